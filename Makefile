@@ -1,0 +1,76 @@
+# Everything a contributor types. Layers are installed once, each remembered by a stamp:
+# `run` and `bench` need the base, `test` and its parts need [dev] on top.
+
+PYTHON ?= python3
+PORT   ?= 8470
+# PORT is where the live manager will serve; the demonstration of the simulator needs none.
+
+BIN    := .venv/bin
+PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
+DEMO   := .trainmaster/demo
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup run test lint type unit bench docs format clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do \
+	  printf '  make %-7s %s\n' "$$name" "$$what"; done
+
+# ------------------------------------------------------------------------------------------- layers
+
+.venv/pyvenv.cfg:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Trainmaster needs Python 3.11 or later: try make PYTHON=python3.12")'
+	@echo 'Making .venv'
+	@$(PYTHON) -m venv .venv
+
+.stamps/base: pyproject.toml .venv/pyvenv.cfg
+	@echo 'Installing trainmaster'
+	@$(PIP) install --editable .
+	@mkdir -p .stamps && touch $@
+
+.stamps/dev: pyproject.toml .stamps/base
+	@echo 'Installing the tools for tests'
+	@$(PIP) install --editable '.[dev]'
+	@mkdir -p .stamps && touch $@
+
+setup: .stamps/base .stamps/dev ## Install everything into .venv
+	@:
+
+# ---------------------------------------------------------------------------------------------- use
+
+run: .stamps/base ## Simulate a generated trace under six policies, and write a report
+	@mkdir -p $(DEMO)
+	@$(BIN)/trainmaster trace generate --like philly --jobs 2000 --gpus 128 --load 0.9 --seed 1 --out $(DEMO)/trace.csv
+	@$(BIN)/trainmaster simulate $(DEMO)/trace.csv --cluster 4x4x8 --policy fifo,yarn-cs,srtf,srsf,las,tiresias-l --report $(DEMO)/report
+	@echo
+	@echo 'The report is at file://$(CURDIR)/$(DEMO)/report/index.html'
+
+bench: .stamps/base ## Measure the simulator's speed and memory
+	@$(BIN)/python -m benchmarks.simulator
+
+# -------------------------------------------------------------------------------------------- check
+
+test: lint type unit ## Check everything, as CI does
+
+lint: .stamps/dev ## Check style, purity and who imports whom
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@said=$$($(BIN)/lint-imports --no-logo) || { printf '%s\n' "$$said"; exit 1; }
+
+type: .stamps/dev ## Check the types of src
+	@$(BIN)/mypy
+
+unit: .stamps/dev ## Run the tests (TESTS=path narrows them)
+	@$(BIN)/python -m pytest --quiet $(TESTS)
+
+docs: .stamps/base ## Check the documentation: links resolve, marked examples run
+	@$(BIN)/python docs/check.py
+
+format: .stamps/dev ## Write the code in the house style
+	@$(BIN)/ruff check --quiet --fix .
+	@$(BIN)/ruff format --quiet .
+
+clean: ## Remove what these commands made
+	@rm -rf .venv .stamps .trainmaster .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build
+	@find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

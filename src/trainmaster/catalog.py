@@ -1,0 +1,44 @@
+"""Names to classes, lazily: ours, and those that other packages add by entry points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+POLICIES: Mapping[str, str] = {
+    "fifo": "trainmaster.policies.fifo:Fifo",
+    "yarn-cs": "trainmaster.policies.yarn_cs:YarnCs",
+    "srtf": "trainmaster.policies.srtf:Srtf",
+    "srsf": "trainmaster.policies.srsf:Srsf",
+    "las": "trainmaster.policies.las:Las",
+    "tiresias-l": "trainmaster.policies.tiresias_l:TiresiasL",
+}
+
+ENTRY_POINT_GROUP = "trainmaster.policies"
+
+
+class CatalogError(LookupError):
+    """A name that nobody has registered: one sentence, with the nearest name."""
+
+
+def policy_names() -> tuple[str, ...]:
+    """Ours in the order of the table, then others' by name."""
+    others = sorted(entry.name for entry in entry_points(group=ENTRY_POINT_GROUP))
+    return (*POLICIES, *(name for name in others if name not in POLICIES))
+
+
+def policy_class(name: str) -> Any:
+    """The class behind a name, imported now."""
+    if name in POLICIES:
+        module, _, attribute = POLICIES[name].partition(":")
+        return getattr(import_module(module), attribute)
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        if entry.name == name:
+            return entry.load()
+    names = policy_names()
+    near = get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}."
+    raise CatalogError(f"there is no policy {name!r}; {hint}")

@@ -1,0 +1,110 @@
+"""Facts in, orders out: one pure step around which the simulator and the daemon are thin drivers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainmaster.core.admit import admit
+from trainmaster.core.policy import Policy
+from trainmaster.core.promises import break_late
+from trainmaster.core.reduce import REDUCERS
+from trainmaster.core.state import State
+from trainmaster.core.validate import rebuilt
+from trainmaster.core.view import View
+from trainmaster.model.actions import Order
+from trainmaster.model.events import Event
+from trainmaster.model.reasons import Reason, Refusal, Refused
+from trainmaster.model.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a step decided."""
+
+    orders: Sequence[Order]
+    refusals: Sequence[Refusal]
+    wake_at: int | None
+    """Step again then at the latest, even if nothing happens."""
+    planned: bool
+    """Whether the policy was asked."""
+
+
+class Controller:
+    """State, policy and memo; `step` is a function of them, the time and the facts alone."""
+
+    def __init__(
+        self, topology: Topology, policy: Policy, *, can_freeze: bool = False
+    ) -> None:
+        self.state = State(topology, can_freeze=can_freeze)
+        self.view = View(self.state)
+        self.policy = policy
+        self.memo = policy.first_memo()
+        self._wake_at: int | None = None
+        self._now = 0
+
+    def step(self, now: int, events: Sequence[Event]) -> Decision:
+        """Take the facts of an instant in, and decide once."""
+        assert now >= self._now, "time never goes backwards"
+        self._now = now
+        state = self.state
+        for event in events:
+            REDUCERS[type(event)](state, event, now)
+        if state.promises:
+            break_late(state, now)
+        if state.reservations:
+            self._expire_reservations(now)
+        refusals: Sequence[Refusal] = ()
+        planned = state.needs_pass or (self._wake_at is not None and now >= self._wake_at)
+        if planned:
+            refusals = self._pass(now)
+        elif state.changed:
+            self._wake_by(self.policy.wake(self.view, self.memo, now), now)
+        orders, state.outbox = state.outbox, []
+        return Decision(orders, refusals, self._next_wake(), planned)
+
+    def _pass(self, now: int) -> Sequence[Refusal]:
+        """Ask the policy; one that raises leaves running jobs alone and is reported."""
+        state = self.state
+        state.needs_pass = False
+        self._wake_at = None
+        try:
+            plan = self.policy.plan(self.view, self.memo, now)
+        except Exception as error:
+            self.view.forget()
+            self.policy.forget()
+            state.occupancy = rebuilt(state)
+            return [Refusal("", Refused.POLICY_RAISED, f"{type(error).__name__}: {error}")]
+        self.memo = plan.memo
+        self._wake_by(plan.wake_at, now)
+        return admit(plan, state, now) if plan.actions else ()
+
+    def _wake_by(self, time: int | None, now: int) -> None:
+        """Ask again then at the latest, and never in the same instant."""
+        if time is not None and (self._wake_at is None or time < self._wake_at):
+            self._wake_at = max(time, now + 1)
+
+    def _expire_reservations(self, now: int) -> None:
+        for job, held in list(self.state.reservations.items()):
+            if held.until_ms is not None and held.until_ms <= now:
+                self.state.drop_reservation(job)
+                self.state.needs_pass = True
+
+    def _next_wake(self) -> int | None:
+        state, wake = self.state, self._wake_at
+        if state.promises:
+            soonest = min(promise.expires_ms for promise in state.promises.values())
+            wake = soonest if wake is None else min(wake, soonest)
+        for held in state.reservations.values():
+            if held.until_ms is not None:
+                wake = held.until_ms if wake is None else min(wake, held.until_ms)
+        return wake
+
+    def explain(self, job: str) -> Reason:
+        """Why this job waits, in the policy's own reason."""
+        return self.policy.explain(self.view, self.memo, self.state.jobs[job], self._now)
+
+    def forget(self) -> None:
+        """Drop every cache of the view and the policy: plans must not change (the amnesia rule)."""
+        self.view.forget()
+        self.policy.forget()

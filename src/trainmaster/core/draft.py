@@ -1,0 +1,186 @@
+"""A plan in the making: books and unbooks on top of the view, and can take everything back.
+
+Bookings go straight into the occupancy, each with its exact inverse in a log. `plan` undoes them all,
+so that the state is as before and only the admitted plan changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trainmaster.core.lifecycle import Phase
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.actions import (
+    Action,
+    Migrate,
+    OpenTo,
+    Release,
+    Reserve,
+    Resize,
+    Resume,
+    Start,
+    Stop,
+    Suspend,
+)
+from trainmaster.model.placement import Placement, Slice
+from trainmaster.model.plan import Plan
+
+Undo = tuple[bool, JobRecord, Placement]
+"""(was it a booking, whose, where)."""
+
+
+class Draft:
+    """One pass's worth of decisions."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.space = view.occupancy
+        self._log: list[Undo] = []
+        self._placed: dict[str, tuple[JobRecord, Placement]] = {}
+        self._evicted: dict[str, JobRecord] = {}
+        self._stopped: list[JobRecord] = []
+        self._reserved: dict[str, Reserve] = {}
+        self._released: dict[str, tuple[Slice, ...]] = {}
+
+    # -- deciding ------------------------------------------------------------------------------
+
+    def start(self, record: JobRecord, placement: Placement) -> None:
+        """Place a waiting (or just evicted) job."""
+        self._book(record, placement)
+        self._placed[record.id] = (record, placement)
+
+    def suspend(self, record: JobRecord) -> None:
+        """Take a running job's GPUs away; a later `start` of it in this draft makes it a migration."""
+        assert record.placement is not None
+        self._unbook(record, record.placement)
+        self._evicted[record.id] = record
+
+    def keep(self, record: JobRecord) -> bool:
+        """Undo an eviction where the job's own GPUs are all still free; False where they are not."""
+        placement = record.placement
+        assert placement is not None
+        if record.id not in self._evicted or self.space.refusal(placement, record.demand):
+            return False
+        self._book(record, placement)
+        del self._evicted[record.id]
+        return True
+
+    def restore(self, record: JobRecord) -> bool:
+        """Undo an eviction whose GPUs nobody has taken, even on a node that is closed to others."""
+        assert record.placement is not None
+        self._book(record, record.placement)
+        del self._evicted[record.id]
+        return True
+
+    def unplace(self, record: JobRecord) -> None:
+        """Take back a start of this draft."""
+        _, placement = self._placed.pop(record.id)
+        self._unbook(record, placement)
+
+    def resize(self, record: JobRecord, placement: Placement) -> None:
+        """Give a running elastic job another set of GPUs, which overlaps its present one."""
+        assert record.placement is not None
+        self._unbook(record, record.placement)
+        self._book(record, placement)
+        self._placed[record.id] = (record, placement)
+
+    def stop(self, record: JobRecord) -> None:
+        self._stopped.append(record)
+
+    def reserve(
+        self,
+        record: JobRecord,
+        slices: tuple[Slice, ...],
+        until_ms: int | None,
+        open_to: OpenTo = OpenTo.NOBODY,
+    ) -> None:
+        """Hold whole free GPUs for a waiting job."""
+        self.space.withhold(slices)
+        self._reserved[record.id] = Reserve(record.id, slices, until_ms, open_to)
+
+    def release(self, record: JobRecord) -> None:
+        """Put a job's reservation back on the table for this pass."""
+        held = self.view.reservations.get(record.id)
+        if held is not None and record.id not in self._released:
+            self.space.give_back(held.slices)
+            self._released[record.id] = held.slices
+
+    def is_evicted(self, record: JobRecord) -> bool:
+        return record.id in self._evicted
+
+    def is_touched(self, record: JobRecord) -> bool:
+        """Whether this draft has placed or evicted it."""
+        return record.id in self._placed or record.id in self._evicted
+
+    # -- taking back ---------------------------------------------------------------------------
+
+    def checkpoint(self) -> tuple[int, dict[str, JobRecord], dict[str, tuple[JobRecord, Placement]]]:
+        return len(self._log), dict(self._evicted), dict(self._placed)
+
+    def roll_back(
+        self,
+        mark: tuple[int, dict[str, JobRecord], dict[str, tuple[JobRecord, Placement]]],
+    ) -> None:
+        """As if nothing had been decided since the checkpoint."""
+        length, self._evicted, self._placed = mark
+        self._undo_down_to(length)
+
+    def _undo_down_to(self, length: int) -> None:
+        log = self._log
+        while len(log) > length:
+            was_booking, record, placement = log.pop()
+            if was_booking:
+                self.space.unbook(placement, record.demand)
+            else:
+                self.space.book(placement, record.demand)
+
+    def _book(self, record: JobRecord, placement: Placement) -> None:
+        self.space.book(placement, record.demand)
+        self._log.append((True, record, placement))
+
+    def _unbook(self, record: JobRecord, placement: Placement) -> None:
+        self.space.unbook(placement, record.demand)
+        self._log.append((False, record, placement))
+
+    # -- the result ----------------------------------------------------------------------------
+
+    def plan(self, memo: object = None, wake_at: int | None = None) -> Plan:
+        """The decisions as actions, in an order in which they can be admitted."""
+        for reservation in self._reserved.values():
+            self.space.give_back(reservation.slices)
+        self._undo_down_to(0)
+        for slices in self._released.values():
+            self.space.withhold(slices)
+        return Plan(tuple(self._actions()), memo, wake_at)
+
+    def _actions(self) -> Iterable[Action]:
+        for record in self._stopped:
+            yield Stop(record.id)
+        for job in self._released:
+            yield Release(job)
+        moves = []
+        for job, record in self._evicted.items():
+            if job not in self._placed:
+                yield Suspend(job)
+        for job, (record, placement) in self._placed.items():
+            if job in self._evicted:
+                moves.append(Migrate(job, placement))
+        yield from moves
+        yield from self._resizes()
+        for job, (record, placement) in self._placed.items():
+            if job in self._evicted or record.phase is Phase.RUNNING:
+                continue
+            yield (Resume if record.phase is Phase.SUSPENDED else Start)(job, placement)
+        yield from self._reserved.values()
+
+    def _resizes(self) -> Iterable[Action]:
+        """Shrinking before growing, so that one can pay for the other."""
+        sized = [
+            (len(placement.slices) - len(record.placement.slices), Resize(job, placement))
+            for job, (record, placement) in self._placed.items()
+            if record.phase is Phase.RUNNING
+            and job not in self._evicted
+            and record.placement is not None
+        ]
+        return (resize for _, resize in sorted(sized, key=lambda pair: pair[0]))

@@ -1,0 +1,121 @@
+"""A job's life as a table: from which phase, by which cause, into which phase."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Phase(IntEnum):
+    PENDING = 0
+    PREFLIGHT = 1
+    """Tried on one device before the gang is launched."""
+    STARTING = 2
+    """Launched, or promised GPUs that are still being released."""
+    RUNNING = 3
+    SUSPENDING = 4
+    SUSPENDED = 5
+    RESIZING = 6
+    STOPPING = 7
+    SUCCEEDED = 8
+    FAILED = 9
+    CANCELLED = 10
+
+
+class Cause(IntEnum):
+    PREFLIGHT_ORDERED = 0
+    START_ORDERED = 1
+    STARTED = 2
+    SUSPEND_ORDERED = 3
+    SUSPENDED = 4
+    """Its work is saved and its GPUs are free."""
+    REVOKED = 5
+    """A start that had not reached the engine was taken back, work saved earlier."""
+    REVOKED_UNSTARTED = 6
+    RESIZE_ORDERED = 7
+    RESIZED = 8
+    STOP_ORDERED = 9
+    STOPPED = 10
+    SUCCEEDED = 11
+    FAILED_FOR_GOOD = 12
+    SENT_BACK = 13
+    """Failed or lost, and to be tried again."""
+    WITHDRAWN = 14
+    """Cancelled while it held nothing."""
+
+
+P, C = Phase, Cause
+
+EDGES: dict[Phase, dict[Cause, Phase]] = {
+    P.PENDING: {
+        C.PREFLIGHT_ORDERED: P.PREFLIGHT,
+        C.START_ORDERED: P.STARTING,
+        C.WITHDRAWN: P.CANCELLED,
+    },
+    P.PREFLIGHT: {
+        C.START_ORDERED: P.STARTING,
+        C.SENT_BACK: P.PENDING,
+        C.FAILED_FOR_GOOD: P.FAILED,
+        C.STOP_ORDERED: P.STOPPING,
+    },
+    P.STARTING: {
+        C.STARTED: P.RUNNING,
+        C.SUSPEND_ORDERED: P.SUSPENDING,
+        C.REVOKED: P.SUSPENDED,
+        C.REVOKED_UNSTARTED: P.PENDING,
+        C.STOP_ORDERED: P.STOPPING,
+        C.SENT_BACK: P.PENDING,
+        C.FAILED_FOR_GOOD: P.FAILED,
+        C.WITHDRAWN: P.CANCELLED,
+    },
+    P.RUNNING: {
+        C.SUSPEND_ORDERED: P.SUSPENDING,
+        C.RESIZE_ORDERED: P.RESIZING,
+        C.STOP_ORDERED: P.STOPPING,
+        C.SUCCEEDED: P.SUCCEEDED,
+        C.FAILED_FOR_GOOD: P.FAILED,
+        C.SENT_BACK: P.PENDING,
+        C.STOPPED: P.CANCELLED,
+    },
+    P.SUSPENDING: {
+        C.SUSPENDED: P.SUSPENDED,
+        C.STOP_ORDERED: P.STOPPING,
+        C.SUCCEEDED: P.SUCCEEDED,
+        C.FAILED_FOR_GOOD: P.FAILED,
+        C.SENT_BACK: P.PENDING,
+        C.STOPPED: P.CANCELLED,
+    },
+    P.SUSPENDED: {
+        C.START_ORDERED: P.STARTING,
+        C.STOP_ORDERED: P.STOPPING,
+        C.WITHDRAWN: P.CANCELLED,
+        C.SENT_BACK: P.PENDING,
+    },
+    P.RESIZING: {
+        C.RESIZED: P.RUNNING,
+        C.STOP_ORDERED: P.STOPPING,
+        C.SUSPEND_ORDERED: P.SUSPENDING,
+        C.SUCCEEDED: P.SUCCEEDED,
+        C.FAILED_FOR_GOOD: P.FAILED,
+        C.SENT_BACK: P.PENDING,
+        C.STOPPED: P.CANCELLED,
+    },
+    P.STOPPING: {
+        C.STOPPED: P.CANCELLED,
+        C.SUCCEEDED: P.SUCCEEDED,
+        C.FAILED_FOR_GOOD: P.CANCELLED,
+        C.SENT_BACK: P.CANCELLED,
+        C.SUSPENDED: P.CANCELLED,
+    },
+    P.SUCCEEDED: {},
+    P.FAILED: {},
+    P.CANCELLED: {},
+}
+
+ENDED = frozenset({P.SUCCEEDED, P.FAILED, P.CANCELLED})
+WAITING = frozenset({P.PENDING, P.SUSPENDED})
+HOLDING = frozenset({P.STARTING, P.RUNNING, P.RESIZING})
+"""Phases in which a policy may count a job's GPUs as its own, and take them away."""
+
+
+class LifecycleError(Exception):
+    """An edge that the table does not have: a fault of ours, never of a user."""

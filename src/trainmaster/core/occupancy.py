@@ -1,0 +1,247 @@
+"""Which part of which GPU is taken: flat integer arrays beside the topology.
+
+Whole free GPUs are kept as one bit mask per node, and nodes as one bit mask per (type, number of
+whole free GPUs): finding the best-fitting node is a few machine words, whatever the cluster's size.
+What is booked here is what jobs are *entitled* to; GPUs that a suspended run has not physically left
+yet are tracked by the controller's promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trainmaster.model.job import Demand
+from trainmaster.model.placement import Placement, Sharing, Slice
+from trainmaster.model.reasons import Refused
+from trainmaster.model.topology import CPU_TYPE, Topology
+from trainmaster.model.units import WHOLE
+
+
+class Occupancy:
+    """Bookings of slices, CPUs and host memory; every change has an exact inverse."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        gpus, nodes = topology.gpu_count, topology.nodes
+        self.free_share = [WHOLE] * gpus
+        self.free_memory = [kind.memory for kind in topology.type_of_gpu]
+        self.mode: list[Sharing | None] = [None] * gpus
+        self.whole = [(1 << node.gpus) - 1 for node in nodes]
+        """Per node: a bit for each GPU that nobody uses."""
+        self.free_cpus = [node.cpus for node in nodes]
+        self.free_host = [node.memory for node in nodes]
+        self.cpus_per_gpu = [node.cpus // node.gpus if node.gpus else 0 for node in nodes]
+        self.host_per_gpu = [node.memory // node.gpus if node.gpus else 0 for node in nodes]
+        self.type_index = {kind.name: index for index, kind in enumerate(topology.types)}
+        self.node_type = [self.type_index[node.type.name] for node in nodes]
+        self.node_of = topology.node_of_gpu
+        self.first_gpu = [node.first_gpu for node in nodes]
+        self.largest = [
+            max(node.gpus for node in nodes if node.type.name == kind.name)
+            for kind in topology.types
+        ]
+        """GPUs of the biggest node of each type, whether free or not."""
+        largest = max(self.largest)
+        self.by_free = [[0] * (largest + 1) for _ in topology.types]
+        """Per type, per number of whole free GPUs: a bit for each open node."""
+        self.free_gpus = [0] * len(topology.types)
+        """Whole free GPUs on open nodes, per type."""
+        self.partial: list[dict[int, int]] = [{} for _ in topology.types]
+        """Per type, per free share: a bit for each partly used, shareable GPU on an open node."""
+        self.whole_slices = [Slice(node, gpu) for gpu, node in enumerate(topology.node_of_gpu)]
+        """One shared value per whole GPU: big gangs need not make them anew."""
+        self.closed: set[int] = set()
+        self._kinds: dict[tuple[str | None, int], tuple[int, ...]] = {}
+        for node in nodes:
+            self._list(node.index)
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    def close(self, node: int) -> None:
+        """Offer nothing on this node any more; what is booked there stays booked."""
+        if node not in self.closed:
+            self._unlist(node)
+            self.closed.add(node)
+
+    def open(self, node: int) -> None:
+        if node in self.closed:
+            self.closed.discard(node)
+            self._list(node)
+
+    def _list(self, node: int) -> None:
+        kind, free = self.node_type[node], self.whole[node].bit_count()
+        self.by_free[kind][free] |= 1 << node
+        self.free_gpus[kind] += free
+        for gpu in self._gpus_of(node):
+            self._list_partial(gpu, kind)
+
+    def _unlist(self, node: int) -> None:
+        kind, free = self.node_type[node], self.whole[node].bit_count()
+        self.by_free[kind][free] &= ~(1 << node)
+        self.free_gpus[kind] -= free
+        for gpu in self._gpus_of(node):
+            self._unlist_partial(gpu, kind)
+
+    def _gpus_of(self, node: int) -> range:
+        first = self.first_gpu[node]
+        return range(first, first + self.topology.nodes[node].gpus)
+
+    def _list_partial(self, gpu: int, kind: int) -> None:
+        free = self.free_share[gpu]
+        if 0 < free < WHOLE and self.mode[gpu] is not Sharing.EXCLUSIVE:
+            table = self.partial[kind]
+            table[free] = table.get(free, 0) | 1 << gpu
+
+    def _unlist_partial(self, gpu: int, kind: int) -> None:
+        free, table = self.free_share[gpu], self.partial[kind]
+        mask = table.get(free, 0) & ~(1 << gpu)
+        if mask:
+            table[free] = mask
+        else:
+            table.pop(free, None)
+
+    # -- booking -------------------------------------------------------------------------------
+
+    def refusal(self, placement: Placement, demand: Demand) -> Refused | None:
+        """Why this cannot be booked now, or None when it can."""
+        nodes: dict[int, int] = {}
+        exclusive = placement.sharing is Sharing.EXCLUSIVE
+        for piece in placement.slices:
+            node = piece.node
+            if node in self.closed:
+                return Refused.NODE_UNAVAILABLE
+            gpu = piece.gpu
+            if self.node_of[gpu] != node:
+                return Refused.NOT_ADMISSIBLE
+            share = WHOLE if exclusive else piece.share
+            if self.free_share[gpu] < share:
+                return Refused.GPU_TAKEN
+            if not exclusive and self.mode[gpu] not in (None, placement.sharing):
+                return Refused.GPU_TAKEN
+            if self.free_memory[gpu] < piece.memory:
+                return Refused.MEMORY_TAKEN
+            nodes[node] = nodes.get(node, 0) + share
+        if len(placement.slices) != len({piece.gpu for piece in placement.slices}):
+            return Refused.NOT_ADMISSIBLE
+        for node, share in nodes.items():
+            if not self.has_host_room(node, share, demand):
+                return Refused.HOST_TAKEN
+        return None
+
+    def has_host_room(self, node: int, share: int, demand: Demand) -> bool:
+        """Whether the node's CPUs and host memory can carry that much share of this job."""
+        cpus = self.cpus_per_gpu[node] if demand.cpus is None else demand.cpus
+        host = self.host_per_gpu[node] if demand.host_memory is None else demand.host_memory
+        return (
+            cpus * share <= self.free_cpus[node] * WHOLE
+            and host * share <= self.free_host[node] * WHOLE
+        )
+
+    def book(self, placement: Placement, demand: Demand) -> None:
+        """Take the slices; the caller has made sure that they are free."""
+        if placement.sharing is Sharing.EXCLUSIVE:
+            self._move_whole(placement.slices, demand, 1)
+        else:
+            self._book_shared(placement, demand)
+
+    def unbook(self, placement: Placement, demand: Demand) -> None:
+        if placement.sharing is Sharing.EXCLUSIVE:
+            self._move_whole(placement.slices, demand, -1)
+        else:
+            self._unbook_shared(placement, demand)
+
+    def _move_whole(self, slices: tuple[Slice, ...], demand: Demand, sign: int) -> None:
+        """Book (sign 1) or unbook (-1) whole GPUs, one index update per node."""
+        taken, first_gpu = {}, self.first_gpu
+        share, mode = (0, Sharing.EXCLUSIVE) if sign > 0 else (WHOLE, None)
+        for node, gpu, _, memory, _ in slices:
+            self.free_share[gpu] = share
+            self.mode[gpu] = mode
+            if memory:
+                self.free_memory[gpu] -= sign * memory
+            taken[node] = taken.get(node, 0) | 1 << (gpu - first_gpu[node])
+        for node, bits in taken.items():
+            self._set_whole(node, self.whole[node] ^ bits)
+            self._move_host(node, bits.bit_count() * WHOLE, demand, sign)
+
+    def _set_whole(self, node: int, mask: int) -> None:
+        old, new = self.whole[node].bit_count(), mask.bit_count()
+        self.whole[node] = mask
+        if node in self.closed:
+            return
+        kind, bit = self.node_type[node], 1 << node
+        row = self.by_free[kind]
+        row[old] ^= bit
+        row[new] ^= bit
+        self.free_gpus[kind] += new - old
+
+    def _move_host(self, node: int, share: int, demand: Demand, sign: int) -> None:
+        cpus = self.cpus_per_gpu[node] if demand.cpus is None else demand.cpus
+        host = self.host_per_gpu[node] if demand.host_memory is None else demand.host_memory
+        self.free_cpus[node] -= sign * (cpus * share // WHOLE)
+        self.free_host[node] -= sign * (host * share // WHOLE)
+
+    def _book_shared(self, placement: Placement, demand: Demand) -> None:
+        for piece in placement.slices:
+            self._move_shared(piece, placement.sharing, demand, 1)
+
+    def _unbook_shared(self, placement: Placement, demand: Demand) -> None:
+        for piece in placement.slices:
+            self._move_shared(piece, placement.sharing, demand, -1)
+
+    def _move_shared(self, piece: Slice, sharing: Sharing, demand: Demand, sign: int) -> None:
+        node, gpu = piece.node, piece.gpu
+        kind, is_open = self.node_type[node], node not in self.closed
+        if is_open:
+            self._unlist_partial(gpu, kind)
+        before = self.free_share[gpu]
+        after = before - sign * piece.share
+        self.free_share[gpu] = after
+        self.free_memory[gpu] -= sign * piece.memory
+        self.mode[gpu] = None if after == WHOLE else sharing
+        if (before == WHOLE) != (after == WHOLE):
+            self._set_whole(node, self.whole[node] ^ 1 << (gpu - self.first_gpu[node]))
+        if is_open:
+            self._list_partial(gpu, kind)
+        self._move_host(node, piece.share, demand, sign)
+
+    # -- what frozen runs and reservations hold --------------------------------------------------
+
+    def leave_behind(self, gpus: Iterable[int], memory: int, host: int) -> None:
+        """Book what a frozen run keeps: `memory` on each GPU, `host` bytes per GPU on its node."""
+        for gpu in gpus:
+            self.free_memory[gpu] -= memory
+            self.free_host[self.node_of[gpu]] -= host
+
+    def withhold(self, slices: Iterable[Slice]) -> None:
+        """Hide whole free GPUs from everybody: they are reserved."""
+        for piece in slices:
+            bit = 1 << (piece.gpu - self.first_gpu[piece.node])
+            self.free_share[piece.gpu] = 0
+            self._set_whole(piece.node, self.whole[piece.node] & ~bit)
+
+    def give_back(self, slices: Iterable[Slice]) -> None:
+        """Show reserved GPUs again."""
+        for piece in slices:
+            bit = 1 << (piece.gpu - self.first_gpu[piece.node])
+            self.free_share[piece.gpu] = WHOLE
+            self._set_whole(piece.node, self.whole[piece.node] | bit)
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def total_free(self) -> int:
+        """Whole free GPUs on open nodes, CPU slots included."""
+        return sum(self.free_gpus)
+
+    def kinds_for(self, demand: Demand) -> tuple[int, ...]:
+        """The device types a job may use, fastest first: indices into `topology.types`."""
+        key = (demand.gpu_type, demand.nominal.memory)
+        kinds = self._kinds.get(key)
+        if kinds is None:
+            kinds = self._kinds[key] = tuple(
+                index
+                for index, kind in enumerate(self.topology.types)
+                if kind.memory >= demand.nominal.memory
+                and (kind.name == demand.gpu_type if demand.gpu_type else kind.name != CPU_TYPE)
+            )
+        return kinds

@@ -1,0 +1,42 @@
+"""The contract that every policy keeps, in simulation, live, and in a what-if."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.plan import Plan
+from trainmaster.model.reasons import Reason
+
+
+class Policy(Protocol):
+    """Who runs, where, with how much. Its memory is the memo; anything else it holds is a cache."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def needs_oracle(self) -> bool:
+        """Whether it must know true run times: refused outside the simulator."""
+        ...
+
+    def first_memo(self) -> object:
+        """The memory it starts with."""
+        ...
+
+    def plan(self, view: View, memo: object, now: int) -> Plan:
+        """What should be done now."""
+        ...
+
+    def wake(self, view: View, memo: object, now: int) -> int | None:
+        """When to be asked again, after facts that call for no decision (a run has started)."""
+        ...
+
+    def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
+        """Why this job waits."""
+        ...
+
+    def forget(self) -> None:
+        """Drop every cache."""
+        ...

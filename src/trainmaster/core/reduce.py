@@ -1,0 +1,272 @@
+"""The reducer: one small function per fact, chosen by the fact's type.
+
+Messages of an old attempt, or of a job that has ended, are ignored: the attempt is the fencing token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from trainmaster.core.lifecycle import WAITING, Cause, Phase
+from trainmaster.core.promises import begin_release, launch, released, revoke
+from trainmaster.core.state import JobRecord, State
+from trainmaster.model import events as e
+from trainmaster.model.actions import Kill
+from trainmaster.model.job import Run
+
+
+def apply(state: State, event: e.Event, now: int) -> None:
+    """Take one fact in."""
+    REDUCERS[type(event)](state, event, now)
+
+
+def _current(state: State, run: Run) -> JobRecord | None:
+    record = state.jobs.get(run.job)
+    return record if record is not None and record.attempt == run.attempt else None
+
+
+def _job_submitted(state: State, event: e.JobSubmitted, now: int) -> None:
+    job = event.job
+    if job.id in state.jobs:
+        return
+    group = state.groups.setdefault(job.demand, len(state.groups))
+    record = JobRecord(job, state.submitted, group, event.estimate, event.oracle)
+    record.waiting_since_ms = now
+    state.submitted += 1
+    state.jobs[job.id] = record
+    state.changed[record.seq] = record
+    state.needs_pass = True
+
+
+def _job_profiled(state: State, event: e.JobProfiled, now: int) -> None:
+    record = state.jobs.get(event.job)
+    if record is None:
+        return
+    if event.splits and record.placement is None:
+        record.demand = replace(record.demand, splits=event.splits)
+        record.group = state.groups.setdefault(record.demand, len(state.groups))
+    if event.estimate is not None:
+        record.estimate = event.estimate
+    if event.oracle is not None:
+        record.oracle = event.oracle
+    state.changed[record.seq] = record
+    state.needs_pass = True
+
+
+def _job_withdrawn(state: State, event: e.JobWithdrawn, now: int) -> None:
+    record = state.jobs.get(event.job)
+    if record is not None:
+        stop(state, record, now)
+
+
+def stop(state: State, record: JobRecord, now: int) -> None:
+    """End a job for good: at once where it holds nothing, by order where it runs."""
+    if record.phase is Phase.STOPPING:
+        return
+    if record.phase is Phase.STARTING and record.id in state.promises and record.frozen is None:
+        revoke(state, record)
+    if record.phase in WAITING and record.frozen is None:
+        state.end(record, Cause.WITHDRAWN)
+        return
+    record.accrue(now)
+    held = record.frozen or record.placement
+    if held is not None and record.phase is not Phase.SUSPENDING:
+        begin_release(state, record.run, held.slices)
+    state.move(record, Cause.STOP_ORDERED)
+    state.outbox.append(Kill(record.run))
+
+
+def _run_started(state: State, event: e.RunStarted, now: int) -> None:
+    record = _current(state, event.run)
+    if record is None or record.phase is not Phase.STARTING:
+        return
+    state.move(record, Cause.STARTED)
+    if record.first_start_ms is None:
+        record.first_start_ms = now
+    record.is_moving = False
+    record.progress(now, event.speed_ppm)
+
+
+def _run_resumed(state: State, event: e.RunResumed, now: int) -> None:
+    _run_started(state, e.RunStarted(event.run, event.speed_ppm), now)
+
+
+def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
+    record = _current(state, event.run)
+    if record is None:
+        released(state, event.run)
+        return
+    record.work = event.work
+    if record.phase is Phase.SUSPENDING:
+        state.move(record, Cause.SUSPENDED)
+        record.waiting_since_ms = now
+        _after_suspension(state, record, event, now)
+        if now > record.suspend_ordered_ms:
+            state.needs_pass = True
+    elif record.phase is Phase.STARTING and record.frozen is not None:
+        state.thaw_residue(record)
+    elif record.phase is Phase.STOPPING:
+        state.end(record, Cause.SUSPENDED)
+    released(state, event.run)
+
+
+def _after_suspension(
+    state: State, record: JobRecord, event: e.RunSuspended, now: int
+) -> None:
+    """Book what a frozen run keeps, or send a migrating job on its way."""
+    if event.frozen:
+        assert record.frozen is not None, "the freezing was booked when it was ordered"
+    elif record.frozen is not None:
+        state.thaw_residue(record)
+    if record.is_moving and record.placement is not None:
+        state.move(record, Cause.START_ORDERED)
+        released(state, event.run)
+        launch(state, record, now)
+
+
+def _run_resized(state: State, event: e.RunResized, now: int) -> None:
+    record = _current(state, event.run)
+    if record is None or record.phase is not Phase.RESIZING:
+        return
+    state.move(record, Cause.RESIZED)
+    record.work = event.work
+    record.progress(now, event.speed_ppm)
+    released(state, event.run)
+
+
+def _run_speed_changed(state: State, event: e.RunSpeedChanged, now: int) -> None:
+    record = _current(state, event.run)
+    if record is None or record.since_ms is None:
+        return
+    record.accrue(now)
+    record.work = event.work
+    record.progress(now, event.speed_ppm)
+    state.changed[record.seq] = record
+
+
+def _run_succeeded(state: State, event: e.RunSucceeded, now: int) -> None:
+    _end_run(state, event.run, Cause.SUCCEEDED, now)
+
+
+def _run_stopped(state: State, event: e.RunStopped, now: int) -> None:
+    _end_run(state, event.run, Cause.STOPPED, now)
+
+
+def _end_run(state: State, run: Run, cause: Cause, now: int) -> None:
+    record = _current(state, run)
+    if record is not None:
+        record.accrue(now)
+        state.end(record, cause)
+    if state.leaving:
+        released(state, run)
+
+
+def _run_failed(state: State, event: e.RunFailed, now: int) -> None:
+    record = _current(state, event.run)
+    if record is None:
+        return
+    record.failures += 1
+    if event.retryable and record.failures <= record.job.retries:
+        _send_back(state, record, event.work, now)
+    else:
+        record.accrue(now)
+        state.end(record, Cause.FAILED_FOR_GOOD)
+    released(state, event.run)
+
+
+def _run_lost(state: State, event: e.RunLost, now: int) -> None:
+    record = _current(state, event.run)
+    if record is not None:
+        _send_back(state, record, event.work, now)
+    released(state, event.run)
+
+
+def _send_back(state: State, record: JobRecord, work: int, now: int) -> None:
+    """To be tried again, from what its last checkpoint keeps."""
+    record.accrue(now)
+    state.let_go(record)
+    record.work = work
+    record.is_moving = False
+    record.waiting_since_ms = now
+    if record.phase is Phase.STOPPING:
+        state.end(record, Cause.SENT_BACK)
+        return
+    state.move(record, Cause.SENT_BACK)
+    state.needs_pass = True
+
+
+def _node_joined(state: State, event: e.NodeJoined, now: int) -> None:
+    state.away.discard(event.node)
+    if event.node not in state.draining and event.node not in state.set_aside:
+        state.occupancy.open(event.node)
+    state.needs_pass = True
+
+
+def _node_left(state: State, event: e.NodeLeft, now: int) -> None:
+    state.away.add(event.node)
+    state.occupancy.close(event.node)
+    _drop_reservations_on(state, event.node)
+    for record in list(state.jobs.values()):
+        is_promised = record.id in state.promises or record.is_moving
+        if is_promised and record.placement is not None and event.node in record.placement.nodes:
+            _revoke_start(state, record)
+    state.needs_pass = True
+
+
+def _revoke_start(state: State, record: JobRecord) -> None:
+    """Take a promised start back; one that is still moving is simply suspended when it arrives."""
+    if record.phase is Phase.STARTING:
+        revoke(state, record)
+        return
+    state.promises.pop(record.id, None)
+    assert record.placement is not None
+    state.occupancy.unbook(record.placement, record.demand)
+    record.placement, record.is_moving = None, False
+
+
+def _node_draining(state: State, event: e.NodeDraining, now: int) -> None:
+    state.draining.add(event.node)
+    state.occupancy.close(event.node)
+    _drop_reservations_on(state, event.node)
+    state.needs_pass = True
+
+
+def _drop_reservations_on(state: State, node: int) -> None:
+    for job, held in list(state.reservations.items()):
+        if any(piece.node == node for piece in held.slices):
+            state.drop_reservation(job)
+
+
+def _node_undrained(state: State, event: e.NodeUndrained, now: int) -> None:
+    state.draining.discard(event.node)
+    if event.node not in state.away and event.node not in state.set_aside:
+        state.occupancy.open(event.node)
+    state.needs_pass = True
+
+
+def _queue_defined(state: State, event: e.QueueDefined, now: int) -> None:
+    state.queues[event.queue.name] = event.queue
+    state.needs_pass = True
+
+
+REDUCERS: dict[type, Callable[[State, Any, int], None]] = {
+    e.JobSubmitted: _job_submitted,
+    e.JobProfiled: _job_profiled,
+    e.JobWithdrawn: _job_withdrawn,
+    e.RunStarted: _run_started,
+    e.RunSuspended: _run_suspended,
+    e.RunResumed: _run_resumed,
+    e.RunResized: _run_resized,
+    e.RunSpeedChanged: _run_speed_changed,
+    e.RunSucceeded: _run_succeeded,
+    e.RunFailed: _run_failed,
+    e.RunLost: _run_lost,
+    e.RunStopped: _run_stopped,
+    e.NodeJoined: _node_joined,
+    e.NodeLeft: _node_left,
+    e.NodeDraining: _node_draining,
+    e.NodeUndrained: _node_undrained,
+    e.QueueDefined: _queue_defined,
+}

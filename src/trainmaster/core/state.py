@@ -1,0 +1,209 @@
+"""What the controller knows: a record per live job, the occupancy, nodes, queues and promises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainmaster.core.lifecycle import EDGES, ENDED, Cause, LifecycleError, Phase
+from trainmaster.core.occupancy import Occupancy
+from trainmaster.model.actions import Order, Reserve
+from trainmaster.model.job import Demand, Estimate, Job, Oracle, Run
+from trainmaster.model.placement import Placement, Slice
+from trainmaster.model.queue import Queue
+from trainmaster.model.topology import Topology
+from trainmaster.model.units import MIB, NOMINAL, SECOND, ceil_div
+
+FROZEN_GPU_MEMORY = 4 * MIB
+"""What a run frozen by the CUDA driver leaves on each GPU (measured, docs/design/0001)."""
+PROMISE_SLACK = 60 * SECOND
+"""How long after its grace period a release may still come before its node is set aside."""
+
+
+class JobRecord:
+    """One live job. Mutable inside `core` only; policies see it as a read-only `JobView`."""
+
+    __slots__ = (
+        "attained",
+        "attempt",
+        "demand",
+        "estimate",
+        "failures",
+        "first_start_ms",
+        "frozen",
+        "group",
+        "is_listed",
+        "is_moving",
+        "job",
+        "migrations",
+        "oracle",
+        "phase",
+        "placement",
+        "preemptions",
+        "rate",
+        "seq",
+        "since_ms",
+        "speed_ppm",
+        "suspend_ordered_ms",
+        "waiting_since_ms",
+        "work",
+    )
+
+    def __init__(
+        self, job: Job, seq: int, group: int, estimate: Estimate | None, oracle: Oracle | None
+    ) -> None:
+        self.job = job
+        self.seq = seq
+        """Order of submission: the last tie-break of every policy."""
+        self.group = group
+        """Number of its demand: jobs of one group fit or do not fit alike."""
+        self.demand: Demand = job.demand
+        self.estimate = estimate
+        self.oracle = oracle
+        self.phase = Phase.PENDING
+        self.attempt = 0
+        self.failures = 0
+        self.placement: Placement | None = None
+        """What it is entitled to; None while it waits."""
+        self.frozen: Placement | None = None
+        """Where a frozen run of it is bound."""
+        self.first_start_ms: int | None = None
+        self.since_ms: int | None = None
+        """When it began to make progress at the present speed; None while it does not."""
+        self.waiting_since_ms = job.submit_ms
+        self.suspend_ordered_ms = -1
+        self.speed_ppm = 0
+        self.rate = 0
+        """Thousandths of a GPU that its attained service grows by while it runs."""
+        self.attained = 0
+        """Service received up to `since_ms`: thousandths of a GPU x ms of running."""
+        self.work = 0
+        """Work done up to `since_ms`: ms x parts per million."""
+        self.preemptions = 0
+        self.migrations = 0
+        self.is_moving = False
+        self.is_listed = False
+
+    @property
+    def id(self) -> str:
+        return self.job.id
+
+    @property
+    def run(self) -> Run:
+        return Run(self.job.id, self.attempt)
+
+    def attained_at(self, now: int) -> int:
+        """Service received so far, in thousandths of a GPU x ms."""
+        if self.since_ms is None:
+            return self.attained
+        return self.attained + (now - self.since_ms) * self.rate
+
+    def work_at(self, now: int) -> int:
+        if self.since_ms is None:
+            return self.work
+        return self.work + (now - self.since_ms) * self.speed_ppm
+
+    def finish_at(self, needed: int, now: int) -> int:
+        """When `needed` work will be done at the present speed, at nominal speed while it waits."""
+        left = max(0, needed - self.work_at(now))
+        return now + ceil_div(left, self.speed_ppm if self.since_ms is not None else NOMINAL)
+
+    def accrue(self, now: int) -> None:
+        """Credit what has been done since, and stand still."""
+        if self.since_ms is not None:
+            self.attained += (now - self.since_ms) * self.rate
+            self.work += (now - self.since_ms) * self.speed_ppm
+            self.since_ms = None
+
+    def progress(self, now: int, speed_ppm: int) -> None:
+        """Make progress from now on at this speed."""
+        self.since_ms = now
+        self.speed_ppm = speed_ppm
+        assert self.placement is not None
+        self.rate = self.placement.total_share
+
+
+@dataclass(slots=True)
+class Promise:
+    """A launch held back until every run still on its GPUs has left them."""
+
+    record: JobRecord
+    awaiting: set[Run]
+    expires_ms: int
+
+
+class State:
+    """All of it. Changed only by the reducer and by admitted plans."""
+
+    def __init__(self, topology: Topology, *, can_freeze: bool = False) -> None:
+        self.topology = topology
+        self.can_freeze = can_freeze
+        self.occupancy = Occupancy(topology)
+        self.jobs: dict[str, JobRecord] = {}
+        self.queues: dict[str, Queue] = {}
+        self.groups: dict[Demand, int] = {}
+        self.promises: dict[str, Promise] = {}
+        self.releasing: dict[int, set[Run]] = {}
+        """Runs that have been told to leave a GPU and have not said yet that they did."""
+        self.leaving: dict[Run, tuple[Slice, ...]] = {}
+        """The same by run: what it has been told to leave."""
+        self.reservations: dict[str, Reserve] = {}
+        self.draining: set[int] = set()
+        self.away: set[int] = set()
+        self.set_aside: dict[int, set[Run]] = {}
+        """Nodes that broke a promise, with the runs that overstayed."""
+        self.submitted = 0
+        self.changed: dict[int, JobRecord] = {}
+        """Records whose place in line may have changed since the last pass."""
+        self.needs_pass = False
+        self.outbox: list[Order] = []
+
+    def move(self, record: JobRecord, cause: Cause) -> None:
+        """Follow the edge of the lifecycle table, or fail loudly."""
+        try:
+            record.phase = EDGES[record.phase][cause]
+        except KeyError:
+            raise LifecycleError(
+                f"job {record.id}: no edge from {record.phase.name} by {cause.name}"
+            ) from None
+        self.changed[record.seq] = record
+
+    def end(self, record: JobRecord, cause: Cause) -> None:
+        """Let go of everything and forget the job."""
+        self.let_go(record)
+        self.drop_reservation(record.id)
+        self.move(record, cause)
+        assert record.phase in ENDED
+        del self.jobs[record.id]
+        self.needs_pass = True
+
+    def let_go(self, record: JobRecord) -> None:
+        """Give its entitlement and whatever a frozen run of it keeps back to the cluster."""
+        if record.placement is not None:
+            self.occupancy.unbook(record.placement, record.demand)
+            record.placement = None
+        if record.frozen is not None:
+            self.thaw_residue(record)
+        if self.promises:
+            self.promises.pop(record.id, None)
+
+    def freeze_residue(self, record: JobRecord, placement: Placement) -> None:
+        """Book what a frozen run keeps on its GPUs and in host memory."""
+        record.frozen = placement
+        host = self.frozen_host(record, placement)
+        self.occupancy.leave_behind(placement.gpus(), FROZEN_GPU_MEMORY, host)
+
+    def thaw_residue(self, record: JobRecord) -> None:
+        assert record.frozen is not None
+        host = self.frozen_host(record, record.frozen)
+        self.occupancy.leave_behind(record.frozen.gpus(), -FROZEN_GPU_MEMORY, -host)
+        record.frozen = None
+
+    def frozen_host(self, record: JobRecord, placement: Placement) -> int:
+        """Host memory per GPU that holds the frozen run's GPU memory."""
+        stated = record.demand.nominal.memory
+        return stated or self.topology.type_of_gpu[placement.slices[0].gpu].memory
+
+    def drop_reservation(self, job: str) -> None:
+        reservation = self.reservations.pop(job, None) if self.reservations else None
+        if reservation is not None:
+            self.occupancy.give_back(reservation.slices)

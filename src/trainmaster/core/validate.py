@@ -1,0 +1,52 @@
+"""Invariants that hold after every step: checked in tests, by rebuilding what is kept incrementally."""
+
+from __future__ import annotations
+
+from trainmaster.core.lifecycle import HOLDING, WAITING, Phase
+from trainmaster.core.occupancy import Occupancy
+from trainmaster.core.state import FROZEN_GPU_MEMORY, State
+from trainmaster.model.units import WHOLE
+
+
+def rebuilt(state: State) -> Occupancy:
+    """The occupancy as the records alone say it should be."""
+    fresh = Occupancy(state.topology)
+    for record in state.jobs.values():
+        if record.placement is not None:
+            why = fresh.refusal(record.placement, record.demand)
+            assert why is None, f"job {record.id} is over-booked: {why}"
+            fresh.book(record.placement, record.demand)
+        if record.frozen is not None:
+            host = state.frozen_host(record, record.frozen)
+            fresh.leave_behind(record.frozen.gpus(), FROZEN_GPU_MEMORY, host)
+    for held in state.reservations.values():
+        fresh.withhold(held.slices)
+    for node in state.draining | state.away | set(state.set_aside):
+        fresh.close(node)
+    return fresh
+
+
+def check(state: State) -> None:
+    """Raise an AssertionError that names the first broken invariant."""
+    now, fresh = state.occupancy, rebuilt(state)
+    for name in ("free_share", "free_memory", "mode", "whole", "free_cpus", "free_host"):
+        assert getattr(now, name) == getattr(fresh, name), f"occupancy.{name} has drifted"
+    assert now.by_free == fresh.by_free, "the index of nodes by free GPUs has drifted"
+    assert now.free_gpus == fresh.free_gpus, "the count of free GPUs has drifted"
+    assert now.partial == fresh.partial, "the index of partly used GPUs has drifted"
+    assert all(0 <= share <= WHOLE for share in now.free_share), "a GPU is over-booked"
+    assert all(memory >= 0 for memory in now.free_memory), "GPU memory is over-booked"
+    assert all(cpus >= 0 for cpus in now.free_cpus), "CPUs are over-booked"
+    assert all(host >= 0 for host in now.free_host), "host memory is over-booked"
+    for record in state.jobs.values():
+        if record.phase in WAITING:
+            assert record.placement is None, f"{record.id} waits and holds GPUs"
+        if record.phase in HOLDING:
+            assert record.placement is not None, f"{record.id} runs on nothing"
+            count = len(record.placement.slices)
+            shapes = {len(split.parts) for split in record.demand.splits}
+            whole = record.demand.min_count <= count <= record.demand.max_count
+            assert whole or count in shapes, f"{record.id} has part of its gang"
+        assert (record.since_ms is not None) == (record.phase is Phase.RUNNING), record.id
+    for gpu, runs in state.releasing.items():
+        assert runs, f"GPU {gpu} is being released by nobody"

@@ -1,0 +1,126 @@
+"""What a policy may look at: read-only, never copied, indexed, with what changed since the last pass."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Protocol
+
+from trainmaster.core.lifecycle import HOLDING, WAITING, Phase
+from trainmaster.core.occupancy import Occupancy
+from trainmaster.core.order import GroupOf, Order, RankOf
+from trainmaster.core.state import JobRecord, State
+from trainmaster.model.actions import Reserve
+from trainmaster.model.job import Demand, Estimate, Job
+from trainmaster.model.placement import Placement
+from trainmaster.model.queue import Queue
+from trainmaster.model.topology import Topology
+
+
+class JobView(Protocol):
+    """A job as policies see it: nothing here can be assigned."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def job(self) -> Job: ...
+    @property
+    def seq(self) -> int: ...
+    @property
+    def group(self) -> int: ...
+    @property
+    def demand(self) -> Demand: ...
+    @property
+    def estimate(self) -> Estimate | None: ...
+    @property
+    def phase(self) -> Phase: ...
+    @property
+    def placement(self) -> Placement | None: ...
+    @property
+    def frozen(self) -> Placement | None: ...
+    @property
+    def first_start_ms(self) -> int | None: ...
+    @property
+    def since_ms(self) -> int | None: ...
+    @property
+    def waiting_since_ms(self) -> int: ...
+    @property
+    def preemptions(self) -> int: ...
+    def attained_at(self, now: int) -> int: ...
+    def work_at(self, now: int) -> int: ...
+
+
+class View:
+    """The state through a window; one view lives as long as its controller."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._order = Order()
+        self._is_built = False
+
+    @property
+    def topology(self) -> Topology:
+        return self._state.topology
+
+    @property
+    def occupancy(self) -> Occupancy:
+        return self._state.occupancy
+
+    @property
+    def jobs(self) -> Mapping[str, JobRecord]:
+        return self._state.jobs
+
+    @property
+    def queues(self) -> Mapping[str, Queue]:
+        return self._state.queues
+
+    @property
+    def reservations(self) -> Mapping[str, Reserve]:
+        return self._state.reservations
+
+    @property
+    def draining(self) -> frozenset[int]:
+        return frozenset(self._state.draining)
+
+    def running(self) -> list[JobRecord]:
+        """Jobs that hold GPUs, in order of submission."""
+        return [record for record in self._state.jobs.values() if record.phase in HOLDING]
+
+    def waiting(self) -> list[JobRecord]:
+        """Jobs that hold none, in order of submission."""
+        return [record for record in self._state.jobs.values() if record.phase in WAITING]
+
+    def order(self, rank: RankOf, now: int, *, group: GroupOf, with_running: bool) -> Order:
+        """All jobs in line: only what changed or ran out since the last pass is ranked again."""
+        state = self._state
+        if self._is_built:
+            for record in self._order.expired(now):
+                state.changed[record.seq] = record
+            changed = state.changed.values()
+        else:
+            changed = state.jobs.values()
+            self._is_built = True
+        self._order.refresh(changed, rank, group, with_running=with_running)
+        state.changed.clear()
+        return self._order
+
+    def forget(self) -> None:
+        """Drop every cache; the next pass rebuilds them from the state."""
+        self._order = Order()
+        self._is_built = False
+
+    def remaining(self, record: JobRecord, now: int) -> int | None:
+        """Estimated time to its end at its present speed (nominal while it waits), if anyone knows."""
+        if record.estimate is None:
+            return None
+        return record.finish_at(record.estimate.work, now) - now
+
+    def true_finish(self, record: JobRecord, now: int) -> int:
+        """When it will really end if left alone: the simulator's oracle, refused live."""
+        if record.oracle is None:
+            raise LookupError(f"job {record.id} has no oracle: this policy runs in simulation only")
+        return record.finish_at(record.oracle.work, now)
+
+
+def by_demand(record: JobRecord) -> Hashable:
+    """The usual grouping: jobs of equal demand."""
+    return record.group

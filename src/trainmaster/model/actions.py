@@ -1,0 +1,115 @@
+"""What a plan asks for (actions) and what an engine is told (orders), both imperative."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from trainmaster.model.job import Run
+from trainmaster.model.placement import Placement, Slice
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    job: str
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Go on after a suspension, where it was (thaw) or elsewhere (launch from its checkpoint)."""
+
+    job: str
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class Migrate:
+    job: str
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    job: str
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    job: str
+
+
+class OpenTo(Enum):
+    """Who may use reserved GPUs in the meantime."""
+
+    NOBODY = "nobody"
+    OPPORTUNISTIC = "opportunistic"
+    SHORT = "short"
+    """Jobs that are expected to end before the reservation does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Hold free GPUs for a waiting job; a new one replaces the job's last."""
+
+    job: str
+    slices: tuple[Slice, ...]
+    until_ms: int | None = None
+    open_to: OpenTo = OpenTo.NOBODY
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    job: str
+
+
+Action = Start | Resume | Suspend | Migrate | Resize | Stop | Reserve | Release
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    run: Run
+    placement: Placement
+    work: int
+    """Work that its last checkpoint keeps; 0 for a first start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """Suspend in place: the process stays on its node, its GPUs are free."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Thaw:
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Save and end; the job goes on later as a new attempt."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End for good."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    run: Run
+    placement: Placement
+
+
+Order = Launch | Freeze | Thaw | Halt | Kill | Reshape

@@ -1,0 +1,151 @@
+"""Facts, in the past tense: all that a controller ever learns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainmaster.model.job import Estimate, Job, Oracle, Run, Shape
+from trainmaster.model.queue import Queue
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmitted:
+    job: Job
+    estimate: Estimate | None = None
+    oracle: Oracle | None = None
+    """Only ever set by the simulator."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobProfiled:
+    """Measured outside the pass: split shapes, a better estimate; the simulator's better oracle."""
+
+    job: str
+    splits: tuple[Shape, ...] = ()
+    estimate: Estimate | None = None
+    oracle: Oracle | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobWithdrawn:
+    """Its owner cancelled it."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """Every rank of the gang is up and training at this speed."""
+
+    run: Run
+    speed_ppm: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunSuspended:
+    """It has let go of its GPUs with its work saved; frozen = still bound to its node."""
+
+    run: Run
+    work: int
+    frozen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunResumed:
+    run: Run
+    speed_ppm: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunResized:
+    run: Run
+    work: int
+    speed_ppm: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpeedChanged:
+    """A neighbour came or went, or a better measurement arrived."""
+
+    run: Run
+    work: int
+    speed_ppm: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunSucceeded:
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailed:
+    """It ended by itself with an error; `work` is what its last checkpoint keeps."""
+
+    run: Run
+    work: int = 0
+    retryable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RunLost:
+    """Its node went away under it: not the job's failure. `work` is what is saved."""
+
+    run: Run
+    work: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunStopped:
+    """Ended because somebody wanted it to: a stop order, or its owner."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJoined:
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLeft:
+    """Gone: what ran there is reported by `RunLost`."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDraining:
+    """Takes nothing new; what runs there is to be moved."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUndrained:
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDefined:
+    queue: Queue
+
+
+Event = (
+    JobSubmitted
+    | JobProfiled
+    | JobWithdrawn
+    | RunStarted
+    | RunSuspended
+    | RunResumed
+    | RunResized
+    | RunSpeedChanged
+    | RunSucceeded
+    | RunFailed
+    | RunLost
+    | RunStopped
+    | NodeJoined
+    | NodeLeft
+    | NodeDraining
+    | NodeUndrained
+    | QueueDefined
+)

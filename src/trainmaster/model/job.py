@@ -1,0 +1,144 @@
+"""What a user wants: a job, its admissible shapes, and what is known of how long it will take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from trainmaster.model.placement import Role, Sharing
+from trainmaster.model.units import SECOND, WHOLE
+
+
+class Part(NamedTuple):
+    """One piece of a split model: what its GPU must hold."""
+
+    share: int
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One admissible form of a job: `count` equal pieces, or the unequal `parts` of a split."""
+
+    count: int
+    share: int = WHOLE
+    memory: int = 0
+    """Bytes of GPU memory per piece; 0 = unstated: in proportion to the share."""
+    parts: tuple[Part, ...] = ()
+    speed_ppm: int | None = None
+    """Speed relative to the nominal shape, where known; otherwise `perf` says."""
+
+    @property
+    def is_whole(self) -> bool:
+        return self.share == WHOLE and not self.parts
+
+    @property
+    def total_share(self) -> int:
+        if self.parts:
+            return sum(part.share for part in self.parts)
+        return self.count * self.share
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A set of admissible shapes, the nominal one first, and what each node must add."""
+
+    nominal: Shape
+    min_count: int
+    max_count: int
+    splits: tuple[Shape, ...] = ()
+    gpu_type: str | None = None
+    cpus: int | None = None
+    """Thousandths of a core per GPU; None = in proportion to the GPUs of the node."""
+    host_memory: int | None = None
+    """Bytes of host memory per GPU; None = in proportion."""
+    sharing: Sharing | None = None
+    """None = exclusive for whole GPUs, MPS for fractions."""
+
+    @property
+    def is_elastic(self) -> bool:
+        return self.min_count < self.max_count
+
+    @property
+    def mode(self) -> Sharing:
+        if self.sharing is not None:
+            return self.sharing
+        return Sharing.EXCLUSIVE if self.nominal.is_whole else Sharing.MPS
+
+    def sized(self, count: int) -> Shape:
+        """The elastic shape of that many GPUs."""
+        if count == self.nominal.count:
+            return self.nominal
+        return Shape(count=count, share=self.nominal.share, memory=self.nominal.memory)
+
+    def shapes(self) -> Iterator[Shape]:
+        """Every admissible shape: nominal, then larger to smaller, then splits."""
+        yield self.nominal
+        for count in range(self.max_count, self.min_count - 1, -1):
+            if count != self.nominal.count:
+                yield self.sized(count)
+        yield from self.splits
+
+
+def gpus(count: int, *, minimum: int | None = None, maximum: int | None = None) -> Demand:
+    """Demand for whole GPUs, elastic between the bounds where they are given."""
+    return Demand(
+        nominal=Shape(count=count),
+        min_count=count if minimum is None else minimum,
+        max_count=count if maximum is None else maximum,
+    )
+
+
+class Source(Enum):
+    """Where an estimate comes from."""
+
+    DECLARED = "declared"
+    FIT = "fit"
+    HISTORY = "history"
+    TRACE = "trace"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """How much work a job is thought to need in all, and who says so."""
+
+    work: int
+    """ms x parts per million of nominal speed."""
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """What only the simulator knows: the work this job truly needs until it ends for good."""
+
+    work: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training program that somebody submitted."""
+
+    id: str
+    submit_ms: int
+    demand: Demand
+    queue: str = "default"
+    user: str = ""
+    app: str = ""
+    model: str = ""
+    role: Role = Role.GUARANTEED
+    priority: int = 0
+    gpu_util_ppm: int | None = None
+    """Part of a GPU's cycles it keeps busy when alone, where known."""
+    retries: int = 2
+    grace_ms: int = 30 * SECOND
+    deadline_ms: int | None = None
+    iterations: int | None = None
+
+
+class Run(NamedTuple):
+    """One launch of a job: the fencing token that every event and order carries."""
+
+    job: str
+    attempt: int

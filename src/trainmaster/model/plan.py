@@ -1,0 +1,65 @@
+"""What a policy answers: actions, its memory, and when to be asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from trainmaster.model.actions import Action
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class FrozenMap(Mapping[K, V], Generic[K, V]):
+    """An immutable mapping for memos: updates give a new one, equality is by content."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[K, V] | None = None) -> None:
+        self._items: dict[K, V] = dict(items or {})
+
+    def __getitem__(self, key: K) -> V:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._items.items()))
+
+    def __repr__(self) -> str:
+        return f"FrozenMap({self._items!r})"
+
+    def updated(self, changes: Mapping[K, V]) -> FrozenMap[K, V]:
+        return FrozenMap({**self._items, **changes})
+
+    def only(self, keys: Mapping[K, object]) -> FrozenMap[K, V]:
+        """Without the entries whose key is not among `keys`."""
+        return FrozenMap({key: value for key, value in self._items.items() if key in keys})
+
+
+class Rank(NamedTuple):
+    """A job's place in line as a straight line in time: (level, value + rate x now), lower first.
+
+    It holds until `until_ms`; then the policy is asked again. Ties: earlier submission, then the
+    order of submission.
+    """
+
+    level: int
+    value: int
+    rate: int = 0
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The actions in order, the policy's memory, and when to ask again at the latest."""
+
+    actions: tuple[Action, ...]
+    memo: object = None
+    wake_at: int | None = None

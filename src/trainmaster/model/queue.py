@@ -1,0 +1,18 @@
+"""Queues: who shares with whom, by which weight, within which bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A tenant's line, possibly inside another's."""
+
+    name: str
+    parent: str | None = None
+    weight: int = 1
+    guaranteed: int = 0
+    """Thousandths of a GPU it can always get back."""
+    maximum: int | None = None
+    """Thousandths of a GPU it may never exceed; None = the cluster."""

@@ -1,0 +1,59 @@
+"""Why a job waits, and why an action was refused: closed sets with their numbers, worded at the edge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Why(Enum):
+    """The one primary reason a job waits."""
+
+    NOT_ENOUGH_FREE = "NotEnoughFree"
+    """Fewer GPUs are free than it needs."""
+    FRAGMENTED = "Fragmented"
+    """Enough GPUs are free, but not where it may use them together."""
+    BEHIND_OTHERS = "BehindOthers"
+    """It would fit; the policy lets an earlier job go first."""
+    SHARE_USED_UP = "ShareUsedUp"
+    """Its queue already holds its share."""
+    RESERVED = "Reserved"
+    """The GPUs it could use are held for another job."""
+    WAITING_FOR_RELEASE = "WaitingForRelease"
+    """It has GPUs promised that are still being released."""
+    NEVER_FITS = "NeverFits"
+    """No state of this cluster could hold it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """The reason and its numbers, in thousandths of a GPU; `held_by` names the jobs in the way."""
+
+    why: Why
+    need: int
+    free: int = 0
+    largest_block: int = 0
+    held_by: tuple[str, ...] = ()
+
+
+class Refused(Enum):
+    """Why the controller did not do what a plan asked."""
+
+    UNKNOWN_JOB = "unknown job"
+    WRONG_PHASE = "the job is not in a phase that allows it"
+    NOT_ADMISSIBLE = "the placement is not one of the job's shapes"
+    NODE_UNAVAILABLE = "a node is gone, draining or set aside"
+    GPU_TAKEN = "a GPU is taken or shared in another mode"
+    MEMORY_TAKEN = "not enough GPU memory"
+    HOST_TAKEN = "not enough CPUs or host memory"
+    RESERVED = "a GPU is reserved for another job"
+    POLICY_RAISED = "the policy raised an error"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A refused action is a value with a reason, never an exception."""
+
+    job: str
+    why: Refused
+    detail: str = ""

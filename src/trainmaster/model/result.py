@@ -1,0 +1,136 @@
+"""What a simulation found: one record per job, the summary of the contract, and curves over time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Status(Enum):
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    UNFINISHED = "unfinished"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """One job's story in numbers; times in ms, GPU time in thousandths of a GPU x ms."""
+
+    job_id: str
+    queue: str
+    gpus_milli: int
+    """Nominal size in thousandths of a GPU."""
+    service_ms: int
+    submit_ms: int
+    start_ms: int | None
+    finish_ms: int | None
+    suspended_ms: int
+    held: int
+    """GPU time held: thousandths of a GPU x ms."""
+    preemptions: int
+    migrations: int
+    status: Status
+    rho: float | None
+
+    @property
+    def jct_ms(self) -> int | None:
+        return None if self.finish_ms is None else self.finish_ms - self.submit_ms
+
+    @property
+    def queue_ms(self) -> int | None:
+        return None if self.start_ms is None else self.start_ms - self.submit_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The `summary` of the JSON contract; None where the contract says null."""
+
+    jobs: int
+    finished: int
+    rejected: int
+    unfinished: int
+    load: float | None
+    avg_jct_s: float | None
+    avg_excess_s: float | None
+    avg_jct_lower_bound_s: float | None
+    p50_jct_s: float | None
+    p95_jct_s: float | None
+    p99_jct_s: float | None
+    avg_queue_s: float | None
+    makespan_s: float | None
+    gpu_util: float | None
+    gpu_hours_wasted: float
+    preemptions: int
+    migrations: int
+    max_rho: float | None
+    p99_rho: float | None
+    jain_index: float | None
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Jobs of one size class."""
+
+    label: str
+    jobs: int
+    avg_jct_s: float | None
+    p50_jct_s: float | None
+    p95_jct_s: float | None
+    avg_queue_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """Job-seconds of waiting by cause."""
+
+    fair_share_s: float
+    fragmentation_s: float
+    contention_s: float
+    """Too few GPUs free, or held back by the policy's order, with the queue inside its share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A step function of time: `values[i]` holds from `times_s[i]` on."""
+
+    times_s: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stint:
+    """One uninterrupted stay of a job on its GPUs, for the Gantt chart."""
+
+    job_id: str
+    gpus: tuple[int, ...]
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One policy's run over one trace."""
+
+    policy: str
+    options: Mapping[str, object]
+    cluster: str
+    gpus: int
+    summary: Summary
+    jobs: tuple[JobResult, ...]
+    bins: tuple[Bin, ...] = ()
+    delays: Delays | None = None
+    utilisation: Curve = field(default=Curve((), ()))
+    """Part of the cluster's GPUs that make progress."""
+    queue_length: Curve = field(default=Curve((), ()))
+    """Jobs that wait, suspended ones included."""
+    fragmentation: Curve = field(default=Curve((), ()))
+    """Part of the free GPUs that lie on partly used nodes."""
+    stints: tuple[Stint, ...] = ()
+    """Only kept for a report."""
+    horizon_s: float | None = None
+    """Where the run was cut, if it was."""
+    warnings: tuple[str, ...] = ()

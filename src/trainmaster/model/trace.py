@@ -1,0 +1,41 @@
+"""A workload with its truth: jobs, how long each really runs, and how it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from trainmaster.model.job import Job
+
+
+class Outcome(Enum):
+    """How a job ends after its service, in the words of the JSON contract."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class TracedJob:
+    """A job and what only a replay knows of it."""
+
+    job: Job
+    service_ms: int
+    """Run time at the nominal shape, best placement, alone."""
+    outcome: Outcome = Outcome.SUCCEEDED
+    failed_attempts_ms: tuple[int, ...] = ()
+    """Run times of the failed attempts that came before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Jobs sorted by submission (ties keep their order in the file), the first one at its own time."""
+
+    jobs: tuple[TracedJob, ...]
+    notes: tuple[str, ...] = ()
+    """What a reader should tell the user: rows it sorted, rows it had to leave out, and why."""
+
+
+class TraceError(ValueError):
+    """A trace that cannot be used: one sentence with file, line and column."""

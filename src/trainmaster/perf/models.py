@@ -1,0 +1,37 @@
+"""Published models: how large, how skewed. Skew = largest tensor / total size (Tiresias, Table 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainmaster.model.units import NOMINAL
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    total_mb: float
+    largest_mb: float
+
+    @property
+    def skew_ppm(self) -> int:
+        return round(NOMINAL * self.largest_mb / self.total_mb)
+
+
+MODELS = {
+    "vgg19": ModelSize(548.1, 392.0),
+    "vgg16": ModelSize(527.8, 392.0),
+    "vgg11": ModelSize(506.8, 392.0),
+    "alexnet": ModelSize(235.9, 144.0),
+    "resnet152": ModelSize(230.2, 9.0),
+    "resnet101": ModelSize(170.4, 9.0),
+    "resnet50": ModelSize(97.7, 9.0),
+    "inception4": ModelSize(162.9, 5.9),
+    "inception3": ModelSize(91.0, 7.8),
+    "googlenet": ModelSize(26.7, 3.9),
+}
+
+
+def skew_ppm(model: str) -> int:
+    """Largest tensor as a part of the whole; an unknown model is not skewed."""
+    known = MODELS.get(model.lower())
+    return known.skew_ppm if known is not None else 0

@@ -1,0 +1,69 @@
+"""Parts of GPUs: several jobs on one, memory never over-booked, the fullest GPU that fits first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainmaster.core.occupancy import Occupancy
+from trainmaster.model.job import Demand, Part, Shape
+from trainmaster.model.placement import Placement, Role, Sharing, Slice
+from trainmaster.model.units import WHOLE
+from trainmaster.placement.whole import bits
+
+
+def place_parts(
+    space: Occupancy, demand: Demand, shape: Shape, sharing: Sharing, role: Role
+) -> Placement | None:
+    """Each piece on a GPU of its own, on as few nodes as the first fit allows; None where one is left."""
+    parts = shape.parts or (Part(shape.share, shape.memory),) * shape.count
+    chosen: dict[int, Slice] = {}
+    for stage, part in sorted(enumerate(parts), key=lambda pair: -pair[1].share):
+        piece = _best_gpu(space, demand, part, sharing, stage if shape.parts else 0, chosen)
+        if piece is None:
+            return None
+        chosen[piece.gpu] = piece
+    slices = tuple(sorted(chosen.values(), key=lambda piece: (piece.stage, piece.gpu)))
+    span = space.topology.span_of_gpus([piece.gpu for piece in slices])
+    return Placement(slices, span, sharing, role)
+
+
+def _best_gpu(
+    space: Occupancy,
+    demand: Demand,
+    part: Part,
+    sharing: Sharing,
+    stage: int,
+    chosen: dict[int, Slice],
+) -> Slice | None:
+    """The first GPU that fits beside the pieces already chosen; their nodes first."""
+    near = {piece.node for piece in chosen.values()}
+    fallback: Slice | None = None
+    for gpu in _by_fit(space, demand, part, sharing):
+        if gpu in chosen:
+            continue
+        node = space.node_of[gpu]
+        memory = part.memory or space.topology.type_of_gpu[gpu].memory * part.share // WHOLE
+        beside = sum(piece.share for piece in chosen.values() if piece.node == node)
+        if space.free_memory[gpu] < memory:
+            continue
+        if not space.has_host_room(node, part.share + beside, demand):
+            continue
+        piece = Slice(node, gpu, part.share, memory, stage)
+        if not near or node in near:
+            return piece
+        fallback = fallback or piece
+    return fallback
+
+
+def _by_fit(space: Occupancy, demand: Demand, part: Part, sharing: Sharing) -> Iterator[int]:
+    """GPUs with room for the share: the fullest shared ones first, then untouched ones."""
+    for kind in space.kinds_for(demand):
+        table = space.partial[kind]
+        for free in sorted(share for share in table if share >= part.share):
+            for gpu in bits(table[free]):
+                if space.mode[gpu] is sharing:
+                    yield gpu
+        for count in range(1, len(space.by_free[kind])):
+            for node in bits(space.by_free[kind][count]):
+                for local in bits(space.whole[node]):
+                    yield space.first_gpu[node] + local

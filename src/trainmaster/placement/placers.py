@@ -1,0 +1,87 @@
+"""The ways to place a job, as values that a policy chooses from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from trainmaster.core.occupancy import Occupancy
+from trainmaster.core.state import JobRecord
+from trainmaster.model.job import Demand, Shape
+from trainmaster.model.placement import Placement, Role, Sharing
+from trainmaster.placement.fractions import place_parts
+from trainmaster.placement.whole import (
+    anywhere,
+    by_domain,
+    one_node,
+    placement_of,
+    rows_for,
+)
+
+
+class Locality(Enum):
+    """How much a job insists on being close together."""
+
+    CONSOLIDATED = "consolidated"
+    """The fewest nodes that could ever hold it, in one rack if possible, or it waits."""
+    RELAXING = "relaxing"
+    """The same where possible; else the innermost domain, then the cluster, fewest nodes first."""
+    SPREAD = "spread"
+    """Wherever GPUs are free, the fullest nodes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placer:
+    """A rule that turns a shape and what is free into slices."""
+
+    locality: Locality
+
+    @property
+    def insists(self) -> bool:
+        """Whether a job may have to wait although enough GPUs are free."""
+        return self.locality is Locality.CONSOLIDATED
+
+    def place(self, space: Occupancy, record: JobRecord) -> Placement | None:
+        """The job's nominal shape, or None where it does not fit now."""
+        demand = record.demand
+        return self.shaped(space, demand, demand.nominal, record.job.role)
+
+    def shaped(
+        self, space: Occupancy, demand: Demand, shape: Shape, role: Role
+    ) -> Placement | None:
+        sharing = demand.mode
+        if shape.parts or sharing is not Sharing.EXCLUSIVE:
+            return place_parts(space, demand, shape, sharing, role)
+        count = shape.count
+        for row, kind in rows_for(space, demand, count):
+            shares = one_node(space, row, demand, count) if count < len(row) else None
+            if self.locality is Locality.SPREAD:
+                shares = shares if count == 1 else anywhere(space, row, demand, count)
+            elif shares is None:
+                shares = self._several(space, row, demand, count, kind)
+            if shares is not None:
+                return placement_of(space, shares, shape, sharing, role)
+        return None
+
+    def _several(
+        self, space: Occupancy, row: list[int] | tuple[int, ...], demand: Demand, count: int, kind: int
+    ) -> list[tuple[int, int]] | None:
+        largest = space.largest[kind]
+        shares = None
+        if count > largest:
+            shares = by_domain(space, row, demand, count, limit=-(-count // largest))
+        if shares is None and self.locality is Locality.RELAXING:
+            shares = by_domain(space, row, demand, count, limit=None)
+        return shares
+
+
+CONSOLIDATED = Placer(Locality.CONSOLIDATED)
+RELAXING = Placer(Locality.RELAXING)
+SPREAD = Placer(Locality.SPREAD)
+
+
+def ever_fits(space: Occupancy, demand: Demand, role: Role) -> bool:
+    """Whether the empty cluster could hold any admissible shape: asked once per demand."""
+    return any(
+        RELAXING.shaped(space, demand, shape, role) is not None for shape in demand.shapes()
+    )

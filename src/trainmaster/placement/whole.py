@@ -1,0 +1,167 @@
+"""Whole GPUs: consolidated on the fewest nodes, relaxing outwards, or wherever some are free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from trainmaster.core.occupancy import Occupancy
+from trainmaster.model.job import Demand, Shape
+from trainmaster.model.placement import Placement, Role, Sharing, Slice
+from trainmaster.model.units import WHOLE
+
+Row = Sequence[int]
+"""Per number of whole free GPUs: a bit for each node that has just that many."""
+Share = tuple[int, int]
+"""(node, GPUs to take there)."""
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The positions of the set bits, lowest first."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def rows_for(space: Occupancy, demand: Demand, count: int) -> Iterator[tuple[Row, int]]:
+    """Rows to search, fastest type first, all types together last; only those with enough free."""
+    kinds = space.kinds_for(demand)
+    for kind in kinds:
+        if space.free_gpus[kind] >= count:
+            yield space.by_free[kind], kind
+    if len(kinds) > 1 and sum(space.free_gpus[kind] for kind in kinds) >= count:
+        rows = [space.by_free[kind] for kind in kinds]
+        yield [_union(column) for column in zip(*rows, strict=True)], kinds[0]
+
+
+def _union(masks: Sequence[int]) -> int:
+    joined = 0
+    for mask in masks:
+        joined |= mask
+    return joined
+
+
+def one_node(space: Occupancy, row: Row, demand: Demand, count: int) -> list[Share] | None:
+    """The node that fits best: the fewest free GPUs that are enough, lowest number first."""
+    for free in range(count, len(row)):
+        mask = row[free]
+        while mask:
+            low = mask & -mask
+            node = low.bit_length() - 1
+            if space.has_host_room(node, count * WHOLE, demand):
+                return [(node, count)]
+            mask ^= low
+    return None
+
+
+def fewest_nodes(
+    space: Occupancy, row: Row, demand: Demand, count: int, within: int, limit: int | None
+) -> list[Share] | None:
+    """Take the emptiest nodes of a domain until it is enough; the rest goes where it fits best."""
+    chosen: list[Share] = []
+    taken = 0
+    left = count
+    for free in range(len(row) - 1, 0, -1):
+        for node in bits(row[free] & within):
+            if left < free:
+                break
+            if space.has_host_room(node, free * WHOLE, demand):
+                chosen.append((node, free))
+                taken |= 1 << node
+                left -= free
+                if not left:
+                    return chosen if limit is None or len(chosen) <= limit else None
+        if limit is not None and len(chosen) >= limit:
+            return None
+        rest = _best_fit(space, row, demand, left, within & ~taken)
+        if rest is not None:
+            chosen.append(rest)
+            return chosen if limit is None or len(chosen) <= limit else None
+    return None
+
+
+def _best_fit(
+    space: Occupancy, row: Row, demand: Demand, count: int, within: int
+) -> Share | None:
+    for free in range(count, len(row)):
+        for node in bits(row[free] & within):
+            if space.has_host_room(node, count * WHOLE, demand):
+                return node, count
+    return None
+
+
+def anywhere(space: Occupancy, row: Row, demand: Demand, count: int) -> list[Share] | None:
+    """The fullest nodes first: leaves empty nodes whole for those who need them."""
+    chosen: list[Share] = []
+    left = count
+    for free in range(1, len(row)):
+        for node in bits(row[free]):
+            take = min(free, left)
+            if space.has_host_room(node, take * WHOLE, demand):
+                chosen.append((node, take))
+                left -= take
+                if not left:
+                    return chosen
+    return None
+
+
+def by_domain(
+    space: Occupancy, row: Row, demand: Demand, count: int, limit: int | None
+) -> list[Share] | None:
+    """The innermost domain that can hold it, and there the fewest nodes; ties: the fuller domain."""
+    topology = space.topology
+    for level in range(topology.node_level - 1, -1, -1):
+        best: tuple[int, int, list[Share]] | None = None
+        for mask in topology.domain_masks[level]:
+            free = sum(n * (row[n] & mask).bit_count() for n in range(1, len(row)))
+            if free < count:
+                continue
+            shares = fewest_nodes(space, row, demand, count, mask, limit)
+            if shares is not None and (best is None or (len(shares), free) < best[:2]):
+                best = (len(shares), free, shares)
+        if best is not None:
+            return best[2]
+    return None
+
+
+def slices_of(space: Occupancy, shares: Sequence[Share], memory: int) -> tuple[Slice, ...]:
+    """Concrete GPUs on the chosen nodes: within one island where possible, lowest numbers first."""
+    chosen: list[Slice] = []
+    for node, count in shares:
+        first = space.first_gpu[node]
+        for local in _locals(space, node, count):
+            if memory:
+                chosen.append(Slice(node, first + local, WHOLE, memory))
+            else:
+                chosen.append(space.whole_slices[first + local])
+    return tuple(chosen)
+
+
+def _locals(space: Occupancy, node: int, count: int) -> list[int]:
+    free = space.whole[node]
+    islands = space.topology.nodes[node].islands
+    if len(islands) > 1:
+        masks = [sum(1 << local for local in island) & free for island in islands]
+        fitting = [mask for mask in masks if mask.bit_count() >= count]
+        if fitting:
+            free = min(fitting, key=int.bit_count)
+    chosen = []
+    for local in bits(free):
+        chosen.append(local)
+        if len(chosen) == count:
+            break
+    return chosen
+
+
+def placement_of(
+    space: Occupancy, shares: Sequence[Share], shape: Shape, sharing: Sharing, role: Role
+) -> Placement:
+    slices = slices_of(space, shares, shape.memory)
+    topology = space.topology
+    if len(slices) == 1:
+        span = len(topology.levels) - 1
+    elif len(shares) > 1:
+        span = topology.span_of_nodes([node for node, _ in shares])
+    else:
+        span = topology.span_of_gpus([piece.gpu for piece in slices])
+    return Placement(slices, span, sharing, role)

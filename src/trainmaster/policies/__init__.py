@@ -1,0 +1,1 @@
+"""Who and how much: one file per published system, its paper and its deviations in the docstring."""

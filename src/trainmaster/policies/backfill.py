@@ -1,0 +1,119 @@
+"""Starting jobs in order without preemption, and who may overtake a head that does not fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.order import Order
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.actions import OpenTo
+from trainmaster.model.job import Shape
+from trainmaster.model.placement import Placement, Sharing
+from trainmaster.placement.placers import RELAXING
+from trainmaster.policies.greedy import PlacerOf
+
+
+def start_in_order(
+    view: View,
+    draft: Draft,
+    order: Order,
+    now: int,
+    placer_of: PlacerOf,
+    backfill: str,
+    *,
+    can_mold: bool = False,
+) -> bool:
+    """Start whoever may start; True when nobody is left waiting."""
+    window: Window | None = None
+    head: JobRecord | None = None
+    candidates = order.candidates(now)
+    for _, group, record in candidates:
+        if view.reservations:
+            draft.release(record)
+        placement = _fit(draft, record, placer_of, can_mold=can_mold)
+        if head is None:
+            if placement is not None:
+                draft.start(record, placement)
+                continue
+            head = record
+            if backfill == "none":
+                break
+            candidates.drop(group)
+            if backfill == "easy":
+                window = open_window(view, draft, head, now)
+        elif placement is None:
+            candidates.drop(group)
+        elif window is None or window.admits(view, record, placement, now):
+            draft.start(record, placement)
+    if head is not None and window is not None:
+        _reserve(draft, head, window)
+    return head is None
+
+
+def _fit(
+    draft: Draft, record: JobRecord, placer_of: PlacerOf, *, can_mold: bool
+) -> Placement | None:
+    placer = placer_of(record)
+    if not (can_mold and record.demand.is_elastic):
+        return placer.place(draft.space, record)
+    for shape in record.demand.shapes():
+        placement = placer.shaped(draft.space, record.demand, shape, record.job.role)
+        if placement is not None:
+            return placement
+    return None
+
+
+@dataclass(slots=True)
+class Window:
+    """What may be used until the head is expected to start, and how much of it for longer."""
+
+    shadow_ms: int | None
+    """When enough GPUs are expected to be free; None when nobody knows."""
+    spare: int
+    """Whole GPUs that the head will not need then."""
+
+    def admits(self, view: View, record: JobRecord, placement: Placement, now: int) -> bool:
+        """Ends in time, or takes only what the head can spare."""
+        left = view.remaining(record, now)
+        if self.shadow_ms is not None and left is not None and now + left <= self.shadow_ms:
+            return True
+        size = len(placement.slices)
+        if size <= self.spare:
+            self.spare -= size
+            return True
+        return False
+
+
+def open_window(view: View, draft: Draft, head: JobRecord, now: int) -> Window:
+    """Look ahead by the estimates: when will the head fit, and what is left over then?"""
+    space, need = draft.space, head.demand.nominal.count
+    free = sum(space.free_gpus[kind] for kind in space.kinds_for(head.demand))
+    if free >= need:
+        return Window(shadow_ms=None, spare=0)
+    ends: list[tuple[int, int]] = []
+    for record in view.running():
+        left = view.remaining(record, now)
+        if left is not None and record.placement is not None:
+            ends.append((now + left, len(record.placement.slices)))
+    for end, size in sorted(ends):
+        free += size
+        if free >= need:
+            return Window(shadow_ms=max(end, now + 1), spare=free - need)
+    return Window(shadow_ms=None, spare=0)
+
+
+def _reserve(draft: Draft, head: JobRecord, window: Window) -> None:
+    """Hold what is still free for the head; short jobs may use it in the next pass."""
+    demand = head.demand
+    if demand.mode is not Sharing.EXCLUSIVE:
+        return
+    space = draft.space
+    free = sum(space.free_gpus[kind] for kind in space.kinds_for(demand))
+    count = min(free - min(window.spare, free), demand.nominal.count)
+    if count < 1:
+        return
+    held = RELAXING.shaped(space, demand, Shape(count=count), head.job.role)
+    if held is not None:
+        draft.reserve(head, held.slices, window.shadow_ms, OpenTo.SHORT)

@@ -1,0 +1,94 @@
+"""What policies have in common: options, a place in line, and a plain answer to 'why am I waiting?'."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import ClassVar, Generic, TypeVar
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.order import Order
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View, by_demand
+from trainmaster.model.placement import Sharing
+from trainmaster.model.plan import Plan, Rank
+from trainmaster.model.reasons import Reason, Why
+from trainmaster.model.units import WHOLE
+from trainmaster.placement.placers import RELAXING, Placer
+from trainmaster.policies.greedy import run_in_order
+
+O = TypeVar("O")  # noqa: E741
+
+
+class BasePolicy(Generic[O]):
+    """A policy with options O. Subclasses say `rank`; those with other ideas override `plan`."""
+
+    name: ClassVar[str]
+    options_type: ClassVar[type]
+    needs_oracle: ClassVar[bool] = False
+
+    def __init__(self, options: O) -> None:
+        self.options = options
+
+    def first_memo(self) -> object:
+        return None
+
+    def forget(self) -> None:
+        """Nothing is cached here; subclasses that cache drop it."""
+
+    def group(self, record: JobRecord) -> Hashable:
+        """Jobs of one group fit or do not fit alike."""
+        return by_demand(record)
+
+    def placer(self, record: JobRecord) -> Placer:
+        return RELAXING
+
+    def rank(self, view: View, record: JobRecord, now: int) -> Rank:
+        raise NotImplementedError
+
+    def in_line(self, view: View, now: int, *, with_running: bool) -> Order:
+        """Every job at its rank."""
+        return view.order(
+            lambda record: self.rank(view, record, now),
+            now,
+            group=self.group,
+            with_running=with_running,
+        )
+
+    def plan(self, view: View, memo: object, now: int) -> Plan:
+        """Preemptive: the best-ranked jobs that fit run, whoever runs now."""
+        order = self.in_line(view, now, with_running=True)
+        draft = Draft(view)
+        run_in_order(view, draft, order, now, self.group, self.placer)
+        return draft.plan(memo, self.wake_at(view, order, now))
+
+    def wake(self, view: View, memo: object, now: int) -> int | None:
+        """Policies whose ranks run out by themselves override this."""
+        return None
+
+    def wake_at(self, view: View, order: Order, now: int) -> int | None:
+        """When ranks will have changed by themselves."""
+        return order.next_expiry()
+
+    def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
+        """The first of these that holds: too few free, fragmented, reserved, behind others."""
+        space, demand = view.occupancy, record.demand
+        need = demand.nominal.total_share
+        free = sum(space.free_gpus[kind] for kind in space.kinds_for(demand)) * WHOLE
+        row = [space.by_free[kind] for kind in space.kinds_for(demand)]
+        block = max((n for masks in row for n in range(len(masks)) if masks[n]), default=0) * WHOLE
+        holders = sorted(view.running(), key=lambda other: -_size(other))[:5]
+        held_by = tuple(other.id for other in holders)
+        if record.placement is not None:
+            return Reason(Why.WAITING_FOR_RELEASE, need, free, block, held_by)
+        if self.placer(record).place(space, record) is not None:
+            return Reason(Why.BEHIND_OTHERS, need, free, block)
+        if demand.mode is Sharing.EXCLUSIVE and free >= need:
+            return Reason(Why.FRAGMENTED, need, free, block, held_by)
+        reserved = sum(len(held.slices) for held in view.reservations.values()) * WHOLE
+        if reserved and free + reserved >= need:
+            return Reason(Why.RESERVED, need, free, block, tuple(view.reservations))
+        return Reason(Why.NOT_ENOUGH_FREE, need, free, block, held_by)
+
+
+def _size(record: JobRecord) -> int:
+    return record.placement.total_share if record.placement is not None else 0

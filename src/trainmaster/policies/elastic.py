@@ -1,0 +1,58 @@
+"""Elastic jobs under a policy that is not elastic itself: grow into idle GPUs, shrink when asked."""
+
+from __future__ import annotations
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.lifecycle import Phase
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.placement import Placement, Sharing, Slice
+from trainmaster.placement.whole import bits
+
+ELASTIC_MODES = ("rigid", "moldable", "malleable")
+
+
+def shrink_for_waiting(view: View, draft: Draft) -> None:
+    """Every job that has grown gives back what is beyond its nominal number."""
+    for record in view.running():
+        placement, nominal = record.placement, record.demand.nominal.count
+        if record.phase is not Phase.RUNNING or placement is None:
+            continue
+        if record.demand.is_elastic and len(placement.slices) > nominal:
+            draft.resize(record, _resized(view, placement, placement.slices[:nominal]))
+
+
+def grow_idle(view: View, draft: Draft) -> None:
+    """In order of submission, each elastic job takes idle GPUs of its own nodes, up to its maximum."""
+    for record in view.running():
+        placement = record.placement
+        if record.phase is not Phase.RUNNING or placement is None or draft.is_touched(record):
+            continue
+        if placement.sharing is not Sharing.EXCLUSIVE:
+            continue
+        room = record.demand.max_count - len(placement.slices)
+        if room > 0:
+            extra = _idle_beside(draft, record, placement, room)
+            if extra:
+                slices = (*placement.slices, *extra)
+                draft.resize(record, _resized(view, placement, slices))
+
+
+def _idle_beside(
+    draft: Draft, record: JobRecord, placement: Placement, room: int
+) -> list[Slice]:
+    space, found = draft.space, []
+    memory = record.demand.nominal.memory
+    for node in placement.nodes:
+        if node in space.closed:
+            continue
+        for local in bits(space.whole[node]):
+            if len(found) == room:
+                return found
+            found.append(Slice(node, space.first_gpu[node] + local, memory=memory))
+    return found
+
+
+def _resized(view: View, placement: Placement, slices: tuple[Slice, ...]) -> Placement:
+    span = view.topology.span_of_gpus([piece.gpu for piece in slices])
+    return Placement(slices, span, placement.sharing, placement.role)

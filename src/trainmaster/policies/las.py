@@ -1,0 +1,40 @@
+"""Least attained service, two-dimensional (Tiresias, NSDI'19, section 3): GPUs x time so far.
+
+The job that has received the least GPU time runs first, without knowing how long any will take.
+Compared again on every arrival and end, and every `quantum_s` while somebody waits; quanta end at
+whole multiples of the quantum. Equal jobs degenerate to time-sharing: that is why Tiresias
+discretises (`tiresias-l`). Deviations: none known; the run order of Figure 7 is a test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainmaster.core.order import Order
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.plan import Rank
+from trainmaster.model.units import to_ms
+from trainmaster.policies.base import BasePolicy
+from trainmaster.policies.options import option, positive_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class LasOptions:
+    quantum_s: float = option(60.0, positive_seconds, "seconds between comparisons while jobs wait")
+
+
+class Las(BasePolicy[LasOptions]):
+    name = "las"
+    options_type = LasOptions
+
+    def rank(self, view: View, record: JobRecord, now: int) -> Rank:
+        if record.since_ms is None:
+            return Rank(0, record.attained)
+        return Rank(0, record.attained - record.since_ms * record.rate, rate=record.rate)
+
+    def wake_at(self, view: View, order: Order, now: int) -> int | None:
+        if not order.has_waiting():
+            return None
+        quantum = to_ms(self.options.quantum_s)
+        return (now // quantum + 1) * quantum

@@ -1,0 +1,45 @@
+"""YARN's capacity scheduler as Tiresias' baseline (NSDI'19, Table 2): FIFO, consolidated placement.
+
+One queue in order of submission; a gang starts only on the fewest nodes that can hold it, within one
+rack if possible, else it waits, and (with `backfill` none) so does everybody behind it. No
+preemption. Deviation: capacities of several queues are not modelled; `fair` does that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.plan import Plan, Rank
+from trainmaster.placement.placers import CONSOLIDATED, Placer
+from trainmaster.policies.backfill import start_in_order
+from trainmaster.policies.base import BasePolicy
+from trainmaster.policies.fifo import BACKFILL
+from trainmaster.policies.greedy import evacuate
+from trainmaster.policies.options import choice, option
+
+
+@dataclass(frozen=True, slots=True)
+class YarnCsOptions:
+    backfill: str = option("none", choice(*BACKFILL), "who may overtake a head that does not fit")
+
+
+class YarnCs(BasePolicy[YarnCsOptions]):
+    name = "yarn-cs"
+    options_type = YarnCsOptions
+
+    def placer(self, record: JobRecord) -> Placer:
+        return CONSOLIDATED
+
+    def rank(self, view: View, record: JobRecord, now: int) -> Rank:
+        return Rank(-record.job.priority, record.job.submit_ms)
+
+    def plan(self, view: View, memo: object, now: int) -> Plan:
+        order = self.in_line(view, now, with_running=False)
+        draft = Draft(view)
+        if view.draining:
+            evacuate(view, draft, self.placer)
+        start_in_order(view, draft, order, now, self.placer, self.options.backfill)
+        return draft.plan(memo)

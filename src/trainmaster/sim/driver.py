@@ -1,0 +1,259 @@
+"""The simulator's loop: advance to the next instant, take all its facts in one step, obey."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+
+from trainmaster.core.controller import Controller
+from trainmaster.core.lifecycle import WAITING
+from trainmaster.core.occupancy import Occupancy
+from trainmaster.core.policy import Policy
+from trainmaster.model import events as e
+from trainmaster.model.job import Demand, Estimate, Oracle, Source
+from trainmaster.model.queue import Queue
+from trainmaster.model.reasons import Refusal
+from trainmaster.model.topology import Topology
+from trainmaster.model.trace import Trace, TracedJob
+from trainmaster.model.units import NOMINAL, WHOLE
+from trainmaster.perf.world import Speeds, World
+from trainmaster.placement.placers import ever_fits
+from trainmaster.sim.engine import SimEngine
+from trainmaster.sim.ledger import Account, Ledger
+from trainmaster.sim.sampler import Sampler
+
+PROGRESS_EVERY = 2_048
+"""Steps between two calls of the progress callback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """What policies may know of run times: nothing, the truth, or the truth with an error."""
+
+    known: bool = True
+    error: float = 0.0
+    """Uniform relative error, at most this much either way."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvent:
+    """A planned change of the cluster."""
+
+    at_ms: int
+    event: e.NodeJoined | e.NodeLeft | e.NodeDraining | e.NodeUndrained
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Everything that a run depends on, but the policy."""
+
+    trace: Trace
+    topology: Topology
+    world: World
+    estimates: Estimates = Estimates()
+    queues: Mapping[str, Queue] = field(default_factory=dict)
+    node_events: tuple[NodeEvent, ...] = ()
+    until_ms: int | None = None
+    seed: int = 0
+    keep_stints: bool = False
+
+
+Progress = Callable[[int, int, int], None]
+"""(jobs ended, jobs in all, now)."""
+
+
+class Simulation:
+    """One policy over one scenario; can be interrupted and asked for what is known so far."""
+
+    def __init__(self, scenario: Scenario, policy: Policy) -> None:
+        self.scenario = scenario
+        self.policy = policy
+        world, topology = scenario.world, scenario.topology
+        self.controller = Controller(
+            topology, policy, can_freeze=world.switching.can_freeze
+        )
+        gpus = topology.training_gpus * WHOLE
+        self.ledger = Ledger(scenario.queues, gpus, keep_stints=scenario.keep_stints)
+        self.engine = SimEngine(Speeds(world, topology, scenario.seed), self.ledger)
+        self.accepted, self.rejected = split_by_fit(scenario.trace, topology)
+        self.sampler = Sampler(self.controller.state, self.ledger, arrival_span(self.accepted))
+        self.now = self.accepted[0].job.submit_ms if self.accepted else 0
+        self.events = 0
+        self.refusals: list[Refusal] = []
+        self._arrived = 0
+        self._wake_at: int | None = None
+        self._random = Random(f"estimates/{scenario.seed}")
+        self._nodes = NodeSchedule(scenario, self.now)
+
+    def run(self, on_progress: Progress | None = None) -> None:
+        """Until every job has ended, or the horizon."""
+        with paused_garbage_collection():
+            if self.scenario.queues:
+                self._step(self.now, [e.QueueDefined(q) for q in self.scenario.queues.values()])
+            steps = 0
+            while self._advance():
+                steps += 1
+                if on_progress is not None and steps % PROGRESS_EVERY == 0:
+                    on_progress(self.ledger.ended_count, len(self.accepted), self.now)
+            self.sampler.look(self.now)
+            self.ledger.fairness.close_all(self.now)
+
+    def _advance(self) -> bool:
+        """One instant; False when there is nothing left to happen."""
+        is_over = self._arrived == len(self.accepted) and not self.controller.state.jobs
+        if is_over:
+            return False
+        now = self._next_time()
+        until = self.scenario.until_ms
+        if now is None or (until is not None and now > until):
+            if until is not None:
+                self.now = max(self.now, until)
+            return False
+        self.now = now
+        facts = self.engine.facts_at(now)
+        facts += self._nodes.facts_at(now, self.engine)
+        first_new = self._arrived
+        while self._arrived < len(self.accepted):
+            traced = self.accepted[self._arrived]
+            if traced.job.submit_ms > now:
+                break
+            facts.append(self._submit(traced, now))
+            self._arrived += 1
+        self._step(now, facts, first_new)
+        return True
+
+    def _next_time(self) -> int | None:
+        if self.engine.has_facts():
+            return self.now
+        times = [self.engine.next_time(), self._wake_at, self._nodes.next_time()]
+        if self._arrived < len(self.accepted):
+            times.append(self.accepted[self._arrived].job.submit_ms)
+        return min((time for time in times if time is not None), default=None)
+
+    def _step(self, now: int, facts: Sequence[e.Event], first_new: int | None = None) -> None:
+        self.events += len(facts)
+        controller = self.controller
+        decision = controller.step(now, facts)
+        if first_new is not None:
+            self._note_arrivals(first_new)
+        self._wake_at = decision.wake_at
+        if decision.refusals:
+            self.refusals.extend(decision.refusals)
+        for order in decision.orders:
+            self.engine.execute(order, now)
+        if now >= self.sampler.next_ms:
+            self.sampler.look(now)
+
+    def _note_arrivals(self, first_new: int) -> None:
+        """Tie each new job's account to its record, and count it as waiting."""
+        jobs, accounts = self.controller.state.jobs, self.ledger.accounts
+        for index in range(first_new, self._arrived):
+            name = self.accepted[index].job.id
+            account = accounts[name]
+            account.record = jobs.get(name)
+            if account.record is not None:
+                self.ledger.waits(account.record, 1)
+
+    def _submit(self, traced: TracedJob, now: int) -> e.JobSubmitted:
+        account = Account(traced, has_failures=self.scenario.world.has_failures)
+        self.ledger.submitted(account, now)
+        truth = account.work_left()
+        oracle = Oracle(truth) if self.policy.needs_oracle else None
+        return e.JobSubmitted(traced.job, self._estimate(truth), oracle)
+
+    def _estimate(self, truth: int) -> Estimate | None:
+        estimates = self.scenario.estimates
+        if not estimates.known:
+            return None
+        if estimates.error:
+            factor = 1.0 + estimates.error * (2.0 * self._random.random() - 1.0)
+            truth = max(NOMINAL, round(truth * factor))
+        return Estimate(truth, Source.TRACE)
+
+    def stuck(self) -> list[str]:
+        """Jobs that wait although nothing more will ever happen."""
+        jobs = self.controller.state.jobs.values()
+        return [record.id for record in jobs if record.phase in WAITING]
+
+
+class NodeSchedule:
+    """Planned changes of the cluster, and failures from the seed."""
+
+    def __init__(self, scenario: Scenario, start_ms: int) -> None:
+        self._breakage = scenario.world.breakage
+        self._random = Random(f"nodes/{scenario.seed}")
+        self._planned = sorted(scenario.node_events, key=lambda planned: planned.at_ms)
+        self._next_planned = 0
+        self._due: list[tuple[int, int, bool]] = []
+        """(when, node, whether it comes back) for failures and repairs."""
+        if self._breakage.mtbf_ms is not None:
+            for node in scenario.topology.nodes:
+                self._due.append((start_ms + self._lifetime(), node.index, False))
+            self._due.sort()
+
+    def _lifetime(self) -> int:
+        assert self._breakage.mtbf_ms is not None
+        return 1 + round(self._random.expovariate(1.0 / self._breakage.mtbf_ms))
+
+    def next_time(self) -> int | None:
+        times = [self._due[0][0]] if self._due else []
+        if self._next_planned < len(self._planned):
+            times.append(self._planned[self._next_planned].at_ms)
+        return min(times, default=None)
+
+    def facts_at(self, now: int, engine: SimEngine) -> list[e.Event]:
+        facts: list[e.Event] = []
+        while self._next_planned < len(self._planned):
+            planned = self._planned[self._next_planned]
+            if planned.at_ms > now:
+                break
+            self._next_planned += 1
+            if isinstance(planned.event, e.NodeLeft):
+                facts += engine.fail_node(planned.event.node, now)
+            else:
+                facts.append(planned.event)
+        while self._due and self._due[0][0] <= now:
+            _, node, comes_back = self._due.pop(0)
+            if comes_back:
+                facts.append(e.NodeJoined(node))
+                later = (now + self._lifetime(), node, False)
+            else:
+                facts += engine.fail_node(node, now)
+                later = (now + self._breakage.repair_ms, node, True)
+            self._due.append(later)
+            self._due.sort()
+        return facts
+
+
+def split_by_fit(
+    trace: Trace, topology: Topology
+) -> tuple[list[TracedJob], list[TracedJob]]:
+    """Jobs that the empty cluster could hold, and those that it never can."""
+    space = Occupancy(topology)
+    fits: dict[Demand, bool] = {}
+    accepted, rejected = [], []
+    for traced in trace.jobs:
+        demand = traced.job.demand
+        if demand not in fits:
+            fits[demand] = ever_fits(space, demand, traced.job.role)
+        (accepted if fits[demand] else rejected).append(traced)
+    return accepted, rejected
+
+
+def arrival_span(jobs: Sequence[TracedJob]) -> int:
+    return jobs[-1].job.submit_ms - jobs[0].job.submit_ms if jobs else 0
+
+
+@contextmanager
+def paused_garbage_collection() -> Iterator[None]:
+    """Values here hold no cycles: counting references is enough, and collecting them is slow."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

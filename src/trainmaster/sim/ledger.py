@@ -1,0 +1,245 @@
+"""Who used what: exact integer accounts of work, GPU time, waiting and fairness."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from trainmaster.core.state import JobRecord
+from trainmaster.model.placement import Placement
+from trainmaster.model.queue import Queue
+from trainmaster.model.result import Stint
+from trainmaster.model.trace import Outcome, TracedJob
+from trainmaster.model.units import NOMINAL
+
+
+class Account:
+    """One job's books; times in ms, GPU time in thousandths of a GPU x ms."""
+
+    __slots__ = (
+        "area_at_end",
+        "area_at_submit",
+        "attempt_index",
+        "attempt_trained",
+        "charged",
+        "credited",
+        "failed_attempts",
+        "finish_ms",
+        "held",
+        "holding",
+        "holding_since_ms",
+        "lost",
+        "needed",
+        "outcome",
+        "record",
+        "start_ms",
+        "status",
+        "target",
+        "traced",
+        "trained",
+        "trained_ms",
+        "wasted",
+    )
+
+    def __init__(self, traced: TracedJob, *, has_failures: bool) -> None:
+        self.traced = traced
+        self.record: JobRecord | None = None
+        self.needed = traced.service_ms * NOMINAL
+        self.failed_attempts = traced.failed_attempts_ms if has_failures else ()
+        self.outcome = traced.outcome if has_failures else Outcome.SUCCEEDED
+        self.attempt_index = 0
+        self.target = self._target()
+        """Work at which the present attempt ends."""
+        self.credited = 0
+        """Work done in all; at the end it is needed + lost."""
+        self.lost = 0
+        self.held = 0
+        """GPU time from taking to leaving; at the end it is trained + charged."""
+        self.trained = 0
+        self.trained_ms = 0
+        self.attempt_trained = 0
+        self.charged = 0
+        self.wasted = 0
+        self.holding = 0
+        self.holding_since_ms = 0
+        self.start_ms: int | None = None
+        self.finish_ms: int | None = None
+        self.status: Outcome | None = None
+        self.area_at_submit = 0
+        self.area_at_end = 0
+
+    def _target(self) -> int:
+        if self.attempt_index < len(self.failed_attempts):
+            return self.failed_attempts[self.attempt_index] * NOMINAL
+        return self.needed
+
+    def failures_left(self) -> bool:
+        return self.attempt_index < len(self.failed_attempts)
+
+    def next_attempt(self) -> None:
+        self.attempt_index += 1
+        self.target = self._target()
+
+    def work_left(self) -> int:
+        """All work from the start of the present attempt to the end for good."""
+        return self.needed + NOMINAL * sum(self.failed_attempts[self.attempt_index :])
+
+
+class Ledger:
+    """All accounts, and the sums over them that a run is judged by."""
+
+    def __init__(self, queues: Mapping[str, Queue], gpus_milli: int, *, keep_stints: bool) -> None:
+        self.accounts: dict[str, Account] = {}
+        self.progressing = 0
+        """Thousandths of a GPU making progress now."""
+        self.active = 0
+        self.ended_count = 0
+        self.stints: list[Stint] | None = [] if keep_stints else None
+        self._placements: dict[str, Placement] = {}
+        self._area = 0
+        self._area_ms = 0
+        self.fairness = Fairness(queues, gpus_milli)
+        self.waiting: dict[tuple[str, int], int] = {}
+        """Jobs that hold nothing, by queue and demand number."""
+        self.using: dict[str, int] = {}
+        """Thousandths of a GPU held, by queue."""
+
+    def submitted(self, account: Account, now: int) -> None:
+        self._count(1, now)
+        account.area_at_submit = self._area
+        self.accounts[account.traced.job.id] = account
+        self.fairness.joined(account.traced.job.queue, now)
+
+    def _count(self, change: int, now: int) -> None:
+        """Integrate the number of unfinished jobs, then change it."""
+        self._area += self.active * (now - self._area_ms)
+        self._area_ms = now
+        self.active += change
+
+    def waits(self, record: JobRecord, change: int) -> None:
+        key = (record.job.queue, record.group)
+        self.waiting[key] = self.waiting.get(key, 0) + change
+
+    def took(self, account: Account, share: int, placement: Placement, now: int) -> None:
+        account.holding, account.holding_since_ms = share, now
+        queue = account.traced.job.queue
+        self.using[queue] = self.using.get(queue, 0) + share
+        if account.record is not None:
+            self.waits(account.record, -1)
+        if self.stints is not None:
+            self._placements[account.traced.job.id] = placement
+
+    def left(self, account: Account, share: int, now: int) -> None:
+        account.held += account.holding * (now - account.holding_since_ms)
+        account.holding = 0
+        job = account.traced.job
+        self.using[job.queue] -= share
+        if account.record is not None:
+            self.waits(account.record, 1)
+        if self.stints is not None and now > account.holding_since_ms:
+            gpus = tuple(self._placements.pop(job.id).gpus())
+            self.stints.append(Stint(job.id, gpus, account.holding_since_ms, now))
+
+    def started(self, account: Account, now: int) -> None:
+        if account.start_ms is None:
+            account.start_ms = now
+
+    def progress(self, share: int) -> None:
+        self.progressing += share
+
+    def trained(self, account: Account, share: int, ms: int, work: int) -> None:
+        account.trained += share * ms
+        account.attempt_trained += share * ms
+        account.trained_ms += ms
+        account.credited += work
+
+    def charged(self, account: Account, share: int, ms: int) -> None:
+        account.charged += share * ms
+
+    def failed(self, account: Account, work: int) -> None:
+        """An attempt came to nothing."""
+        account.lost += work
+        account.wasted += account.attempt_trained
+        account.attempt_trained = 0
+
+    def crashed(self, account: Account, work: int, share: int, speed_ppm: int) -> None:
+        """Work after the last checkpoint is gone with its node."""
+        account.lost += work
+        lost_time = share * work // speed_ppm if speed_ppm else 0
+        account.wasted += lost_time
+        account.attempt_trained -= lost_time
+
+    def ended(self, account: Account, outcome: Outcome, now: int) -> None:
+        account.finish_ms = now
+        account.status = outcome
+        self.ended_count += 1
+        if outcome is Outcome.FAILED:
+            account.wasted += account.attempt_trained
+        self._count(-1, now)
+        account.area_at_end = self._area
+        if account.record is not None:
+            self.waits(account.record, -1)
+        self.fairness.left(account.traced.job.queue, now)
+
+    def mean_active(self, account: Account) -> float:
+        """Mean number of unfinished jobs over the life of an ended job."""
+        assert account.finish_ms is not None
+        life = account.finish_ms - account.traced.job.submit_ms
+        return (account.area_at_end - account.area_at_submit) / life if life else 1.0
+
+
+class Fairness:
+    """What each queue was entitled to while it had unfinished jobs: its weight's part of the GPUs."""
+
+    def __init__(self, queues: Mapping[str, Queue], gpus_milli: int) -> None:
+        self._queues = queues
+        self._gpus_milli = gpus_milli
+        self._jobs: dict[str, int] = {}
+        self._weight = 0
+        self._per_weight = 0.0
+        """Integral of GPUs per unit of active weight."""
+        self._since_ms = 0
+        self._joined_at: dict[str, float] = {}
+        self.entitled: dict[str, float] = {}
+
+    def weight(self, queue: str) -> int:
+        return self._queues[queue].weight if queue in self._queues else 1
+
+    def joined(self, queue: str, now: int) -> None:
+        count = self._jobs.get(queue, 0)
+        self._jobs[queue] = count + 1
+        if count == 0:
+            self._integrate(now)
+            self._weight += self.weight(queue)
+            self._joined_at[queue] = self._per_weight
+
+    def left(self, queue: str, now: int) -> None:
+        self._jobs[queue] -= 1
+        if self._jobs[queue] == 0:
+            self._integrate(now)
+            self._close(queue)
+            self._weight -= self.weight(queue)
+
+    def close_all(self, now: int) -> None:
+        """Count queues that are still active up to now."""
+        self._integrate(now)
+        for queue in [queue for queue, count in self._jobs.items() if count]:
+            self._close(queue)
+            self._joined_at[queue] = self._per_weight
+
+    def _integrate(self, now: int) -> None:
+        if self._weight:
+            self._per_weight += self._gpus_milli * (now - self._since_ms) / self._weight
+        self._since_ms = now
+
+    def _close(self, queue: str) -> None:
+        share = self.weight(queue) * (self._per_weight - self._joined_at[queue])
+        self.entitled[queue] = self.entitled.get(queue, 0.0) + share
+
+
+def jain(ratios: Sequence[float]) -> float | None:
+    """Jain's index: 1 when all are equal, 1/n when one has everything."""
+    squares = sum(ratio * ratio for ratio in ratios)
+    if not squares:
+        return None
+    total = sum(ratios)
+    return total * total / (len(ratios) * squares)

@@ -1,0 +1,93 @@
+"""Files into a directory, all of them or none."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+
+class ReportError(Exception):
+    """A report that could not be written: one sentence that says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file to be: its name and its bytes."""
+
+    name: str
+    content: bytes
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def publish(documents: Iterable[Document], directory: Path) -> None:
+    """Write the documents into `directory`, or leave it as it was and raise ReportError.
+
+    Everything is written into a hidden directory on the same disk first. A new directory is
+    then renamed into place as a whole; in one that exists, each file is replaced by a rename,
+    the last document last, and files of other names stay as they are.
+    """
+    target = directory.resolve()
+    missing = [parent for parent in target.parents if not parent.exists()]
+    try:
+        if target.exists() and not target.is_dir():
+            raise ReportError(
+                f"cannot write the report to {directory}: it is a file; "
+                "choose another --report directory."
+            )
+        _write_and_move(documents, target)
+    except OSError as error:
+        _remove_empty(missing)
+        raise ReportError(_sentence(directory, error)) from error
+
+
+def _write_and_move(documents: Iterable[Document], target: Path) -> None:
+    exists = target.is_dir()
+    beside = target if exists else target.parent
+    beside.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(
+        prefix=".trainmaster-report-", dir=beside, ignore_cleanup_errors=True
+    ) as hidden:
+        staging = Path(hidden) / "report"
+        staging.mkdir()
+        names = []
+        for document in documents:
+            write_document(staging / document.name, document.content)
+            names.append(document.name)
+        if not exists:
+            staging.rename(target)
+            return
+        for name in names:
+            if (target / name).is_dir():
+                raise IsADirectoryError(errno.EISDIR, f"{name} in it is a directory")
+        for name in names:
+            (staging / name).replace(target / name)
+
+
+def write_document(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def _remove_empty(directories: Iterable[Path]) -> None:
+    """Take back the parents that were made for a report that did not come."""
+    for directory in directories:
+        try:
+            directory.rmdir()
+        except OSError:
+            return
+
+
+def _sentence(directory: Path, error: OSError) -> str:
+    cause = error.strerror or str(error) or type(error).__name__
+    if error.errno in NO_ROOM:
+        remedy = "free some space or choose another --report directory"
+    elif error.errno in NOT_ALLOWED:
+        remedy = "choose a --report directory that you may write to"
+    else:
+        remedy = "choose another --report directory"
+    return f"cannot write the report to {directory}: {cause}; {remedy}."

@@ -1,0 +1,69 @@
+"""`docs/check.py` passes on our pages, and complains where it should."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def check(*pages: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, ROOT / "docs/check.py", *pages]
+    return subprocess.run(command, text=True, capture_output=True, timeout=600)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_our_page_holds(page: Path) -> None:
+    said = check(page)
+    assert said.returncode == 0, said.stderr
+
+
+GOOD = """# One page
+See [below](#two-words), [it](page.md) and [there](https://example.org/nowhere).
+
+## Two words
+<!-- file: a.txt -->
+```
+hello
+```
+<!-- run -->
+```console
+$ grep hello \\
+    a.txt
+hello
+```
+<!-- run: exit 3 -->
+```console
+$ exit 3
+```
+```console
+$ a command that nobody runs
+```
+"""
+
+
+@pytest.mark.parametrize(
+    ("page", "complaint"),
+    {
+        "a good page": (GOOD, None),
+        "a lost file": ("[x](gone.md)", "the link to gone.md leads nowhere"),
+        "a lost heading": ("# A\n[x](#b)", "the link to #b names no heading there"),
+        "a failing example": ("<!-- run -->\n```console\n$ false\n```\n", "`false` ended with 1"),
+        "an example without a command": ("<!-- run -->\n```console\nls\n```\n", "has no line"),
+        "a link in code is no link": ("```\n[x](gone.md)\n```\nand `[x](gone.md)`", None),
+    }.values(),
+)
+def test_what_it_complains_about(tmp_path: Path, page: str, complaint: str | None) -> None:
+    file = tmp_path / "page.md"
+    file.write_text(page)
+    said = check(file)
+    assert said.returncode == (1 if complaint else 0), said.stderr
+    assert (complaint or "") in said.stderr
