@@ -47,8 +47,7 @@ def _start(state: State, record: JobRecord, action: a.Start | a.Resume, now: int
     why = why or state.occupancy.refusal(placement, record.demand)
     if why is not None:
         return why
-    state.occupancy.book(placement, record.demand)
-    record.placement = placement
+    state.entitle(record, placement)
     state.move(record, Cause.START_ORDERED)
     launch(state, record, now)
     return None
@@ -85,8 +84,7 @@ def _suspend(state: State, record: JobRecord, action: a.Suspend, now: int) -> Re
     assert placement is not None
     record.preemptions += 1
     freeze = _can_freeze(state, record)
-    state.occupancy.unbook(placement, record.demand)
-    record.placement = None
+    state.disentitle(record)
     _tell_to_leave(state, record, placement, now, freeze=freeze)
     return None
 
@@ -132,18 +130,16 @@ def _migrate_all(state: State, moves: list[a.Migrate], now: int) -> list[Refusal
             why = Refused.UNKNOWN_JOB if record is None else Refused.WRONG_PHASE
             refusals.append(Refusal(move.job, why, "Migrate"))
             continue
-        assert record.placement is not None
         why_not = shape_refusal(record, move.placement)
         if why_not is not None:
             refusals.append(Refusal(move.job, why_not, "Migrate"))
             continue
-        going.append((record, record.placement, move.placement))
-        state.occupancy.unbook(record.placement, record.demand)
+        going.append((record, state.disentitle(record), move.placement))
     blocked = _book_moves(state, going)
     if blocked is not None:
         return [*refusals, *(Refusal(record.id, blocked, "Migrate") for record, _, _ in going)]
     for record, old, new in going:
-        _send_moving(state, record, old, new, now)
+        _send_moving(state, record, old, now)
     return refusals
 
 
@@ -154,19 +150,16 @@ def _book_moves(
     for done, (record, _, new) in enumerate(going):
         why = state.occupancy.refusal(new, record.demand)
         if why is not None:
-            for mover, _, booked in going[:done]:
-                state.occupancy.unbook(booked, mover.demand)
+            for mover, _, _ in going[:done]:
+                state.disentitle(mover)
             for mover, old, _ in going:
-                state.occupancy.book(old, mover.demand)
+                state.entitle(mover, old)
             return why
-        state.occupancy.book(new, record.demand)
+        state.entitle(record, new)
     return None
 
 
-def _send_moving(
-    state: State, record: JobRecord, old: Placement, new: Placement, now: int
-) -> None:
-    record.placement = new
+def _send_moving(state: State, record: JobRecord, old: Placement, now: int) -> None:
     if record.phase is Phase.STARTING and record.id in state.promises and record.frozen is None:
         del state.promises[record.id]
         launch(state, record, now)
@@ -185,13 +178,13 @@ def _resize(state: State, record: JobRecord, action: a.Resize, now: int) -> Refu
     kept = {piece.gpu for piece in new.slices}
     if why is not None or any(gpu in state.releasing for gpu in kept):
         return why or Refused.GPU_TAKEN
-    state.occupancy.unbook(old, record.demand)
-    why = state.occupancy.refusal(new, record.demand)
-    state.occupancy.book(old if why is not None else new, record.demand)
-    if why is not None:
-        return why
     record.accrue(now)
-    record.placement = new
+    state.disentitle(record)
+    why = state.occupancy.refusal(new, record.demand)
+    state.entitle(record, old if why is not None else new)
+    if why is not None:
+        record.progress(now, record.speed_ppm)
+        return why
     left = tuple(piece for piece in old.slices if piece.gpu not in kept)
     if left:
         begin_release(state, record.run, left)

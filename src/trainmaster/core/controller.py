@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from trainmaster.core.admit import admit
 from trainmaster.core.policy import Policy
@@ -18,8 +18,7 @@ from trainmaster.model.reasons import Reason, Refusal, Refused
 from trainmaster.model.topology import Topology
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What a step decided."""
 
     orders: Sequence[Order]
@@ -60,13 +59,18 @@ class Controller:
             refusals = self._pass(now)
         elif state.changed:
             self._wake_by(self.policy.wake(self.view, self.memo, now), now)
-        orders, state.outbox = state.outbox, []
-        return Decision(orders, refusals, self._next_wake(), planned)
+        orders: Sequence[Order] = ()
+        if state.outbox:
+            orders, state.outbox = state.outbox, []
+        wake = self._wake_at
+        if state.promises or state.reservations:
+            wake = self._next_wake()
+        return Decision(orders, refusals, wake, planned)
 
     def _pass(self, now: int) -> Sequence[Refusal]:
         """Ask the policy; one that raises leaves running jobs alone and is reported."""
         state = self.state
-        state.needs_pass = False
+        state.has_news, state.needs_pass = state.needs_pass, False
         self._wake_at = None
         try:
             plan = self.policy.plan(self.view, self.memo, now)

@@ -6,8 +6,6 @@ so that the state is as before and only the admitted plan changes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
@@ -149,38 +147,40 @@ class Draft:
         """The decisions as actions, in an order in which they can be admitted."""
         for reservation in self._reserved.values():
             self.space.give_back(reservation.slices)
-        self._undo_down_to(0)
+        if self._log:
+            self._undo_down_to(0)
         for slices in self._released.values():
             self.space.withhold(slices)
         return Plan(tuple(self._actions()), memo, wake_at)
 
-    def _actions(self) -> Iterable[Action]:
-        for record in self._stopped:
-            yield Stop(record.id)
-        for job in self._released:
-            yield Release(job)
-        moves = []
-        for job, record in self._evicted.items():
-            if job not in self._placed:
-                yield Suspend(job)
+    def _actions(self) -> list[Action]:
+        """Stops and releases, then evictions, moves and resizes, then starts and reservations."""
+        if not (self._evicted or self._stopped or self._released or self._reserved):
+            if all(record.placement is None for record, _ in self._placed.values()):
+                return [_start(record, where) for record, where in self._placed.values()]
+        starts: list[Action] = []
+        moves: list[Action] = []
+        resizes: list[tuple[int, Action]] = []
         for job, (record, placement) in self._placed.items():
             if job in self._evicted:
                 moves.append(Migrate(job, placement))
-        yield from moves
-        yield from self._resizes()
-        for job, (record, placement) in self._placed.items():
-            if job in self._evicted or record.phase is Phase.RUNNING:
-                continue
-            yield (Resume if record.phase is Phase.SUSPENDED else Start)(job, placement)
-        yield from self._reserved.values()
-
-    def _resizes(self) -> Iterable[Action]:
-        """Shrinking before growing, so that one can pay for the other."""
-        sized = [
-            (len(placement.slices) - len(record.placement.slices), Resize(job, placement))
-            for job, (record, placement) in self._placed.items()
-            if record.phase is Phase.RUNNING
-            and job not in self._evicted
-            and record.placement is not None
+            elif record.placement is None:
+                starts.append(_start(record, placement))
+            else:
+                growth = len(placement.slices) - len(record.placement.slices)
+                resizes.append((growth, Resize(job, placement)))
+        resizes.sort(key=lambda pair: pair[0])  # shrinking first: it can pay for growing
+        return [
+            *(Stop(record.id) for record in self._stopped),
+            *(Release(job) for job in self._released),
+            *(Suspend(job) for job in self._evicted if job not in self._placed),
+            *moves,
+            *(resize for _, resize in resizes),
+            *starts,
+            *self._reserved.values(),
         ]
-        return (resize for _, resize in sorted(sized, key=lambda pair: pair[0]))
+
+
+def _start(record: JobRecord, placement: Placement) -> Action:
+    is_suspended = record.phase is Phase.SUSPENDED
+    return (Resume if is_suspended else Start)(record.id, placement)

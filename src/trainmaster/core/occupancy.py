@@ -41,11 +41,24 @@ class Occupancy:
             for kind in topology.types
         ]
         """GPUs of the biggest node of each type, whether free or not."""
+        self.island_masks = [
+            [sum(1 << local for local in island) for island in node.islands] for node in nodes
+        ]
         largest = max(self.largest)
         self.by_free = [[0] * (largest + 1) for _ in topology.types]
         """Per type, per number of whole free GPUs: a bit for each open node."""
         self.free_gpus = [0] * len(topology.types)
         """Whole free GPUs on open nodes, per type."""
+        self.domain_free = [
+            [[0] * len(masks) for masks in topology.domain_masks[: topology.node_level]]
+            for _ in topology.types
+        ]
+        """The same per type, level above `node`, and domain there."""
+        self.above = [
+            list(zip(self.domain_free[self.node_type[node.index]], node.domains, strict=False))
+            for node in nodes
+        ]
+        """Per node: the counters of the domains around it."""
         self.partial: list[dict[int, int]] = [{} for _ in topology.types]
         """Per type, per free share: a bit for each partly used, shareable GPU on an open node."""
         self.whole_slices = [Slice(node, gpu) for gpu, node in enumerate(topology.node_of_gpu)]
@@ -71,14 +84,14 @@ class Occupancy:
     def _list(self, node: int) -> None:
         kind, free = self.node_type[node], self.whole[node].bit_count()
         self.by_free[kind][free] |= 1 << node
-        self.free_gpus[kind] += free
+        self._count_free(node, free)
         for gpu in self._gpus_of(node):
             self._list_partial(gpu, kind)
 
     def _unlist(self, node: int) -> None:
         kind, free = self.node_type[node], self.whole[node].bit_count()
         self.by_free[kind][free] &= ~(1 << node)
-        self.free_gpus[kind] -= free
+        self._count_free(node, -free)
         for gpu in self._gpus_of(node):
             self._unlist_partial(gpu, kind)
 
@@ -105,24 +118,24 @@ class Occupancy:
     def refusal(self, placement: Placement, demand: Demand) -> Refused | None:
         """Why this cannot be booked now, or None when it can."""
         nodes: dict[int, int] = {}
-        exclusive = placement.sharing is Sharing.EXCLUSIVE
-        for piece in placement.slices:
-            node = piece.node
+        sharing, free_share, mode = placement.sharing, self.free_share, self.mode
+        exclusive = sharing is Sharing.EXCLUSIVE
+        seen: set[int] = set()
+        for node, gpu, share, memory, _ in placement.slices:
             if node in self.closed:
                 return Refused.NODE_UNAVAILABLE
-            gpu = piece.gpu
-            if self.node_of[gpu] != node:
+            if self.node_of[gpu] != node or gpu in seen:
                 return Refused.NOT_ADMISSIBLE
-            share = WHOLE if exclusive else piece.share
-            if self.free_share[gpu] < share:
+            seen.add(gpu)
+            if exclusive:
+                share = WHOLE
+            elif mode[gpu] is not None and mode[gpu] is not sharing:
                 return Refused.GPU_TAKEN
-            if not exclusive and self.mode[gpu] not in (None, placement.sharing):
+            if free_share[gpu] < share:
                 return Refused.GPU_TAKEN
-            if self.free_memory[gpu] < piece.memory:
+            if memory > self.free_memory[gpu]:
                 return Refused.MEMORY_TAKEN
             nodes[node] = nodes.get(node, 0) + share
-        if len(placement.slices) != len({piece.gpu for piece in placement.slices}):
-            return Refused.NOT_ADMISSIBLE
         for node, share in nodes.items():
             if not self.has_host_room(node, share, demand):
                 return Refused.HOST_TAKEN
@@ -152,28 +165,45 @@ class Occupancy:
 
     def _move_whole(self, slices: tuple[Slice, ...], demand: Demand, sign: int) -> None:
         """Book (sign 1) or unbook (-1) whole GPUs, one index update per node."""
-        taken, first_gpu = {}, self.first_gpu
+        first_gpu, free_share, modes = self.first_gpu, self.free_share, self.mode
         share, mode = (0, Sharing.EXCLUSIVE) if sign > 0 else (WHOLE, None)
+        bits, last = 0, slices[0].node
         for node, gpu, _, memory, _ in slices:
-            self.free_share[gpu] = share
-            self.mode[gpu] = mode
+            free_share[gpu] = share
+            modes[gpu] = mode
             if memory:
                 self.free_memory[gpu] -= sign * memory
-            taken[node] = taken.get(node, 0) | 1 << (gpu - first_gpu[node])
-        for node, bits in taken.items():
-            self._set_whole(node, self.whole[node] ^ bits)
-            self._move_host(node, bits.bit_count() * WHOLE, demand, sign)
+            if node != last:
+                self._flip(last, bits, demand, sign)
+                bits, last = 0, node
+            bits |= 1 << (gpu - first_gpu[node])
+        self._flip(last, bits, demand, sign)
+
+    def _flip(self, node: int, bits: int, demand: Demand, sign: int) -> None:
+        """Turn whole free GPUs of a node into taken ones, or back, with their host's part."""
+        self._set_whole(node, self.whole[node] ^ bits)
+        count = sign * bits.bit_count()
+        cpus, host = demand.cpus, demand.host_memory
+        self.free_cpus[node] -= count * (self.cpus_per_gpu[node] if cpus is None else cpus)
+        self.free_host[node] -= count * (self.host_per_gpu[node] if host is None else host)
 
     def _set_whole(self, node: int, mask: int) -> None:
         old, new = self.whole[node].bit_count(), mask.bit_count()
         self.whole[node] = mask
         if node in self.closed:
             return
-        kind, bit = self.node_type[node], 1 << node
+        kind, bit, change = self.node_type[node], 1 << node, new - old
         row = self.by_free[kind]
         row[old] ^= bit
         row[new] ^= bit
-        self.free_gpus[kind] += new - old
+        self.free_gpus[kind] += change
+        for counts, domain in self.above[node]:
+            counts[domain] += change
+
+    def _count_free(self, node: int, change: int) -> None:
+        self.free_gpus[self.node_type[node]] += change
+        for counts, domain in self.above[node]:
+            counts[domain] += change
 
     def _move_host(self, node: int, share: int, demand: Demand, sign: int) -> None:
         cpus = self.cpus_per_gpu[node] if demand.cpus is None else demand.cpus
@@ -232,6 +262,13 @@ class Occupancy:
     def total_free(self) -> int:
         """Whole free GPUs on open nodes, CPU slots included."""
         return sum(self.free_gpus)
+
+    def has_too_few(self, demand: Demand) -> bool:
+        """Whether fewer whole GPUs are free in all than the nominal shape needs."""
+        free = 0
+        for kind in self.kinds_for(demand):
+            free += self.free_gpus[kind]
+        return free < demand.nominal.count
 
     def kinds_for(self, demand: Demand) -> tuple[int, ...]:
         """The device types a job may use, fastest first: indices into `topology.types`."""

@@ -28,10 +28,11 @@ GroupOf = Callable[[JobRecord], Hashable]
 class Line:
     """One sorted list of jobs whose ranks move at the same rate."""
 
-    __slots__ = ("entries", "rate")
+    __slots__ = ("entries", "is_waiting", "rate")
 
-    def __init__(self, rate: int) -> None:
+    def __init__(self, rate: int, *, is_waiting: bool) -> None:
         self.rate = rate
+        self.is_waiting = is_waiting
         self.entries: list[Entry] = []
 
 
@@ -44,6 +45,7 @@ class Order:
         self._place: dict[int, tuple[Line, Entry, int | None]] = {}
         """By seq: where a job stands, and until when its rank holds."""
         self._expiries: list[tuple[int, int, JobRecord]] = []
+        self._waiting = 0
 
     def refresh(
         self,
@@ -54,24 +56,37 @@ class Order:
         with_running: bool,
     ) -> None:
         """Put every changed job where it now belongs."""
+        places = self._place
         for record in changed:
-            standing = self._place.pop(record.seq, None)
+            standing = places.pop(record.seq, None)
             if standing is not None:
-                _remove(*standing[:2])
+                line, entry, _ = standing
+                del line.entries[bisect_left(line.entries, entry)]
+                if line.is_waiting:
+                    self._waiting -= 1
             phase = record.phase
             if phase in WAITING:
-                self._insert(record, rank(record), group(record), self.waiting)
+                self._waiting += 1
+                ranked = rank(record)
+                self._insert(record, ranked, self._waiting_line(group(record), ranked.rate))
             elif with_running and phase in HOLDING:
-                self._insert(record, rank(record), None, self.running)
+                ranked = rank(record)
+                self._insert(record, ranked, self._running_line(ranked.rate))
 
-    def _insert(
-        self, record: JobRecord, rank: Rank, group: Hashable, lines: dict[object, Line]
-    ) -> None:
-        level, value, rate, until = rank
-        key = rate if lines is self.running else (group, rate)
-        line = lines.get(key)
+    def _waiting_line(self, group: Hashable, rate: int) -> Line:
+        line = self.waiting.get((group, rate))
         if line is None:
-            line = lines[key] = Line(rate)
+            line = self.waiting[group, rate] = Line(rate, is_waiting=True)
+        return line
+
+    def _running_line(self, rate: int) -> Line:
+        line = self.running.get(rate)
+        if line is None:
+            line = self.running[rate] = Line(rate, is_waiting=False)
+        return line
+
+    def _insert(self, record: JobRecord, rank: Rank, line: Line) -> None:
+        level, value, _, until = rank
         entry = (level, value, record.job.submit_ms, record.seq, record)
         insort(line.entries, entry)
         self._place[record.seq] = (line, entry, until)
@@ -99,7 +114,20 @@ class Order:
         return None
 
     def has_waiting(self) -> bool:
-        return any(line.entries for line in self.waiting.values())
+        return self._waiting > 0
+
+    def best_waiting(self, now: int) -> Key | None:
+        """Where the first in line stands."""
+        keys = [
+            (entry[0], entry[1] + line.rate * now, entry[2], entry[3])
+            for line in self.waiting.values()
+            for entry in line.entries[:1]
+        ]
+        return min(keys, default=None)
+
+    def ages(self) -> bool:
+        """Whether some running job's rank gets worse by mere passing of time."""
+        return any(line.rate > 0 and line.entries for line in self.running.values())
 
     def candidates(self, now: int) -> Candidates:
         return Candidates(self.waiting, now)
@@ -107,15 +135,13 @@ class Order:
     def tail(self, now: int) -> Tail:
         return Tail(self.running.values(), now)
 
-    def key(self, record: JobRecord, now: int) -> Key:
-        """Where the job stands now: comparable between any two jobs."""
-        line, entry, _ = self._place[record.seq]
-        return (entry[0], entry[1] + line.rate * now, entry[2], entry[3])
-
-
-def _remove(line: Line, entry: Entry) -> None:
-    entries = line.entries
-    del entries[bisect_left(entries, entry)]
+    def stands_behind(self, record: JobRecord, key: Key, now: int) -> bool:
+        """Whether the job is in line now, behind that place."""
+        standing = self._place.get(record.seq)
+        if standing is None:
+            return False
+        line, entry, _ = standing
+        return (entry[0], entry[1] + line.rate * now, entry[2], entry[3]) > key
 
 
 class Candidates:
@@ -123,12 +149,14 @@ class Candidates:
 
     def __init__(self, waiting: dict[tuple[Hashable, int], Line], now: int) -> None:
         self._now = now
-        self._heap: list[tuple[int, int, int, int, int, int, Hashable, Line | JobRecord]] = []
-        for number, ((group, rate), line) in enumerate(waiting.items()):
+        heap: list[tuple[int, int, int, int, int, Hashable, Line | JobRecord]] = []
+        for (group, rate), line in waiting.items():
             if line.entries:
                 level, value, submit, seq, _ = line.entries[0]
-                self._heap.append((level, value + rate * now, submit, seq, number, 0, group, line))
-        heapify(self._heap)
+                heap.append((level, value + rate * now, submit, seq, 0, group, line))
+        if len(heap) > 1:
+            heapify(heap)
+        self._heap = heap
         self._dropped: set[Hashable] = set()
 
     def drop(self, group: Hashable) -> None:
@@ -137,12 +165,12 @@ class Candidates:
 
     def put_back(self, key: Key, group: Hashable, record: JobRecord) -> None:
         """A job that the draft has just evicted waits again, at its rank."""
-        heappush(self._heap, (*key, -1, 0, group, record))
+        heappush(self._heap, (*key, 0, group, record))
 
     def __iter__(self) -> Iterator[tuple[Key, Hashable, JobRecord]]:
         heap, dropped = self._heap, self._dropped
         while heap:
-            level, value, submit, seq, number, index, group, source = heap[0]
+            level, value, submit, seq, index, group, source = heap[0]
             if isinstance(source, JobRecord):
                 heappop(heap)
                 if group not in dropped:
@@ -163,7 +191,6 @@ class Candidates:
                         after[1] + source.rate * self._now,
                         after[2],
                         after[3],
-                        number,
                         index,
                         group,
                         source,

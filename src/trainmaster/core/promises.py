@@ -18,15 +18,14 @@ def launch(state: State, record: JobRecord, now: int) -> None:
     """Order the launch of a job that has its placement, or promise it."""
     placement = record.placement
     assert placement is not None
+    awaiting: set[Run] = set()
     if record.frozen is not None and not resumes_in_place(record, placement):
         state.outbox.append(Halt(record.run))
         begin_release(state, record.run, record.frozen.slices)
-    awaiting: set[Run] = set()
+        awaiting.add(record.run)
     if state.releasing:
         for piece in placement.slices:
             awaiting |= state.releasing.get(piece.gpu, set())
-    if record.frozen is not None and not resumes_in_place(record, placement):
-        awaiting.add(record.run)
     if awaiting:
         graces = [state.jobs[run.job].job.grace_ms for run in awaiting if run.job in state.jobs]
         expires = now + max(graces, default=0) + PROMISE_SLACK
@@ -48,7 +47,7 @@ def _send(state: State, record: JobRecord) -> None:
         state.thaw_residue(record)
         state.outbox.append(Thaw(record.run))
         return
-    record.attempt += 1
+    record.next_attempt()
     state.outbox.append(Launch(record.run, placement, record.work))
 
 
@@ -93,9 +92,7 @@ def _forgive(state: State, run: Run) -> None:
         state.set_aside[node].discard(run)
         if not state.set_aside[node]:
             del state.set_aside[node]
-            if node not in state.draining and node not in state.away:
-                state.occupancy.open(node)
-            state.needs_pass = True
+            state.open_node(node)
 
 
 def break_late(state: State, now: int) -> None:
@@ -116,9 +113,6 @@ def break_late(state: State, now: int) -> None:
 def revoke(state: State, record: JobRecord) -> None:
     """Take back a start that has not reached the engine: it costs nothing."""
     state.promises.pop(record.id, None)
-    placement = record.placement
-    assert placement is not None
-    state.occupancy.unbook(placement, record.demand)
-    record.placement = None
+    state.disentitle(record)
     was_started = record.first_start_ms is not None
     state.move(record, Cause.REVOKED if was_started else Cause.REVOKED_UNSTARTED)

@@ -31,10 +31,11 @@ def _job_submitted(state: State, event: e.JobSubmitted, now: int) -> None:
     job = event.job
     if job.id in state.jobs:
         return
-    group = state.groups.setdefault(job.demand, len(state.groups))
+    group = state.group_of(job.demand)
     record = JobRecord(job, state.submitted, group, event.estimate, event.oracle)
     record.waiting_since_ms = now
     state.submitted += 1
+    state.waiting += 1
     state.jobs[job.id] = record
     state.changed[record.seq] = record
     state.needs_pass = True
@@ -46,7 +47,7 @@ def _job_profiled(state: State, event: e.JobProfiled, now: int) -> None:
         return
     if event.splits and record.placement is None:
         record.demand = replace(record.demand, splits=event.splits)
-        record.group = state.groups.setdefault(record.demand, len(state.groups))
+        record.group = state.group_of(record.demand)
     if event.estimate is not None:
         record.estimate = event.estimate
     if event.oracle is not None:
@@ -199,9 +200,7 @@ def _send_back(state: State, record: JobRecord, work: int, now: int) -> None:
 
 def _node_joined(state: State, event: e.NodeJoined, now: int) -> None:
     state.away.discard(event.node)
-    if event.node not in state.draining and event.node not in state.set_aside:
-        state.occupancy.open(event.node)
-    state.needs_pass = True
+    state.open_node(event.node)
 
 
 def _node_left(state: State, event: e.NodeLeft, now: int) -> None:
@@ -221,9 +220,8 @@ def _revoke_start(state: State, record: JobRecord) -> None:
         revoke(state, record)
         return
     state.promises.pop(record.id, None)
-    assert record.placement is not None
-    state.occupancy.unbook(record.placement, record.demand)
-    record.placement, record.is_moving = None, False
+    state.disentitle(record)
+    record.is_moving = False
 
 
 def _node_draining(state: State, event: e.NodeDraining, now: int) -> None:
@@ -241,9 +239,7 @@ def _drop_reservations_on(state: State, node: int) -> None:
 
 def _node_undrained(state: State, event: e.NodeUndrained, now: int) -> None:
     state.draining.discard(event.node)
-    if event.node not in state.away and event.node not in state.set_aside:
-        state.occupancy.open(event.node)
-    state.needs_pass = True
+    state.open_node(event.node)
 
 
 def _queue_defined(state: State, event: e.QueueDefined, now: int) -> None:

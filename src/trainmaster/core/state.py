@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainmaster.core.lifecycle import EDGES, ENDED, Cause, LifecycleError, Phase
+from trainmaster.core.lifecycle import EDGES, ENDED, WAITING, Cause, LifecycleError, Phase
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.model.actions import Order, Reserve
 from trainmaster.model.job import Demand, Estimate, Job, Oracle, Run
-from trainmaster.model.placement import Placement, Slice
+from trainmaster.model.placement import Placement, Sharing, Slice
 from trainmaster.model.queue import Queue
 from trainmaster.model.topology import Topology
 from trainmaster.model.units import MIB, NOMINAL, SECOND, ceil_div
@@ -31,8 +31,9 @@ class JobRecord:
         "first_start_ms",
         "frozen",
         "group",
-        "is_listed",
+        "id",
         "is_moving",
+        "is_whole",
         "job",
         "migrations",
         "oracle",
@@ -40,6 +41,7 @@ class JobRecord:
         "placement",
         "preemptions",
         "rate",
+        "run",
         "seq",
         "since_ms",
         "speed_ppm",
@@ -52,15 +54,19 @@ class JobRecord:
         self, job: Job, seq: int, group: int, estimate: Estimate | None, oracle: Oracle | None
     ) -> None:
         self.job = job
+        self.id = job.id
         self.seq = seq
         """Order of submission: the last tie-break of every policy."""
         self.group = group
         """Number of its demand: jobs of one group fit or do not fit alike."""
         self.demand: Demand = job.demand
+        self.is_whole = job.demand.mode is Sharing.EXCLUSIVE
+        """Whether it wants GPUs for itself."""
         self.estimate = estimate
         self.oracle = oracle
         self.phase = Phase.PENDING
         self.attempt = 0
+        self.run = Run(job.id, 0)
         self.failures = 0
         self.placement: Placement | None = None
         """What it is entitled to; None while it waits."""
@@ -81,15 +87,11 @@ class JobRecord:
         self.preemptions = 0
         self.migrations = 0
         self.is_moving = False
-        self.is_listed = False
 
-    @property
-    def id(self) -> str:
-        return self.job.id
-
-    @property
-    def run(self) -> Run:
-        return Run(self.job.id, self.attempt)
+    def next_attempt(self) -> None:
+        """Every launch is a new attempt: messages of the old one are ignored from now on."""
+        self.attempt += 1
+        self.run = Run(self.id, self.attempt)
 
     def attained_at(self, now: int) -> int:
         """Service received so far, in thousandths of a GPU x ms."""
@@ -139,8 +141,14 @@ class State:
         self.can_freeze = can_freeze
         self.occupancy = Occupancy(topology)
         self.jobs: dict[str, JobRecord] = {}
+        self.residents: list[dict[int, JobRecord]] = [{} for _ in topology.nodes]
+        """Per node: the jobs entitled to GPUs there, by seq."""
+        self.touched: set[int] = set()
+        """Nodes where room may have come up since the last pass."""
         self.queues: dict[str, Queue] = {}
         self.groups: dict[Demand, int] = {}
+        self._group_of: dict[int, tuple[Demand, int]] = {}
+        """The same by identity: hashing a demand anew for each job is slow."""
         self.promises: dict[str, Promise] = {}
         self.releasing: dict[int, set[Run]] = {}
         """Runs that have been told to leave a GPU and have not said yet that they did."""
@@ -152,19 +160,31 @@ class State:
         self.set_aside: dict[int, set[Run]] = {}
         """Nodes that broke a promise, with the runs that overstayed."""
         self.submitted = 0
+        self.waiting = 0
+        """Jobs that hold nothing and may be started."""
         self.changed: dict[int, JobRecord] = {}
         """Records whose place in line may have changed since the last pass."""
         self.needs_pass = False
+        self.has_news = False
+        """Whether the present pass was called for by facts, not by mere passing of time."""
         self.outbox: list[Order] = []
+
+    def group_of(self, demand: Demand) -> int:
+        """The number of this demand: equal demands have equal numbers."""
+        known = self._group_of.get(id(demand))
+        if known is None:
+            known = (demand, self.groups.setdefault(demand, len(self.groups)))
+            self._group_of[id(demand)] = known
+        return known[1]
 
     def move(self, record: JobRecord, cause: Cause) -> None:
         """Follow the edge of the lifecycle table, or fail loudly."""
-        try:
-            record.phase = EDGES[record.phase][cause]
-        except KeyError:
-            raise LifecycleError(
-                f"job {record.id}: no edge from {record.phase.name} by {cause.name}"
-            ) from None
+        old = record.phase
+        new = EDGES[old].get(cause)
+        if new is None:
+            raise LifecycleError(f"job {record.id}: no edge from {old.name} by {cause.name}")
+        record.phase = new
+        self.waiting += (new in WAITING) - (old in WAITING)
         self.changed[record.seq] = record
 
     def end(self, record: JobRecord, cause: Cause) -> None:
@@ -179,12 +199,43 @@ class State:
     def let_go(self, record: JobRecord) -> None:
         """Give its entitlement and whatever a frozen run of it keeps back to the cluster."""
         if record.placement is not None:
-            self.occupancy.unbook(record.placement, record.demand)
-            record.placement = None
+            self.disentitle(record)
         if record.frozen is not None:
             self.thaw_residue(record)
         if self.promises:
             self.promises.pop(record.id, None)
+
+    def entitle(self, record: JobRecord, placement: Placement) -> None:
+        """These slices are the job's from now on; the caller has made sure that they are free."""
+        self.occupancy.book(placement, record.demand)
+        record.placement = placement
+        last = None
+        for piece in placement.slices:
+            if piece.node != last:
+                last = piece.node
+                self.residents[last][record.seq] = record
+
+    def disentitle(self, record: JobRecord) -> Placement:
+        """The job's slices are free for others; returns what it had."""
+        placement = record.placement
+        assert placement is not None
+        self.occupancy.unbook(placement, record.demand)
+        record.placement = None
+        last = None
+        for piece in placement.slices:
+            if piece.node != last:
+                last = piece.node
+                self.residents[last].pop(record.seq, None)
+                self.touched.add(last)
+        return placement
+
+    def open_node(self, node: int) -> None:
+        """Offer a node again, unless another reason keeps it closed."""
+        if node in self.draining or node in self.away or node in self.set_aside:
+            return
+        self.occupancy.open(node)
+        self.touched.add(node)
+        self.needs_pass = True
 
     def freeze_residue(self, record: JobRecord, placement: Placement) -> None:
         """Book what a frozen run keeps on its GPUs and in host memory."""
@@ -207,3 +258,4 @@ class State:
         reservation = self.reservations.pop(job, None) if self.reservations else None
         if reservation is not None:
             self.occupancy.give_back(reservation.slices)
+            self.touched.update(piece.node for piece in reservation.slices)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 from trainmaster.core.lifecycle import HOLDING, WAITING, Phase
@@ -56,6 +57,8 @@ class View:
         self._state = state
         self._order = Order()
         self._is_built = False
+        self.expired: list[JobRecord] = []
+        """Jobs that the last call of `order` ranked again because their rank had run out."""
 
     @property
     def topology(self) -> Topology:
@@ -78,8 +81,8 @@ class View:
         return self._state.reservations
 
     @property
-    def draining(self) -> frozenset[int]:
-        return frozenset(self._state.draining)
+    def draining(self) -> AbstractSet[int]:
+        return self._state.draining
 
     def running(self) -> list[JobRecord]:
         """Jobs that hold GPUs, in order of submission."""
@@ -92,16 +95,48 @@ class View:
     def order(self, rank: RankOf, now: int, *, group: GroupOf, with_running: bool) -> Order:
         """All jobs in line: only what changed or ran out since the last pass is ranked again."""
         state = self._state
+        self.expired = []
         if self._is_built:
-            for record in self._order.expired(now):
+            self.expired = self._order.expired(now)
+            for record in self.expired:
                 state.changed[record.seq] = record
             changed = state.changed.values()
         else:
             changed = state.jobs.values()
-            self._is_built = True
+            state.has_news = self._is_built = True
+        if with_running:
+            for record in changed:
+                if record.placement is not None:
+                    state.touched.update([piece.node for piece in record.placement.slices])
         self._order.refresh(changed, rank, group, with_running=with_running)
         state.changed.clear()
         return self._order
+
+    def is_settled(self) -> bool:
+        """Whether nobody waits and no node is to be emptied: a pass would change nothing."""
+        return self._state.waiting == 0 and not self._state.draining
+
+    def is_stable(self, order: Order, now: int) -> bool:
+        """Whether ranks have merely run out, and no waiting job has thereby come before a running one.
+
+        Then the pass would decide what the last one decided.
+        """
+        if self._state.has_news or self._state.draining or order.ages():
+            return False
+        best = order.best_waiting(now)
+        return best is None or all(
+            record.placement is not None and not order.stands_behind(record, best, now)
+            for record in self.expired
+        )
+
+    def residents(self, node: int) -> Iterable[JobRecord]:
+        """Jobs entitled to GPUs of this node."""
+        return self._state.residents[node].values()
+
+    def take_touched(self) -> set[int]:
+        """Nodes where room may have come up since this was last asked."""
+        touched, self._state.touched = self._state.touched, set()
+        return touched
 
     def forget(self) -> None:
         """Drop every cache; the next pass rebuilds them from the state."""

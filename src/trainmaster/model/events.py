@@ -126,6 +126,14 @@ class NodeUndrained:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeChange:
+    """A change of the cluster that is planned for a time: not a fact yet."""
+
+    at_ms: int
+    event: NodeJoined | NodeLeft | NodeDraining | NodeUndrained
+
+
+@dataclass(frozen=True, slots=True)
 class QueueDefined:
     queue: Queue
 

@@ -121,6 +121,8 @@ class Result:
     gpus: int
     summary: Summary
     jobs: tuple[JobResult, ...]
+    nodes: tuple[tuple[str, int], ...] = ()
+    """Name and GPUs of each node, in the order of the GPU index."""
     bins: tuple[Bin, ...] = ()
     delays: Delays | None = None
     utilisation: Curve = field(default=Curve((), ()))

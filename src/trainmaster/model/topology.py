@@ -11,11 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from trainmaster.model.units import GIB, NOMINAL
 
 CPU_TYPE = "cpu"
 """Type of a CPU slot on a CPU-only node: only jobs that ask for it by name get one."""
+
+MOST_GPUS = 1_000_000
+"""No cluster has more: beyond it there is only a typing error."""
 
 SHORTHAND_LEVELS = ("fabric", "rack", "node", "gpu")
 
@@ -135,11 +139,13 @@ class Topology:
 def parse_shorthand(text: str) -> Topology:
     """`15x4`: 15 nodes of 4 GPUs in one rack; `4x15x4`: 4 racks of those; one more for fabrics."""
     parts = text.lower().split("x")
-    if not 2 <= len(parts) <= 4 or not all(part.isdigit() and int(part) > 0 for part in parts):
+    if not 2 <= len(parts) <= 4 or not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise TopologyError(
             f"cluster {text!r} is not of the form 15x4 (nodes x GPUs) or 4x15x4 (racks x nodes x GPUs)"
         )
     counts = [int(part) for part in parts]
+    if prod(counts) > MOST_GPUS:
+        raise TopologyError(f"cluster {text!r} has more than {MOST_GPUS:,} GPUs")
     outer = counts[:-2]
     named = SHORTHAND_LEVELS[2 - len(outer) : 2] if outer else ("rack",)
     outer = outer or [1]
@@ -185,7 +191,7 @@ def build(levels: tuple[str, ...], specs: Sequence[NodeSpec]) -> Topology:
         if spec.name in seen:
             raise TopologyError(f"two nodes of the cluster are called {spec.name!r}")
         seen.add(spec.name)
-        size = -(-spec.gpus // spec.islands)
+        size = max(1, -(-spec.gpus // spec.islands))
         islands = tuple(
             tuple(range(low, min(low + size, spec.gpus))) for low in range(0, spec.gpus, size)
         )

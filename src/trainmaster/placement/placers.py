@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from trainmaster.core.occupancy import Occupancy
@@ -11,6 +11,8 @@ from trainmaster.model.job import Demand, Shape
 from trainmaster.model.placement import Placement, Role, Sharing
 from trainmaster.placement.fractions import place_parts
 from trainmaster.placement.whole import (
+    Row,
+    Share,
     anywhere,
     by_domain,
     one_node,
@@ -36,15 +38,20 @@ class Placer:
 
     locality: Locality
 
-    @property
-    def insists(self) -> bool:
-        """Whether a job may have to wait although enough GPUs are free."""
-        return self.locality is Locality.CONSOLIDATED
+    insists: bool = field(init=False)
+    """Whether a job may have to wait although enough GPUs are free."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "insists", self.locality is Locality.CONSOLIDATED)
 
     def place(self, space: Occupancy, record: JobRecord) -> Placement | None:
         """The job's nominal shape, or None where it does not fit now."""
         demand = record.demand
-        return self.shaped(space, demand, demand.nominal, record.job.role)
+        if not record.is_whole:
+            return self.shaped(space, demand, demand.nominal, record.job.role)
+        if space.has_too_few(demand):
+            return None
+        return self._whole(space, demand, demand.nominal, record.job.role)
 
     def shaped(
         self, space: Occupancy, demand: Demand, shape: Shape, role: Role
@@ -52,26 +59,31 @@ class Placer:
         sharing = demand.mode
         if shape.parts or sharing is not Sharing.EXCLUSIVE:
             return place_parts(space, demand, shape, sharing, role)
+        return self._whole(space, demand, shape, role)
+
+    def _whole(self, space: Occupancy, demand: Demand, shape: Shape, role: Role) -> Placement | None:
         count = shape.count
-        for row, kind in rows_for(space, demand, count):
+        kinds = space.kinds_for(demand)
+        for row, searched in rows_for(space, kinds, count):
             shares = one_node(space, row, demand, count) if count < len(row) else None
             if self.locality is Locality.SPREAD:
                 shares = shares if count == 1 else anywhere(space, row, demand, count)
             elif shares is None:
-                shares = self._several(space, row, demand, count, kind)
+                shares = self._several(space, row, demand, count, searched)
             if shares is not None:
-                return placement_of(space, shares, shape, sharing, role)
+                return placement_of(space, shares, shape, Sharing.EXCLUSIVE, role)
         return None
 
     def _several(
-        self, space: Occupancy, row: list[int] | tuple[int, ...], demand: Demand, count: int, kind: int
-    ) -> list[tuple[int, int]] | None:
-        largest = space.largest[kind]
+        self, space: Occupancy, row: Row, demand: Demand, count: int, kinds: tuple[int, ...]
+    ) -> list[Share] | None:
+        """More than one node: the fewest possible, or as few as are free where that is allowed."""
+        largest = max(space.largest[kind] for kind in kinds)
         shares = None
         if count > largest:
-            shares = by_domain(space, row, demand, count, limit=-(-count // largest))
+            shares = by_domain(space, row, demand, count, kinds, limit=-(-count // largest))
         if shares is None and self.locality is Locality.RELAXING:
-            shares = by_domain(space, row, demand, count, limit=None)
+            shares = by_domain(space, row, demand, count, kinds, limit=None)
         return shares
 
 

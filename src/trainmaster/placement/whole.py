@@ -23,15 +23,16 @@ def bits(mask: int) -> Iterator[int]:
         mask ^= low
 
 
-def rows_for(space: Occupancy, demand: Demand, count: int) -> Iterator[tuple[Row, int]]:
+def rows_for(
+    space: Occupancy, kinds: tuple[int, ...], count: int
+) -> Iterator[tuple[Row, tuple[int, ...]]]:
     """Rows to search, fastest type first, all types together last; only those with enough free."""
-    kinds = space.kinds_for(demand)
     for kind in kinds:
         if space.free_gpus[kind] >= count:
-            yield space.by_free[kind], kind
+            yield space.by_free[kind], (kind,)
     if len(kinds) > 1 and sum(space.free_gpus[kind] for kind in kinds) >= count:
         rows = [space.by_free[kind] for kind in kinds]
-        yield [_union(column) for column in zip(*rows, strict=True)], kinds[0]
+        yield [_union(column) for column in zip(*rows, strict=True)], kinds
 
 
 def _union(masks: Sequence[int]) -> int:
@@ -106,14 +107,15 @@ def anywhere(space: Occupancy, row: Row, demand: Demand, count: int) -> list[Sha
 
 
 def by_domain(
-    space: Occupancy, row: Row, demand: Demand, count: int, limit: int | None
+    space: Occupancy, row: Row, demand: Demand, count: int, kinds: Sequence[int], limit: int | None
 ) -> list[Share] | None:
     """The innermost domain that can hold it, and there the fewest nodes; ties: the fuller domain."""
     topology = space.topology
     for level in range(topology.node_level - 1, -1, -1):
         best: tuple[int, int, list[Share]] | None = None
-        for mask in topology.domain_masks[level]:
-            free = sum(n * (row[n] & mask).bit_count() for n in range(1, len(row)))
+        counts = [space.domain_free[kind][level] for kind in kinds]
+        for domain, mask in enumerate(topology.domain_masks[level]):
+            free = sum(per_domain[domain] for per_domain in counts)
             if free < count:
                 continue
             shares = fewest_nodes(space, row, demand, count, mask, limit)
@@ -128,29 +130,25 @@ def slices_of(space: Occupancy, shares: Sequence[Share], memory: int) -> tuple[S
     """Concrete GPUs on the chosen nodes: within one island where possible, lowest numbers first."""
     chosen: list[Slice] = []
     for node, count in shares:
-        first = space.first_gpu[node]
-        for local in _locals(space, node, count):
-            if memory:
-                chosen.append(Slice(node, first + local, WHOLE, memory))
-            else:
-                chosen.append(space.whole_slices[first + local])
+        first, free = space.first_gpu[node], _island(space, node, count)
+        while count:
+            low = free & -free
+            gpu = first + low.bit_length() - 1
+            chosen.append(Slice(node, gpu, WHOLE, memory) if memory else space.whole_slices[gpu])
+            free ^= low
+            count -= 1
     return tuple(chosen)
 
 
-def _locals(space: Occupancy, node: int, count: int) -> list[int]:
+def _island(space: Occupancy, node: int, count: int) -> int:
+    """The free GPUs to choose from: those of the best-fitting island, or all of the node's."""
     free = space.whole[node]
-    islands = space.topology.nodes[node].islands
+    islands = space.island_masks[node]
     if len(islands) > 1:
-        masks = [sum(1 << local for local in island) & free for island in islands]
-        fitting = [mask for mask in masks if mask.bit_count() >= count]
+        fitting = [mask & free for mask in islands if (mask & free).bit_count() >= count]
         if fitting:
-            free = min(fitting, key=int.bit_count)
-    chosen = []
-    for local in bits(free):
-        chosen.append(local)
-        if len(chosen) == count:
-            break
-    return chosen
+            return min(fitting, key=int.bit_count)
+    return free
 
 
 def placement_of(

@@ -14,7 +14,7 @@ from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.placers import RELAXING, Placer
-from trainmaster.policies.greedy import run_in_order
+from trainmaster.policies.greedy import Hopeless, run_in_order
 
 O = TypeVar("O")  # noqa: E741
 
@@ -28,12 +28,14 @@ class BasePolicy(Generic[O]):
 
     def __init__(self, options: O) -> None:
         self.options = options
+        self._hopeless = Hopeless()
 
     def first_memo(self) -> object:
         return None
 
     def forget(self) -> None:
-        """Nothing is cached here; subclasses that cache drop it."""
+        """Subclasses that cache more drop it too."""
+        self._hopeless.forget()
 
     def group(self, record: JobRecord) -> Hashable:
         """Jobs of one group fit or do not fit alike."""
@@ -47,18 +49,19 @@ class BasePolicy(Generic[O]):
 
     def in_line(self, view: View, now: int, *, with_running: bool) -> Order:
         """Every job at its rank."""
-        return view.order(
-            lambda record: self.rank(view, record, now),
-            now,
-            group=self.group,
-            with_running=with_running,
-        )
+
+        def rank(record: JobRecord) -> Rank:
+            return self.rank(view, record, now)
+
+        return view.order(rank, now, group=self.group, with_running=with_running)
 
     def plan(self, view: View, memo: object, now: int) -> Plan:
         """Preemptive: the best-ranked jobs that fit run, whoever runs now."""
+        if view.is_settled():
+            return Plan((), memo)
         order = self.in_line(view, now, with_running=True)
         draft = Draft(view)
-        run_in_order(view, draft, order, now, self.group, self.placer)
+        run_in_order(view, draft, order, now, self.group, self.placer, self._hopeless)
         return draft.plan(memo, self.wake_at(view, order, now))
 
     def wake(self, view: View, memo: object, now: int) -> int | None:

@@ -39,6 +39,8 @@ class Fifo(BasePolicy[FifoOptions]):
         return Rank(-record.job.priority, record.job.submit_ms)
 
     def plan(self, view: View, memo: object, now: int) -> Plan:
+        if view.is_settled() and self.options.elastic != "malleable":
+            return Plan((), memo)
         order = self.in_line(view, now, with_running=False)
         draft = Draft(view)
         if view.draining:

@@ -10,8 +10,8 @@ later job of its demand: the room left to worse ranks only shrinks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import Phase
@@ -22,30 +22,57 @@ from trainmaster.model.placement import Placement, Sharing
 from trainmaster.placement.placers import Placer
 
 PlacerOf = Callable[[JobRecord], Placer]
+Victims = list[tuple[Key, JobRecord]]
+"""Running jobs that must go, worst rank first."""
+
+
+@dataclass(slots=True)
+class Hopeless:
+    """Who found no room in the last pass: until something changes on a node, it will not there.
+
+    A cache: a job that is remembered here looks only at the nodes that were touched since.
+    """
+
+    number: int = 0
+    """Of the present pass."""
+    seen: dict[Hashable, tuple[int, int]] = field(default_factory=dict)
+    """By group: (seq of the job, pass in which it last found no room)."""
+
+    def was_last_time(self, group: Hashable, record: JobRecord) -> bool:
+        return self.seen.get(group) == (record.seq, self.number - 1)
+
+    def note(self, group: Hashable, record: JobRecord) -> None:
+        self.seen[group] = (record.seq, self.number)
+
+    def forget(self) -> None:
+        self.seen.clear()
 
 
 @dataclass(slots=True)
 class Pass:
     """One walk down the line."""
 
+    view: View
     draft: Draft
     order: Order
     group: GroupOf
     placer_of: PlacerOf
     now: int
+    hopeless: Hopeless
+    touched: set[int]
     candidates: Candidates
     tail: Tail | None = None
 
     def walk(self) -> None:
-        draft, candidates = self.draft, self.candidates
+        draft, candidates, space = self.draft, self.candidates, self.draft.space
         for key, group, record in candidates:
             if draft.is_evicted(record) and draft.keep(record):
                 self.worst_first().give_back(key, record)
                 continue
             placer = self.placer_of(record)
-            placement = placer.place(draft.space, record)
+            placement = placer.place(space, record)
             if placement is None:
-                placement = self._make_room(key, record, placer)
+                placement = self._make_room(key, group, record, placer)
             if placement is None:
                 candidates.drop(group)
             else:
@@ -56,14 +83,22 @@ class Pass:
             self.tail = self.order.tail(self.now)
         return self.tail
 
-    def _make_room(self, key: Key, record: JobRecord, placer: Placer) -> Placement | None:
+    def _make_room(
+        self, key: Key, group: Hashable, record: JobRecord, placer: Placer
+    ) -> Placement | None:
+        """Evict jobs ranked behind `key` so that this one fits, or leave all as it is."""
         worst = self.worst_first().peek()
         if worst is None or worst <= key:
             return None
-        whole = record.demand.mode is Sharing.EXCLUSIVE
-        if whole and not placer.insists:
+        if not record.is_whole:
+            return self._by_trial(key, record, placer)
+        if not placer.insists:
             return self._by_count(key, record, placer)
-        return self._by_trial(key, record, placer)
+        victims = self._together(key, group, record)
+        if victims is None:
+            self.hopeless.note(group, record)
+            return None
+        return self._evict(victims, record, placer)
 
     # -- enough GPUs anywhere --------------------------------------------------------------------
 
@@ -71,9 +106,8 @@ class Pass:
         """Evict until the count is enough; keep those that still fit beside the newcomer."""
         space = self.draft.space
         kinds = space.kinds_for(record.demand)
-        missing = record.demand.nominal.count - sum(space.free_gpus[kind] for kind in kinds)
-        victims: list[tuple[Key, JobRecord]] = []
-        slack = -missing
+        slack = sum(space.free_gpus[kind] for kind in kinds) - record.demand.nominal.count
+        victims: Victims = []
         for worst, victim in self._behind(key):
             victims.append((worst, victim))
             slack += self._yield_of(victim, kinds)
@@ -90,7 +124,7 @@ class Pass:
                 slack -= size
                 self.worst_first().give_back(worst, victim)
             else:
-                self._wait_again(worst, victim)
+                self.candidates.put_back(worst, self.group(victim), victim)
         return placer.place(space, record)
 
     def _yield_of(self, victim: JobRecord, kinds: tuple[int, ...]) -> int:
@@ -106,102 +140,171 @@ class Pass:
             for piece in placement.slices
         )
 
-    # -- GPUs together, or parts of GPUs ---------------------------------------------------------
+    # -- GPUs together ---------------------------------------------------------------------------
+
+    def _together(self, key: Key, group: Hashable, record: JobRecord) -> Victims | None:
+        """The worst-ranked jobs that clear enough of the fewest nodes, or None."""
+        kinds = self.draft.space.kinds_for(record.demand)
+        largest = max((self.draft.space.largest[kind] for kind in kinds), default=0)
+        clearing = Clearing(self, kinds, record.demand.nominal.count, largest)
+        if self.hopeless.was_last_time(group, record) and not self.order.ages():
+            if not any(clearing.could_use(node, key) for node in self.touched):
+                return None
+        clearing.count_what_is_free()
+        victims: Victims = []
+        for worst, victim in self._behind(key):
+            victims.append((worst, victim))
+            if clearing.add(victim):
+                return clearing.needed(victims)
+        self._spare(victims)
+        return None
+
+    def _evict(self, victims: Victims, record: JobRecord, placer: Placer) -> Placement | None:
+        """Suspend them, place the newcomer, and let stay whoever is not in its way."""
+        draft, space = self.draft, self.draft.space
+        for _, victim in victims:
+            draft.suspend(victim)
+        placement = placer.place(space, record)
+        if placement is not None:
+            space.book(placement, record.demand)
+        for worst, victim in reversed(victims):
+            if draft.keep(victim):
+                self.worst_first().give_back(worst, victim)
+            else:
+                self.candidates.put_back(worst, self.group(victim), victim)
+        if placement is not None:
+            space.unbook(placement, record.demand)
+        return placement
+
+    # -- parts of GPUs ---------------------------------------------------------------------------
 
     def _by_trial(self, key: Key, record: JobRecord, placer: Placer) -> Placement | None:
-        """Evict one by one until it fits; all whose GPUs it did not take stay."""
+        """Find the shortest tail whose eviction makes room; whoever is not in the way stays."""
         draft, space = self.draft, self.draft.space
-        victims: list[tuple[Key, JobRecord]] = []
-        placement: Placement | None = None
-        hopeful = _Hope(self, record)
+        victims: Victims = []
         for worst, victim in self._behind(key):
             victims.append((worst, victim))
             draft.suspend(victim)
-            if hopeful.after(victim):
-                placement = placer.place(space, record)
-                if placement is not None:
-                    break
-        if placement is None:
-            for worst, victim in reversed(victims):
-                assert draft.keep(victim) or draft.restore(victim)
-                self.worst_first().give_back(worst, victim)
-            return None
-        taken = {piece.gpu for piece in placement.slices}
-        space.book(placement, record.demand)
-        for worst, victim in reversed(victims):
-            assert victim.placement is not None
-            mine = victim.placement.slices
-            is_clear = placement.sharing is not Sharing.EXCLUSIVE or all(
-                piece.gpu not in taken for piece in mine
-            )
-            if is_clear and draft.keep(victim):
-                self.worst_first().give_back(worst, victim)
-            else:
-                self._wait_again(worst, victim)
-        space.unbook(placement, record.demand)
-        return placement
+            if placer.place(space, record) is not None:
+                break
+        for _, victim in reversed(victims):
+            draft.restore(victim)
+        return self._evict(victims, record, placer)
 
     # -- victims ---------------------------------------------------------------------------------
 
-    def _behind(self, key: Key) -> VictimsBehind:
-        return VictimsBehind(self.worst_first(), key)
+    def _behind(self, key: Key) -> Iterator[tuple[Key, JobRecord]]:
+        """Running jobs ranked behind a key, worst first, taken out of the tail one by one."""
+        tail = self.worst_first()
+        while True:
+            worst = tail.peek()
+            if worst is None or worst <= key:
+                return
+            yield worst, tail.pop()
 
-    def _spare(self, victims: list[tuple[Key, JobRecord]]) -> None:
+    def _spare(self, victims: Victims) -> None:
         for worst, victim in victims:
             self.worst_first().give_back(worst, victim)
 
-    def _wait_again(self, key: Key, victim: JobRecord) -> None:
-        self.candidates.put_back(key, self.group(victim), victim)
 
+class Clearing:
+    """Counts, victim by victim, what would be free together, without booking anything.
 
-class VictimsBehind:
-    """Running jobs ranked behind a key, worst first, taken out of the tail one by one."""
+    A gang that fits on one node needs a node with that many GPUs; a larger one needs so many nodes
+    cleared wholly, and one more with room for the rest.
+    """
 
-    def __init__(self, tail: Tail, key: Key) -> None:
-        self._tail = tail
-        self._key = key
-
-    def __iter__(self) -> VictimsBehind:
-        return self
-
-    def __next__(self) -> tuple[Key, JobRecord]:
-        worst = self._tail.peek()
-        if worst is None or worst <= self._key:
-            raise StopIteration
-        return worst, self._tail.pop()
-
-
-class _Hope:
-    """Whether a placement can have become possible: spares most of the trials."""
-
-    def __init__(self, walk: Pass, record: JobRecord) -> None:
-        demand = record.demand
+    def __init__(self, walk: Pass, kinds: tuple[int, ...], need: int, largest: int) -> None:
+        self._walk = walk
         self._space = walk.draft.space
-        self._need = demand.nominal.count
-        self._is_whole = demand.mode is Sharing.EXCLUSIVE
-        kinds = self._space.kinds_for(demand)
-        self._largest = max((self._space.largest[kind] for kind in kinds), default=0)
+        self._kinds = kinds
+        self._full, self._rest = (0, need) if need <= largest else divmod(need, largest)
+        self._largest = largest
+        self._freed: dict[int, int] = {}
+        self._clear = 0
+        self._partly = 0
 
-    def after(self, victim: JobRecord) -> bool:
-        placement = victim.placement
-        assert placement is not None
-        if not self._is_whole:
+    def count_what_is_free(self) -> None:
+        """Start from the nodes that have the room already, a bit each."""
+        for kind in self._kinds:
+            row = self._space.by_free[kind]
+            self._clear |= row[self._largest]
+            if self._full and self._rest:
+                for free in range(self._rest, len(row)):
+                    self._partly |= row[free]
+
+    def _is_usable(self, node: int) -> bool:
+        return node not in self._space.closed and self._space.node_type[node] in self._kinds
+
+    def add(self, victim: JobRecord) -> bool:
+        """Count this victim's GPUs too; True when there is room together now."""
+        assert victim.placement is not None
+        if victim.placement.sharing is not Sharing.EXCLUSIVE:
+            return False
+        freed, whole = self._freed, self._space.whole
+        for piece in victim.placement.slices:
+            node = piece.node
+            count = freed[node] = freed.get(node, 0) + 1
+            count += whole[node].bit_count()
+            if count >= (self._rest or self._largest) and self._is_usable(node):
+                if count >= self._largest:
+                    self._clear |= 1 << node
+                if self._rest:
+                    self._partly |= 1 << node
+        if not self._full:
+            return self._partly != 0
+        clear = self._clear.bit_count()
+        if clear < self._full:
+            return False
+        return not self._rest or (self._partly | self._clear).bit_count() > self._full
+
+    def needed(self, victims: Victims) -> Victims:
+        """Of the victims counted, those on the nodes that make the room; the others are spared."""
+        nodes = self._clear | self._partly if self._full else self._partly
+        needed: Victims = []
+        for worst, victim in victims:
+            assert victim.placement is not None
+            if any(nodes >> piece.node & 1 for piece in victim.placement.slices):
+                needed.append((worst, victim))
+            else:
+                self._walk.worst_first().give_back(worst, victim)
+        return needed
+
+    def could_use(self, node: int, key: Key) -> bool:
+        """Whether this node, taken alone, has or could be given the room it was lacking."""
+        if not self._is_usable(node):
+            return False
+        walk, free = self._walk, self._space.whole[node].bit_count()
+        wanted = self._rest or self._largest
+        if free >= wanted:
             return True
-        wanted = min(self._need, self._largest)
-        whole = self._space.whole
-        return any(
-            whole[piece.node].bit_count() >= wanted or self._need > self._largest
-            for piece in placement.slices
-        )
+        for record in walk.view.residents(node):
+            placement = record.placement
+            if placement is None or placement.sharing is not Sharing.EXCLUSIVE:
+                continue
+            if walk.order.stands_behind(record, key, walk.now) and not walk.draft.is_evicted(record):
+                free += sum(piece.node == node for piece in placement.slices)
+        return free >= wanted
 
 
 def run_in_order(
-    view: View, draft: Draft, order: Order, now: int, group: GroupOf, placer_of: PlacerOf
+    view: View,
+    draft: Draft,
+    order: Order,
+    now: int,
+    group: GroupOf,
+    placer_of: PlacerOf,
+    hopeless: Hopeless,
 ) -> None:
     """Fill the draft: the best-ranked jobs that fit together run, the others wait."""
-    evacuate(view, draft, placer_of)
+    if view.draining:
+        evacuate(view, draft, placer_of)
+    if not order.has_waiting():
+        return
+    hopeless.number += 1
+    touched = view.take_touched()
     candidates = order.candidates(now)
-    Pass(draft, order, group, placer_of, now, candidates).walk()
+    Pass(view, draft, order, group, placer_of, now, hopeless, touched, candidates).walk()
 
 
 def evacuate(view: View, draft: Draft, placer_of: PlacerOf) -> None:

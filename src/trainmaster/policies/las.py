@@ -34,7 +34,5 @@ class Las(BasePolicy[LasOptions]):
         return Rank(0, record.attained - record.since_ms * record.rate, rate=record.rate)
 
     def wake_at(self, view: View, order: Order, now: int) -> int | None:
-        if not order.has_waiting():
-            return None
         quantum = to_ms(self.options.quantum_s)
         return (now // quantum + 1) * quantum

@@ -54,6 +54,7 @@ class TiresiasL(BasePolicy[TiresiasOptions]):
 
     def __init__(self, options: TiresiasOptions) -> None:
         super().__init__(options)
+        self._placers: dict[str, Placer] = {}
         self._limits = [round(limit * SECOND * WHOLE) for limit in options.thresholds_gpu_s]
         self._knob_ppm = round(options.promote_knob * NOMINAL)
         self._pack_limit_ppm = round(options.pack_limit * NOMINAL)
@@ -65,10 +66,17 @@ class TiresiasL(BasePolicy[TiresiasOptions]):
         return (record.group, self.placer(record).insists)
 
     def placer(self, record: JobRecord) -> Placer:
-        return CONSOLIDATED if skew_ppm(record.job.model) > self._pack_limit_ppm else RELAXING
+        model = record.job.model
+        found = self._placers.get(model)
+        if found is None:
+            is_skewed = skew_ppm(model) > self._pack_limit_ppm
+            found = self._placers[model] = CONSOLIDATED if is_skewed else RELAXING
+        return found
 
     def plan(self, view: View, memo: object, now: int) -> Plan:
         assert isinstance(memo, FrozenMap)
+        if view.is_settled():
+            return Plan((), memo)
         promoted: dict[str, int] = {}
 
         def rank(record: JobRecord) -> Rank:
@@ -80,13 +88,17 @@ class TiresiasL(BasePolicy[TiresiasOptions]):
         order = view.order(rank, now, group=self.group, with_running=True)
         if promoted:
             memo = memo.updated(promoted).only(view.jobs)
+        elif view.is_stable(order, now):
+            return Plan((), memo, order.next_expiry())
         draft = Draft(view)
-        run_in_order(view, draft, order, now, self.group, self.placer)
+        run_in_order(view, draft, order, now, self.group, self.placer, self._hopeless)
         return draft.plan(memo, order.next_expiry())
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
         """A run that has just started will cross its threshold at a time that is known now."""
         assert isinstance(memo, FrozenMap)
+        if view.is_settled():
+            return None
 
         def rank(record: JobRecord) -> Rank:
             return self._rank_from(record, memo.get(record.id, 0), now)

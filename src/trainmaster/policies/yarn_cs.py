@@ -37,6 +37,8 @@ class YarnCs(BasePolicy[YarnCsOptions]):
         return Rank(-record.job.priority, record.job.submit_ms)
 
     def plan(self, view: View, memo: object, now: int) -> Plan:
+        if view.is_settled():
+            return Plan((), memo)
         order = self.in_line(view, now, with_running=False)
         draft = Draft(view)
         if view.draining:

@@ -25,6 +25,8 @@ from trainmaster.sim.engine import SimEngine
 from trainmaster.sim.ledger import Account, Ledger
 from trainmaster.sim.sampler import Sampler
 
+FOREVER = 1 << 62
+"""Later than any instant of a run."""
 PROGRESS_EVERY = 2_048
 """Steps between two calls of the progress callback."""
 
@@ -39,23 +41,17 @@ class Estimates:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeEvent:
-    """A planned change of the cluster."""
-
-    at_ms: int
-    event: e.NodeJoined | e.NodeLeft | e.NodeDraining | e.NodeUndrained
-
-
-@dataclass(frozen=True, slots=True)
 class Scenario:
     """Everything that a run depends on, but the policy."""
 
     trace: Trace
     topology: Topology
+    cluster: str
+    """What the user calls the topology."""
     world: World
     estimates: Estimates = Estimates()
     queues: Mapping[str, Queue] = field(default_factory=dict)
-    node_events: tuple[NodeEvent, ...] = ()
+    node_changes: tuple[e.NodeChange, ...] = ()
     until_ms: int | None = None
     seed: int = 0
     keep_stints: bool = False
@@ -84,6 +80,7 @@ class Simulation:
         self.events = 0
         self.refusals: list[Refusal] = []
         self._arrived = 0
+        self._next_arrival = self.now if self.accepted else FOREVER
         self._wake_at: int | None = None
         self._random = Random(f"estimates/{scenario.seed}")
         self._nodes = NodeSchedule(scenario, self.now)
@@ -92,7 +89,7 @@ class Simulation:
         """Until every job has ended, or the horizon."""
         with paused_garbage_collection():
             if self.scenario.queues:
-                self._step(self.now, [e.QueueDefined(q) for q in self.scenario.queues.values()])
+                self._step(self.now, [e.QueueDefined(q) for q in self.scenario.queues.values()], 0)
             steps = 0
             while self._advance():
                 steps += 1
@@ -103,47 +100,61 @@ class Simulation:
 
     def _advance(self) -> bool:
         """One instant; False when there is nothing left to happen."""
-        is_over = self._arrived == len(self.accepted) and not self.controller.state.jobs
-        if is_over:
-            return False
         now = self._next_time()
+        if now is None:
+            return False
         until = self.scenario.until_ms
-        if now is None or (until is not None and now > until):
-            if until is not None:
-                self.now = max(self.now, until)
+        if until is not None and now > until:
+            self.now = max(self.now, until)
             return False
         self.now = now
         facts = self.engine.facts_at(now)
-        facts += self._nodes.facts_at(now, self.engine)
+        if self._nodes.is_busy:
+            facts += self._nodes.facts_at(now, self.engine)
         first_new = self._arrived
-        while self._arrived < len(self.accepted):
-            traced = self.accepted[self._arrived]
-            if traced.job.submit_ms > now:
-                break
-            facts.append(self._submit(traced, now))
-            self._arrived += 1
+        if now >= self._next_arrival:
+            self._take_arrivals(now, facts)
         self._step(now, facts, first_new)
         return True
 
-    def _next_time(self) -> int | None:
-        if self.engine.has_facts():
-            return self.now
-        times = [self.engine.next_time(), self._wake_at, self._nodes.next_time()]
-        if self._arrived < len(self.accepted):
-            times.append(self.accepted[self._arrived].job.submit_ms)
-        return min((time for time in times if time is not None), default=None)
+    def _take_arrivals(self, now: int, facts: list[e.Event]) -> None:
+        jobs = self.accepted
+        while self._arrived < len(jobs) and jobs[self._arrived].job.submit_ms <= now:
+            facts.append(self._submit(jobs[self._arrived], now))
+            self._arrived += 1
+        more = self._arrived < len(jobs)
+        self._next_arrival = jobs[self._arrived].job.submit_ms if more else FOREVER
 
-    def _step(self, now: int, facts: Sequence[e.Event], first_new: int | None = None) -> None:
+    def _next_time(self) -> int | None:
+        """The earliest of what is due; None when every job has ended or nothing ever will happen."""
+        engine = self.engine
+        if engine.has_facts():
+            return self.now
+        if self._next_arrival == FOREVER and not self.controller.state.jobs:
+            return None
+        soonest = self._next_arrival
+        due = engine.next_time()
+        if due is not None and due < soonest:
+            soonest = due
+        if self._wake_at is not None and self._wake_at < soonest:
+            soonest = self._wake_at
+        if self._nodes.is_busy:
+            due = self._nodes.next_time()
+            if due is not None and due < soonest:
+                soonest = due
+        return soonest if soonest < FOREVER else None
+
+    def _step(self, now: int, facts: Sequence[e.Event], first_new: int) -> None:
         self.events += len(facts)
-        controller = self.controller
-        decision = controller.step(now, facts)
-        if first_new is not None:
+        decision = self.controller.step(now, facts)
+        if first_new < self._arrived:
             self._note_arrivals(first_new)
         self._wake_at = decision.wake_at
         if decision.refusals:
             self.refusals.extend(decision.refusals)
+        execute = self.engine.execute
         for order in decision.orders:
-            self.engine.execute(order, now)
+            execute(order, now)
         if now >= self.sampler.next_ms:
             self.sampler.look(now)
 
@@ -185,8 +196,10 @@ class NodeSchedule:
     def __init__(self, scenario: Scenario, start_ms: int) -> None:
         self._breakage = scenario.world.breakage
         self._random = Random(f"nodes/{scenario.seed}")
-        self._planned = sorted(scenario.node_events, key=lambda planned: planned.at_ms)
+        self._planned = sorted(scenario.node_changes, key=lambda planned: planned.at_ms)
         self._next_planned = 0
+        self.is_busy = bool(self._planned) or self._breakage.mtbf_ms is not None
+        """Whether anything will ever happen to nodes."""
         self._due: list[tuple[int, int, bool]] = []
         """(when, node, whether it comes back) for failures and repairs."""
         if self._breakage.mtbf_ms is not None:
@@ -197,6 +210,7 @@ class NodeSchedule:
     def _lifetime(self) -> int:
         assert self._breakage.mtbf_ms is not None
         return 1 + round(self._random.expovariate(1.0 / self._breakage.mtbf_ms))
+
 
     def next_time(self) -> int | None:
         times = [self._due[0][0]] if self._due else []
@@ -255,5 +269,7 @@ def paused_garbage_collection() -> Iterator[None]:
     try:
         yield
     finally:
+        gc.freeze()
+        gc.unfreeze()  # what lives on counts as old, and is not walked at the next small collection
         if was_enabled:
             gc.enable()

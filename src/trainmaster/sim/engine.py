@@ -119,8 +119,11 @@ class SimEngine:
         cost = self._world.switching
         self._ledger.took(account, run.share, order.placement, now)
         run.since_ms = now
-        first = order.run.attempt == 1
-        self._schedule(run, now + (cost.start_ms if first else cost.resume_ms))
+        delay = cost.start_ms if order.run.attempt == 1 else cost.resume_ms
+        if delay:
+            self._schedule(run, now + delay)
+        else:
+            self._started(run, now, self._now_events)
 
     def _started(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
         self._charge(run, now)
@@ -157,8 +160,9 @@ class SimEngine:
 
     def _charge(self, run: SimRun, now: int) -> None:
         """Charge the time since as overhead on its GPUs."""
-        self._ledger.charged(run.account, run.share, now - run.since_ms)
-        run.since_ms = now
+        if now > run.since_ms:
+            self._ledger.charged(run.account, run.share, now - run.since_ms)
+            run.since_ms = now
 
     def _stop_training(self, run: SimRun, now: int) -> None:
         if run.doing is Doing.TRAINING:
@@ -217,7 +221,11 @@ class SimEngine:
         is_training = run.doing is Doing.TRAINING
         self._stop_training(run, now)
         run.doing, run.freezes = Doing.SUSPENDING, freezes
-        self._schedule(run, now + (self._world.switching.suspend_ms if is_training else 0))
+        delay = self._world.switching.suspend_ms if is_training else 0
+        if delay:
+            self._schedule(run, now + delay)
+        else:
+            self._suspended(run, now, self._now_events)
 
     def _suspended(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
         self._charge(run, now)

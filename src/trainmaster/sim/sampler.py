@@ -12,7 +12,7 @@ from trainmaster.model.units import SECOND, WHOLE
 from trainmaster.placement.placers import CONSOLIDATED
 from trainmaster.sim.ledger import Ledger
 
-SAMPLES = 4_000
+SAMPLES = 1_500
 """At most about this many looks over the arrivals' span: shorter traces are seen exactly."""
 
 

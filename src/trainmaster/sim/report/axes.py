@@ -46,8 +46,8 @@ class TimeUnit:
 
 TIME_UNITS = (
     TimeUnit("s", "seconds", 1.0, ()),
-    TimeUnit("min", "minutes", MINUTE_S, (1, 2, 5, 10, 15, 30)),
-    TimeUnit("h", "hours", HOUR_S, (1, 2, 3, 6, 12, 24)),
+    TimeUnit("min", "minutes", MINUTE_S, (1, 2, 5, 10, 15, 20, 30)),
+    TimeUnit("h", "hours", HOUR_S, (1, 2, 3, 5, 6, 10, 12, 24)),
     TimeUnit("d", "days", DAY_S, ()),
 )
 DURATION_LADDER = (

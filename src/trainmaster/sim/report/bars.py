@@ -62,7 +62,7 @@ def _measure_panel(contenders: Sequence[Contender], measure: Measure, panel: Pan
     for row, (each, value) in enumerate(zip(contenders, values, strict=True)):
         y = panel.top + row * (ROW + ROW_GAP)
         width = panel.width * (value or 0) / longest
-        said = "unfinished jobs" if value is None else wording.duration(value)
+        said = worded_measure(each, value)
         css = "tick" if value is not None else "absent"
         bar = svg.rect(panel.left, y, max(width, 1.5), ROW, "fill", f"{each.label}: {said}")
         label = svg.text(panel.left + width + 8, y + 16, said, css)
@@ -70,6 +70,12 @@ def _measure_panel(contenders: Sequence[Contender], measure: Measure, panel: Pan
         drawn.append(svg.group(f"series s{each.slot}", parts))
     drawn.append(svg.line(panel.left, panel.top - 4, panel.left, panel.bottom, "axis"))
     return "".join(drawn)
+
+
+def worded_measure(contender: Contender, value: float | None) -> str:
+    if value is None:
+        return "unfinished jobs" if contender.result.summary.unfinished else "not known"
+    return wording.duration(value)
 
 
 def size_bars(contenders: Sequence[Contender]) -> str:

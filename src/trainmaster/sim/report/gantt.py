@@ -97,14 +97,11 @@ def gantt_hour(contenders: Sequence[Contender]) -> GanttHour | None:
 
 def nodes_of(result: Result) -> tuple[Row, ...]:
     """The cluster's nodes, in the order of their GPUs."""
-    try:
-        topology = parse_shorthand(result.cluster)
-    except TopologyError:
-        return tuple(
-            Row(f"GPU {first}", first, min(ASSUMED_NODE, result.gpus - first))
-            for first in range(0, result.gpus, ASSUMED_NODE)
-        )
-    return tuple(Row(node.name, node.first_gpu, node.gpus) for node in topology.nodes)
+    rows, first = [], 0
+    for name, gpus in result.nodes:
+        rows.append(Row(name, first, gpus))
+        first += gpus
+    return tuple(rows)
 
 
 def _stints_inside(result: Result, window: Window) -> list[Stint]:

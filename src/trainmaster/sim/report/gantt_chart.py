@@ -13,6 +13,7 @@ from trainmaster.sim.report.svg import Panel
 
 LEFT, WIDTH, TOP = 72.0, 1_084.0, 6.0
 THIN_ABOVE = 64
+THINNEST_WITH_GAP = 4.0
 SMALLEST_LABEL = 12.0
 WINDOW_TITLE = "Time into the hour"
 
@@ -59,7 +60,7 @@ def _stay(stay: Stay, panel: Panel, x: Axis, lane: float, window: Window, origin
         left = panel.x(x, to_seconds(bar.start_ms - window.start_ms))
         right = panel.x(x, to_seconds(bar.end_ms - window.start_ms))
         top, height = panel.top + bar.top * lane, bar.depth * lane
-        gap = 0.5 if lane * bar.depth > 3 else 0.0
+        gap = 0.5 if lane > THINNEST_WITH_GAP else 0.0
         drawn.append(svg.rect(left, top + gap, max(right - left - gap, 0.8), height - 2 * gap, ""))
         if stay.away_ms is not None and stay.stint.end_ms <= window.end_ms:
             drawn.append(svg.rect(max(right - 2.5, left), top + gap, 2.5, height - 2 * gap, "left"))

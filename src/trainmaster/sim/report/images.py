@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainmaster.model.units import to_seconds
-from trainmaster.sim.report import axes, bars, gantt_chart, palette, wording
+from trainmaster.sim.report import axes, bars, gantt_chart, palette
 from trainmaster.sim.report.axes import Axis
 from trainmaster.sim.report.contenders import Contender
 from trainmaster.sim.report.distributions import FAIR_RHO, Drawn
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 DPI = 130
 WIDTH_IN, HEIGHT_IN = 12.3, 6.9
-MOST_LEGEND_COLUMNS = 6
+MOST_LEGEND_COLUMNS = 5
 HAIR, SOFT, INK = "#e3e6eb", "#5b6472", "#1b1f27"
 
 
@@ -43,7 +43,7 @@ def distribution_png(lines: Sequence[Drawn], axis: Axis | None, title: str) -> b
         plot.step(xs, ys, where="post", color=_colour(slot), lw=2.4, ls=_dash(slot))
     if not axis.title.startswith("Job"):
         plot.axvline(FAIR_RHO, color=SOFT, lw=1.2, ls=":")
-    _legend(plot, [each.contender for each in lines])
+    _legend(figure, [each.contender for each in lines])
     return _png(figure)
 
 
@@ -56,15 +56,15 @@ def jct_bars_png(contenders: Sequence[Contender]) -> bytes:
         longest = max((value for value in values if value), default=1.0)
         for row, (each, value) in enumerate(zip(contenders, values, strict=True)):
             plot.barh(row, value or 0.0, color=_colour(each.slot), height=0.72)
-            said = "unfinished jobs" if value is None else wording.duration(value)
+            said = bars.worded_measure(each, value)
             plot.text((value or 0.0) + 0.02 * longest, row, said, va="center", fontsize=12)
         names = [_plain(each.label) for each in contenders] if place == 0 else []
         plot.set_yticks(range(len(contenders)) if names else [], names, fontsize=13)
-        plot.set_ylim(len(contenders) - 0.5, -0.5)
+        plot.set_ylim(max(len(contenders), 1) - 0.5, -0.5)
         plot.set_xlim(0, 1.35 * longest)
         plot.set_xticks([])
         _bare(plot)
-    figure.suptitle("Job completion time", x=0.01, ha="left", fontsize=18, fontweight="bold")
+    _headed(figure, "Job completion time")
     return _png(figure)
 
 
@@ -83,7 +83,7 @@ def sizes_png(contenders: Sequence[Contender]) -> bytes:
         lefts = [group - 0.4 + place * width for group in range(len(labels))]
         plot.bar(lefts, heights, width * 0.94, align="edge", color=_colour(each.slot))
     plot.set_xticks(range(len(labels)), [_plain(label) for label in labels])
-    _legend(plot, contenders)
+    _legend(figure, contenders)
     return _png(figure)
 
 
@@ -102,7 +102,7 @@ def delays_png(contenders: Sequence[Contender]) -> bytes:
         lefts = [left + part for left, part in zip(lefts, hours, strict=True)]
     plot.set_yticks(range(len(known)), [_plain(each.label) for each in known], fontsize=13)
     plot.set_ylim(len(known) - 0.4, -0.6)
-    plot.legend(ncols=3, frameon=False, loc="lower right", bbox_to_anchor=(1.0, 1.0))
+    figure.legend(ncols=3, frameon=False, fontsize=13, loc="outside lower left")
     return _png(figure)
 
 
@@ -125,7 +125,7 @@ def strips_png(quantity: Quantity, strips: Sequence[Strip], x: Axis) -> bytes:
         plot.set_title(_plain(strip.contender.label), loc="left", fontsize=12, fontweight="bold")
         average = f"mean {quantity.worded(mean(strip.steps))}"
         plot.set_title(average, loc="right", fontsize=11, color=SOFT)
-    figure.suptitle(quantity.title, x=0.01, ha="left", fontsize=18, fontweight="bold")
+    _headed(figure, quantity.title)
     return _png(figure)
 
 
@@ -172,8 +172,12 @@ def _figure(height_in: float) -> Figure:
 
 def _plot(figure: Figure, title: str) -> Axes:
     plot = figure.add_subplot()
-    plot.set_title(_plain(title), loc="left", fontsize=18, fontweight="bold", pad=26)
+    _headed(figure, title)
     return plot
+
+
+def _headed(figure: Figure, title: str) -> None:
+    figure.suptitle(_plain(title), x=0.01, ha="left", fontsize=18, fontweight="bold")
 
 
 def _horizontal(plot: Axes, axis: Axis, is_labelled: bool = True) -> None:
@@ -199,27 +203,21 @@ def _vertical(plot: Axes, axis: Axis) -> None:
 
 def _bare(plot: Axes) -> None:
     plot.set_axisbelow(True)
-    plot.tick_params(length=0, labelcolor=INK)
+    plot.tick_params(length=0, labelcolor=INK, labelsize=12)
     for side in ("top", "right", "left", "bottom"):
         plot.spines[side].set_visible(side == "bottom")
 
 
-def _legend(plot: Axes, contenders: Sequence[Contender]) -> None:
+def _legend(figure: Figure, contenders: Sequence[Contender]) -> None:
     from matplotlib.lines import Line2D
 
     handles = [
         Line2D([], [], color=_colour(each.slot), lw=2.6, ls=_dash(each.slot)) for each in contenders
     ]
     names = [_plain(each.label) for each in contenders]
-    above = (0.0, 0.995)
-    plot.legend(
-        handles,
-        names,
-        frameon=False,
-        fontsize=12,
-        loc="lower left",
-        bbox_to_anchor=above,
-        ncols=min(MOST_LEGEND_COLUMNS, len(names)),
+    columns = min(MOST_LEGEND_COLUMNS, len(names))
+    figure.legend(
+        handles, names, frameon=False, fontsize=13, loc="outside lower left", ncols=columns
     )
 
 

@@ -30,7 +30,7 @@ class Column:
     explained: str
     value: Callable[[Summary], float | int | None]
     worded: Callable[[float | None], str]
-    better: Better = Better.LOWER
+    better: Better | None = Better.LOWER
     is_optional: bool = False
     """Left out when it is nought or absent for every policy."""
 
@@ -69,6 +69,7 @@ SECTIONS = (
                 "Mean JCT with unfinished jobs counted up to the horizon",
                 lambda s: s.avg_jct_lower_bound_s,
                 wording.duration,
+                better=None,
                 is_optional=True,
             ),
             Column("p50", "Median JCT", lambda s: s.p50_jct_s, wording.duration),
@@ -220,7 +221,7 @@ def best_words(column: Column, contenders: Sequence[Contender]) -> str | None:
     """
     values = [column.value(each.result.summary) for each in contenders]
     known = [value for value in values if value is not None]
-    if not known or len({column.worded(value) for value in values}) == 1:
+    if not known or column.better is None or len({column.worded(value) for value in values}) == 1:
         return None
     return column.worded(min(known) if column.better is Better.LOWER else max(known))
 

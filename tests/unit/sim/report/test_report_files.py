@@ -8,13 +8,17 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from trainmaster.model.result import Result
 from trainmaster.sim.report import ReportError, publish, write_report
+from trainmaster.sim.report.contenders import line_up
+from trainmaster.sim.report.findings import find
+from trainmaster.sim.report.page import Heading, page
 from trainmaster.sim.report.publish import Document
 
 PNG = b"\x89PNG"
@@ -78,10 +82,10 @@ def test_summary_has_a_row_per_policy(report: Path, three_policies: tuple[Result
 
 
 def test_the_same_results_give_the_same_page(
-    report: Path, three_policies: tuple[Result, ...], tmp_path: Path
+    report: Path, three_policies: tuple[Result, ...]
 ) -> None:
-    again = write(three_policies, tmp_path / "again")
-    assert again.read_bytes() == (report / "index.html").read_bytes()
+    again = page(find(three_policies), Heading("Three policies", "toy.csv"))
+    assert again.encode() == (report / "index.html").read_bytes()
 
 
 def documents(*names: str) -> list[Document]:
@@ -180,10 +184,8 @@ def test_a_real_size_limit_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_names_unfit_for_files_are_made_fit(
-    make_result: Callable[..., Result], tmp_path: Path
-) -> None:
-    results = [make_result(name, jobs=20) for name in ("../evil/$x", "fifo", "FIFO")]
-    page = write(results, tmp_path / "report")
-    names = {path.name for path in page.parent.glob("jobs-*.csv")}
-    assert names == {"jobs-evil-x.csv", "jobs-fifo.csv", "jobs-FIFO-2.csv"}
+def test_names_unfit_for_files_are_made_fit(three_policies: tuple[Result, ...]) -> None:
+    names = ("../evil/$x", "fifo", "FIFO", "", "fifo")
+    contenders = line_up([replace(three_policies[0], policy=name) for name in names])
+    assert [each.slug for each in contenders] == ["evil-x", "fifo", "FIFO-2", "policy", "fifo-3"]
+    assert contenders[-1].label == "fifo (3)"

@@ -168,7 +168,7 @@ def test_axes_have_round_ticks_in_a_human_unit() -> None:
     assert (bars.title, bars.ticks[-1].label) == ("Mean (hours)", "15")
 
 
-@pytest.mark.parametrize("low, high", [(0.0, 0.0), (5.0, 5.0), (1e-9, 1e12), (9.0, 14.0)])
+@pytest.mark.parametrize(("low", "high"), [(0.0, 0.0), (5.0, 5.0), (1e-9, 1e12), (9.0, 14.0)])
 def test_log_axes_never_break(low: float, high: float) -> None:
     axis = axes.log_duration_axis(low, high, "JCT")
     assert 0.0 <= axis.fraction(low) <= axis.fraction(high) <= 1.0

@@ -1,0 +1,102 @@
+"""Reading what users wrote, and writing whole files or none."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, TextIO
+
+from trainmaster.cli.complaints import BadInput, Failed, cannot_write, why
+
+STDOUT = "-"
+
+
+def read_text(path: Path, what: str) -> str:
+    """A small text file."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadInput(f"{what} {path} is not UTF-8 text.") from None
+    except OSError as error:
+        raise BadInput(f"{what} {path} cannot be read: {why(error)}.") from None
+
+
+def read_yaml(path: Path, what: str) -> Mapping[str, object]:
+    """The mapping in a YAML file."""
+    return parse_yaml(read_text(path, what), path, what)
+
+
+def parse_yaml(text: str, path: Path, what: str) -> Mapping[str, object]:
+    import yaml
+
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or "it cannot be parsed"
+        raise BadInput(f"{what} {path}{line} is not YAML: {problem}.") from None
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{what} {path} is not YAML: {error}.") from None
+    if value is None:
+        raise BadInput(f"{what} {path} is empty.")
+    if not isinstance(value, Mapping):
+        raise BadInput(f"{what} {path} must map keys to values; docs/simulator.md shows one.")
+    return value
+
+
+def write_text(path: Path, write: Callable[[TextIO], object]) -> None:
+    """Fill a text file through a hidden one beside it, so that it is there whole or not at all."""
+    _write(path, "w", write)
+
+
+def write_bytes(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    _write(path, "wb", write)
+
+
+def _write(path: Path, mode: str, write: Callable[..., object]) -> None:
+    target = path.resolve()
+    replaces = not path.exists() or path.is_file()  # a device or a pipe is written to as it is
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial") if replaces else target
+    encoding, newline = (None, None) if "b" in mode else ("utf-8", "")
+    try:
+        with partial.open(mode, encoding=encoding, newline=newline) as out:
+            write(out)
+        if replaces:
+            os.replace(partial, target)
+    except OSError as error:
+        raise cannot_write(str(path), error) from error
+    finally:
+        if replaces:
+            partial.unlink(missing_ok=True)
+
+
+def write_out(out: Path | None, write: Callable[[TextIO], object]) -> None:
+    """To a file, or to standard output when none or `-` is named."""
+    if out is None or str(out) == STDOUT:
+        write(sys.stdout)
+    else:
+        write_text(out, write)
+
+
+def check_writable(path: Path, option: str) -> None:
+    """Complain before a long run about a file that could not be written after it."""
+    folder = path.parent
+    if path.is_dir():
+        raise Failed(f"{option} {path} is a directory; name a file.")
+    if not folder.is_dir():
+        raise Failed(f"{option} {path} cannot be written: there is no directory {folder}.")
+    is_special = path.exists() and not path.is_file()
+    if not os.access(path if is_special else folder, os.W_OK):
+        raise Failed(f"{option} {path} cannot be written: permission denied.")
+
+
+def check_directory(path: Path, option: str) -> None:
+    """The same for a directory that may not exist yet."""
+    if path.exists() and not path.is_dir():
+        raise Failed(f"{option} {path} is a file; name a directory.")
+    nearest = next(each for each in (path, *path.resolve().parents) if each.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise Failed(f"{option} {path} cannot be written: {nearest} does not let you.")

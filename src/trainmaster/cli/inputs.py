@@ -1,0 +1,101 @@
+"""From the words of the command line to what a simulation takes: cluster, world, estimates, queues."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from difflib import get_close_matches
+from pathlib import Path
+
+from trainmaster.cli.complaints import BadInput
+from trainmaster.cli.files import parse_yaml, read_text, read_yaml
+from trainmaster.model.cluster import Cluster, cluster_from
+from trainmaster.model.queue import Queue
+from trainmaster.model.queues import queues_from
+from trainmaster.model.topology import parse_shorthand
+from trainmaster.perf.from_mapping import BASES, WorldError, world_from
+from trainmaster.perf.world import World
+from trainmaster.sim.driver import Estimates
+
+LARGEST = 1e12
+SHORTHAND = re.compile(r"\d+(x\d+)+", re.IGNORECASE)
+
+
+def cluster_of(text: str) -> Cluster:
+    """A shorthand such as 4x15x4, a YAML description, or a machine list of a public trace."""
+    if SHORTHAND.fullmatch(text):
+        return Cluster(parse_shorthand(text))
+    path = Path(text)
+    if not path.exists():
+        raise BadInput(
+            f"--cluster {text} is neither a file nor of the form 15x4 (nodes x GPUs)"
+            " or 4x15x4 (racks x nodes x GPUs)."
+        )
+    content = read_text(path, "the cluster file")
+    listed = _machine_list(path, content)
+    if listed is not None:
+        return listed
+    return cluster_from(parse_yaml(content, path, "the cluster file"), str(path))
+
+
+def _machine_list(path: Path, content: str) -> Cluster | None:
+    """The cluster in Philly's machine list or in Alibaba's node list, if it is one."""
+    from trainmaster.traces import alibaba_2023, philly
+
+    header = {cell.strip() for cell in content.partition("\n")[0].split(",")}
+    if header.issuperset(philly.MACHINE_COLUMNS):
+        return Cluster(philly.read_machines(path))
+    if header.issuperset(alibaba_2023.NODE_COLUMNS):
+        return Cluster(alibaba_2023.read_nodes(path))
+    return None
+
+
+def world_of(text: str) -> World:
+    """`ideal`, `default`, or a YAML file that changes some of it."""
+    if text in BASES:
+        return BASES[text]
+    path = Path(text)
+    if not path.exists():
+        raise BadInput(f"--perf {text} is neither ideal, default nor a file{_near(text, BASES)}.")
+    mapping = {str(key): value for key, value in read_yaml(path, "the perf file").items()}
+    try:
+        return world_from(mapping, str(path))
+    except WorldError as error:
+        raise BadInput(f"{path}: {error}") from None
+
+
+def _near(text: str, known: Collection[str]) -> str:
+    found = get_close_matches(text, list(known), n=1)
+    return f"; did you mean {found[0]}" if found else ""
+
+
+def estimates_of(text: str) -> Estimates:
+    """`exact`, `none`, or `noisy:0.3` for an error of up to 30 % either way."""
+    if text == "exact":
+        return Estimates()
+    if text == "none":
+        return Estimates(known=False)
+    kind, _, amount = text.partition(":")
+    try:
+        error = float(amount)
+    except ValueError:
+        error = -1.0
+    if kind != "noisy" or not 0 <= error <= 1:
+        raise BadInput(
+            f"--estimates {text} is none of exact, none and noisy:F with F from 0 to 1,"
+            " such as noisy:0.3."
+        )
+    return Estimates(error=error)
+
+
+def queues_of(path: Path | None) -> dict[str, Queue]:
+    if path is None:
+        return {}
+    return queues_from(read_yaml(path, "the queues file"), str(path))
+
+
+def finite(value: float, option: str) -> float:
+    """A number of the command line that is one: not nan, not inf, not beyond all traces."""
+    if not abs(value) <= LARGEST:
+        raise BadInput(f"{option} must be a number of at most {LARGEST:.0e}, not {value}.")
+    return value

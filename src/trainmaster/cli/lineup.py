@@ -1,0 +1,148 @@
+"""The policies that were asked for, each with its options: `--policy` and `--set`."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from trainmaster.catalog import policy_class, policy_names
+from trainmaster.cli.complaints import BadInput
+from trainmaster.policies.options import read_options, unknown_option
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One `--set`: for one policy, or for every policy that has the key."""
+
+    policy: str | None
+    key: str
+    value: str
+
+
+def lineup(named: str, set_options: Sequence[str]) -> list[Any]:
+    """Ready policies in the order in which they were named."""
+    classes = chosen_classes(named)
+    settings = [_setting(text) for text in set_options]
+    for setting in settings:
+        _check(setting, classes)
+    return [_made(name, kind, settings) for name, kind in classes.items()]
+
+
+def chosen_classes(named: str) -> dict[str, Any]:
+    """Classes by policy name, from names of the catalog and paths of files."""
+    found: dict[str, Any] = {}
+    for each in (part.strip() for part in named.split(",")):
+        if not each:
+            raise BadInput(f"--policy {named!r} has an empty name in it; `trainmaster policies`.")
+        kind = class_in_file(Path(each)) if _is_path(each) else policy_class(each)
+        if kind.name in found:
+            raise BadInput(f"--policy names {kind.name} twice.")
+        found[kind.name] = kind
+    return found
+
+
+def _is_path(text: str) -> bool:
+    return text.endswith(".py") or "/" in text
+
+
+def class_in_file(path: Path) -> Any:
+    """The one policy class that a file defines."""
+    if not path.is_file():
+        raise BadInput(f"--policy {path} is no file.")
+    module = _loaded(path)
+    kinds = [
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type)
+        and kind.__module__ == module.__name__
+        and callable(getattr(kind, "plan", None))
+        and not kind.__name__.startswith("_")
+    ]
+    if len(kinds) != 1:
+        found = ", ".join(kind.__name__ for kind in kinds) or "none"
+        raise BadInput(f"{path} must define one policy class (a class with `plan`), not {found}.")
+    kind = kinds[0]
+    for attribute in ("name", "options_type"):
+        if not hasattr(kind, attribute):
+            raise BadInput(f"{path}: class {kind.__name__} needs `{attribute} = ...`.")
+    return kind
+
+
+def _loaded(path: Path) -> Any:
+    name = f"trainmaster_policy_file_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        line = _line_in(path, error)
+        raise BadInput(
+            f"{path}{line} cannot be loaded: {type(error).__name__}: {error}."
+        ) from error
+    return module
+
+
+def _line_in(path: Path, error: BaseException) -> str:
+    """Where in the user's own file it went wrong."""
+    if isinstance(error, SyntaxError):
+        return f" line {error.lineno}"
+    at, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            at = trace.tb_lineno
+        trace = trace.tb_next
+    return f" line {at}" if at is not None else ""
+
+
+def _setting(text: str) -> Setting:
+    left, equals, value = text.partition("=")
+    policy, _, key = left.strip().rpartition(".")
+    if not equals or not key:
+        raise BadInput(f"--set {text} is not of the form key=value or policy.key=value.")
+    return Setting(policy or None, key, value.strip())
+
+
+def _keys(kind: Any) -> list[str]:
+    return [each.name for each in fields(kind.options_type)]
+
+
+def _check(setting: Setting, classes: dict[str, Any]) -> None:
+    """Somebody must know the key."""
+    if setting.policy is None:
+        known = dict.fromkeys(key for kind in classes.values() for key in _keys(kind))
+        if setting.key not in known:
+            who = next(iter(classes)) if len(classes) == 1 else "none of the policies"
+            sentence = unknown_option(setting.key, known, who)
+            raise BadInput(
+                sentence.replace("none of the policies has no", "none of the policies has")
+            )
+        return
+    if setting.policy not in classes:
+        raise BadInput(_unknown_policy(setting.policy, classes))
+    if setting.key not in _keys(classes[setting.policy]):
+        known = dict.fromkeys(_keys(classes[setting.policy]))
+        raise BadInput(unknown_option(setting.key, known, setting.policy))
+
+
+def _unknown_policy(name: str, classes: dict[str, Any]) -> str:
+    if name in policy_names():
+        return f"--set {name}.… has nothing to set: --policy names {', '.join(classes)}."
+    near = get_close_matches(name, list(classes), n=1)
+    hint = f"did you mean {near[0]}?" if near else f"--policy names {', '.join(classes)}."
+    return f"--set {name}.… names no policy; {hint}"
+
+
+def _made(name: str, kind: Any, settings: Sequence[Setting]) -> Any:
+    known = _keys(kind)
+    given = {s.key: s.value for s in settings if s.policy is None and s.key in known}
+    given |= {s.key: s.value for s in settings if s.policy == name}
+    return kind(read_options(name, kind.options_type, given))

@@ -1,0 +1,92 @@
+"""The entry point: which subcommands there are, and one way out for everything that goes wrong.
+
+Nothing heavy is imported here: each subcommand's module holds its arguments and help, and imports what
+it works with when it is called.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainmaster import __version__
+from trainmaster.cli import complaints, new, policies, simulate, trace
+from trainmaster.cli.wording import examples, help_if_bare
+
+NAMES = ("trainmaster", "tm")
+
+app = typer.Typer(
+    name="trainmaster",
+    help="Schedule deep-learning training on GPU clusters: replay traces under published policies.",
+    epilog=examples(
+        "trainmaster trace generate --jobs 1000 --gpus 64 --out trace.csv",
+        "trainmaster simulate trace.csv --cluster 8x8 --policy fifo,tiresias-l",
+        "trainmaster policies tiresias-l",
+        "trainmaster --install-completion",
+    ),
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"trainmaster {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def overview(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which this is.")
+    ] = False,
+) -> None:
+    help_if_bare(context)
+
+
+app.command("simulate", epilog=simulate.EPILOG)(simulate.simulate)
+app.add_typer(trace.app, name="trace")
+app.command("policies", epilog=policies.EPILOG)(policies.policies)
+app.add_typer(new.app, name="new")
+
+
+def run() -> None:
+    """The console scripts `trainmaster` and `tm`."""
+    invoked = Path(sys.argv[0]).name
+    sys.exit(main(sys.argv[1:], invoked if invoked in NAMES else NAMES[0]))
+
+
+def main(arguments: list[str], name: str = NAMES[0]) -> int:
+    """Run one command; the answer is its exit code, and no traceback ever reaches the user."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    try:
+        code = typer.main.get_command(app).main(arguments, name, standalone_mode=False)
+        sys.stdout.flush()
+    except (BrokenPipeError, typer.Abort):
+        _hush()
+        return complaints.FAILED
+    except KeyboardInterrupt:
+        return complaints.INTERRUPTED
+    except Exception as error:
+        if complaints.is_debugging():
+            raise
+        if isinstance(error, OSError):
+            _hush()
+        sentence, code = complaints.judge(error)
+        complaints.say(sentence)
+        return code
+    return code if isinstance(code, int) else 0
+
+
+def _hush() -> None:
+    """Nobody reads standard output any more: what is still buffered goes nowhere, quietly."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,174 @@
+"""`trainmaster new policy NAME`: the skeleton of a policy that works and passes its own test."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainmaster.cli.complaints import BadInput, Failed
+from trainmaster.cli.files import check_writable, write_text
+from trainmaster.cli.wording import examples, help_if_bare
+
+app = typer.Typer(
+    help="Begin something of your own.", epilog=examples("trainmaster new policy my-policy")
+)
+app.callback(invoke_without_command=True)(help_if_bare)
+
+NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+CATALOG_LINE = re.compile(
+    r"^POLICIES: Mapping\[str, str\] = \{\n(?:    .*\n)*?(?=\}$)", re.MULTILINE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A policy's name in its three spellings."""
+
+    policy: str
+
+    @property
+    def module(self) -> str:
+        return self.policy.replace("-", "_")
+
+    @property
+    def cls(self) -> str:
+        return "".join(part.capitalize() for part in self.policy.split("-"))
+
+    @property
+    def title(self) -> str:
+        return self.policy.replace("-", " ").capitalize()
+
+
+@app.command(
+    epilog=examples(
+        "trainmaster new policy my-policy",
+        "trainmaster new policy my-policy --dir experiments",
+    )
+)
+def policy(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Lower case, with hyphens: my-policy.")
+    ],
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--dir",
+            metavar="DIR",
+            help="Where to; the current folder, or the right places of a trainmaster checkout.",
+        ),
+    ] = None,
+) -> None:
+    """Write a policy in one file, with a test that passes."""
+    names = _checked(name)
+    checkout = _checkout() if folder is None else None
+    if checkout is not None:
+        _write_into_checkout(checkout, names)
+    else:
+        _write_into(folder or Path(), names)
+
+
+def _checked(name: str) -> Names:
+    from trainmaster.catalog import policy_names
+
+    if not NAME.fullmatch(name):
+        raise BadInput(
+            f"{name!r} is no name for a policy: use lower case and hyphens, as my-policy."
+        )
+    names = Names(name)
+    if keyword.iskeyword(names.module) or names.module in sys.stdlib_module_names:
+        raise BadInput(f"{name!r} is a module of Python itself; choose another name.")
+    if name in policy_names():
+        raise BadInput(f"there is a policy {name!r} already; choose another name.")
+    return names
+
+
+def _checkout() -> Path | None:
+    """The trainmaster checkout around the current folder, if there is one."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        is_ours = (folder / "src/trainmaster/catalog.py").is_file()
+        if is_ours and (folder / "pyproject.toml").is_file():
+            return folder
+    return None
+
+
+def _write_into(folder: Path, names: Names) -> None:
+    if not folder.is_dir():
+        raise BadInput(f"--dir {folder} is no directory.")
+    file, test = folder / f"{names.module}.py", folder / f"test_{names.module}.py"
+    _write_all(names, names.module, {file: "POLICY", test: "TEST"})
+    shown = file if file.is_absolute() else f"./{file}"
+    _say_next(
+        f"python -m pytest {test}",
+        f"trainmaster simulate TRACE --cluster 8x8 --policy fifo,{shown}",
+        "to use it by its name, add to the pyproject.toml of your package:",
+        '  [project.entry-points."trainmaster.policies"]',
+        f'  {names.policy} = "{names.module}:{names.cls}"',
+    )
+
+
+def _write_into_checkout(root: Path, names: Names) -> None:
+    module = f"trainmaster.policies.{names.module}"
+    catalog = root / "src/trainmaster/catalog.py"
+    listed = _with_line(catalog, f'    "{names.policy}": "{module}:{names.cls}",\n')
+    page = root / f"docs/policies/{names.policy}.md"
+    test = root / f"tests/policies/test_{names.module}.py"
+    made = {
+        root / f"src/trainmaster/policies/{names.module}.py": "POLICY",
+        test: "TEST",
+        page: "PAGE",
+    }
+    _write_all(names, module, made)
+    write_text(catalog, lambda out: out.write(listed))
+    sys.stdout.write(f"changed {catalog}: {names.policy} is in the catalog\n")
+    _say_next(
+        f"make unit TESTS={test.relative_to(root)}",
+        f"trainmaster simulate TRACE --cluster 8x8 --policy fifo,{names.policy}",
+        f"fill in {page.relative_to(root)} and a line of CHANGELOG.md",
+    )
+
+
+def _with_line(catalog: Path, line: str) -> str:
+    """The catalog with one more policy."""
+    text = catalog.read_text(encoding="utf-8")
+    found = CATALOG_LINE.search(text)
+    if found is None:
+        raise Failed(f"{catalog} has no table POLICIES that a line could be added to.")
+    return text[: found.end()] + line + text[found.end() :]
+
+
+def _write_all(names: Names, module: str, files: dict[Path, str]) -> None:
+    """Every file, or none where one of them is there already or cannot be written."""
+    from trainmaster.cli import skeleton
+
+    for path in files:
+        if path.exists():
+            raise BadInput(f"{path} is there already; nothing was written.")
+    for path in files:
+        if path.parent.parent.is_dir():
+            path.parent.mkdir(exist_ok=True)
+        check_writable(path, "the new file")
+    written: list[Path] = []
+    try:
+        for path, kind in files.items():
+            text = getattr(skeleton, kind).substitute(
+                name=names.policy, cls=names.cls, title=names.title, module=module
+            )
+            write_text(path, lambda out, text=text: out.write(text))  # type: ignore[misc]
+            written.append(path)
+    except Failed:
+        for path in written:
+            path.unlink()
+        raise
+    for path in written:
+        sys.stdout.write(f"wrote {path}\n")
+
+
+def _say_next(*steps: str) -> None:
+    sys.stdout.write("next:\n" + "".join(f"  {step}\n" for step in steps))

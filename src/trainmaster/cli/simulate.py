@@ -1,0 +1,181 @@
+"""`trainmaster simulate`: replay a trace on a cluster under one or several policies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trainmaster.cli import completion
+from trainmaster.cli.complaints import INTERRUPTED, Complaint, Failed
+from trainmaster.cli.files import STDOUT, check_directory, check_writable, write_out
+from trainmaster.cli.wording import examples, remark
+
+if TYPE_CHECKING:
+    from trainmaster.cli.runs import Ran
+    from trainmaster.sim.driver import Scenario
+
+EPILOG = examples(
+    "trainmaster simulate trace.csv --cluster 4x8x8 --policy fifo,srtf,tiresias-l",
+    "trainmaster simulate trace.csv --cluster 8x8 --policy las --set quantum_s=300 --perf ideal",
+    "trainmaster simulate trace.csv --cluster cluster.yaml --policy fifo --set fifo.backfill=easy",
+    "trainmaster simulate trace.csv --cluster 8x8 --policy fifo,./mine.py --report out",
+    "trainmaster simulate trace.csv --cluster 8x8 --json - | jq '.results[].summary'",
+)
+
+
+def simulate(
+    trace: Annotated[
+        Path, typer.Argument(metavar="TRACE", help="A file, or a folder of a public trace.")
+    ],
+    cluster: Annotated[
+        str,
+        typer.Option(
+            metavar="SHAPE|FILE",
+            help="15x4 (nodes x GPUs), 4x15x4 (racks x nodes x GPUs), or a YAML file.",
+        ),
+    ],
+    policy: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,...",
+            help="Policies with commas between, or paths of one-file policies.",
+            autocompletion=completion.policies,
+        ),
+    ] = "tiresias-l",
+    set_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="An option of every named policy that has it; POLICY.KEY=VALUE is for one.",
+            autocompletion=completion.settings,
+        ),
+    ] = None,
+    trace_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="Format of the trace; recognised by its header unless given.",
+            autocompletion=completion.formats,
+        ),
+    ] = None,
+    queues: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Queues with weights and bounds, as YAML.")
+    ] = None,
+    perf: Annotated[
+        str,
+        typer.Option(
+            metavar="ideal|default|FILE",
+            help="Speed by placement, interference, cost of switching, failures.",
+            autocompletion=completion.worlds,
+        ),
+    ] = "default",
+    estimates: Annotated[
+        str,
+        typer.Option(
+            metavar="exact|noisy:F|none", help="What policies are told of run times; F is 0 to 1."
+        ),
+    ] = "exact",
+    until_s: Annotated[
+        float | None,
+        typer.Option(metavar="S", min=0, help="Stop at this time of the trace, in seconds."),
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of all chance.")] = 0,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE|-", help="Write the results as JSON.")
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write an HTML page with plots, as PNG and CSV too."),
+    ] = None,
+) -> None:
+    """Replay a trace on a cluster under one or several policies, and compare them."""
+    from trainmaster.cli import inputs
+    from trainmaster.cli.lineup import lineup
+    from trainmaster.model.units import to_ms
+    from trainmaster.sim.driver import Scenario
+    from trainmaster.traces.formats import load
+
+    _check_outputs(json, report)
+    policies = lineup(policy, set_option or [])
+    described = inputs.cluster_of(cluster)
+    scenario = Scenario(
+        cluster=cluster,
+        topology=described.topology,
+        node_changes=described.changes,
+        world=inputs.world_of(perf),
+        estimates=inputs.estimates_of(estimates),
+        queues=inputs.queues_of(queues),
+        until_ms=None if until_s is None else to_ms(inputs.finite(until_s, "--until-s")),
+        seed=seed,
+        keep_stints=report is not None,
+        trace=load(trace, trace_format),
+    )
+    remark("Note", scenario.trace.notes)
+    _compare(scenario, policies, trace, json, report)
+
+
+def _check_outputs(json: Path | None, report: Path | None) -> None:
+    if json is not None and str(json) != STDOUT:
+        check_writable(json, "--json")
+    if report is not None:
+        check_directory(report, "--report")
+
+
+def _compare(
+    scenario: Scenario, policies: list[Any], trace: Path, json: Path | None, report: Path | None
+) -> None:
+    """Run, write what was asked for, show; a file that cannot be written does not cost the table."""
+    from trainmaster.cli.comparison import cautions, show
+    from trainmaster.cli.runs import run_all
+
+    runs = run_all(scenario, policies)
+    failures = [*_write_json(runs, json), *_write_report(scenario, runs, trace.name, report)]
+    if json is None or str(json) != STDOUT:
+        show(scenario, trace.name, runs)
+    remark("Warning", cautions(scenario, runs))
+    if runs[-1].interrupted:
+        unseen = len(policies) - len(runs)
+        others = f", {unseen} of the policies not begun" if unseen else ""
+        remark("Interrupted", [f"these are the results up to where it came{others}."])
+    if failures:
+        raise failures[0]
+    if runs[-1].interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _write_json(runs: list[Ran], json: Path | None) -> Iterator[Complaint]:
+    from trainmaster.sim.contract import to_json
+
+    if json is None:
+        return
+    wall_s = {ran.result.policy: ran.wall_s for ran in runs}
+    text = to_json([ran.result for ran in runs], wall_s)
+    try:
+        write_out(json, lambda out: out.write(text))
+    except Complaint as complaint:
+        yield complaint
+
+
+def _write_report(
+    scenario: Scenario, runs: list[Ran], trace_name: str, report: Path | None
+) -> Iterator[Complaint]:
+    if report is None:
+        return
+    from trainmaster.cli.comparison import for_report
+    from trainmaster.sim.report import ReportError, write_report
+    from trainmaster.sim.report.wording import listing
+
+    results = for_report(scenario, runs)
+    policies = listing([result.policy for result in results])
+    title = f"{trace_name} on {scenario.cluster} under {policies}"
+    try:
+        page = write_report(results, report, title=title, trace_name=trace_name)
+    except ReportError as error:
+        yield Failed(str(error))
+    else:
+        remark("Report", [str(page)])

@@ -1,0 +1,64 @@
+"""The JSON contract of `simulate`: field by field as design.md section 4 states it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from trainmaster.model.result import JobResult, Result
+from trainmaster.model.units import SECOND, WHOLE
+
+
+def to_json(results: Sequence[Result], wall_s: Mapping[str, float]) -> str:
+    """`{"results": [...]}`, one entry per policy; one job per line."""
+    entries = [_entry(result, wall_s.get(result.policy)) for result in results]
+    return '{"results": [\n' + ",\n".join(entries) + "\n]}\n"
+
+
+def _entry(result: Result, wall_s: float | None) -> str:
+    summary = {key: rounded(value) for key, value in asdict(result.summary).items()}
+    events = summary.pop("events")
+    summary["wall_s"] = rounded(wall_s)
+    summary["events"] = events
+    head = {
+        "policy": result.policy,
+        "options": dict(result.options),
+        "cluster": result.cluster,
+        "summary": summary,
+        "bins": [_rounded_all(asdict(each)) for each in result.bins],
+        "delays": None if result.delays is None else _rounded_all(asdict(result.delays)),
+    }
+    jobs = ",\n".join(json.dumps(job_fields(job)) for job in result.jobs)
+    return json.dumps(head)[:-1] + ', "jobs": [\n' + jobs + "\n]}"
+
+
+def _rounded_all(fields: Mapping[str, object]) -> dict[str, object]:
+    return {key: rounded(value) for key, value in fields.items()}
+
+
+def rounded(value: object) -> object:
+    """Numbers to 3 decimals; everything else as it is."""
+    return round(value, 3) if isinstance(value, float) else value
+
+
+def job_fields(job: JobResult) -> dict[str, object]:
+    """One job as the contract writes it: seconds, absent = null."""
+    return {
+        "job_id": job.job_id,
+        "submit_s": _s(job.submit_ms),
+        "start_s": _s(job.start_ms),
+        "finish_s": _s(job.finish_ms),
+        "jct_s": _s(job.jct_ms),
+        "queue_s": _s(job.queue_ms),
+        "suspended_s": _s(job.suspended_ms),
+        "gpu_s": round(job.held / (WHOLE * SECOND), 3),
+        "preemptions": job.preemptions,
+        "migrations": job.migrations,
+        "rho": rounded(job.rho),
+        "status": job.status.value,
+    }
+
+
+def _s(ms: int | None) -> float | None:
+    return None if ms is None else ms / SECOND

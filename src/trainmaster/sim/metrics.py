@@ -1,0 +1,250 @@
+"""From accounts to the numbers that people compare: the summary of the contract, bins, curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainmaster.model.result import Bin, JobResult, Result, Status, Summary
+from trainmaster.model.trace import Outcome, TracedJob
+from trainmaster.model.units import HOUR, SECOND, WHOLE
+from trainmaster.policies.options import effective
+from trainmaster.sim.driver import Simulation, arrival_span
+from trainmaster.sim.ledger import Account, Ledger, jain
+
+STATUS = {
+    Outcome.SUCCEEDED: Status.SUCCEEDED,
+    Outcome.FAILED: Status.FAILED,
+    Outcome.CANCELLED: Status.CANCELLED,
+}
+
+SIZE_BINS = (
+    ("under 1 GPU", 0, WHOLE - 1),
+    ("1 GPU", WHOLE, WHOLE),
+    ("2-4 GPUs", WHOLE + 1, 4 * WHOLE),
+    ("5-8 GPUs", 4 * WHOLE + 1, 8 * WHOLE),
+    ("over 8 GPUs", 8 * WHOLE + 1, 1 << 60),
+)
+"""Philly's size classes, and one for fractions: label, from, to (thousandths of a GPU)."""
+
+
+def percentile(ordered: Sequence[float], part: float) -> float | None:
+    """Value[min(n-1, int(p x n))] of n sorted values: the contract's definition."""
+    if not ordered:
+        return None
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+
+
+def mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def result_of(simulation: Simulation) -> Result:
+    """What the run found; also of one that was interrupted, up to where it came."""
+    scenario = simulation.scenario
+    jobs = _job_results(simulation)
+    sampler = simulation.sampler
+    return Result(
+        policy=simulation.policy.name,
+        options=effective(simulation.policy.options),  # type: ignore[attr-defined]
+        cluster=scenario.cluster,
+        gpus=scenario.topology.training_gpus,
+        nodes=tuple((node.name, node.gpus) for node in scenario.topology.nodes),
+        summary=_summary(simulation, jobs),
+        jobs=tuple(jobs),
+        bins=_bins(jobs),
+        delays=sampler.delays(),
+        utilisation=sampler.utilisation(),
+        queue_length=sampler.queue_length(),
+        fragmentation=sampler.fragmentation(),
+        stints=tuple(simulation.ledger.stints or ()),
+        horizon_s=simulation.now / SECOND if any(_is_open(job) for job in jobs) else None,
+    )
+
+
+def _is_open(job: JobResult) -> bool:
+    return job.status is Status.UNFINISHED
+
+
+def _job_results(simulation: Simulation) -> list[JobResult]:
+    """One per job of the trace, in the trace's order."""
+    accounts, gpus = simulation.ledger.accounts, simulation.scenario.topology.training_gpus
+    rejected = {traced.job.id for traced in simulation.rejected}
+    found = []
+    for traced in simulation.scenario.trace.jobs:
+        account = accounts.get(traced.job.id)
+        if account is None:
+            status = Status.REJECTED if traced.job.id in rejected else Status.UNFINISHED
+            found.append(_untouched(traced, status))
+        else:
+            found.append(_job_result(account, simulation.ledger, simulation.now, gpus))
+    return found
+
+
+def _untouched(traced: TracedJob, status: Status) -> JobResult:
+    job = traced.job
+    return JobResult(
+        job_id=job.id,
+        queue=job.queue,
+        gpus_milli=job.demand.nominal.total_share,
+        service_ms=traced.service_ms,
+        submit_ms=job.submit_ms,
+        start_ms=None,
+        finish_ms=None,
+        suspended_ms=0,
+        held=0,
+        preemptions=0,
+        migrations=0,
+        status=status,
+        rho=None,
+    )
+
+
+def _job_result(account: Account, ledger: Ledger, now: int, gpus: int) -> JobResult:
+    traced, record = account.traced, account.record
+    end = now if account.finish_ms is None else account.finish_ms
+    held = account.held
+    if account.holding:
+        held += account.holding * (now - account.holding_since_ms)
+    suspended = 0
+    if account.start_ms is not None:
+        suspended = max(0, end - account.start_ms - account.trained_ms)
+    return JobResult(
+        job_id=traced.job.id,
+        queue=traced.job.queue,
+        gpus_milli=traced.job.demand.nominal.total_share,
+        service_ms=traced.service_ms,
+        submit_ms=traced.job.submit_ms,
+        start_ms=account.start_ms,
+        finish_ms=account.finish_ms,
+        suspended_ms=suspended,
+        held=held,
+        preemptions=record.preemptions if record is not None else 0,
+        migrations=record.migrations if record is not None else 0,
+        status=Status.UNFINISHED if account.status is None else STATUS[account.status],
+        rho=_rho(account, ledger, gpus),
+    )
+
+
+def _rho(account: Account, ledger: Ledger, gpus: int) -> float | None:
+    """JCT / (duration x max(1, GPUs x N / cluster GPUs)); None for jobs without service or end."""
+    service = account.traced.service_ms
+    if account.finish_ms is None or not service:
+        return None
+    size = account.traced.job.demand.nominal.total_share / WHOLE
+    crowd = max(1.0, size * ledger.mean_active(account) / gpus)
+    return (account.finish_ms - account.traced.job.submit_ms) / (service * crowd)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The averages of the contract: all None when a job is unfinished."""
+
+    avg_jct_s: float | None = None
+    avg_excess_s: float | None = None
+    p50_jct_s: float | None = None
+    p95_jct_s: float | None = None
+    p99_jct_s: float | None = None
+    avg_queue_s: float | None = None
+    makespan_s: float | None = None
+    gpu_util: float | None = None
+    max_rho: float | None = None
+    p99_rho: float | None = None
+
+
+def _times(jobs: Sequence[JobResult], trained: int, gpus: int) -> Times:
+    ended = [job for job in jobs if job.finish_ms is not None]
+    if not ended or any(_is_open(job) for job in jobs):
+        return Times()
+    jcts = sorted((job.jct_ms or 0) / SECOND for job in ended)
+    rhos = sorted(job.rho for job in ended if job.rho is not None)
+    first = min(job.submit_ms for job in ended)
+    makespan = max(job.finish_ms or 0 for job in ended) - first
+    return Times(
+        avg_jct_s=mean(jcts),
+        avg_excess_s=mean([((job.jct_ms or 0) - job.service_ms) / SECOND for job in ended]),
+        p50_jct_s=percentile(jcts, 0.5),
+        p95_jct_s=percentile(jcts, 0.95),
+        p99_jct_s=percentile(jcts, 0.99),
+        avg_queue_s=mean([job.queue_ms / SECOND for job in ended if job.queue_ms is not None]),
+        makespan_s=makespan / SECOND,
+        gpu_util=trained / (gpus * WHOLE * makespan) if makespan else None,
+        max_rho=rhos[-1] if rhos else None,
+        p99_rho=percentile(rhos, 0.99),
+    )
+
+
+def _summary(simulation: Simulation, jobs: Sequence[JobResult]) -> Summary:
+    ledger, gpus = simulation.ledger, simulation.scenario.topology.training_gpus
+    accounts = list(ledger.accounts.values())
+    finished = sum(job.finish_ms is not None for job in jobs)
+    unfinished = sum(_is_open(job) for job in jobs)
+    times = _times(jobs, sum(account.trained for account in accounts), gpus)
+    return Summary(
+        jobs=len(jobs),
+        finished=finished,
+        rejected=len(simulation.rejected),
+        unfinished=unfinished,
+        load=_load(simulation.accepted, gpus),
+        avg_jct_s=times.avg_jct_s,
+        avg_excess_s=times.avg_excess_s,
+        avg_jct_lower_bound_s=_lower_bound(jobs, simulation.now) if unfinished else None,
+        p50_jct_s=times.p50_jct_s,
+        p95_jct_s=times.p95_jct_s,
+        p99_jct_s=times.p99_jct_s,
+        avg_queue_s=times.avg_queue_s,
+        makespan_s=times.makespan_s,
+        gpu_util=times.gpu_util,
+        gpu_hours_wasted=sum(a.charged + a.wasted for a in accounts) / (WHOLE * HOUR),
+        preemptions=sum(job.preemptions for job in jobs),
+        migrations=sum(job.migrations for job in jobs),
+        max_rho=times.max_rho,
+        p99_rho=times.p99_rho,
+        jain_index=_jain_index(ledger, jobs),
+        events=simulation.events,
+    )
+
+
+def _load(jobs: Sequence[TracedJob], gpus: int) -> float | None:
+    span = arrival_span(jobs)
+    if not span:
+        return None
+    work = sum(traced.job.demand.nominal.total_share * traced.service_ms for traced in jobs)
+    return work / (gpus * WHOLE * span)
+
+
+def _lower_bound(jobs: Sequence[JobResult], now: int) -> float | None:
+    """Mean JCT if every unfinished job ended at the horizon; those submitted later count nothing."""
+    counted = [job for job in jobs if job.status is not Status.REJECTED and job.submit_ms <= now]
+    ends = [(now if job.finish_ms is None else job.finish_ms) - job.submit_ms for job in counted]
+    return mean([end / SECOND for end in ends])
+
+
+def _jain_index(ledger: Ledger, jobs: Sequence[JobResult]) -> float | None:
+    received: dict[str, int] = {}
+    for job in jobs:
+        received[job.queue] = received.get(job.queue, 0) + job.held
+    entitled = ledger.fairness.entitled
+    return jain([received.get(queue, 0) / share for queue, share in entitled.items() if share])
+
+
+def _bins(jobs: Sequence[JobResult]) -> tuple[Bin, ...]:
+    """JCT by size class; classes without an ended job are left out."""
+    found = []
+    for label, low, high in SIZE_BINS:
+        inside = [j for j in jobs if low <= j.gpus_milli <= high and j.finish_ms is not None]
+        if not inside:
+            continue
+        jcts = sorted((job.jct_ms or 0) / SECOND for job in inside)
+        queues = [job.queue_ms / SECOND for job in inside if job.queue_ms is not None]
+        found.append(
+            Bin(
+                label=label,
+                jobs=len(inside),
+                avg_jct_s=mean(jcts),
+                p50_jct_s=percentile(jcts, 0.5),
+                p95_jct_s=percentile(jcts, 0.95),
+                avg_queue_s=mean(queues),
+            )
+        )
+    return tuple(found)

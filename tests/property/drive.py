@@ -1,0 +1,148 @@
+"""A simulation driven instant by instant, with every invariant looked at after each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from trainmaster.core.controller import Decision
+from trainmaster.core.policy import Policy
+from trainmaster.core.validate import check
+from trainmaster.model import actions as a
+from trainmaster.model import events as e
+from trainmaster.model.placement import Placement, Sharing
+from trainmaster.model.trace import Outcome
+from trainmaster.model.units import WHOLE
+from trainmaster.sim.driver import Scenario, Simulation
+from trainmaster.sim.engine import Doing
+
+MOST_STEPS = 3_000
+"""More than any of the small workloads can need: a run that goes on is one that never ends."""
+
+
+@dataclass(slots=True)
+class Step:
+    """One call of the controller."""
+
+    now: int
+    events: Sequence[e.Event]
+    decision: Decision
+
+
+@dataclass
+class Drive:
+    """A run that is watched; `forgetful` drops all caches before about every second step."""
+
+    scenario: Scenario
+    policy: Policy
+    forgetful: Random | None = None
+    checked: bool = True
+    simulation: Simulation = field(init=False)
+    steps: list[Step] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.simulation = Simulation(self.scenario, self.policy)
+        controller = self.simulation.controller
+        step = controller.step
+
+        def recorded(now: int, events: Sequence[e.Event]) -> Decision:
+            if self.forgetful is not None and self.forgetful.random() < 0.5:
+                controller.forget()
+            decision = step(now, events)
+            self.steps.append(Step(now, tuple(events), decision))
+            return decision
+
+        controller.step = recorded  # type: ignore[method-assign]
+
+    def run(self) -> Drive:
+        simulation = self.simulation
+        while simulation._advance():
+            if self.checked:
+                self.look()
+            assert len(self.steps) < MOST_STEPS, "it goes on for ever"
+        assert not simulation.stuck(), f"{simulation.stuck()} wait for ever"
+        simulation.ledger.fairness.close_all(simulation.now)
+        return self
+
+    def orders(self) -> list[tuple[int, tuple[a.Order, ...]]]:
+        """What was ordered, and when."""
+        return [(s.now, tuple(s.decision.orders)) for s in self.steps if s.decision.orders]
+
+    # -- after each step -------------------------------------------------------------------------
+
+    def look(self) -> None:
+        simulation = self.simulation
+        last = self.steps[-1]
+        check(simulation.controller.state)
+        assert not last.decision.refusals, f"refused at {last.now}: {last.decision.refusals}"
+        if len(self.steps) > 1:
+            assert last.now >= self.steps[-2].now, "time went backwards"
+        wake = last.decision.wake_at
+        assert wake is None or wake > last.now, f"asked to wake at {wake}, in the past of {last.now}"
+        self._nobody_is_lost()
+        self._gpus_are_not_overbooked()
+        for order in last.decision.orders:
+            if isinstance(order, a.Launch | a.Reshape):
+                self._gang_is_whole(order.run.job, order.placement)
+
+    def _nobody_is_lost(self) -> None:
+        simulation = self.simulation
+        live = set(simulation.controller.state.jobs)
+        for name, account in simulation.ledger.accounts.items():
+            has_ended = account.finish_ms is not None
+            assert has_ended != (name in live) or self._is_being_killed(name), f"{name} is lost"
+        assert len(simulation.ledger.accounts) == simulation._arrived
+
+    def _is_being_killed(self, name: str) -> bool:
+        return any(getattr(fact, "run", (None,))[0] == name for fact in self.simulation.engine._now_events)
+
+    def _gpus_are_not_overbooked(self) -> None:
+        """What physically sits on the GPUs, as the engine knows it: not what the books say."""
+        shares: dict[int, int] = {}
+        memory: dict[int, int] = {}
+        modes: dict[int, set[Sharing]] = {}
+        for run in self.simulation.engine._runs.values():
+            if run.doing is Doing.FROZEN:
+                continue
+            for piece in run.placement.slices:
+                whole = run.placement.sharing is Sharing.EXCLUSIVE
+                shares[piece.gpu] = shares.get(piece.gpu, 0) + (WHOLE if whole else piece.share)
+                memory[piece.gpu] = memory.get(piece.gpu, 0) + piece.memory
+                modes.setdefault(piece.gpu, set()).add(run.placement.sharing)
+        kinds = self.scenario.topology.type_of_gpu
+        for gpu, share in shares.items():
+            assert share <= WHOLE, f"GPU {gpu} carries {share} thousandths"
+            assert memory[gpu] <= kinds[gpu].memory, f"GPU {gpu} is out of memory"
+            assert len(modes[gpu]) == 1, f"GPU {gpu} is shared in two modes"
+
+    def _gang_is_whole(self, name: str, placement: Placement) -> None:
+        demand = self.simulation.ledger.accounts[name].traced.job.demand
+        count = len(placement.slices)
+        splits = {len(split.parts) for split in demand.splits}
+        is_sized = demand.min_count <= count <= demand.max_count
+        assert is_sized or count in splits, f"{name} got {count} pieces"
+        assert len(set(placement.gpus())) == count, f"{name} has two pieces on one GPU"
+        kinds = {self.scenario.topology.type_of_gpu[gpu].name for gpu in placement.gpus()}
+        if demand.gpu_type is not None:
+            assert kinds == {demand.gpu_type}, f"{name} runs on {kinds}"
+        else:
+            assert "cpu" not in kinds, f"{name} runs on CPU slots it did not ask for"
+
+    # -- at the end ------------------------------------------------------------------------------
+
+    def everything_ended(self) -> None:
+        simulation = self.simulation
+        assert simulation.ledger.ended_count == len(simulation.accepted)
+        assert len(simulation.accepted) + len(simulation.rejected) == len(self.scenario.trace.jobs)
+        assert not simulation.controller.state.jobs
+        assert not simulation.engine._runs, "a run goes on without its job"
+
+    def work_is_conserved(self) -> None:
+        for name, account in self.simulation.ledger.accounts.items():
+            outcome = account.traced.outcome if self.scenario.world.has_failures else Outcome.SUCCEEDED
+            assert account.status is outcome, f"{name} ended as {account.status}"
+            assert account.credited == account.needed + account.lost, f"work of {name}"
+            assert account.held == account.trained + account.charged, f"GPU time of {name}"
+            assert account.holding == 0, f"{name} still holds GPUs in the ledger"
+            assert 0 <= account.wasted <= account.trained, f"waste of {name}"

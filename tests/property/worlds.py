@@ -1,0 +1,169 @@
+"""Random clusters, workloads, breakages and worlds: small, odd, and printed in full when one fails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from tests.builders import TYPES, at
+from trainmaster.model import events as e
+from trainmaster.model.job import Demand, Job, Part, Shape
+from trainmaster.model.placement import Role, Sharing
+from trainmaster.model.topology import NodeSpec, Topology, build
+from trainmaster.model.trace import Outcome, Trace, TracedJob
+from trainmaster.model.units import GIB, SECOND, WHOLE
+from trainmaster.perf.world import DEFAULT, IDEAL, Breakage, Switching, World
+from trainmaster.sim.driver import Estimates, Scenario
+
+CONTENDERS: dict[str, tuple[str, dict[str, object]]] = {
+    "fifo": ("fifo", {}),
+    "fifo skip": ("fifo", {"backfill": "skip"}),
+    "fifo easy": ("fifo", {"backfill": "easy"}),
+    "fifo moldable": ("fifo", {"elastic": "moldable"}),
+    "fifo skip malleable": ("fifo", {"backfill": "skip", "elastic": "malleable"}),
+    "fifo easy malleable": ("fifo", {"backfill": "easy", "elastic": "malleable"}),
+    "fifo malleable": ("fifo", {"elastic": "malleable"}),
+    "fifo easy moldable": ("fifo", {"backfill": "easy", "elastic": "moldable"}),
+    "yarn-cs": ("yarn-cs", {}),
+    "yarn-cs skip": ("yarn-cs", {"backfill": "skip"}),
+    "yarn-cs easy": ("yarn-cs", {"backfill": "easy"}),
+    "srtf": ("srtf", {}),
+    "srsf": ("srsf", {}),
+    "las": ("las", {"quantum_s": 7}),
+    "tiresias-l": ("tiresias-l", {"thresholds_gpu_s": "5,40"}),
+    "tiresias-l promoting": ("tiresias-l", {"thresholds_gpu_s": "5,40", "promote_knob": 0.5}),
+    "tiresias-l packing": ("tiresias-l", {"thresholds_gpu_s": "20", "pack_limit": 0}),
+}
+"""Every policy of the catalog, with the options that change what it does."""
+
+MODELS = ("", "vgg16", "resnet50", "alexnet")
+
+FREEZING = replace(
+    DEFAULT,
+    name="freezing",
+    switching=Switching(2_000, 3_000, 4_000, 1_500, 2_500, can_freeze=True),
+)
+BREAKING = replace(
+    DEFAULT,
+    name="breaking",
+    breakage=Breakage(mtbf_ms=200 * SECOND, repair_ms=20 * SECOND, checkpoint_ms=3 * SECOND),
+    table_error_ppm=100_000,
+)
+FREE_FREEZING = replace(IDEAL, name="free freezing", switching=Switching(can_freeze=True))
+FRAIL = replace(FREEZING, name="frail", breakage=BREAKING.breakage)
+WORLDS = (IDEAL, DEFAULT, FREEZING, BREAKING, FREE_FREEZING, FRAIL)
+
+
+@st.composite
+def topologies(draw: st.DrawFn, *, uniform: bool = False) -> Topology:
+    racks = draw(st.integers(1, 2))
+    kinds = ["gpu"] if uniform else draw(st.sampled_from([["gpu"], ["fast", "slow"], ["gpu", "cpu"]]))
+    islands = 1 if uniform else draw(st.sampled_from([1, 1, 2]))
+    specs = []
+    for rack in range(racks):
+        for _ in range(draw(st.integers(1, 3))):
+            kind = draw(st.sampled_from(kinds)) if specs else kinds[0]
+            size = draw(st.integers(1, 4))
+            specs.append(NodeSpec(f"n{len(specs)}", size, (0, rack), TYPES[kind], islands=islands))
+    inner = ("node", "island", "gpu") if islands > 1 else ("node", "gpu")
+    return build(("cluster", "rack", *inner), specs)
+
+
+@st.composite
+def demands(draw: st.DrawFn, *, plain: bool = False) -> Demand:
+    kind = "whole" if plain else draw(st.sampled_from(["whole"] * 4 + ["part", "elastic", "hosty", "split"]))
+    size = draw(st.sampled_from([1, 1, 2, 2, 3, 4, 6]))
+    if kind == "part":
+        share = draw(st.sampled_from([200, 250, 500, 600]))
+        memory = draw(st.sampled_from([0, 0, 2 * GIB, 5 * GIB]))
+        count = draw(st.sampled_from([1, 1, 1, 2]))
+        sharing = draw(st.sampled_from([None, None, Sharing.TIME]))
+        return Demand(Shape(count, share, memory), count, count, sharing=sharing)
+    if kind == "elastic":
+        low, high = draw(st.integers(1, size)), size + draw(st.integers(0, 3))
+        return Demand(Shape(size), low, high)
+    if kind == "hosty":
+        return Demand(
+            Shape(size, memory=draw(st.sampled_from([0, 6 * GIB]))),
+            size,
+            size,
+            cpus=draw(st.sampled_from([None, 4_000, 12_000])),
+            host_memory=draw(st.sampled_from([None, 1 * GIB, 90 * GIB])),
+        )
+    if kind == "split":
+        parts = tuple(
+            Part(draw(st.sampled_from([300, 500, WHOLE])), draw(st.sampled_from([GIB, 3 * GIB])))
+            for _ in range(draw(st.integers(1, 3)))
+        )
+        split = Shape(len(parts), parts=parts, speed_ppm=700_000)
+        return Demand(Shape(size), max(1, size - 1), size, splits=(split,))
+    kinds = [None] * 8 if plain else [None] * 8 + ["fast", "cpu"]
+    return Demand(Shape(size), size, size, gpu_type=draw(st.sampled_from(kinds)))
+
+
+@st.composite
+def workloads(draw: st.DrawFn, *, plain: bool = False, most: int = 9) -> Trace:
+    count = draw(st.integers(1, most))
+    submits = sorted(draw(st.lists(st.sampled_from(_instants()), min_size=count, max_size=count)))
+    menu = draw(st.lists(demands(plain=plain), min_size=1, max_size=4))
+    jobs = []
+    for index, submit in enumerate(submits):
+        failing = () if plain else draw(st.sampled_from([()] * 6 + [(3_000,), (1_001, 9_000)]))
+        job = Job(
+            f"j{index}",
+            submit,
+            draw(st.sampled_from(menu)),
+            queue=draw(st.sampled_from(["default", "other"])),
+            model=draw(st.sampled_from(MODELS)),
+            role=Role.GUARANTEED if plain else draw(st.sampled_from([*Role])),
+            priority=0 if plain else draw(st.sampled_from([0, 0, 0, 1])),
+            gpu_util_ppm=draw(st.sampled_from([None, 300_000, 900_000])),
+            retries=len(failing),
+        )
+        service = draw(st.sampled_from([1, 500, 3_000, 7_001, 20_000, 33_333, 60_000]))
+        outcome = Outcome.SUCCEEDED if plain else draw(st.sampled_from([*Outcome]))
+        jobs.append(TracedJob(job, service, outcome, failing))
+    return Trace(tuple(jobs))
+
+
+def _instants() -> list[int]:
+    return [0, 0, 0, 1_000, 1_000, 2_500, 5_000, 7_000, 10_001, 20_000, 30_000, 45_000]
+
+
+@st.composite
+def changes(draw: st.DrawFn, nodes: int) -> tuple[e.NodeChange, ...]:
+    """Nodes come and go; in the end all are there again, so that every job can end."""
+    kinds = [e.NodeJoined, e.NodeLeft, e.NodeDraining, e.NodeUndrained]
+    found = [
+        at(draw(st.sampled_from([0, 1, 2.5, 5, 8, 12, 20, 31, 50])), draw(st.sampled_from(kinds))(node))
+        for node in draw(st.lists(st.integers(0, nodes - 1), max_size=6))
+    ]
+    found += [at(300, back(node)) for node in range(nodes) for back in (e.NodeJoined, e.NodeUndrained)]
+    return tuple(found)
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> Scenario:
+    topology = draw(topologies())
+    estimates = [Estimates(), Estimates(), Estimates(known=False), Estimates(error=0.5)]
+    return Scenario(
+        trace=draw(workloads()),
+        topology=topology,
+        cluster="random",
+        world=draw(st.sampled_from(WORLDS)),
+        estimates=draw(st.sampled_from(estimates)),
+        node_changes=draw(st.one_of(st.just(()), changes(len(topology.nodes)))),
+        seed=draw(st.integers(0, 3)),
+    )
+
+
+@st.composite
+def calm_scenarios(draw: st.DrawFn) -> Scenario:
+    """Equal nodes, whole rigid jobs, nothing breaks, switching is free: what mathematics speaks of."""
+    return Scenario(
+        trace=draw(workloads(plain=True)),
+        topology=draw(topologies(uniform=True)),
+        cluster="calm",
+        world=IDEAL,
+    )
