@@ -173,7 +173,9 @@ def at(seconds: float, event: object) -> e.NodeChange:
     return e.NodeChange(to_ms(seconds), event)  # type: ignore[arg-type]
 
 
-def on(topology: Topology, *devices: int, share: int = WHOLE, memory: int = 0, **kind: object) -> Placement:
+def on(
+    topology: Topology, *devices: int, share: int = WHOLE, memory: int = 0, **kind: object
+) -> Placement:
     """A placement on these GPUs."""
     slices = tuple(Slice(topology.node_of_gpu[gpu], gpu, share, memory) for gpu in devices)
     return Placement(slices, topology.span_of_gpus(devices), **kind)  # type: ignore[arg-type]

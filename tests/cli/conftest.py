@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -47,12 +48,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def tm(folder: Path, capsys: pytest.CaptureFixture[str]) -> Tm:
-    """Run a command in this process."""
+    """Run a command in this process: a line as one would type it, and further arguments."""
 
-    def run(*arguments: object) -> Said:
+    def run(line: str, *more: object) -> Said:
         capsys.readouterr()
         try:
-            code = main([str(each) for each in arguments])
+            code = main([*shlex.split(line), *map(str, more)])
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 1
         said = capsys.readouterr()
@@ -66,12 +67,13 @@ def process(folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a command as a process of its own: for signals, limits and the environment."""
 
     def run(
-        *arguments: object,
+        line: str,
+        *,
         env: dict[str, str] | None = None,
         before: Callable[[], None] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "trainmaster", *map(str, arguments)],
+            [sys.executable, "-m", "trainmaster", *shlex.split(line)],
             cwd=folder,
             env=os.environ | (env or {}),
             text=True,

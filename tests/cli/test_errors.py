@@ -244,7 +244,7 @@ def test_one_sentence_and_nothing_written(tm, table: Path, case: Case) -> None:
     if os.geteuid() == 0 and any(name in case.arguments for name in NEEDS_PERMISSIONS):
         pytest.skip("root may read and write everything")
     before = sorted(table.rglob("*"))
-    said = tm(*case.arguments.split())
+    said = tm(case.arguments)
     assert said.code == case.code, said.err
     assert case.fragment in said.err
     assert said.out == ""
@@ -265,7 +265,7 @@ def is_one_sentence(text: str) -> bool:
 
 def test_a_job_larger_than_the_cluster_is_rejected_with_a_warning(tm, write) -> None:
     write("big.csv", HEADER + "a,0,1,10\nhuge,0,4096,10\n")
-    said = tm("simulate", "big.csv", "--cluster", "2x2", "--policy", "fifo,las")
+    said = tm("simulate big.csv --cluster 2x2 --policy fifo,las")
     assert said.code == 0
     warning = "Warning: job huge needs 4,096 GPUs, the cluster has 4: rejected\n"
     assert said.err == warning
@@ -274,7 +274,7 @@ def test_a_job_larger_than_the_cluster_is_rejected_with_a_warning(tm, write) -> 
 
 def test_many_rejected_jobs_are_counted(tm, write) -> None:
     write("big.csv", HEADER + "a,0,1,10\n" + "".join(f"h{n},0,99,10\n" for n in range(12)))
-    said = tm("simulate", "big.csv", "--cluster", "2x2", "--policy", "fifo")
+    said = tm("simulate big.csv --cluster 2x2 --policy fifo")
     assert said.code == 0
     assert said.err.count("needs 99 GPUs") == 5
     assert "7 more jobs rejected" in said.err
@@ -283,7 +283,7 @@ def test_many_rejected_jobs_are_counted(tm, write) -> None:
 def test_jobs_that_want_what_the_cluster_has_not(tm, write) -> None:
     header = "job_id,submit_s,gpus,duration_s,gpu_type,gpu_memory_gib\n"
     write("picky.csv", header + "a,0,1,10,,\nb,0,1,10,H100,\nc,0,1,10,,9000\n")
-    said = tm("simulate", "picky.csv", "--cluster", "2x2", "--policy", "fifo")
+    said = tm("simulate picky.csv --cluster 2x2 --policy fifo")
     assert said.code == 0
     assert "job b needs 1 GPU of type H100, the cluster has 0: rejected" in said.err
     assert "job c needs 9000 GiB on a GPU, the largest has 16: rejected" in said.err
@@ -291,14 +291,14 @@ def test_jobs_that_want_what_the_cluster_has_not(tm, write) -> None:
 
 def test_nothing_but_rejected_jobs_is_no_error(tm, write) -> None:
     write("big.csv", HEADER + "huge,0,4096,10\n")
-    said = tm("simulate", "big.csv", "--cluster", "2x2", "--policy", "fifo", "--json", "-")
+    said = tm("simulate big.csv --cluster 2x2 --policy fifo --json -")
     summary = said.results()[0]["summary"]
     assert (summary["rejected"], summary["finished"], summary["avg_jct_s"]) == (1, 0, None)
 
 
 def test_unsorted_submit_times_are_sorted_and_said_so(tm, write) -> None:
     write("unsorted.csv", HEADER + "a,50,1,10\nb,5,1,20\n")
-    said = tm("simulate", "unsorted.csv", "--cluster", "2x2", "--policy", "fifo", "--json", "-")
+    said = tm("simulate unsorted.csv --cluster 2x2 --policy fifo --json -")
     assert [job["job_id"] for job in said.results()[0]["jobs"]] == ["b", "a"]
     assert "Note: unsorted.csv: submit times were not in order; the jobs were sorted." in said.err
 
@@ -314,17 +314,20 @@ def no_file_over(size: int) -> Callable[[], None]:
 Process = Callable[..., subprocess.CompletedProcess[str]]
 
 FULL_DISK = {
-    "the report": (["--report", "out"], "cannot write the report to out"),
-    "a report in new folders": (["--report", "a/b/c"], "cannot write the report to a/b/c"),
-    "the JSON": (["--json", "out.json"], "cannot write out.json"),
+    "the report": ("--report out", "cannot write the report to out"),
+    "a report in new folders": ("--report a/b/c", "cannot write the report to a/b/c"),
+    "the JSON": ("--json out.json", "cannot write out.json"),
 }
 
 
 @pytest.mark.parametrize(("options", "fragment"), FULL_DISK.values(), ids=list(FULL_DISK))
-def test_a_full_disk(process: Process, table: Path, options: list[str], fragment: str) -> None:
+def test_a_full_disk(process: Process, table: Path, options: str, fragment: str) -> None:
     before = sorted(table.rglob("*"))
-    arguments = ("simulate", "good.csv", "--cluster", "2x2", "--policy", "fifo", *options)
-    said = process(*arguments, env={"PYTHONDONTWRITEBYTECODE": "1"}, before=no_file_over(64))
+    said = process(
+        f"{RUN} --policy fifo {options}",
+        env={"PYTHONDONTWRITEBYTECODE": "1"},
+        before=no_file_over(64),
+    )
     assert said.returncode == 1
     assert fragment in said.stderr
     assert "free some space" in said.stderr
@@ -335,13 +338,12 @@ def test_a_full_disk(process: Process, table: Path, options: list[str], fragment
 
 def test_a_full_disk_leaves_an_earlier_file_alone(process: Process, table: Path) -> None:
     (table / "out.json").write_text("earlier")
-    arguments = ("simulate", "good.csv", "--cluster", "2x2", "--json", "out.json")
-    assert process(*arguments, before=no_file_over(64)).returncode == 1
+    assert process(f"{RUN} --json out.json", before=no_file_over(64)).returncode == 1
     assert (table / "out.json").read_text() == "earlier"
 
 
 def test_a_full_disk_under_a_generated_trace(process: Process, folder: Path) -> None:
-    said = process("trace", "generate", "--out", "t.csv", before=no_file_over(64))
+    said = process("trace generate --out t.csv", before=no_file_over(64))
     assert said.returncode == 1
     assert is_one_sentence(said.stderr)
     assert list(folder.iterdir()) == []
@@ -371,7 +373,7 @@ def test_a_defect_of_ours_is_one_sentence_too(
         raise KeyError("oops")
 
     monkeypatch.setattr("trainmaster.sim.driver.Simulation.run", broken)
-    said = tm(*RUN.split())
+    said = tm(RUN)
     assert said.code == 1
     assert is_one_sentence(said.err)
     assert "KeyError: 'oops'" in said.err
@@ -379,7 +381,7 @@ def test_a_defect_of_ours_is_one_sentence_too(
 
 
 def test_the_traceback_is_there_for_those_who_ask(process: Process, table: Path) -> None:
-    said = process("simulate", "negative.csv", "--cluster", "2x2", env={"TRAINMASTER_DEBUG": "1"})
+    said = process("simulate negative.csv --cluster 2x2", env={"TRAINMASTER_DEBUG": "1"})
     assert "Traceback" in said.stderr
     assert said.returncode == 1
 

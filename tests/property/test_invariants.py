@@ -18,7 +18,9 @@ from trainmaster.sim.driver import Scenario
 from trainmaster.sim.metrics import result_of
 
 some = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 every_contender = pytest.mark.parametrize("contender", CONTENDERS)
 
@@ -44,7 +46,9 @@ def test_nothing_is_overbooked_lost_or_left_over(contender: str, scenario: Scena
 @every_contender
 @settings(some, max_examples=15)
 @given(scenario=scenarios(), seed=st.integers(0, 1 << 16))
-def test_dropping_every_cache_changes_no_order(contender: str, scenario: Scenario, seed: int) -> None:
+def test_dropping_every_cache_changes_no_order(
+    contender: str, scenario: Scenario, seed: int
+) -> None:
     remembering = driven(scenario, contender, checked=False)
     forgetting = driven(scenario, contender, checked=False, forgetful=Random(seed))
     assert forgetting.orders() == remembering.orders()
@@ -65,7 +69,9 @@ def written(drive: Drive) -> str:
 @every_contender
 @settings(some, max_examples=15)
 @given(scenario=calm_scenarios())
-def test_under_ideal_a_job_trains_exactly_as_long_as_it_needs(contender: str, scenario: Scenario) -> None:
+def test_under_ideal_a_job_trains_exactly_as_long_as_it_needs(
+    contender: str, scenario: Scenario
+) -> None:
     drive = driven(scenario, contender)
     for account in drive.simulation.ledger.accounts.values():
         job, service = account.traced.job, account.traced.service_ms
@@ -77,13 +83,17 @@ def test_under_ideal_a_job_trains_exactly_as_long_as_it_needs(contender: str, sc
 @every_contender
 @settings(some, max_examples=15)
 @given(scenario=calm_scenarios())
-def test_equal_jobs_start_in_order_of_submission_then_row(contender: str, scenario: Scenario) -> None:
-    drive = driven(scenario, contender, checked=False)
+def test_equal_jobs_start_in_order_of_submission_then_row(
+    contender: str, scenario: Scenario
+) -> None:
+    drive = driven(scenario, contender)
     earlier: dict[tuple[object, ...], int] = {}
     for account in drive.simulation.ledger.accounts.values():
         twins = (_likeness(account.traced.job), account.traced.service_ms)
         assert account.start_ms is not None
-        assert account.start_ms >= earlier.get(twins, 0), f"{account.traced.job.id} overtook its twin"
+        assert account.start_ms >= earlier.get(twins, 0), (
+            f"{account.traced.job.id} overtook its twin"
+        )
         earlier[twins] = account.start_ms
 
 

@@ -58,7 +58,9 @@ WORLDS = (IDEAL, DEFAULT, FREEZING, BREAKING, FREE_FREEZING, FRAIL)
 @st.composite
 def topologies(draw: st.DrawFn, *, uniform: bool = False) -> Topology:
     racks = draw(st.integers(1, 2))
-    kinds = ["gpu"] if uniform else draw(st.sampled_from([["gpu"], ["fast", "slow"], ["gpu", "cpu"]]))
+    kinds = (
+        ["gpu"] if uniform else draw(st.sampled_from([["gpu"], ["fast", "slow"], ["gpu", "cpu"]]))
+    )
     islands = 1 if uniform else draw(st.sampled_from([1, 1, 2]))
     specs = []
     for rack in range(racks):
@@ -72,7 +74,11 @@ def topologies(draw: st.DrawFn, *, uniform: bool = False) -> Topology:
 
 @st.composite
 def demands(draw: st.DrawFn, *, plain: bool = False) -> Demand:
-    kind = "whole" if plain else draw(st.sampled_from(["whole"] * 4 + ["part", "elastic", "hosty", "split"]))
+    kind = (
+        "whole"
+        if plain
+        else draw(st.sampled_from(["whole"] * 4 + ["part", "elastic", "hosty", "split"]))
+    )
     size = draw(st.sampled_from([1, 1, 2, 2, 3, 4, 6]))
     if kind == "part":
         share = draw(st.sampled_from([200, 250, 500, 600]))
@@ -103,8 +109,8 @@ def demands(draw: st.DrawFn, *, plain: bool = False) -> Demand:
 
 
 @st.composite
-def workloads(draw: st.DrawFn, *, plain: bool = False, most: int = 9) -> Trace:
-    count = draw(st.integers(1, most))
+def workloads(draw: st.DrawFn, *, plain: bool = False, most: int = 10) -> Trace:
+    count = draw(st.sampled_from([1, 2, *range(3, most + 1), most, most]))
     submits = sorted(draw(st.lists(st.sampled_from(_instants()), min_size=count, max_size=count)))
     menu = draw(st.lists(demands(plain=plain), min_size=1, max_size=4))
     jobs = []
@@ -136,10 +142,15 @@ def changes(draw: st.DrawFn, nodes: int) -> tuple[e.NodeChange, ...]:
     """Nodes come and go; in the end all are there again, so that every job can end."""
     kinds = [e.NodeJoined, e.NodeLeft, e.NodeDraining, e.NodeUndrained]
     found = [
-        at(draw(st.sampled_from([0, 1, 2.5, 5, 8, 12, 20, 31, 50])), draw(st.sampled_from(kinds))(node))
+        at(
+            draw(st.sampled_from([0, 1, 2.5, 5, 8, 12, 20, 31, 50])),
+            draw(st.sampled_from(kinds))(node),
+        )
         for node in draw(st.lists(st.integers(0, nodes - 1), max_size=6))
     ]
-    found += [at(300, back(node)) for node in range(nodes) for back in (e.NodeJoined, e.NodeUndrained)]
+    found += [
+        at(300, back(node)) for node in range(nodes) for back in (e.NodeJoined, e.NodeUndrained)
+    ]
     return tuple(found)
 
 

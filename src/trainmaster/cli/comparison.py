@@ -64,7 +64,9 @@ ROWS = (
 def show(scenario: Scenario, trace_name: str, runs: Sequence[Ran]) -> None:
     """The comparison on standard output."""
     console = screen()
-    console.print(_headline(scenario, trace_name, runs[0].result.summary), style="bold")
+    console.print(
+        _headline(scenario, trace_name, runs[0].result.summary), style="bold", markup=False
+    )
     at_once = max(1, (console.width - LABEL_WIDTH) // VALUE_WIDTH)
     for first in range(0, len(runs), at_once):
         console.print(_table(runs[first : first + at_once], runs))
@@ -79,13 +81,14 @@ def _headline(scenario: Scenario, trace_name: str, summary: Summary) -> str:
 
 def _table(shown: Sequence[Ran], everyone: Sequence[Ran]) -> Table:
     from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     for ran in shown:
         name = f"{ran.result.policy} (cut)" if ran.interrupted else ran.result.policy
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(escape(name), justify="right", no_wrap=True)
     if any(ran.result.summary.unfinished for ran in everyone):
         table.add_row("unfinished jobs", *(_count(_of("unfinished")(ran)) for ran in shown))
     for row in ROWS:

@@ -12,6 +12,7 @@ from typing import Any
 
 from trainmaster.catalog import policy_class, policy_names
 from trainmaster.cli.complaints import BadInput
+from trainmaster.model.fields import did_you_mean
 from trainmaster.policies.options import read_options, unknown_option
 
 
@@ -75,7 +76,7 @@ def class_in_file(path: Path) -> Any:
 
 def _loaded(path: Path) -> Any:
     name = f"trainmaster_policy_file_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -97,7 +98,7 @@ def _line_in(path: Path, error: BaseException) -> str:
         return f" line {error.lineno}"
     at, trace = None, error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
+        if trace.tb_frame.f_code.co_filename == str(path.resolve()):
             at = trace.tb_lineno
         trace = trace.tb_next
     return f" line {at}" if at is not None else ""
@@ -119,11 +120,12 @@ def _check(setting: Setting, classes: dict[str, Any]) -> None:
     """Somebody must know the key."""
     if setting.policy is None:
         known = dict.fromkeys(key for kind in classes.values() for key in _keys(kind))
+        if setting.key not in known and len(classes) == 1:
+            raise BadInput(unknown_option(setting.key, known, next(iter(classes))))
         if setting.key not in known:
-            who = next(iter(classes)) if len(classes) == 1 else "none of the policies"
-            sentence = unknown_option(setting.key, known, who)
             raise BadInput(
-                sentence.replace("none of the policies has no", "none of the policies has")
+                f"none of the policies has an option {setting.key!r};"
+                f" {did_you_mean(setting.key, known)}"
             )
         return
     if setting.policy not in classes:

@@ -97,7 +97,7 @@ def _show_all(found: list[Description]) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for each in found:
         oracle = " [yellow](oracle: knows true run times)[/]" if each.needs_oracle else ""
-        table.add_row(f"[bold]{each.name}[/]", f"{escape(each.summary)}{oracle}")
+        table.add_row(f"[bold]{escape(each.name)}[/]", f"{escape(each.summary)}{oracle}")
         for option in each.options:
             help_text = f"[dim]{escape(option.help_text)}[/]"
             table.add_row("", f"  {option.name}={escape(str(option.default))}  {help_text}")
@@ -109,7 +109,7 @@ def _show_one(policy: Description) -> None:
     from rich.table import Table
 
     console = screen()
-    console.print(f"[bold]{policy.name}[/]: {escape(policy.summary)}")
+    console.print(f"[bold]{escape(policy.name)}[/]: {escape(policy.summary)}")
     if policy.text:
         console.print(f"\n{escape(policy.text)}")
     if policy.needs_oracle:

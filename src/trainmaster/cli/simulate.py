@@ -116,7 +116,7 @@ def simulate(
         trace=load(trace, trace_format),
     )
     remark("Note", scenario.trace.notes)
-    _compare(scenario, policies, trace, json, report)
+    _compare(scenario, policies, trace.resolve().name, json, report)
 
 
 def _check_outputs(json: Path | None, report: Path | None) -> None:
@@ -127,16 +127,16 @@ def _check_outputs(json: Path | None, report: Path | None) -> None:
 
 
 def _compare(
-    scenario: Scenario, policies: list[Any], trace: Path, json: Path | None, report: Path | None
+    scenario: Scenario, policies: list[Any], trace_name: str, json: Path | None, report: Path | None
 ) -> None:
     """Run, write what was asked for, show; a file that cannot be written does not cost the table."""
     from trainmaster.cli.comparison import cautions, show
     from trainmaster.cli.runs import run_all
 
     runs = run_all(scenario, policies)
-    failures = [*_write_json(runs, json), *_write_report(scenario, runs, trace.name, report)]
+    failures = [*_write_json(runs, json), *_write_report(scenario, runs, trace_name, report)]
     if json is None or str(json) != STDOUT:
-        show(scenario, trace.name, runs)
+        show(scenario, trace_name, runs)
     remark("Warning", cautions(scenario, runs))
     if runs[-1].interrupted:
         unseen = len(policies) - len(runs)

@@ -43,14 +43,13 @@ TEST = Template('''\
 
 from __future__ import annotations
 
-from $module import $cls, ${cls}Options
-
 from trainmaster.model.job import Job, gpus
 from trainmaster.model.result import Result
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.model.trace import Trace, TracedJob
 from trainmaster.model.units import SECOND
 from trainmaster.perf.world import IDEAL
+from $module import $cls, ${cls}Options
 from trainmaster.sim.driver import Scenario, Simulation
 from trainmaster.sim.metrics import result_of
 

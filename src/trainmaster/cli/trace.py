@@ -108,11 +108,11 @@ def stats(
     loaded = load(trace, trace_format)
     found = describe(loaded, gpus)
     if plot is not None:
-        _draw(loaded, trace.name, plot)
+        _draw(loaded, trace.resolve().name, plot)
     if as_json:
         sys.stdout.write(to_json(found))
     else:
-        show(found, trace.name, screen())
+        show(found, trace.resolve().name, screen())
     remark("Note", found.notes)
 
 

@@ -51,7 +51,7 @@ def sparkline(values: Sequence[int]) -> str:
 
 
 def show(stats: TraceStats, name: str, console: Console) -> None:
-    console.print(f"[bold]{name}[/]: {_headline(stats)}")
+    console.print(f"{name}: {_headline(stats)}", style="bold", markup=False)
     console.print(_sizes(stats))
     console.print(_run_times(stats))
     console.print(_outcomes(stats))
@@ -141,10 +141,12 @@ def _outcomes(stats: TraceStats) -> Table:
 
 
 def _tenants(title: str, portions: Sequence[Portion], known: int) -> Table:
+    from rich.markup import escape
+
     table = _table(f"{title} ({known:,})", "jobs", "GPU-h", "of GPU time")
     largest = max((each.gpu_hours for each in portions), default=0.0)
     for each in portions[:TENANTS]:
         hours = each.gpu_hours
-        table.add_row(each.name, count(each.jobs), decimal(hours), bar(hours, largest))
+        table.add_row(escape(each.name), count(each.jobs), decimal(hours), bar(hours, largest))
     table.add_row("")
     return table

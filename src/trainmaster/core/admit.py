@@ -138,7 +138,7 @@ def _migrate_all(state: State, moves: list[a.Migrate], now: int) -> list[Refusal
     blocked = _book_moves(state, going)
     if blocked is not None:
         return [*refusals, *(Refusal(record.id, blocked, "Migrate") for record, _, _ in going)]
-    for record, old, new in going:
+    for record, old, _ in going:
         _send_moving(state, record, old, now)
     return refusals
 

@@ -32,9 +32,7 @@ class Decision(NamedTuple):
 class Controller:
     """State, policy and memo; `step` is a function of them, the time and the facts alone."""
 
-    def __init__(
-        self, topology: Topology, policy: Policy, *, can_freeze: bool = False
-    ) -> None:
+    def __init__(self, topology: Topology, policy: Policy, *, can_freeze: bool = False) -> None:
         self.state = State(topology, can_freeze=can_freeze)
         self.view = View(self.state)
         self.policy = policy
@@ -81,7 +79,10 @@ class Controller:
             return [Refusal("", Refused.POLICY_RAISED, f"{type(error).__name__}: {error}")]
         self.memo = plan.memo
         self._wake_by(plan.wake_at, now)
-        return admit(plan, state, now) if plan.actions else ()
+        refusals = admit(plan, state, now) if plan.actions else ()
+        if refusals:
+            self.policy.forget()
+        return refusals
 
     def _wake_by(self, time: int | None, now: int) -> None:
         """Ask again then at the latest, and never in the same instant."""

@@ -113,7 +113,9 @@ class Draft:
 
     # -- taking back ---------------------------------------------------------------------------
 
-    def checkpoint(self) -> tuple[int, dict[str, JobRecord], dict[str, tuple[JobRecord, Placement]]]:
+    def checkpoint(
+        self,
+    ) -> tuple[int, dict[str, JobRecord], dict[str, tuple[JobRecord, Placement]]]:
         return len(self._log), dict(self._evicted), dict(self._placed)
 
     def roll_back(
@@ -155,9 +157,10 @@ class Draft:
 
     def _actions(self) -> list[Action]:
         """Stops and releases, then evictions, moves and resizes, then starts and reservations."""
-        if not (self._evicted or self._stopped or self._released or self._reserved):
-            if all(record.placement is None for record, _ in self._placed.values()):
-                return [_start(record, where) for record, where in self._placed.values()]
+        placed = self._placed.values()
+        is_plain = not (self._evicted or self._stopped or self._released or self._reserved)
+        if is_plain and all(record.placement is None for record, _ in placed):
+            return [_start(record, where) for record, where in placed]
         starts: list[Action] = []
         moves: list[Action] = []
         resizes: list[tuple[int, Action]] = []

@@ -11,7 +11,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import count
 
 from trainmaster.core.lifecycle import HOLDING, WAITING
 from trainmaster.core.state import JobRecord
@@ -200,42 +199,49 @@ class Candidates:
 
 
 class Tail:
-    """Running jobs, worst rank first, merged over the slopes; can be walked back and forth."""
+    """Running jobs, worst rank first, merged over the slopes; jobs can be taken out and put back."""
 
     def __init__(self, lines: Iterable[Line], now: int) -> None:
-        self._heap: list[tuple[int, int, int, int, int, int, Line]] = []
         self._now = now
-        numbers = count()
-        for line in lines:
-            if line.entries:
-                self._push(line, len(line.entries) - 1, next(numbers))
-        self._returned: list[tuple[int, int, int, int, JobRecord]] = []
-
-    def _push(self, line: Line, index: int, number: int) -> None:
-        level, value, submit, seq, _ = line.entries[index]
-        value += line.rate * self._now
-        heappush(self._heap, (-level, -value, -submit, -seq, number, index, line))
-
-    def peek(self) -> Key | None:
+        self._lines = [line for line in lines if line.entries]
+        self._heap: list[tuple[int, int, int, int, int, Line | None, JobRecord]] | None = None
+        """(negated key, index, line, record), no line for a job put back; made at the first `pop`."""
+        self.worst: Key | None = None
         """The key of the worst job that is left."""
-        worst = self._heap[0] if self._heap else None
-        back = self._returned[0] if self._returned else None
-        if back is not None and (worst is None or back[:4] < worst[:4]):
-            worst = back
-        if worst is None:
-            return None
-        return (-worst[0], -worst[1], -worst[2], -worst[3])
+        for line in self._lines:
+            level, value, submit, seq, _ = line.entries[-1]
+            key = (level, value + line.rate * now, submit, seq)
+            if self.worst is None or key > self.worst:
+                self.worst = key
 
     def pop(self) -> JobRecord:
         """Take the worst job out."""
-        if self._returned and (not self._heap or self._returned[0][:4] < self._heap[0][:4]):
-            return heappop(self._returned)[4]
-        _, _, _, _, number, index, line = heappop(self._heap)
-        if index:
-            self._push(line, index - 1, number)
-        return line.entries[index][4]
+        heap = self._made_heap()
+        _, _, _, _, index, line, record = heappop(heap)
+        if line is not None and index:
+            heappush(heap, self._item(line, index - 1))
+        if heap:
+            level, value, submit, seq, _, _, _ = heap[0]
+            self.worst = (-level, -value, -submit, -seq)
+        else:
+            self.worst = None
+        return record
 
     def give_back(self, key: Key, record: JobRecord) -> None:
-        """Put a job back: it keeps its GPUs after all, or has just been started."""
+        """Put a job back: it keeps its GPUs after all."""
         level, value, submit, seq = key
-        heappush(self._returned, (-level, -value, -submit, -seq, record))
+        heappush(self._made_heap(), (-level, -value, -submit, -seq, 0, None, record))
+        if self.worst is None or key > self.worst:
+            self.worst = key
+
+    def _made_heap(self) -> list[tuple[int, int, int, int, int, Line | None, JobRecord]]:
+        if self._heap is None:
+            self._heap = [self._item(line, len(line.entries) - 1) for line in self._lines]
+            heapify(self._heap)
+        return self._heap
+
+    def _item(
+        self, line: Line, index: int
+    ) -> tuple[int, int, int, int, int, Line | None, JobRecord]:
+        level, value, submit, seq, record = line.entries[index]
+        return (-level, -value - line.rate * self._now, -submit, -seq, index, line, record)

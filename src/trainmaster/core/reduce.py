@@ -88,6 +88,8 @@ def _run_started(state: State, event: e.RunStarted, now: int) -> None:
         record.first_start_ms = now
     record.is_moving = False
     record.progress(now, event.speed_ppm)
+    if record.demand.is_elastic:
+        state.needs_pass = True
 
 
 def _run_resumed(state: State, event: e.RunResumed, now: int) -> None:
@@ -113,9 +115,7 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
     released(state, event.run)
 
 
-def _after_suspension(
-    state: State, record: JobRecord, event: e.RunSuspended, now: int
-) -> None:
+def _after_suspension(state: State, record: JobRecord, event: e.RunSuspended, now: int) -> None:
     """Book what a frozen run keeps, or send a migrating job on its way."""
     if event.frozen:
         assert record.frozen is not None, "the freezing was booked when it was ordered"

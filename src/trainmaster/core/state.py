@@ -141,10 +141,6 @@ class State:
         self.can_freeze = can_freeze
         self.occupancy = Occupancy(topology)
         self.jobs: dict[str, JobRecord] = {}
-        self.residents: list[dict[int, JobRecord]] = [{} for _ in topology.nodes]
-        """Per node: the jobs entitled to GPUs there, by seq."""
-        self.touched: set[int] = set()
-        """Nodes where room may have come up since the last pass."""
         self.queues: dict[str, Queue] = {}
         self.groups: dict[Demand, int] = {}
         self._group_of: dict[int, tuple[Demand, int]] = {}
@@ -209,11 +205,6 @@ class State:
         """These slices are the job's from now on; the caller has made sure that they are free."""
         self.occupancy.book(placement, record.demand)
         record.placement = placement
-        last = None
-        for piece in placement.slices:
-            if piece.node != last:
-                last = piece.node
-                self.residents[last][record.seq] = record
 
     def disentitle(self, record: JobRecord) -> Placement:
         """The job's slices are free for others; returns what it had."""
@@ -221,12 +212,6 @@ class State:
         assert placement is not None
         self.occupancy.unbook(placement, record.demand)
         record.placement = None
-        last = None
-        for piece in placement.slices:
-            if piece.node != last:
-                last = piece.node
-                self.residents[last].pop(record.seq, None)
-                self.touched.add(last)
         return placement
 
     def open_node(self, node: int) -> None:
@@ -234,7 +219,6 @@ class State:
         if node in self.draining or node in self.away or node in self.set_aside:
             return
         self.occupancy.open(node)
-        self.touched.add(node)
         self.needs_pass = True
 
     def freeze_residue(self, record: JobRecord, placement: Placement) -> None:
@@ -258,4 +242,3 @@ class State:
         reservation = self.reservations.pop(job, None) if self.reservations else None
         if reservation is not None:
             self.occupancy.give_back(reservation.slices)
-            self.touched.update(piece.node for piece in reservation.slices)

@@ -96,6 +96,7 @@ class View:
         """All jobs in line: only what changed or ran out since the last pass is ranked again."""
         state = self._state
         self.expired = []
+        changed: Iterable[JobRecord]
         if self._is_built:
             self.expired = self._order.expired(now)
             for record in self.expired:
@@ -104,10 +105,6 @@ class View:
         else:
             changed = state.jobs.values()
             state.has_news = self._is_built = True
-        if with_running:
-            for record in changed:
-                if record.placement is not None:
-                    state.touched.update([piece.node for piece in record.placement.slices])
         self._order.refresh(changed, rank, group, with_running=with_running)
         state.changed.clear()
         return self._order
@@ -129,15 +126,6 @@ class View:
             for record in self.expired
         )
 
-    def residents(self, node: int) -> Iterable[JobRecord]:
-        """Jobs entitled to GPUs of this node."""
-        return self._state.residents[node].values()
-
-    def take_touched(self) -> set[int]:
-        """Nodes where room may have come up since this was last asked."""
-        touched, self._state.touched = self._state.touched, set()
-        return touched
-
     def forget(self) -> None:
         """Drop every cache; the next pass rebuilds them from the state."""
         self._order = Order()
@@ -149,11 +137,11 @@ class View:
             return None
         return record.finish_at(record.estimate.work, now) - now
 
-    def true_finish(self, record: JobRecord, now: int) -> int:
-        """When it will really end if left alone: the simulator's oracle, refused live."""
+    def true_work_left(self, record: JobRecord) -> int:
+        """Work that it really still needed at `since_ms`: the simulator's oracle, refused live."""
         if record.oracle is None:
             raise LookupError(f"job {record.id} has no oracle: this policy runs in simulation only")
-        return record.finish_at(record.oracle.work, now)
+        return max(0, record.oracle.work - record.work)
 
 
 def by_demand(record: JobRecord) -> Hashable:

@@ -74,7 +74,14 @@ def _switching(base: Switching, section: Mapping[str, object]) -> Switching:
     for key in fields:
         if key in section:
             fields[key] = _number(section[key], f"switch.{key}", SECOND)
-    return Switching(*fields.values(), can_freeze=by == "freeze")
+    return Switching(
+        start_ms=fields["start_s"],
+        suspend_ms=fields["suspend_s"],
+        resume_ms=fields["resume_s"],
+        thaw_ms=fields["thaw_s"],
+        resize_ms=fields["resize_s"],
+        can_freeze=by == "freeze",
+    )
 
 
 def _breakage(base: Breakage, mapping: Mapping[str, object]) -> Breakage:
@@ -88,7 +95,9 @@ def _breakage(base: Breakage, mapping: Mapping[str, object]) -> Breakage:
     if "mtbf_h" in section:
         base = replace(base, mtbf_ms=_positive(section["mtbf_h"], "node_failures.mtbf_h", HOUR))
     if "repair_h" in section:
-        base = replace(base, repair_ms=_positive(section["repair_h"], "node_failures.repair_h", HOUR))
+        base = replace(
+            base, repair_ms=_positive(section["repair_h"], "node_failures.repair_h", HOUR)
+        )
     return base
 
 

@@ -145,7 +145,9 @@ class Speeds:
                 return split.speed_ppm
         return self.world.scaling(len(placement.slices), demand.nominal.count)
 
-    def slowdown(self, job: Job, placement: Placement, others: Sequence[tuple[Job, Placement]]) -> int:
+    def slowdown(
+        self, job: Job, placement: Placement, others: Sequence[tuple[Job, Placement]]
+    ) -> int:
         """How much neighbours on shared GPUs leave of the speed alone, in parts per million.
 
         MPS: max(1, sum of utilisations) on the busiest GPU; time-slicing: one job at a time

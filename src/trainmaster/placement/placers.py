@@ -61,7 +61,9 @@ class Placer:
             return place_parts(space, demand, shape, sharing, role)
         return self._whole(space, demand, shape, role)
 
-    def _whole(self, space: Occupancy, demand: Demand, shape: Shape, role: Role) -> Placement | None:
+    def _whole(
+        self, space: Occupancy, demand: Demand, shape: Shape, role: Role
+    ) -> Placement | None:
         count = shape.count
         kinds = space.kinds_for(demand)
         for row, searched in rows_for(space, kinds, count):
@@ -94,6 +96,4 @@ SPREAD = Placer(Locality.SPREAD)
 
 def ever_fits(space: Occupancy, demand: Demand, role: Role) -> bool:
     """Whether the empty cluster could hold any admissible shape: asked once per demand."""
-    return any(
-        RELAXING.shaped(space, demand, shape, role) is not None for shape in demand.shapes()
-    )
+    return any(RELAXING.shaped(space, demand, shape, role) is not None for shape in demand.shapes())

@@ -81,9 +81,7 @@ def fewest_nodes(
     return None
 
 
-def _best_fit(
-    space: Occupancy, row: Row, demand: Demand, count: int, within: int
-) -> Share | None:
+def _best_fit(space: Occupancy, row: Row, demand: Demand, count: int, within: int) -> Share | None:
     for free in range(count, len(row)):
         for node in bits(row[free] & within):
             if space.has_host_room(node, count * WHOLE, demand):

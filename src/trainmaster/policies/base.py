@@ -14,7 +14,7 @@ from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.placers import RELAXING, Placer
-from trainmaster.policies.greedy import Hopeless, run_in_order
+from trainmaster.policies.greedy import run_in_order
 
 O = TypeVar("O")  # noqa: E741
 
@@ -28,14 +28,12 @@ class BasePolicy(Generic[O]):
 
     def __init__(self, options: O) -> None:
         self.options = options
-        self._hopeless = Hopeless()
 
     def first_memo(self) -> object:
         return None
 
     def forget(self) -> None:
-        """Subclasses that cache more drop it too."""
-        self._hopeless.forget()
+        """Nothing is cached here; policies that cache drop it."""
 
     def group(self, record: JobRecord) -> Hashable:
         """Jobs of one group fit or do not fit alike."""
@@ -61,7 +59,7 @@ class BasePolicy(Generic[O]):
             return Plan((), memo)
         order = self.in_line(view, now, with_running=True)
         draft = Draft(view)
-        run_in_order(view, draft, order, now, self.group, self.placer, self._hopeless)
+        run_in_order(view, draft, order, now, self.group, self.placer)
         return draft.plan(memo, self.wake_at(view, order, now))
 
     def wake(self, view: View, memo: object, now: int) -> int | None:

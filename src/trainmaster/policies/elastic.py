@@ -38,10 +38,9 @@ def grow_idle(view: View, draft: Draft) -> None:
                 draft.resize(record, _resized(view, placement, slices))
 
 
-def _idle_beside(
-    draft: Draft, record: JobRecord, placement: Placement, room: int
-) -> list[Slice]:
-    space, found = draft.space, []
+def _idle_beside(draft: Draft, record: JobRecord, placement: Placement, room: int) -> list[Slice]:
+    space = draft.space
+    found: list[Slice] = []
     memory = record.demand.nominal.memory
     for node in placement.nodes:
         if node in space.closed:

@@ -3,9 +3,10 @@
 `backfill` none: strict order, the head holds everybody up. `skip`: whoever fits may start. `easy`
 (Lifka, JSSPP'95): a later job may start if the head's expected start is not delayed; what the head
 will need is reserved for it. `elastic` says what jobs that declare min_gpus..max_gpus get: `rigid`
-their nominal number; `moldable` any admissible number that fits at the start, largest first;
-`malleable` also grows into idle GPUs while nobody waits, and shrinks back to nominal when somebody
-does. Deviations: none; mean JCT on philly1k equals two other simulators' to the millisecond.
+their nominal number; `moldable` at the start as many as are free, from nominal down to their minimum;
+`malleable` also grows into idle GPUs of its nodes while nobody waits, up to its maximum, and shrinks
+back to nominal when somebody does. Deviations: none; mean JCT on philly1k equals two other
+simulators' to the millisecond.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ later job of its demand: the room left to worse ranks only shrinks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import Phase
@@ -27,39 +27,14 @@ Victims = list[tuple[Key, JobRecord]]
 
 
 @dataclass(slots=True)
-class Hopeless:
-    """Who found no room in the last pass: until something changes on a node, it will not there.
-
-    A cache: a job that is remembered here looks only at the nodes that were touched since.
-    """
-
-    number: int = 0
-    """Of the present pass."""
-    seen: dict[Hashable, tuple[int, int]] = field(default_factory=dict)
-    """By group: (seq of the job, pass in which it last found no room)."""
-
-    def was_last_time(self, group: Hashable, record: JobRecord) -> bool:
-        return self.seen.get(group) == (record.seq, self.number - 1)
-
-    def note(self, group: Hashable, record: JobRecord) -> None:
-        self.seen[group] = (record.seq, self.number)
-
-    def forget(self) -> None:
-        self.seen.clear()
-
-
-@dataclass(slots=True)
 class Pass:
     """One walk down the line."""
 
-    view: View
     draft: Draft
     order: Order
     group: GroupOf
     placer_of: PlacerOf
     now: int
-    hopeless: Hopeless
-    touched: set[int]
     candidates: Candidates
     tail: Tail | None = None
 
@@ -72,7 +47,9 @@ class Pass:
             placer = self.placer_of(record)
             placement = placer.place(space, record)
             if placement is None:
-                placement = self._make_room(key, group, record, placer)
+                worst = (self.tail or self.worst_first()).worst
+                if worst is not None and worst > key:
+                    placement = self._make_room(key, record, placer)
             if placement is None:
                 candidates.drop(group)
             else:
@@ -83,22 +60,14 @@ class Pass:
             self.tail = self.order.tail(self.now)
         return self.tail
 
-    def _make_room(
-        self, key: Key, group: Hashable, record: JobRecord, placer: Placer
-    ) -> Placement | None:
+    def _make_room(self, key: Key, record: JobRecord, placer: Placer) -> Placement | None:
         """Evict jobs ranked behind `key` so that this one fits, or leave all as it is."""
-        worst = self.worst_first().peek()
-        if worst is None or worst <= key:
-            return None
         if not record.is_whole:
             return self._by_trial(key, record, placer)
         if not placer.insists:
             return self._by_count(key, record, placer)
-        victims = self._together(key, group, record)
-        if victims is None:
-            self.hopeless.note(group, record)
-            return None
-        return self._evict(victims, record, placer)
+        victims = self._together(key, record)
+        return None if victims is None else self._evict(victims, record, placer)
 
     # -- enough GPUs anywhere --------------------------------------------------------------------
 
@@ -142,15 +111,12 @@ class Pass:
 
     # -- GPUs together ---------------------------------------------------------------------------
 
-    def _together(self, key: Key, group: Hashable, record: JobRecord) -> Victims | None:
+    def _together(self, key: Key, record: JobRecord) -> Victims | None:
         """The worst-ranked jobs that clear enough of the fewest nodes, or None."""
-        kinds = self.draft.space.kinds_for(record.demand)
-        largest = max((self.draft.space.largest[kind] for kind in kinds), default=0)
+        space = self.draft.space
+        kinds = space.kinds_for(record.demand)
+        largest = max(space.largest[kind] for kind in kinds)
         clearing = Clearing(self, kinds, record.demand.nominal.count, largest)
-        if self.hopeless.was_last_time(group, record) and not self.order.ages():
-            if not any(clearing.could_use(node, key) for node in self.touched):
-                return None
-        clearing.count_what_is_free()
         victims: Victims = []
         for worst, victim in self._behind(key):
             victims.append((worst, victim))
@@ -196,11 +162,8 @@ class Pass:
     def _behind(self, key: Key) -> Iterator[tuple[Key, JobRecord]]:
         """Running jobs ranked behind a key, worst first, taken out of the tail one by one."""
         tail = self.worst_first()
-        while True:
-            worst = tail.peek()
-            if worst is None or worst <= key:
-                return
-            yield worst, tail.pop()
+        while tail.worst is not None and tail.worst > key:
+            yield tail.worst, tail.pop()
 
     def _spare(self, victims: Victims) -> None:
         for worst, victim in victims:
@@ -222,16 +185,19 @@ class Clearing:
         self._largest = largest
         self._freed: dict[int, int] = {}
         self._clear = 0
+        """A bit for each node that would be wholly free."""
         self._partly = 0
+        """A bit for each node that would have room for the rest."""
+        if self._full:
+            self._count_what_is_free()
 
-    def count_what_is_free(self) -> None:
-        """Start from the nodes that have the room already, a bit each."""
+    def _count_what_is_free(self) -> None:
+        """Start from the nodes that have the room already."""
         for kind in self._kinds:
             row = self._space.by_free[kind]
             self._clear |= row[self._largest]
-            if self._full and self._rest:
-                for free in range(self._rest, len(row)):
-                    self._partly |= row[free]
+            for free in range(self._rest or len(row), len(row)):
+                self._partly |= row[free]
 
     def _is_usable(self, node: int) -> bool:
         return node not in self._space.closed and self._space.node_type[node] in self._kinds
@@ -270,22 +236,6 @@ class Clearing:
                 self._walk.worst_first().give_back(worst, victim)
         return needed
 
-    def could_use(self, node: int, key: Key) -> bool:
-        """Whether this node, taken alone, has or could be given the room it was lacking."""
-        if not self._is_usable(node):
-            return False
-        walk, free = self._walk, self._space.whole[node].bit_count()
-        wanted = self._rest or self._largest
-        if free >= wanted:
-            return True
-        for record in walk.view.residents(node):
-            placement = record.placement
-            if placement is None or placement.sharing is not Sharing.EXCLUSIVE:
-                continue
-            if walk.order.stands_behind(record, key, walk.now) and not walk.draft.is_evicted(record):
-                free += sum(piece.node == node for piece in placement.slices)
-        return free >= wanted
-
 
 def run_in_order(
     view: View,
@@ -294,17 +244,12 @@ def run_in_order(
     now: int,
     group: GroupOf,
     placer_of: PlacerOf,
-    hopeless: Hopeless,
 ) -> None:
     """Fill the draft: the best-ranked jobs that fit together run, the others wait."""
     if view.draining:
         evacuate(view, draft, placer_of)
-    if not order.has_waiting():
-        return
-    hopeless.number += 1
-    touched = view.take_touched()
-    candidates = order.candidates(now)
-    Pass(view, draft, order, group, placer_of, now, hopeless, touched, candidates).walk()
+    if order.has_waiting():
+        Pass(draft, order, group, placer_of, now, order.candidates(now)).walk()
 
 
 def evacuate(view: View, draft: Draft, placer_of: PlacerOf) -> None:

@@ -1,7 +1,7 @@
 """Shortest remaining service first (Tiresias, NSDI'19, section 3): remaining time x GPUs, an oracle.
 
-Like `srtf`, but a job's size counts: a small long job may go before a large short one. Deviations:
-none known; the worked example of Figure 7 (mean 9.33) is a test.
+Like `srtf`, but a job's size counts: a small long job may go before a large short one. Both are at
+nominal speed and size. Deviations: none known; the worked example of Figure 7 (mean 9.33) is a test.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ class Srsf(BasePolicy[NoOptions]):
     needs_oracle = True
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
-        finish = view.true_finish(record, now)
+        left, size = view.true_work_left(record), record.demand.nominal.total_share
         if record.since_ms is None:
-            return Rank(0, (finish - now) * record.demand.nominal.total_share)
-        return Rank(0, finish * record.rate, rate=-record.rate)
+            return Rank(0, left * size)
+        speed = record.speed_ppm * size
+        return Rank(0, left * size + record.since_ms * speed, rate=-speed)

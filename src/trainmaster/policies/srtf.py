@@ -1,9 +1,9 @@
 """Shortest remaining time first, preemptive, with perfect knowledge: an oracle, not a contender.
 
 The classic bound for mean completion time on one server. Whole gangs, in order of true remaining
-time, skipping what does not fit. Ties: earlier submission. A running job's remaining time is at its
-present speed, a waiting one's at nominal speed. Deviations: none known; checked against two other
-simulators on philly1k (docs/simulator.md).
+time, skipping what does not fit. Ties: earlier submission. Remaining time is counted at nominal speed
+for all jobs: with a running job's present speed, a slow placement would make two jobs evict each other
+for ever. Deviations: none known; checked against two other simulators on philly1k (docs/simulator.md).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Srtf(BasePolicy[NoOptions]):
     needs_oracle = True
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
-        finish = view.true_finish(record, now)
+        left = view.true_work_left(record)
         if record.since_ms is None:
-            return Rank(0, finish - now)
-        return Rank(0, finish, rate=-1)
+            return Rank(0, left)
+        return Rank(0, left + record.since_ms * record.speed_ppm, rate=-record.speed_ppm)

@@ -43,7 +43,9 @@ class TiresiasOptions:
         (3250.0, 7200.0, 18000.0), increasing, "queue limits in GPU-seconds; n limits, n+1 queues"
     )
     promote_knob: float = option(
-        0.0, at_least_zero, "back to the first queue after waiting this many times its run time; 0: off"
+        0.0,
+        at_least_zero,
+        "back to the first queue after waiting this many times its run time; 0: off",
     )
     pack_limit: float = option(0.4, fraction, "consolidate models more skewed than this")
 
@@ -77,21 +79,22 @@ class TiresiasL(BasePolicy[TiresiasOptions]):
         assert isinstance(memo, FrozenMap)
         if view.is_settled():
             return Plan((), memo)
+        reset: Memo = memo
         promoted: dict[str, int] = {}
 
         def rank(record: JobRecord) -> Rank:
-            if self._is_starving(record, memo, now):
+            if self._is_starving(record, reset, now):
                 promoted[record.id] = record.attained
-            base = promoted.get(record.id, memo.get(record.id, 0))
+            base = promoted.get(record.id, reset.get(record.id, 0))
             return self._rank_from(record, base, now)
 
         order = view.order(rank, now, group=self.group, with_running=True)
         if promoted:
-            memo = memo.updated(promoted).only(view.jobs)
+            memo = reset.updated(promoted).only(view.jobs)
         elif view.is_stable(order, now):
             return Plan((), memo, order.next_expiry())
         draft = Draft(view)
-        run_in_order(view, draft, order, now, self.group, self.placer, self._hopeless)
+        run_in_order(view, draft, order, now, self.group, self.placer)
         return draft.plan(memo, order.next_expiry())
 
     def wake(self, view: View, memo: object, now: int) -> int | None:

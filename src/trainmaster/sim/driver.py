@@ -68,9 +68,7 @@ class Simulation:
         self.scenario = scenario
         self.policy = policy
         world, topology = scenario.world, scenario.topology
-        self.controller = Controller(
-            topology, policy, can_freeze=world.switching.can_freeze
-        )
+        self.controller = Controller(topology, policy, can_freeze=world.switching.can_freeze)
         gpus = topology.training_gpus * WHOLE
         self.ledger = Ledger(scenario.queues, gpus, keep_stints=scenario.keep_stints)
         self.engine = SimEngine(Speeds(world, topology, scenario.seed), self.ledger)
@@ -86,17 +84,22 @@ class Simulation:
         self._nodes = NodeSchedule(scenario, self.now)
 
     def run(self, on_progress: Progress | None = None) -> None:
-        """Until every job has ended, or the horizon."""
+        """Until every job has ended, or the horizon; interrupted, it keeps what is known so far."""
         with paused_garbage_collection():
-            if self.scenario.queues:
-                self._step(self.now, [e.QueueDefined(q) for q in self.scenario.queues.values()], 0)
-            steps = 0
-            while self._advance():
-                steps += 1
-                if on_progress is not None and steps % PROGRESS_EVERY == 0:
-                    on_progress(self.ledger.ended_count, len(self.accepted), self.now)
-            self.sampler.look(self.now)
-            self.ledger.fairness.close_all(self.now)
+            try:
+                self._run(on_progress)
+            finally:
+                self.sampler.look(self.now)
+                self.ledger.fairness.close_all(self.now)
+
+    def _run(self, on_progress: Progress | None) -> None:
+        if self.scenario.queues:
+            self._step(self.now, [e.QueueDefined(q) for q in self.scenario.queues.values()], 0)
+        steps = 0
+        while self._advance():
+            steps += 1
+            if on_progress is not None and steps % PROGRESS_EVERY == 0:
+                on_progress(self.ledger.ended_count, len(self.accepted), self.now)
 
     def _advance(self) -> bool:
         """One instant; False when there is nothing left to happen."""
@@ -211,7 +214,6 @@ class NodeSchedule:
         assert self._breakage.mtbf_ms is not None
         return 1 + round(self._random.expovariate(1.0 / self._breakage.mtbf_ms))
 
-
     def next_time(self) -> int | None:
         times = [self._due[0][0]] if self._due else []
         if self._next_planned < len(self._planned):
@@ -242,13 +244,12 @@ class NodeSchedule:
         return facts
 
 
-def split_by_fit(
-    trace: Trace, topology: Topology
-) -> tuple[list[TracedJob], list[TracedJob]]:
+def split_by_fit(trace: Trace, topology: Topology) -> tuple[list[TracedJob], list[TracedJob]]:
     """Jobs that the empty cluster could hold, and those that it never can."""
     space = Occupancy(topology)
     fits: dict[Demand, bool] = {}
-    accepted, rejected = [], []
+    accepted: list[TracedJob] = []
+    rejected: list[TracedJob] = []
     for traced in trace.jobs:
         demand = traced.job.demand
         if demand not in fits:

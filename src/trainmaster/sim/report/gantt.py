@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from trainmaster.model.result import Result, Stint
-from trainmaster.model.topology import TopologyError, parse_shorthand
 from trainmaster.sim.report.contenders import Contender
 from trainmaster.sim.report.steps import Window, busiest_hour
 

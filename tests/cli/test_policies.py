@@ -1,0 +1,84 @@
+"""`policies`, and what the shell offers on Tab."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from subprocess import CompletedProcess
+
+import pytest
+
+from trainmaster.catalog import policy_names
+
+Process = Callable[..., CompletedProcess[str]]
+
+
+def test_every_policy_is_listed_with_its_options(tm) -> None:
+    said = tm("policies --json")
+    found = {each["name"]: each for each in json.loads(said.out)["policies"]}
+    assert tuple(found) == policy_names()
+    assert found["srtf"]["needs_oracle"]
+    assert not found["las"]["needs_oracle"]
+    assert found["las"]["options"] == [
+        {
+            "name": "quantum_s",
+            "default": 60,
+            "help": "seconds between comparisons while jobs wait",
+        }
+    ]
+    assert all(each["summary"] for each in found.values())
+
+
+def test_the_list_for_people(tm) -> None:
+    said = tm("policies")
+    assert said.code == 0
+    for name in policy_names():
+        assert name in said.out
+    assert "thresholds_gpu_s=3250,7200,18000" in said.out
+    assert "oracle" in said.out
+
+
+def test_one_policy_in_full(tm) -> None:
+    said = tm("policies tiresias-l")
+    assert "Deviations" in said.out
+    assert "--set promote_knob" in said.out
+    assert "It has no options." in tm("policies srtf").out
+
+
+COMPLETIONS = {
+    "a policy": ("simulate t.csv --policy ti", ["tiresias-l"]),
+    "the next of a list": ("simulate t.csv --policy srtf,s", ["srtf,srsf"]),
+    "an option's key": ("simulate t.csv --set quan", ["quantum_s="]),
+    "one policy's key": ("simulate t.csv --set las.", ["las.quantum_s="]),
+    "a format": ("simulate t.csv --format al", ["alibaba-2020", "alibaba-2023"]),
+    "a world": ("simulate t.csv --perf i", ["ideal"]),
+    "a command": ("tra", ["trace"]),
+    "a policy to describe": ("policies ya", ["yarn-cs"]),
+}
+
+
+@pytest.mark.parametrize(("typed", "offered"), COMPLETIONS.values(), ids=list(COMPLETIONS))
+def test_the_shell_completes(
+    tm, monkeypatch: pytest.MonkeyPatch, typed: str, offered: list[str]
+) -> None:
+    line = f"trainmaster {typed}"
+    monkeypatch.setenv("_TRAINMASTER_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - 1))
+    assert tm("").out.split() == offered
+
+
+HELPS = ("", "simulate", "trace", "trace generate", "trace stats", "trace convert", "trace formats",
+         "policies", "new", "new policy")  # fmt: skip
+
+
+@pytest.mark.parametrize("command", HELPS)
+def test_every_help_has_examples(tm, command: str) -> None:
+    said = tm(f"{command} --help")
+    assert said.code == 0
+    assert "Examples" in said.out
+    assert f"$ trainmaster {command}".rstrip() in said.out
+
+
+def test_the_version(tm) -> None:
+    assert tm("--version").out == "trainmaster 0.1.0\n"
