@@ -34,7 +34,9 @@ def test_a_class_knows_its_own_name(name: str) -> None:
 
 
 def test_an_unknown_name_is_one_sentence_with_the_nearest() -> None:
-    with pytest.raises(CatalogError, match="there is no policy 'tiresias'; did you mean tiresias-l?"):
+    with pytest.raises(
+        CatalogError, match="there is no policy 'tiresias'; did you mean tiresias-l"
+    ):
         policy_class("tiresias")
     with pytest.raises(CatalogError, match="there are fifo, yarn-cs"):
         policy_class("zzz")
@@ -122,7 +124,11 @@ def test_an_empty_cluster_gives_an_empty_plan(contender: str) -> None:
     controller = Controller(cluster("2x2"), policy)
     plan = policy.plan(controller.view, policy.first_memo(), 5_000)
     assert plan.actions == ()
-    for facts in ([e.NodeDraining(0)], [e.NodeLeft(0), e.NodeLeft(1)], [e.QueueDefined(Queue("q"))]):
+    for facts in (
+        [e.NodeDraining(0)],
+        [e.NodeLeft(0), e.NodeLeft(1)],
+        [e.QueueDefined(Queue("q"))],
+    ):
         decision = controller.step(6_000, facts)  # type: ignore[arg-type]
         assert not decision.orders
         assert not decision.refusals
@@ -176,7 +182,9 @@ def test_oracles_are_refused_live_in_one_sentence(name: str) -> None:
         assert [refusal.detail for refusal in decision.refusals] == [
             "LookupError: job a has no oracle: this policy runs in simulation only"
         ]
-        with pytest.raises(LookupError, match="job a has no oracle: this policy runs in simulation only"):
+        with pytest.raises(
+            LookupError, match="job a has no oracle: this policy runs in simulation only"
+        ):
             policy.plan(controller.view, policy.first_memo(), 0)
     else:
         assert not decision.refusals

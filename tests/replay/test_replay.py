@@ -26,7 +26,7 @@ def fresh(scenario: Scenario, contender: str) -> Controller:
 
 
 @pytest.mark.parametrize("contender", CONTENDERS)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scenario=scenarios())
 def test_a_replayed_log_gives_the_same_decisions(contender: str, scenario: Scenario) -> None:
     log = recorded(scenario, contender)

@@ -19,6 +19,7 @@ def admit(plan: Plan, state: State, now: int) -> list[Refusal]:
     """Apply the plan's actions one by one; its migrations together, so that jobs can swap places."""
     refusals: list[Refusal] = []
     has_moved = False
+    claims = _host_claims(plan, state) if state.can_freeze else {}
     for action in plan.actions:
         if type(action) is a.Migrate:
             if not has_moved:
@@ -30,10 +31,26 @@ def admit(plan: Plan, state: State, now: int) -> list[Refusal]:
         if record is None:
             refusals.append(Refusal(action.job, Refused.UNKNOWN_JOB))
             continue
-        why = ADMISSIONS[type(action)](state, record, action, now)
+        if type(action) is a.Suspend:
+            why = _suspend(state, record, now, claims)
+        else:
+            why = ADMISSIONS[type(action)](state, record, action, now)
         if why is not None:
             refusals.append(Refusal(action.job, why, type(action).__name__))
     return refusals
+
+
+def _host_claims(plan: Plan, state: State) -> dict[int, int]:
+    """Host memory per node that the plan's own placements will book: a freezing must leave it."""
+    claims: dict[int, int] = {}
+    for action in plan.actions:
+        record = state.jobs.get(action.job)
+        if record is None or not isinstance(action, a.Start | a.Resume | a.Migrate):
+            continue
+        for piece in action.placement.slices:
+            host = state.occupancy.host_part(piece.node, piece.share, record.demand)
+            claims[piece.node] = claims.get(piece.node, 0) + host
+    return claims
 
 
 def _start(state: State, record: JobRecord, action: a.Start | a.Resume, now: int) -> Refused | None:
@@ -41,13 +58,12 @@ def _start(state: State, record: JobRecord, action: a.Start | a.Resume, now: int
         return Refused.WRONG_PHASE
     placement = action.placement
     why = shape_refusal(record, placement)
-    held = state.reservations.get(record.id)
-    if held is not None:
-        state.drop_reservation(record.id)
-    why = why or state.occupancy.refusal(placement, record.demand)
     if why is not None:
         return why
-    state.entitle(record, placement)
+    state.drop_reservation(record.id)
+    why = state.entitle(record, placement)
+    if why is not None:
+        return why
     state.move(record, Cause.START_ORDERED)
     launch(state, record, now)
     return None
@@ -59,7 +75,7 @@ def shape_refusal(record: JobRecord, placement: Placement) -> Refused | None:
     count = len(placement.slices)
     if placement.sharing is not demand.mode and placement.sharing is not Sharing.TIME:
         return Refused.NOT_ADMISSIBLE
-    for split in demand.splits:
+    for split in (demand.nominal, *demand.splits) if demand.nominal.parts else demand.splits:
         if len(split.parts) == count and all(
             piece.share >= part.share and piece.memory >= part.memory
             for piece, part in zip(placement.slices, split.parts, strict=True)
@@ -74,17 +90,18 @@ def shape_refusal(record: JobRecord, placement: Placement) -> Refused | None:
     return None
 
 
-def _suspend(state: State, record: JobRecord, action: a.Suspend, now: int) -> Refused | None:
+def _suspend(state: State, record: JobRecord, now: int, claims: dict[int, int]) -> Refused | None:
     if record.phase not in HOLDING:
         return Refused.WRONG_PHASE
-    if record.phase is Phase.STARTING and record.id in state.promises and record.frozen is None:
+    if record.phase is Phase.STARTING and record.id in state.promises:
         revoke(state, record)
         return None
     placement = record.placement
     assert placement is not None
     record.preemptions += 1
-    freeze = _can_freeze(state, record)
+    has_spare = record.phase is Phase.RUNNING and _can_freeze(state, record, placement, {})
     state.disentitle(record)
+    freeze = has_spare and _can_freeze(state, record, placement, claims)
     _tell_to_leave(state, record, placement, now, freeze=freeze)
     return None
 
@@ -97,27 +114,26 @@ def _tell_to_leave(
     record.suspend_ordered_ms = now
     begin_release(state, record.run, placement.slices)
     if freeze:
-        state.freeze_residue(record, placement)
+        state.freeze(record, placement)
         state.outbox.append(a.Freeze(record.run))
     else:
         state.outbox.append(a.Halt(record.run))
     state.move(record, Cause.SUSPEND_ORDERED)
 
 
-def _can_freeze(state: State, record: JobRecord) -> bool:
-    """Exclusive runs can be frozen in place while their node has host memory for them."""
-    placement = record.placement
-    assert placement is not None
+def _can_freeze(
+    state: State, record: JobRecord, placement: Placement, claims: dict[int, int]
+) -> bool:
+    """Exclusive runs can be frozen in place while their nodes have host memory for them to spare."""
     if not state.can_freeze or placement.sharing is not Sharing.EXCLUSIVE:
         return False
-    if record.phase is not Phase.RUNNING:
-        return False
     host = state.frozen_host(record, placement)
-    room = state.occupancy
+    space = state.occupancy
     return all(
-        room.free_host[node] >= host * sum(piece.node == node for piece in placement.slices)
+        space.free_host[node] - claims.get(node, 0)
+        >= host * sum(piece.node == node for piece in placement.slices)
         for node in placement.nodes
-    ) and all(room.free_memory[gpu] >= FROZEN_GPU_MEMORY for gpu in placement.gpus())
+    ) and all(space.free_memory[gpu] >= FROZEN_GPU_MEMORY for gpu in placement.gpus())
 
 
 def _migrate_all(state: State, moves: list[a.Migrate], now: int) -> list[Refusal]:
@@ -138,8 +154,15 @@ def _migrate_all(state: State, moves: list[a.Migrate], now: int) -> list[Refusal
     blocked = _book_moves(state, going)
     if blocked is not None:
         return [*refusals, *(Refusal(record.id, blocked, "Migrate") for record, _, _ in going)]
+    waiting = [record for record, _, _ in going if record.id in state.promises]
     for record, old, _ in going:
-        _send_moving(state, record, old, now)
+        if record.id not in state.promises:
+            record.migrations += 1
+            record.is_moving = True
+            _tell_to_leave(state, record, old, now, freeze=False)
+    for record in waiting:
+        del state.promises[record.id]
+        launch(state, record, now)
     return refusals
 
 
@@ -148,25 +171,14 @@ def _book_moves(
 ) -> Refused | None:
     """Book every new placement; where one does not hold, take all back and say why."""
     for done, (record, _, new) in enumerate(going):
-        why = state.occupancy.refusal(new, record.demand)
+        why = state.entitle(record, new)
         if why is not None:
             for mover, _, _ in going[:done]:
                 state.disentitle(mover)
             for mover, old, _ in going:
-                state.entitle(mover, old)
+                state.restore(mover, old)
             return why
-        state.entitle(record, new)
     return None
-
-
-def _send_moving(state: State, record: JobRecord, old: Placement, now: int) -> None:
-    if record.phase is Phase.STARTING and record.id in state.promises and record.frozen is None:
-        del state.promises[record.id]
-        launch(state, record, now)
-        return
-    record.migrations += 1
-    record.is_moving = True
-    _tell_to_leave(state, record, old, now, freeze=False)
 
 
 def _resize(state: State, record: JobRecord, action: a.Resize, now: int) -> Refused | None:
@@ -178,13 +190,12 @@ def _resize(state: State, record: JobRecord, action: a.Resize, now: int) -> Refu
     kept = {piece.gpu for piece in new.slices}
     if why is not None or any(gpu in state.releasing for gpu in kept):
         return why or Refused.GPU_TAKEN
-    record.accrue(now)
     state.disentitle(record)
-    why = state.occupancy.refusal(new, record.demand)
-    state.entitle(record, old if why is not None else new)
+    why = state.entitle(record, new)
     if why is not None:
-        record.progress(now, record.speed_ppm)
+        state.restore(record, old)
         return why
+    record.accrue(now)
     left = tuple(piece for piece in old.slices if piece.gpu not in kept)
     if left:
         begin_release(state, record.run, left)
@@ -219,7 +230,6 @@ def _release(state: State, record: JobRecord, action: a.Release, now: int) -> Re
 ADMISSIONS: dict[type, Callable[[State, JobRecord, Any, int], Refused | None]] = {
     a.Start: _start,
     a.Resume: _start,
-    a.Suspend: _suspend,
     a.Resize: _resize,
     a.Stop: _stop,
     a.Reserve: _reserve,

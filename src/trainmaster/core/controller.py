@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from trainmaster.core.admit import admit
 from trainmaster.core.policy import Policy
-from trainmaster.core.promises import break_late
+from trainmaster.core.promises import break_late, keep_promises
 from trainmaster.core.reduce import REDUCERS
 from trainmaster.core.state import State
 from trainmaster.core.validate import rebuilt
@@ -48,6 +48,7 @@ class Controller:
         for event in events:
             REDUCERS[type(event)](state, event, now)
         if state.promises:
+            keep_promises(state)
             break_late(state, now)
         if state.reservations:
             self._expire_reservations(now)

@@ -41,6 +41,11 @@ class Occupancy:
             for kind in topology.types
         ]
         """GPUs of the biggest node of each type, whether free or not."""
+        self.is_even = [
+            all(node.gpus == most for node in nodes if node.type.name == kind.name)
+            for kind, most in zip(topology.types, self.largest, strict=True)
+        ]
+        """Per type: whether all its nodes have equally many GPUs."""
         self.island_masks = [
             [sum(1 << local for local in island) for island in node.islands] for node in nodes
         ]
@@ -64,6 +69,9 @@ class Occupancy:
         self.whole_slices = [Slice(node, gpu) for gpu, node in enumerate(topology.node_of_gpu)]
         """One shared value per whole GPU: big gangs need not make them anew."""
         self.closed: set[int] = set()
+        self.shared_gpus = 0
+        """GPUs that are shared now, by fractions or in turns."""
+        self._fewest: dict[tuple[tuple[int, ...], int], int] = {}
         self._kinds: dict[tuple[str | None, int], tuple[int, ...]] = {}
         for node in nodes:
             self._list(node.index)
@@ -150,6 +158,17 @@ class Occupancy:
             and host * share <= self.free_host[node] * WHOLE
         )
 
+    def host_part(self, node: int, share: int, demand: Demand) -> int:
+        """Host memory that goes with a share of this node's GPUs."""
+        host = self.host_per_gpu[node] if demand.host_memory is None else demand.host_memory
+        return host * share // WHOLE
+
+    def room_on(self, node: int, free: int, demand: Demand) -> int:
+        """How many of the node's free GPUs its CPUs and host memory can carry for this job."""
+        while free and not self.has_host_room(node, free * WHOLE, demand):
+            free -= 1
+        return free
+
     def book(self, placement: Placement, demand: Demand) -> None:
         """Take the slices; the caller has made sure that they are free."""
         if placement.sharing is Sharing.EXCLUSIVE:
@@ -230,6 +249,7 @@ class Occupancy:
         self.free_memory[gpu] -= sign * piece.memory
         self.mode[gpu] = None if after == WHOLE else sharing
         if (before == WHOLE) != (after == WHOLE):
+            self.shared_gpus += sign
             self._set_whole(node, self.whole[node] ^ 1 << (gpu - self.first_gpu[node]))
         if is_open:
             self._list_partial(gpu, kind)
@@ -269,6 +289,20 @@ class Occupancy:
         for kind in self.kinds_for(demand):
             free += self.free_gpus[kind]
         return free < demand.nominal.count
+
+    def fewest_nodes(self, kinds: tuple[int, ...], count: int) -> int:
+        """On how few nodes of these types so many GPUs could ever be."""
+        known = self._fewest.get((kinds, count))
+        if known is None:
+            nodes = self.topology.nodes
+            sizes = [node.gpus for node in nodes if self.node_type[node.index] in kinds]
+            known, left = 0, count
+            for size in sorted(sizes, reverse=True):
+                if left <= 0:
+                    break
+                known, left = known + 1, left - size
+            self._fewest[kinds, count] = known
+        return known
 
     def kinds_for(self, demand: Demand) -> tuple[int, ...]:
         """The device types a job may use, fastest first: indices into `topology.types`."""

@@ -11,40 +11,50 @@ from trainmaster.core.lifecycle import Cause
 from trainmaster.core.state import PROMISE_SLACK, JobRecord, Promise, State
 from trainmaster.model.actions import Halt, Launch, Thaw
 from trainmaster.model.job import Run
-from trainmaster.model.placement import Placement, Slice
+from trainmaster.model.placement import Slice
 
 
 def launch(state: State, record: JobRecord, now: int) -> None:
     """Order the launch of a job that has its placement, or promise it."""
-    placement = record.placement
-    assert placement is not None
-    awaiting: set[Run] = set()
-    if record.frozen is not None and not resumes_in_place(record, placement):
-        state.outbox.append(Halt(record.run))
-        begin_release(state, record.run, record.frozen.slices)
-        awaiting.add(record.run)
-    if state.releasing:
-        for piece in placement.slices:
-            awaiting |= state.releasing.get(piece.gpu, set())
+    awaiting = _in_the_way(state, record)
     if awaiting:
-        graces = [state.jobs[run.job].job.grace_ms for run in awaiting if run.job in state.jobs]
-        expires = now + max(graces, default=0) + PROMISE_SLACK
-        state.promises[record.id] = Promise(record, awaiting, expires)
+        _promise(state, record, awaiting, now)
     else:
         _send(state, record)
 
 
-def resumes_in_place(record: JobRecord, placement: Placement) -> bool:
-    """Whether a frozen run can simply be thawed where it is."""
-    frozen = record.frozen
-    return frozen is not None and frozen.slices == placement.slices
+def promise(state: State, record: JobRecord, now: int) -> None:
+    """The same from inside the reducer: nothing is launched before all facts of the step are in."""
+    _promise(state, record, _in_the_way(state, record), now)
+
+
+def _in_the_way(state: State, record: JobRecord) -> set[Run]:
+    """Runs that must leave first; a frozen run of the job itself that is bound elsewhere is told to."""
+    placement = record.placement
+    assert placement is not None
+    awaiting: set[Run] = set()
+    if record.frozen is not None and not state.resumes_in_place(record, placement):
+        if record.run not in state.leaving:
+            state.outbox.append(Halt(record.run))
+            begin_release(state, record.run, record.frozen.slices)
+        awaiting.add(record.run)
+    if state.releasing:
+        for piece in placement.slices:
+            awaiting |= state.releasing.get(piece.gpu, set())
+    return awaiting
+
+
+def _promise(state: State, record: JobRecord, awaiting: set[Run], now: int) -> None:
+    graces = [state.jobs[run.job].job.grace_ms for run in awaiting if run.job in state.jobs]
+    expires = now + max(graces, default=0) + PROMISE_SLACK
+    state.promises[record.id] = Promise(record, awaiting, expires)
 
 
 def _send(state: State, record: JobRecord) -> None:
     placement = record.placement
     assert placement is not None
     if record.frozen is not None:
-        state.thaw_residue(record)
+        record.frozen = None
         state.outbox.append(Thaw(record.run))
         return
     record.next_attempt()
@@ -64,26 +74,23 @@ def begin_release(state: State, run: Run, slices: tuple[Slice, ...]) -> None:
 
 
 def released(state: State, run: Run) -> None:
-    """The run is off the GPUs it was told to leave: keep the promises that waited for it."""
+    """The run is off the GPUs it was told to leave: nobody waits for it any more."""
     for piece in state.leaving.pop(run, ()):
         there = state.releasing.get(piece.gpu)
         if there is not None:
             there.discard(run)
             if not there:
                 del state.releasing[piece.gpu]
-    if state.promises:
-        _keep_promises(state, run)
+    for promised in state.promises.values():
+        promised.awaiting.discard(run)
     if state.set_aside:
         _forgive(state, run)
 
 
-def _keep_promises(state: State, run: Run) -> None:
-    for job in [job for job, promise in state.promises.items() if run in promise.awaiting]:
-        promise = state.promises[job]
-        promise.awaiting.discard(run)
-        if not promise.awaiting:
-            del state.promises[job]
-            _send(state, promise.record)
+def keep_promises(state: State) -> None:
+    """All facts of the step are in: launch whoever waits for nobody any more."""
+    for job in [job for job, promised in state.promises.items() if not promised.awaiting]:
+        _send(state, state.promises.pop(job).record)
 
 
 def _forgive(state: State, run: Run) -> None:
@@ -97,11 +104,11 @@ def _forgive(state: State, run: Run) -> None:
 
 def break_late(state: State, now: int) -> None:
     """Set aside the nodes of releases that never came, and plan their claimants again."""
-    for job in [job for job, promise in state.promises.items() if promise.expires_ms <= now]:
-        promise = state.promises.pop(job)
-        record = promise.record
+    for job in [job for job, each in state.promises.items() if each.expires_ms <= now]:
+        broken = state.promises.pop(job)
+        record = broken.record
         for gpu, runs in state.releasing.items():
-            late = runs & promise.awaiting
+            late = runs & broken.awaiting
             if late:
                 node = state.topology.node_of_gpu[gpu]
                 state.set_aside.setdefault(node, set()).update(late)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainmaster.core.lifecycle import WAITING, Cause, Phase
-from trainmaster.core.promises import begin_release, launch, released, revoke
+from trainmaster.core.promises import begin_release, promise, released, revoke
 from trainmaster.core.state import JobRecord, State
 from trainmaster.model import events as e
 from trainmaster.model.actions import Kill
@@ -66,14 +66,14 @@ def stop(state: State, record: JobRecord, now: int) -> None:
     """End a job for good: at once where it holds nothing, by order where it runs."""
     if record.phase is Phase.STOPPING:
         return
-    if record.phase is Phase.STARTING and record.id in state.promises and record.frozen is None:
+    if record.phase is Phase.STARTING and record.id in state.promises:
         revoke(state, record)
     if record.phase in WAITING and record.frozen is None:
         state.end(record, Cause.WITHDRAWN)
         return
     record.accrue(now)
     held = record.frozen or record.placement
-    if held is not None and record.phase is not Phase.SUSPENDING:
+    if held is not None and record.run not in state.leaving:
         begin_release(state, record.run, held.slices)
     state.move(record, Cause.STOP_ORDERED)
     state.outbox.append(Kill(record.run))
@@ -108,23 +108,21 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
         _after_suspension(state, record, event, now)
         if now > record.suspend_ordered_ms:
             state.needs_pass = True
-    elif record.phase is Phase.STARTING and record.frozen is not None:
-        state.thaw_residue(record)
     elif record.phase is Phase.STOPPING:
         state.end(record, Cause.SUSPENDED)
+    elif record.frozen is not None and not event.frozen:
+        state.forget_frozen(record)
     released(state, event.run)
 
 
 def _after_suspension(state: State, record: JobRecord, event: e.RunSuspended, now: int) -> None:
-    """Book what a frozen run keeps, or send a migrating job on its way."""
-    if event.frozen:
-        assert record.frozen is not None, "the freezing was booked when it was ordered"
-    elif record.frozen is not None:
-        state.thaw_residue(record)
+    """Forget a freezing that became a halt, and send a migrating job on its way."""
+    if record.frozen is not None and not event.frozen:
+        state.forget_frozen(record)
     if record.is_moving and record.placement is not None:
         state.move(record, Cause.START_ORDERED)
         released(state, event.run)
-        launch(state, record, now)
+        promise(state, record, now)
 
 
 def _run_resized(state: State, event: e.RunResized, now: int) -> None:

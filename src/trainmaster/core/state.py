@@ -10,6 +10,7 @@ from trainmaster.model.actions import Order, Reserve
 from trainmaster.model.job import Demand, Estimate, Job, Oracle, Run
 from trainmaster.model.placement import Placement, Sharing, Slice
 from trainmaster.model.queue import Queue
+from trainmaster.model.reasons import Refused
 from trainmaster.model.topology import Topology
 from trainmaster.model.units import MIB, NOMINAL, SECOND, ceil_div
 
@@ -197,12 +198,26 @@ class State:
         if record.placement is not None:
             self.disentitle(record)
         if record.frozen is not None:
-            self.thaw_residue(record)
+            self.forget_frozen(record)
         if self.promises:
             self.promises.pop(record.id, None)
 
-    def entitle(self, record: JobRecord, placement: Placement) -> None:
-        """These slices are the job's from now on; the caller has made sure that they are free."""
+    def entitle(self, record: JobRecord, placement: Placement) -> Refused | None:
+        """These slices are the job's from now on, unless something is in the way: then why."""
+        thaws = self.resumes_in_place(record, placement)
+        if thaws:
+            self._leave_behind(record, -1)
+        why = self.occupancy.refusal(placement, record.demand)
+        if why is not None:
+            if thaws:
+                self._leave_behind(record, 1)
+            return why
+        self.occupancy.book(placement, record.demand)
+        record.placement = placement
+        return None
+
+    def restore(self, record: JobRecord, placement: Placement) -> None:
+        """Give back what was just taken from it, even on a node that is closed to others."""
         self.occupancy.book(placement, record.demand)
         record.placement = placement
 
@@ -212,7 +227,18 @@ class State:
         assert placement is not None
         self.occupancy.unbook(placement, record.demand)
         record.placement = None
+        if record.frozen is not None and self.resumes_in_place(record, placement):
+            self._leave_behind(record, 1)
         return placement
+
+    def resumes_in_place(self, record: JobRecord, placement: Placement) -> bool:
+        """Whether a frozen run of it, not told to leave, could be thawed there."""
+        frozen = record.frozen
+        return (
+            frozen is not None
+            and frozen.slices == placement.slices
+            and record.run not in self.leaving
+        )
 
     def open_node(self, node: int) -> None:
         """Offer a node again, unless another reason keeps it closed."""
@@ -221,17 +247,22 @@ class State:
         self.occupancy.open(node)
         self.needs_pass = True
 
-    def freeze_residue(self, record: JobRecord, placement: Placement) -> None:
-        """Book what a frozen run keeps on its GPUs and in host memory."""
+    def freeze(self, record: JobRecord, placement: Placement) -> None:
+        """Its run stays bound to its node, and books what it leaves there."""
         record.frozen = placement
-        host = self.frozen_host(record, placement)
-        self.occupancy.leave_behind(placement.gpus(), FROZEN_GPU_MEMORY, host)
+        self._leave_behind(record, 1)
 
-    def thaw_residue(self, record: JobRecord) -> None:
+    def forget_frozen(self, record: JobRecord) -> None:
+        """Nothing of its frozen run is left."""
+        self._leave_behind(record, -1)
+        record.frozen = None
+
+    def _leave_behind(self, record: JobRecord, sign: int) -> None:
+        """Book (1) or unbook (-1) what a frozen run keeps on its GPUs and in host memory."""
         assert record.frozen is not None
         host = self.frozen_host(record, record.frozen)
-        self.occupancy.leave_behind(record.frozen.gpus(), -FROZEN_GPU_MEMORY, -host)
-        record.frozen = None
+        gpus = record.frozen.gpus()
+        self.occupancy.leave_behind(gpus, sign * FROZEN_GPU_MEMORY, sign * host)
 
     def frozen_host(self, record: JobRecord, placement: Placement) -> int:
         """Host memory per GPU that holds the frozen run's GPU memory."""

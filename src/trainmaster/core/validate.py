@@ -16,7 +16,9 @@ def rebuilt(state: State) -> Occupancy:
             why = fresh.refusal(record.placement, record.demand)
             assert why is None, f"job {record.id} is over-booked: {why}"
             fresh.book(record.placement, record.demand)
-        if record.frozen is not None:
+        placement = record.placement
+        thaws = placement is not None and state.resumes_in_place(record, placement)
+        if record.frozen is not None and not thaws:
             host = state.frozen_host(record, record.frozen)
             fresh.leave_behind(record.frozen.gpus(), FROZEN_GPU_MEMORY, host)
     for held in state.reservations.values():
@@ -33,6 +35,8 @@ def check(state: State) -> None:
         assert getattr(now, name) == getattr(fresh, name), f"occupancy.{name} has drifted"
     assert now.by_free == fresh.by_free, "the index of nodes by free GPUs has drifted"
     assert now.free_gpus == fresh.free_gpus, "the count of free GPUs has drifted"
+    assert now.domain_free == fresh.domain_free, "the count of free GPUs by domain has drifted"
+    assert now.shared_gpus == fresh.shared_gpus, "the count of shared GPUs has drifted"
     assert now.partial == fresh.partial, "the index of partly used GPUs has drifted"
     assert all(0 <= share <= WHOLE for share in now.free_share), "a GPU is over-booked"
     assert all(memory >= 0 for memory in now.free_memory), "GPU memory is over-booked"

@@ -11,7 +11,7 @@ from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.order import GroupOf, Order, RankOf
 from trainmaster.core.state import JobRecord, State
 from trainmaster.model.actions import Reserve
-from trainmaster.model.job import Demand, Estimate, Job
+from trainmaster.model.job import Demand, Estimate, Job, Run
 from trainmaster.model.placement import Placement
 from trainmaster.model.queue import Queue
 from trainmaster.model.topology import Topology
@@ -79,6 +79,11 @@ class View:
     @property
     def reservations(self) -> Mapping[str, Reserve]:
         return self._state.reservations
+
+    @property
+    def releasing(self) -> Mapping[int, AbstractSet[Run]]:
+        """GPUs that runs have been told to leave and have not left yet."""
+        return self._state.releasing
 
     @property
     def draining(self) -> AbstractSet[int]:

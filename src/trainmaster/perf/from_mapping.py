@@ -36,7 +36,7 @@ def world_from(mapping: Mapping[str, object], name: str) -> World:
         breakage=breakage,
         has_failures=_flag(mapping, "failures", world.has_failures),
         interferes=_flag(mapping, "interference", world.interferes),
-        doubling_ppm=_ppm(mapping, "elastic_efficiency", world.doubling_ppm),
+        doubling_ppm=_efficiency(mapping, world.doubling_ppm),
         table_error_ppm=_ppm(mapping, "table_error", world.table_error_ppm),
     )
 
@@ -129,6 +129,11 @@ def _positive(value: object, where: str, unit: int) -> int:
 
 def _ppm(mapping: Mapping[str, object], key: str, default: int) -> int:
     return _number(mapping[key], key, NOMINAL) if key in mapping else default
+
+
+def _efficiency(mapping: Mapping[str, object], default: int) -> int:
+    key = "elastic_efficiency"
+    return _positive(mapping[key], key, NOMINAL) if key in mapping else default
 
 
 def _flag(mapping: Mapping[str, object], key: str, default: bool) -> bool:

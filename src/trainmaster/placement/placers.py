@@ -9,6 +9,7 @@ from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
 from trainmaster.model.job import Demand, Shape
 from trainmaster.model.placement import Placement, Role, Sharing
+from trainmaster.model.units import WHOLE
 from trainmaster.placement.fractions import place_parts
 from trainmaster.placement.whole import (
     Row,
@@ -45,8 +46,10 @@ class Placer:
         object.__setattr__(self, "insists", self.locality is Locality.CONSOLIDATED)
 
     def place(self, space: Occupancy, record: JobRecord) -> Placement | None:
-        """The job's nominal shape, or None where it does not fit now."""
+        """The job's nominal shape, or None where it does not fit now; a frozen run in its own place."""
         demand = record.demand
+        if record.frozen is not None and _is_clear(space, record.frozen):
+            return record.frozen
         if not record.is_whole:
             return self.shaped(space, demand, demand.nominal, record.job.role)
         if space.has_too_few(demand):
@@ -80,10 +83,10 @@ class Placer:
         self, space: Occupancy, row: Row, demand: Demand, count: int, kinds: tuple[int, ...]
     ) -> list[Share] | None:
         """More than one node: the fewest possible, or as few as are free where that is allowed."""
-        largest = max(space.largest[kind] for kind in kinds)
+        fewest = space.fewest_nodes(kinds, count)
         shares = None
-        if count > largest:
-            shares = by_domain(space, row, demand, count, kinds, limit=-(-count // largest))
+        if fewest > 1:
+            shares = by_domain(space, row, demand, count, kinds, limit=fewest)
         if shares is None and self.locality is Locality.RELAXING:
             shares = by_domain(space, row, demand, count, kinds, limit=None)
         return shares
@@ -94,6 +97,15 @@ RELAXING = Placer(Locality.RELAXING)
 SPREAD = Placer(Locality.SPREAD)
 
 
+def _is_clear(space: Occupancy, frozen: Placement) -> bool:
+    """Whether the GPUs of a frozen run are free, so that it can be thawed there."""
+    return all(
+        space.free_share[piece.gpu] == WHOLE and piece.node not in space.closed
+        for piece in frozen.slices
+    )
+
+
 def ever_fits(space: Occupancy, demand: Demand, role: Role) -> bool:
-    """Whether the empty cluster could hold any admissible shape: asked once per demand."""
-    return any(RELAXING.shaped(space, demand, shape, role) is not None for shape in demand.shapes())
+    """Whether the empty cluster could hold the nominal shape or a split: asked once per demand."""
+    shapes = (demand.nominal, *demand.splits)
+    return any(RELAXING.shaped(space, demand, shape, role) is not None for shape in shapes)

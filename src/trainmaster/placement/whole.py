@@ -60,25 +60,40 @@ def fewest_nodes(
 ) -> list[Share] | None:
     """Take the emptiest nodes of a domain until it is enough; the rest goes where it fits best."""
     chosen: list[Share] = []
-    taken = 0
     left = count
     for free in range(len(row) - 1, 0, -1):
         for node in bits(row[free] & within):
             if left < free:
                 break
-            if space.has_host_room(node, free * WHOLE, demand):
-                chosen.append((node, free))
-                taken |= 1 << node
-                left -= free
+            take = space.room_on(node, free, demand)
+            if take:
+                chosen.append((node, take))
+                within &= ~(1 << node)
+                left -= take
                 if not left:
-                    return chosen if limit is None or len(chosen) <= limit else None
+                    return _within_limit(chosen, limit)
         if limit is not None and len(chosen) >= limit:
             return None
-        rest = _best_fit(space, row, demand, left, within & ~taken)
+        rest = _best_fit(space, row, demand, left, within)
         if rest is not None:
-            chosen.append(rest)
-            return chosen if limit is None or len(chosen) <= limit else None
+            return _within_limit([*chosen, rest], limit)
+        if left < free:
+            left = _take_part(space, row[free] & within, demand, left, chosen)
     return None
+
+
+def _within_limit(chosen: list[Share], limit: int | None) -> list[Share] | None:
+    return chosen if limit is None or len(chosen) <= limit else None
+
+
+def _take_part(space: Occupancy, nodes: int, demand: Demand, left: int, chosen: list[Share]) -> int:
+    """Where hosts are too small for the rest in one place: what each of these nodes can carry."""
+    for node in bits(nodes):
+        take = space.room_on(node, left, demand)
+        if take:
+            chosen.append((node, take))
+            left -= take
+    return left
 
 
 def _best_fit(space: Occupancy, row: Row, demand: Demand, count: int, within: int) -> Share | None:
@@ -95,8 +110,8 @@ def anywhere(space: Occupancy, row: Row, demand: Demand, count: int) -> list[Sha
     left = count
     for free in range(1, len(row)):
         for node in bits(row[free]):
-            take = min(free, left)
-            if space.has_host_room(node, take * WHOLE, demand):
+            take = space.room_on(node, min(free, left), demand)
+            if take:
                 chosen.append((node, take))
                 left -= take
                 if not left:

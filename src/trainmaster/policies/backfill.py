@@ -29,10 +29,10 @@ def start_in_order(
     """Start whoever may start; True when nobody is left waiting."""
     window: Window | None = None
     head: JobRecord | None = None
+    for job in view.reservations:
+        draft.release(view.jobs[job])
     candidates = order.candidates(now)
     for _, group, record in candidates:
-        if view.reservations:
-            draft.release(record)
         placement = _fit(draft, record, placer_of, can_mold=can_mold)
         if head is None:
             if placement is not None:

@@ -46,9 +46,11 @@ def _idle_beside(draft: Draft, record: JobRecord, placement: Placement, room: in
         if node in space.closed:
             continue
         for local in bits(space.whole[node]):
+            gpu = space.first_gpu[node] + local
             if len(found) == room:
                 return found
-            found.append(Slice(node, space.first_gpu[node] + local, memory=memory))
+            if gpu not in draft.view.releasing:
+                found.append(Slice(node, gpu, memory=memory))
     return found
 
 

@@ -18,7 +18,7 @@ from trainmaster.core.lifecycle import Phase
 from trainmaster.core.order import Candidates, GroupOf, Key, Order, Tail
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.model.placement import Placement, Sharing
+from trainmaster.model.placement import Placement
 from trainmaster.placement.placers import Placer
 
 PlacerOf = Callable[[JobRecord], Placer]
@@ -62,10 +62,13 @@ class Pass:
 
     def _make_room(self, key: Key, record: JobRecord, placer: Placer) -> Placement | None:
         """Evict jobs ranked behind `key` so that this one fits, or leave all as it is."""
-        if not record.is_whole:
+        space = self.draft.space
+        if not record.is_whole or space.shared_gpus:
             return self._by_trial(key, record, placer)
         if not placer.insists:
             return self._by_count(key, record, placer)
+        if not all(space.is_even[kind] for kind in space.kinds_for(record.demand)):
+            return self._by_trial(key, record, placer)
         victims = self._together(key, record)
         return None if victims is None else self._evict(victims, record, placer)
 
@@ -100,8 +103,6 @@ class Pass:
         """How many usable whole GPUs its eviction frees."""
         space, placement = self.draft.space, victim.placement
         assert placement is not None
-        if placement.sharing is not Sharing.EXCLUSIVE:
-            return 0
         if len(kinds) == len(space.free_gpus) and not space.closed:
             return len(placement.slices)
         return sum(
@@ -163,7 +164,9 @@ class Pass:
         """Running jobs ranked behind a key, worst first, taken out of the tail one by one."""
         tail = self.worst_first()
         while tail.worst is not None and tail.worst > key:
-            yield tail.worst, tail.pop()
+            worst, victim = tail.worst, tail.pop()
+            if not self.draft.is_touched(victim):  # it may just have been moved off its node
+                yield worst, victim
 
     def _spare(self, victims: Victims) -> None:
         for worst, victim in victims:
@@ -205,8 +208,6 @@ class Clearing:
     def add(self, victim: JobRecord) -> bool:
         """Count this victim's GPUs too; True when there is room together now."""
         assert victim.placement is not None
-        if victim.placement.sharing is not Sharing.EXCLUSIVE:
-            return False
         freed, whole = self._freed, self._space.whole
         for piece in victim.placement.slices:
             node = piece.node

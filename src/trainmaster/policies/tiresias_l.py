@@ -110,13 +110,14 @@ class TiresiasL(BasePolicy[TiresiasOptions]):
 
     def _rank_from(self, record: JobRecord, base: int, now: int) -> Rank:
         """Queue by service since the last promotion, then first start; holds until it changes."""
-        attained = record.attained_at(now) - base
+        attained = record.attained_at(_last_whole_second(record, now)) - base
         queue = bisect_right(self._limits, attained)
         start = NEVER if record.first_start_ms is None else record.first_start_ms
         until = None
         if record.since_ms is not None:
             if queue < len(self._limits):
-                until = _whole_second(now + ceil_div(self._limits[queue] - attained, record.rate))
+                missing = self._limits[queue] + base - record.attained
+                until = _whole_second(record.since_ms + ceil_div(missing, record.rate))
         elif queue and self._knob_ppm and record.placement is None:
             until = record.waiting_since_ms + self._patience(record, base)
         return Rank(queue, start, until_ms=until)
@@ -134,6 +135,11 @@ class TiresiasL(BasePolicy[TiresiasOptions]):
         """Knob x time executed since the last promotion, in ms; at least one."""
         executed = (record.attained - base) // record.demand.nominal.total_share
         return max(1, ceil_div(self._knob_ppm * executed, NOMINAL))
+
+
+def _last_whole_second(record: JobRecord, now: int) -> int:
+    """When demotion was last looked at: a whole second, or the start of the present run."""
+    return max(record.since_ms or 0, now // SECOND * SECOND)
 
 
 def _whole_second(ms: int) -> int:

@@ -33,7 +33,8 @@ def test_what_is_not_shorthand(text: str) -> None:
 def test_spans() -> None:
     topology = cluster("rack a: n1[4/2] n2[4/2]  rack b: n3[4/2]")
     names = {
-        (0,): "gpu", (0, 1): "island", (1, 2): "node", (0, 4): "rack", (0, 8): "cluster", (0, 1, 9): "cluster",
+        (0,): "gpu", (0, 1): "island", (1, 2): "node", (0, 4): "rack", (0, 8): "cluster",
+        (0, 1, 9): "cluster",
     }  # fmt: skip
     for gpus, name in names.items():
         assert topology.levels[topology.span_of_gpus(gpus)] == name, gpus

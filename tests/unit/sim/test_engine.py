@@ -122,23 +122,37 @@ def test_a_promised_launch_does_not_go_to_a_node_that_is_lost() -> None:
     calm = outcome_of(a_scenario(jobs, "2x1", world), a_policy("srtf"))
     assert finishes(calm)["new"] == 10 + 10 + 5
     lost = a_scenario(jobs, "2x1", world, node_changes=(at(15, e.NodeLeft(1)),))
-    assert finishes(outcome_of(lost, a_policy("srtf")))["new"] != 15 + 5, "it ran on a node that is gone"
+    assert finishes(outcome_of(lost, a_policy("srtf")))["new"] != 15 + 5, (
+        "it ran on a node that is gone"
+    )
 
 
 def test_mps_neighbours_slow_each_other_and_time_slices_alternate() -> None:
     world = replace(DEFAULT, name="sharing")
     busy = [traced(n, fraction(0.5), 10, gpu_util_ppm=NOMINAL) for n in "ab"]
-    assert finishes(outcome_of(a_scenario(busy, "1x1", world), a_policy("fifo"))) == {"a": 20, "b": 20}
-    timed = [traced("a", fraction(0.5, sharing=Sharing.TIME), 10), traced("b", fraction(0.5, sharing=Sharing.TIME), 5)]
-    assert finishes(outcome_of(a_scenario(timed, "1x1", world), a_policy("fifo"))) == {"a": 15, "b": 10}
+    assert finishes(outcome_of(a_scenario(busy, "1x1", world), a_policy("fifo"))) == {
+        "a": 20,
+        "b": 20,
+    }
+    half = fraction(0.5, sharing=Sharing.TIME)
+    timed = [traced("a", half, 10), traced("b", half, 5)]
+    assert finishes(outcome_of(a_scenario(timed, "1x1", world), a_policy("fifo"))) == {
+        "a": 15,
+        "b": 10,
+    }
     calm = [traced(n, fraction(0.5), 10, gpu_util_ppm=NOMINAL // 2) for n in "ab"]
-    assert finishes(outcome_of(a_scenario(calm, "1x1", world), a_policy("fifo"))) == {"a": 10, "b": 10}
+    assert finishes(outcome_of(a_scenario(calm, "1x1", world), a_policy("fifo"))) == {
+        "a": 10,
+        "b": 10,
+    }
 
 
 COSTS = {"suspend_ms": 5_000, "resume_ms": 25_000, "thaw_ms": 1_500}
 
 
-@pytest.mark.parametrize(("can_freeze", "long_ends"), [(True, 10 + 5 + 1 + 1.5 + 90), (False, 10 + 5 + 1 + 25 + 90)])
+@pytest.mark.parametrize(
+    ("can_freeze", "long_ends"), [(True, 16 + 1.5 + 90), (False, 16 + 25 + 90)]
+)
 def test_thawing_in_place_is_cheaper_than_starting_anew(can_freeze: bool, long_ends: float) -> None:
     """Four GPUs, one idle all the time: its host memory has room for a frozen run."""
     jobs = [traced("long", 3, 100), traced("short", 3, 1, at_s=10)]

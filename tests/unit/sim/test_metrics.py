@@ -39,7 +39,9 @@ def test_percentile(values: list[float], part: float, want: float | None) -> Non
 
 def test_a_hand_computed_run() -> None:
     """One GPU: a 0-10, b 10-30 (submitted at 5), c 30-31 (submitted at 20)."""
-    result = fifo([traced("a", 1, 10), traced("b", 1, 20, at_s=5), traced("c", 1, 1, at_s=20)], "1x1")
+    result = fifo(
+        [traced("a", 1, 10), traced("b", 1, 20, at_s=5), traced("c", 1, 1, at_s=20)], "1x1"
+    )
     summary = result.summary
     assert (summary.jobs, summary.finished, summary.unfinished, summary.rejected) == (3, 3, 0, 0)
     assert summary.avg_jct_s == pytest.approx((10 + 25 + 11) / 3)
@@ -61,7 +63,9 @@ def test_makespan_and_utilisation_count_from_the_first_submission() -> None:
 
 def test_rho_compares_with_a_fair_share_of_the_cluster() -> None:
     """Two GPUs. a alone; then b and c, each wanting both, one after the other."""
-    result = fifo([traced("a", 1, 10), traced("b", 2, 10, at_s=100), traced("c", 2, 10, at_s=100)], "1x2")
+    result = fifo(
+        [traced("a", 1, 10), traced("b", 2, 10, at_s=100), traced("c", 2, 10, at_s=100)], "1x2"
+    )
     assert one(result, "a").rho == 1
     # b: two jobs over its life of 10 s: fair share is half the cluster, so 20 s would be fair.
     assert one(result, "b").rho == pytest.approx(10 / (10 * 2))
@@ -89,7 +93,9 @@ def test_a_horizon_nulls_every_mean_and_gives_a_lower_bound() -> None:
     )  # fmt: skip
     assert nulls == (None,) * 9
     assert (summary.finished, summary.unfinished) == (1, 3)
-    assert summary.avg_jct_lower_bound_s == pytest.approx((10 + 20 + 5) / 3), "late is not yet there"
+    assert summary.avg_jct_lower_bound_s == pytest.approx((10 + 20 + 5) / 3), (
+        "late is not yet there"
+    )
     assert one(result, "b").status is Status.UNFINISHED
     assert one(result, "b").held == 15_000 * 1_000
     assert one(result, "late").start_ms is None
@@ -109,7 +115,9 @@ def test_an_elastic_job_whose_nominal_size_never_fits_does_not_hold_a_rigid_poli
 
     soft = traced("soft", gpus(9, minimum=1, maximum=9), 10)
     for policy in ("fifo", "yarn-cs", "srtf", "srsf", "tiresias-l"):
-        result = outcome_of(a_scenario([soft, traced("a", 1, 10)], "1x2", until_s=1_000), a_policy(policy))
+        result = outcome_of(
+            a_scenario([soft, traced("a", 1, 10)], "1x2", until_s=1_000), a_policy(policy)
+        )
         assert one(result, "a").status is Status.SUCCEEDED, policy
         assert one(result, "soft").status is not Status.UNFINISHED, policy
 
@@ -135,7 +143,9 @@ def test_jain_over_queues() -> None:
     assert fifo(equal, "1x2").summary.jain_index == 1
     # x holds 3 GPUs and y 1, entitled to 2 each while both are active.
     skewed = [traced("a", 3, 10, queue="x"), traced("b", 1, 10, queue="y")]
-    assert fifo(skewed, "1x4").summary.jain_index == pytest.approx((1.5 + 0.5) ** 2 / (2 * (1.5**2 + 0.5**2)))
+    assert fifo(skewed, "1x4").summary.jain_index == pytest.approx(
+        (1.5 + 0.5) ** 2 / (2 * (1.5**2 + 0.5**2))
+    )
 
 
 def test_jain_follows_the_queues_weights() -> None:
@@ -148,17 +158,16 @@ def test_jain_follows_the_queues_weights() -> None:
 
 def test_bins_by_size() -> None:
     result = fifo([traced("a", 1, 10), traced("b", 2, 10), traced("c", 4, 20)], "1x8")
-    assert [(b.label, b.jobs, b.avg_jct_s) for b in result.bins] == [("1 GPU", 1, 10), ("2-4 GPUs", 2, 15)]
+    assert [(b.label, b.jobs, b.avg_jct_s) for b in result.bins] == [
+        ("1 GPU", 1, 10),
+        ("2-4 GPUs", 2, 15),
+    ]
 
 
 def test_delays_by_cause() -> None:
-    """4 GPUs on two nodes, one of each taken: a pair of GPUs is free, but not together."""
+    """Too few are free: contention. Enough, but not together: fragmentation."""
     apart = [traced("a", 1, 100), traced("b", 2, 100), traced("pair", 2, 10, at_s=10)]
     scenario = a_scenario(apart, "n1[2] n2[2]")
-    # a takes one of n1, b all of n2: one GPU is free, so the pair waits for number alone.
-    assert outcome_of(scenario, a_policy("yarn-cs")).delays == pytest.approx(
-        outcome_of(scenario, a_policy("yarn-cs")).delays
-    )
     delays = outcome_of(scenario, a_policy("yarn-cs")).delays
     assert delays is not None
     assert (delays.contention_s, delays.fragmentation_s, delays.fair_share_s) == (90, 0, 0)
@@ -171,7 +180,10 @@ def test_delays_by_cause() -> None:
 def test_curves_start_with_the_run_and_end_at_rest() -> None:
     result = fifo([traced("a", 1, 10), traced("b", 2, 10, at_s=5)], "1x2")
     assert result.utilisation.times_s[0] == 0
-    assert set(zip(result.utilisation.times_s, result.utilisation.values, strict=True)) >= {(10, 1.0), (20, 0.0)}
+    assert set(zip(result.utilisation.times_s, result.utilisation.values, strict=True)) >= {
+        (10, 1.0),
+        (20, 0.0),
+    }
     waiting = dict(zip(result.queue_length.times_s, result.queue_length.values, strict=True))
     assert (waiting[5], waiting[10], waiting[20]) == (1, 0, 0)
 

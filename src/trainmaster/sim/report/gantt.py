@@ -17,8 +17,6 @@ MOST_GPUS = 192
 """The GPUs of as many nodes as fit are shown: more would be too thin to tell apart."""
 MOST_BARS = 12_000
 """Over all policies of a page."""
-ASSUMED_NODE = 8
-"""GPUs drawn as one row when the cluster's nodes are not known from its name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from trainmaster.model.result import (
     Stint,
     Summary,
 )
+from trainmaster.model.topology import parse_shorthand
 
 SECOND = 1_000
 SIZES = (1, 1, 1, 2, 4, 8)
@@ -207,7 +208,12 @@ def result_of(
         queue_length=curve_of(waits),
         fragmentation=Curve(busy.times_s, tuple(abs(math.sin(v * 9)) for v in busy.values)),
         stints=tuple(ledger.stints),
+        nodes=nodes_of(cluster),
     )
+
+
+def nodes_of(cluster: str) -> tuple[tuple[str, int], ...]:
+    return tuple((node.name, node.gpus) for node in parse_shorthand(cluster).nodes)
 
 
 @pytest.fixture(scope="session")

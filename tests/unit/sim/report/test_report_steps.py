@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from trainmaster.model.result import Curve, Result, Stint
+from trainmaster.model.topology import parse_shorthand
 from trainmaster.sim.report import axes, steps, wording
 from trainmaster.sim.report.contenders import line_up
 from trainmaster.sim.report.gantt import gantt_hour
@@ -117,13 +118,14 @@ def test_gantt_shows_gaps_sharing_and_the_same_colour(make_result: Callable[...,
         ("2x4", 8, ["GPU 0", "GPU 1"], 0),
         ("8x8", 64, ["n0", "n1"], 0),
         ("8x39x8", 2_496, ["n0", "n1"], 288),
-        ("site.yaml", 128, ["GPU 0", "GPU 8"], 0),
+        ("16x8", 128, ["n0", "n1"], 0),
     ],
 )
 def test_rows_are_gpus_or_nodes(
     make_result: Callable[..., Result], cluster: str, gpus: int, labels: list[str], hidden: int
 ) -> None:
-    result = replace(make_result("fifo", jobs=10), cluster=cluster, gpus=gpus)
+    nodes = tuple((node.name, node.gpus) for node in parse_shorthand(cluster).nodes)
+    result = replace(make_result("fifo", jobs=10), cluster=cluster, gpus=gpus, nodes=nodes)
     hour = gantt_hour(line_up([result]))
     assert hour is not None
     chart = hour.charts[0]
