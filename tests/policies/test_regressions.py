@@ -7,7 +7,8 @@ from random import Random
 from tests.builders import a_policy, a_scenario, at, costly, finishes, outcome_of, traced
 from tests.property.drive import Drive
 from trainmaster.model import events as e
-from trainmaster.model.job import gpus
+from trainmaster.model.job import Demand, Shape, gpus
+from trainmaster.model.units import GIB
 from trainmaster.perf.world import IDEAL
 from trainmaster.sim.driver import Estimates, Scenario
 
@@ -59,3 +60,19 @@ def test_a_malleable_job_does_not_grow_onto_gpus_that_another_is_still_giving_ba
     scenario = a_scenario(jobs, "1x3", costly(resize_ms=10_000))
     drive = Drive(scenario, a_policy("fifo", elastic="malleable")).run()
     drive.everything_ended()
+
+
+def test_a_malleable_job_grows_no_further_than_its_nodes_host_memory() -> None:
+    """`fat` takes 190 of 256 GiB with one GPU: there is host memory for one more GPU, not for two."""
+    fat = Demand(Shape(1), 1, 1, host_memory=190 * GIB)
+    soft = gpus(1, minimum=1, maximum=3)
+    scenario = a_scenario([traced("fat", fat, 50), traced("soft", soft, 30)], "1x4")
+    drive = Drive(scenario, a_policy("fifo", elastic="malleable")).run()
+    drive.everything_ended()
+
+
+def test_a_gang_that_needs_much_host_memory_is_consolidated_as_far_as_that_goes() -> None:
+    """256 GiB carry two GPUs of 90 GiB each: three need two nodes, and yarn-cs must know."""
+    hungry = Demand(Shape(3), 3, 3, host_memory=90 * GIB)
+    result = outcome_of(a_scenario([traced("hungry", hungry, 10)], "2x4"), a_policy("yarn-cs"))
+    assert finishes(result) == {"hungry": 10}

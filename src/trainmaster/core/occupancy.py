@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Sharing, Slice
 from trainmaster.model.reasons import Refused
-from trainmaster.model.topology import CPU_TYPE, Topology
+from trainmaster.model.topology import CPU_TYPE, Node, Topology
 from trainmaster.model.units import WHOLE
 
 
@@ -71,7 +71,7 @@ class Occupancy:
         self.closed: set[int] = set()
         self.shared_gpus = 0
         """GPUs that are shared now, by fractions or in turns."""
-        self._fewest: dict[tuple[tuple[int, ...], int], int] = {}
+        self._fewest: dict[tuple[tuple[int, ...], int | None, int | None, int], int] = {}
         self._kinds: dict[tuple[str | None, int], tuple[int, ...]] = {}
         for node in nodes:
             self._list(node.index)
@@ -290,18 +290,18 @@ class Occupancy:
             free += self.free_gpus[kind]
         return free < demand.nominal.count
 
-    def fewest_nodes(self, kinds: tuple[int, ...], count: int) -> int:
-        """On how few nodes of these types so many GPUs could ever be."""
-        known = self._fewest.get((kinds, count))
+    def fewest_nodes(self, kinds: tuple[int, ...], demand: Demand, count: int) -> int:
+        """On how few nodes of these types so many GPUs for this job could ever be."""
+        key = (kinds, demand.cpus, demand.host_memory, count)
+        known = self._fewest.get(key)
         if known is None:
-            nodes = self.topology.nodes
-            sizes = [node.gpus for node in nodes if self.node_type[node.index] in kinds]
+            nodes = [node for node in self.topology.nodes if self.node_type[node.index] in kinds]
             known, left = 0, count
-            for size in sorted(sizes, reverse=True):
+            for size in sorted((_most_on(node, demand) for node in nodes), reverse=True):
                 if left <= 0:
                     break
                 known, left = known + 1, left - size
-            self._fewest[kinds, count] = known
+            self._fewest[key] = known
         return known
 
     def kinds_for(self, demand: Demand) -> tuple[int, ...]:
@@ -316,3 +316,13 @@ class Occupancy:
                 and (kind.name == demand.gpu_type if demand.gpu_type else kind.name != CPU_TYPE)
             )
         return kinds
+
+
+def _most_on(node: Node, demand: Demand) -> int:
+    """GPUs of a job that this node could carry if it were empty."""
+    most = node.gpus
+    if demand.cpus:
+        most = min(most, node.cpus // demand.cpus)
+    if demand.host_memory:
+        most = min(most, node.memory // demand.host_memory)
+    return most

@@ -83,7 +83,7 @@ class Placer:
         self, space: Occupancy, row: Row, demand: Demand, count: int, kinds: tuple[int, ...]
     ) -> list[Share] | None:
         """More than one node: the fewest possible, or as few as are free where that is allowed."""
-        fewest = space.fewest_nodes(kinds, count)
+        fewest = space.fewest_nodes(kinds, demand, count)
         shares = None
         if fewest > 1:
             shares = by_domain(space, row, demand, count, kinds, limit=fewest)
@@ -106,6 +106,5 @@ def _is_clear(space: Occupancy, frozen: Placement) -> bool:
 
 
 def ever_fits(space: Occupancy, demand: Demand, role: Role) -> bool:
-    """Whether the empty cluster could hold the nominal shape or a split: asked once per demand."""
-    shapes = (demand.nominal, *demand.splits)
-    return any(RELAXING.shaped(space, demand, shape, role) is not None for shape in shapes)
+    """Whether the empty cluster could hold the nominal shape: asked once per demand."""
+    return RELAXING.shaped(space, demand, demand.nominal, role) is not None

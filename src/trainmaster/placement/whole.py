@@ -58,42 +58,53 @@ def one_node(space: Occupancy, row: Row, demand: Demand, count: int) -> list[Sha
 def fewest_nodes(
     space: Occupancy, row: Row, demand: Demand, count: int, within: int, limit: int | None
 ) -> list[Share] | None:
-    """Take the emptiest nodes of a domain until it is enough; the rest goes where it fits best."""
+    """Few nodes of a domain: the emptiest whole, the rest where it fits best.
+
+    Where hosts are too small for that, each node gives what it can carry.
+    """
+    shares = _emptiest(space, row, demand, count, within)
+    if shares is None:
+        shares = _what_hosts_carry(space, row, demand, count, within)
+    if shares is None or (limit is not None and len(shares) > limit):
+        return None
+    return shares
+
+
+def _emptiest(
+    space: Occupancy, row: Row, demand: Demand, count: int, within: int
+) -> list[Share] | None:
     chosen: list[Share] = []
     left = count
     for free in range(len(row) - 1, 0, -1):
         for node in bits(row[free] & within):
             if left < free:
                 break
-            take = space.room_on(node, free, demand)
-            if take:
-                chosen.append((node, take))
+            if space.has_host_room(node, free * WHOLE, demand):
+                chosen.append((node, free))
                 within &= ~(1 << node)
-                left -= take
+                left -= free
                 if not left:
-                    return _within_limit(chosen, limit)
-        if limit is not None and len(chosen) >= limit:
-            return None
+                    return chosen
         rest = _best_fit(space, row, demand, left, within)
         if rest is not None:
-            return _within_limit([*chosen, rest], limit)
-        if left < free:
-            left = _take_part(space, row[free] & within, demand, left, chosen)
+            return [*chosen, rest]
     return None
 
 
-def _within_limit(chosen: list[Share], limit: int | None) -> list[Share] | None:
-    return chosen if limit is None or len(chosen) <= limit else None
-
-
-def _take_part(space: Occupancy, nodes: int, demand: Demand, left: int, chosen: list[Share]) -> int:
-    """Where hosts are too small for the rest in one place: what each of these nodes can carry."""
-    for node in bits(nodes):
-        take = space.room_on(node, left, demand)
-        if take:
-            chosen.append((node, take))
-            left -= take
-    return left
+def _what_hosts_carry(
+    space: Occupancy, row: Row, demand: Demand, count: int, within: int
+) -> list[Share] | None:
+    chosen: list[Share] = []
+    left = count
+    for free in range(len(row) - 1, 0, -1):
+        for node in bits(row[free] & within):
+            take = space.room_on(node, min(free, left), demand)
+            if take:
+                chosen.append((node, take))
+                left -= take
+                if not left:
+                    return chosen
+    return None
 
 
 def _best_fit(space: Occupancy, row: Row, demand: Demand, count: int, within: int) -> Share | None:

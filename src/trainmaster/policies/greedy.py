@@ -67,10 +67,16 @@ class Pass:
             return self._by_trial(key, record, placer)
         if not placer.insists:
             return self._by_count(key, record, placer)
-        if not all(space.is_even[kind] for kind in space.kinds_for(record.demand)):
+        if not self._is_plain(record):
             return self._by_trial(key, record, placer)
         victims = self._together(key, record)
         return None if victims is None else self._evict(victims, record, placer)
+
+    def _is_plain(self, record: JobRecord) -> bool:
+        """Whether counting GPUs is enough: nodes of one size, hosts in proportion."""
+        space, demand = self.draft.space, record.demand
+        is_even = all(space.is_even[kind] for kind in space.kinds_for(demand))
+        return is_even and demand.cpus is None and demand.host_memory is None
 
     # -- enough GPUs anywhere --------------------------------------------------------------------
 
