@@ -79,6 +79,7 @@ class Controller:
             state.occupancy = rebuilt(state)
             return [Refusal("", Refused.POLICY_RAISED, f"{type(error).__name__}: {error}")]
         self.memo = plan.memo
+        state.is_quiet = not plan.actions
         self._wake_by(plan.wake_at, now)
         refusals = admit(plan, state, now) if plan.actions else ()
         if refusals:

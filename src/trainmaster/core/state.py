@@ -164,6 +164,8 @@ class State:
         self.needs_pass = False
         self.has_news = False
         """Whether the present pass was called for by facts, not by mere passing of time."""
+        self.is_quiet = False
+        """Whether the last pass found nothing to do."""
         self.outbox: list[Order] = []
 
     def group_of(self, demand: Demand) -> int:

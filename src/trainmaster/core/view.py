@@ -123,7 +123,8 @@ class View:
 
         Then the pass would decide what the last one decided.
         """
-        if self._state.has_news or self._state.draining or order.ages():
+        state = self._state
+        if state.has_news or not state.is_quiet or state.draining or order.ages():
             return False
         best = order.best_waiting(now)
         return best is None or all(

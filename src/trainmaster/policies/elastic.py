@@ -39,18 +39,18 @@ def grow_idle(view: View, draft: Draft) -> None:
 
 
 def _idle_beside(draft: Draft, record: JobRecord, placement: Placement, room: int) -> list[Slice]:
-    space = draft.space
+    space, demand = draft.space, record.demand
     found: list[Slice] = []
-    memory = record.demand.nominal.memory
     for node in placement.nodes:
         if node in space.closed:
             continue
+        room = min(room, len(found) + space.room_on(node, room - len(found), demand))
         for local in bits(space.whole[node]):
             gpu = space.first_gpu[node] + local
             if len(found) == room:
                 return found
             if gpu not in draft.view.releasing:
-                found.append(Slice(node, gpu, memory=memory))
+                found.append(Slice(node, gpu, memory=demand.nominal.memory))
     return found
 
 
