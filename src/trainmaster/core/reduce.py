@@ -15,6 +15,7 @@ from trainmaster.core.state import JobRecord, State
 from trainmaster.model import events as e
 from trainmaster.model.actions import Kill
 from trainmaster.model.job import Run
+from trainmaster.model.units import NOMINAL
 
 
 def apply(state: State, event: e.Event, now: int) -> None:
@@ -88,6 +89,8 @@ def _run_started(state: State, event: e.RunStarted, now: int) -> None:
         record.first_start_ms = now
     record.is_moving = False
     record.progress(now, event.speed_ppm)
+    if event.speed_ppm != NOMINAL:
+        state.touch(record)
     if record.demand.is_elastic:
         state.needs_pass = True
 
@@ -143,6 +146,7 @@ def _run_speed_changed(state: State, event: e.RunSpeedChanged, now: int) -> None
     record.work = event.work
     record.progress(now, event.speed_ppm)
     state.changed[record.seq] = record
+    state.touch(record)
 
 
 def _run_succeeded(state: State, event: e.RunSucceeded, now: int) -> None:

@@ -142,6 +142,10 @@ class State:
         self.can_freeze = can_freeze
         self.occupancy = Occupancy(topology)
         self.jobs: dict[str, JobRecord] = {}
+        self.residents: list[dict[int, JobRecord]] = [{} for _ in topology.nodes]
+        """Per node: the jobs entitled to GPUs there, by seq."""
+        self.touched: set[int] = set()
+        """Nodes where room may have come up since a policy last took note."""
         self.queues: dict[str, Queue] = {}
         self.groups: dict[Demand, int] = {}
         self._group_of: dict[int, tuple[Demand, int]] = {}
@@ -214,14 +218,18 @@ class State:
             if thaws:
                 self._leave_behind(record, 1)
             return why
-        self.occupancy.book(placement, record.demand)
-        record.placement = placement
+        self.restore(record, placement)
         return None
 
     def restore(self, record: JobRecord, placement: Placement) -> None:
         """Give back what was just taken from it, even on a node that is closed to others."""
         self.occupancy.book(placement, record.demand)
         record.placement = placement
+        last = None
+        for piece in placement.slices:
+            if piece.node != last:
+                last = piece.node
+                self.residents[last][record.seq] = record
 
     def disentitle(self, record: JobRecord) -> Placement:
         """The job's slices are free for others; returns what it had."""
@@ -229,6 +237,12 @@ class State:
         assert placement is not None
         self.occupancy.unbook(placement, record.demand)
         record.placement = None
+        last = None
+        for piece in placement.slices:
+            if piece.node != last:
+                last = piece.node
+                self.residents[last].pop(record.seq, None)
+                self.touched.add(last)
         if record.frozen is not None and self.resumes_in_place(record, placement):
             self._leave_behind(record, 1)
         return placement
@@ -247,7 +261,13 @@ class State:
         if node in self.draining or node in self.away or node in self.set_aside:
             return
         self.occupancy.open(node)
+        self.touched.add(node)
         self.needs_pass = True
+
+    def touch(self, record: JobRecord) -> None:
+        """Its rank may have fallen: others may now come before it on its nodes."""
+        if record.placement is not None:
+            self.touched.update([piece.node for piece in record.placement.slices])
 
     def freeze(self, record: JobRecord, placement: Placement) -> None:
         """Its run stays bound to its node, and books what it leaves there."""
@@ -263,6 +283,7 @@ class State:
         """Book (1) or unbook (-1) what a frozen run keeps on its GPUs and in host memory."""
         assert record.frozen is not None
         host = self.frozen_host(record, record.frozen)
+        self.touched.update([piece.node for piece in record.frozen.slices])
         gpus = record.frozen.gpus()
         self.occupancy.leave_behind(gpus, sign * FROZEN_GPU_MEMORY, sign * host)
 
@@ -275,3 +296,4 @@ class State:
         reservation = self.reservations.pop(job, None) if self.reservations else None
         if reservation is not None:
             self.occupancy.give_back(reservation.slices)
+            self.touched.update([piece.node for piece in reservation.slices])

@@ -54,5 +54,12 @@ def check(state: State) -> None:
         assert (record.since_ms is not None) == (record.phase is Phase.RUNNING), record.id
     waiting = sum(record.phase in WAITING for record in state.jobs.values())
     assert state.waiting == waiting, "the count of waiting jobs has drifted"
+    for node, residents in enumerate(state.residents):
+        there = {
+            record.seq
+            for record in state.jobs.values()
+            if record.placement is not None and node in record.placement.nodes
+        }
+        assert set(residents) == there, f"the residents of node {node} have drifted"
     for gpu, runs in state.releasing.items():
         assert runs, f"GPU {gpu} is being released by nobody"

@@ -106,6 +106,7 @@ class View:
             self.expired = self._order.expired(now)
             for record in self.expired:
                 state.changed[record.seq] = record
+                state.touch(record)
             changed = state.changed.values()
         else:
             changed = state.jobs.values()
@@ -131,6 +132,15 @@ class View:
             record.placement is not None and not order.stands_behind(record, best, now)
             for record in self.expired
         )
+
+    def residents(self, node: int) -> Iterable[JobRecord]:
+        """Jobs entitled to GPUs of this node."""
+        return self._state.residents[node].values()
+
+    def take_touched(self) -> set[int]:
+        """Nodes where room may have come up since this was last asked."""
+        touched, self._state.touched = self._state.touched, set()
+        return touched
 
     def forget(self) -> None:
         """Drop every cache; the next pass rebuilds them from the state."""

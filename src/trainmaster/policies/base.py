@@ -14,7 +14,7 @@ from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.placers import RELAXING, Placer
-from trainmaster.policies.greedy import run_in_order
+from trainmaster.policies.greedy import Stuck, run_in_order
 
 O = TypeVar("O")  # noqa: E741
 
@@ -28,12 +28,14 @@ class BasePolicy(Generic[O]):
 
     def __init__(self, options: O) -> None:
         self.options = options
+        self.stuck: dict[Hashable, Stuck] = {}
 
     def first_memo(self) -> object:
         return None
 
     def forget(self) -> None:
-        """Nothing is cached here; policies that cache drop it."""
+        """Drop every cache; policies that cache more drop that too."""
+        self.stuck.clear()
 
     def group(self, record: JobRecord) -> Hashable:
         """Jobs of one group fit or do not fit alike."""
@@ -59,7 +61,7 @@ class BasePolicy(Generic[O]):
             return Plan((), memo)
         order = self.in_line(view, now, with_running=True)
         draft = Draft(view)
-        run_in_order(view, draft, order, now, self.group, self.placer)
+        run_in_order(view, draft, order, now, self.group, self.placer, self.stuck)
         return draft.plan(memo, self.wake_at(view, order, now))
 
     def wake(self, view: View, memo: object, now: int) -> int | None:

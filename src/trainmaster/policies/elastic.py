@@ -44,13 +44,11 @@ def _idle_beside(draft: Draft, record: JobRecord, placement: Placement, room: in
     for node in placement.nodes:
         if node in space.closed:
             continue
-        room = min(room, len(found) + space.room_on(node, room - len(found), demand))
-        for local in bits(space.whole[node]):
-            gpu = space.first_gpu[node] + local
-            if len(found) == room:
-                return found
-            if gpu not in draft.view.releasing:
-                found.append(Slice(node, gpu, memory=demand.nominal.memory))
+        carried = space.room_on(node, room - len(found), demand)
+        first, memory = space.first_gpu[node], demand.nominal.memory
+        idle = [first + local for local in bits(space.whole[node])]
+        free = [gpu for gpu in idle if gpu not in draft.view.releasing]
+        found += [Slice(node, gpu, memory=memory) for gpu in free[:carried]]
     return found
 
 

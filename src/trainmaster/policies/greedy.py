@@ -10,7 +10,7 @@ later job of its demand: the room left to worse ranks only shrinks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
 from trainmaster.core.draft import Draft
@@ -27,6 +27,14 @@ Victims = list[tuple[Key, JobRecord]]
 
 
 @dataclass(slots=True)
+class Stuck:
+    """The first of a group that found no room together: only touched nodes can have come to offer it."""
+
+    key: Key
+    untried: set[int]
+
+
+@dataclass(slots=True)
 class Pass:
     """One walk down the line."""
 
@@ -36,6 +44,10 @@ class Pass:
     placer_of: PlacerOf
     now: int
     candidates: Candidates
+    view: View
+    stuck: dict[Hashable, Stuck]
+    """A cache by group: whoever is remembered here is not tried in vain again."""
+    touched: set[int]
     tail: Tail | None = None
 
     def walk(self) -> None:
@@ -45,6 +57,9 @@ class Pass:
                 self.worst_first().give_back(key, record)
                 continue
             placer = self.placer_of(record)
+            if placer.insists and self._is_still_stuck(key, group, record):
+                candidates.drop(group)
+                continue
             placement = placer.place(space, record)
             if placement is None:
                 worst = (self.tail or self.worst_first()).worst
@@ -52,8 +67,37 @@ class Pass:
                     placement = self._make_room(key, record, placer)
             if placement is None:
                 candidates.drop(group)
+                if placer.insists and record.placement is None and not self.order.ages():
+                    self.stuck[group] = Stuck(key, set())
             else:
+                self.stuck.pop(group, None)
                 draft.start(record, placement)
+
+    def _is_still_stuck(self, key: Key, group: Hashable, record: JobRecord) -> bool:
+        """Whether it found no room last time, and no node touched since could help."""
+        known = self.stuck.get(group)
+        if known is None or known.key != key or self.order.ages() or not self._is_plain(record):
+            return False
+        known.untried |= self.touched
+        space, need = self.draft.space, record.demand.nominal.count
+        largest = max(space.largest[kind] for kind in space.kinds_for(record.demand))
+        wanted = need if need <= largest else need % largest or largest
+        if space.shared_gpus or any(self._could_give(n, wanted, key) for n in known.untried):
+            return False
+        known.untried.clear()
+        return True
+
+    def _could_give(self, node: int, wanted: int, key: Key) -> bool:
+        """Whether a node has that many GPUs free or held by jobs ranked behind `key`."""
+        free = self.draft.space.whole[node].bit_count()
+        if free >= wanted:
+            return True
+        order, now = self.order, self.now
+        for record in self.view.residents(node):
+            if not self.draft.is_evicted(record) and order.stands_behind(record, key, now):
+                assert record.placement is not None
+                free += sum(piece.node == node for piece in record.placement.slices)
+        return free >= wanted
 
     def worst_first(self) -> Tail:
         if self.tail is None:
@@ -95,7 +139,7 @@ class Pass:
             self._spare(victims)
             return None
         for _, victim in victims:
-            self.draft.suspend(victim)
+            self._suspend(victim)
         for worst, victim in reversed(victims):
             size = self._yield_of(victim, kinds)
             if size <= slack and self.draft.keep(victim):
@@ -136,7 +180,7 @@ class Pass:
         """Suspend them, place the newcomer, and let stay whoever is not in its way."""
         draft, space = self.draft, self.draft.space
         for _, victim in victims:
-            draft.suspend(victim)
+            self._suspend(victim)
         placement = placer.place(space, record)
         if placement is not None:
             space.book(placement, record.demand)
@@ -173,6 +217,11 @@ class Pass:
             worst, victim = tail.worst, tail.pop()
             if not self.draft.is_touched(victim):  # it may just have been moved off its node
                 yield worst, victim
+
+    def _suspend(self, victim: JobRecord) -> None:
+        assert victim.placement is not None
+        self.touched.update([piece.node for piece in victim.placement.slices])
+        self.draft.suspend(victim)
 
     def _spare(self, victims: Victims) -> None:
         for worst, victim in victims:
@@ -251,12 +300,14 @@ def run_in_order(
     now: int,
     group: GroupOf,
     placer_of: PlacerOf,
+    stuck: dict[Hashable, Stuck],
 ) -> None:
     """Fill the draft: the best-ranked jobs that fit together run, the others wait."""
     if view.draining:
         evacuate(view, draft, placer_of)
     if order.has_waiting():
-        Pass(draft, order, group, placer_of, now, order.candidates(now)).walk()
+        touched, candidates = view.take_touched(), order.candidates(now)
+        Pass(draft, order, group, placer_of, now, candidates, view, stuck, touched).walk()
 
 
 def evacuate(view: View, draft: Draft, placer_of: PlacerOf) -> None:

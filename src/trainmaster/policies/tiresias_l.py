@@ -94,7 +94,7 @@ class TiresiasL(BasePolicy[TiresiasOptions]):
         elif view.is_stable(order, now):
             return Plan((), memo, order.next_expiry())
         draft = Draft(view)
-        run_in_order(view, draft, order, now, self.group, self.placer)
+        run_in_order(view, draft, order, now, self.group, self.placer, self.stuck)
         return draft.plan(memo, order.next_expiry())
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
