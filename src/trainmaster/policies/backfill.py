@@ -91,14 +91,16 @@ class Window:
 def open_window(view: View, draft: Draft, head: JobRecord, now: int) -> Window:
     """Look ahead by the estimates: when will the head fit, and what is left over then?"""
     space, need = draft.space, head.demand.nominal.count
-    free = sum(space.free_gpus[kind] for kind in space.kinds_for(head.demand))
+    kinds = space.kinds_for(head.demand)
+    free = sum(space.free_gpus[kind] for kind in kinds)
     if free >= need:
         return Window(shadow_ms=None, spare=0)
     ends: list[tuple[int, int]] = []
     for record in view.running():
         end = expected_end(view, record, now)
-        if end is not None and record.placement is not None:
-            ends.append((end, len(record.placement.slices)))
+        if end is not None and record.placement is not None and record.is_whole:
+            mine = [piece.node for piece in record.placement.slices]
+            ends.append((end, sum(space.node_type[node] in kinds for node in mine)))
     for end, size in sorted(ends):
         free += size
         if free >= need:

@@ -7,8 +7,8 @@ started job that has waited k times as long as it has run returns to the first q
 service counts from zero again. Models whose largest tensor is more than `pack_limit` of the whole are
 consolidated on the fewest nodes or wait; others take any free GPUs, fewest nodes first.
 
-Deviations. Demotion is noticed at whole seconds, as in the simulators that it is compared with: it
-coalesces passes. Preemption costs what `perf` says, the authors' simulator takes it as free. Their
+Deviations. Demotion is noticed at whole seconds, as in the simulators that it is compared with
+(docs/design/0004). Preemption costs what `perf` says, the authors' simulator takes it as free. Their
 simulator mixes GPU-seconds with seconds in the time of the next demotion; ours does not. PACKLIMIT is
 an option, not learned.
 """
