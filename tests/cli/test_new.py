@@ -59,7 +59,7 @@ def checkout(folder: Path) -> Path:
 
 
 def test_inside_a_checkout_it_goes_to_the_right_places(tm, checkout: Path, fig7: Path) -> None:
-    said = tm("new policy brand-new")
+    said = tm("new policy brand-new --in-tree")
     assert said.code == 0, said.err
     for name in ("src/trainmaster/policies/brand_new.py", "docs/policies/brand-new.md"):
         assert (checkout / name).exists()
@@ -82,7 +82,7 @@ def test_inside_a_checkout_it_goes_to_the_right_places(tm, checkout: Path, fig7:
 
 def test_a_name_of_an_existing_module_changes_nothing(tm, checkout: Path) -> None:
     before = (checkout / "src/trainmaster/catalog.py").read_text()
-    said = tm("new policy greedy")
+    said = tm("new policy greedy --in-tree")
     assert said.code == 2
     assert "is there already" in said.err
     assert (checkout / "src/trainmaster/catalog.py").read_text() == before

@@ -162,7 +162,8 @@ def test_a_policy_that_raises_is_reported(
 ) -> None:
     write("mine.py", OWN.replace("return Rank(0,", "return Rank(0 / 0,"))
     said = tm("simulate fig7.csv --cluster 1x2 --policy ./mine.py")
-    assert said.code == 0
+    assert said.code == 1
+    assert "mine.py:" in said.err, "it says where"
     assert "Warning: largest raised an error 1 time, the first was ZeroDivisionError" in said.err
     assert "Warning: largest lets 3 jobs wait for ever, such as 1" in said.err
     assert "unfinished jobs" in said.out

@@ -265,7 +265,7 @@ def test_queue_weights_say_what_fair_is(tm, write: Write) -> None:
     write("t.csv", f"{HEADER},queue\na,0,1,100,red\nb,0,1,100,blue\n")
     indices = []
     for weight in (1, 3):
-        text = f"queues: [{{name: all}}, {{name: red, parent: all, weight: {weight}}}, {{name: blue}}]\n"
+        text = f"queues: [{{name: all, weight: {weight}}}, {{name: red, parent: all}}, {{name: blue}}]\n"
         write("q.yaml", text)
         command = "simulate t.csv --cluster 1x2 --policy fifo --perf ideal --queues q.yaml --json -"
         indices.append(tm(command).results()[0]["summary"]["jain_index"])

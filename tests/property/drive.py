@@ -70,7 +70,7 @@ class Drive:
                 break
         if self.checked:
             assert not simulation.stuck(), f"{simulation.stuck()} wait for ever"
-        simulation.ledger.fairness.close_all(simulation.now)
+        simulation.ledger.fairness.count_up_to(simulation.now)
         return self
 
     def orders(self) -> list[tuple[int, tuple[a.Order, ...]]]:

@@ -153,7 +153,7 @@ def _why_rejected(traced: TracedJob, topology: Topology) -> str:
     fitting = [node for node in topology.nodes if kind in (None, node.type.name)]
     there = topology.training_gpus if kind is None else sum(node.gpus for node in fitting)
     of_type = f" of type {kind}" if kind is not None else ""
-    need, memory = demand.min_count, demand.nominal.memory
+    need, memory = demand.nominal.count, demand.nominal.memory
     if need * demand.nominal.share > there * WHOLE or not there:
         return f"needs {plural(need, 'GPU')}{of_type}, the cluster has {there:,}"
     largest = max(node.type.memory for node in fitting)

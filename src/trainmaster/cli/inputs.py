@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from trainmaster.cli.files import parse_yaml, read_text, read_yaml
 from trainmaster.model.cluster import Cluster, cluster_from
 from trainmaster.model.queue import Queue
 from trainmaster.model.queues import queues_from
-from trainmaster.model.topology import parse_shorthand
+from trainmaster.model.topology import SHORTHAND_LEVELS, Topology, parse_shorthand
 from trainmaster.perf.from_mapping import BASES, WorldError, world_from
 from trainmaster.perf.world import World
 from trainmaster.sim.driver import Estimates
@@ -99,3 +99,26 @@ def finite(value: float, option: str) -> float:
     if not abs(value) <= LARGEST:
         raise BadInput(f"{option} must be a number of at most {LARGEST:.0e}, not {value}.")
     return value
+
+
+def idle_limits(queues: Mapping[str, Queue]) -> list[str]:
+    """No policy of today uses a queue's bounds: whoever sets them is told so."""
+    bound = [
+        name for name, queue in queues.items() if queue.guaranteed or queue.maximum is not None
+    ]
+    if not bound:
+        return []
+    return [f"guaranteed and maximum GPUs of queue {bound[0]} are not enforced by any policy yet."]
+
+
+def check_spans(world: World, topology: Topology) -> None:
+    """A speed for a level that the cluster does not have is most likely a misspelling."""
+    known = {*SHORTHAND_LEVELS, "cluster", "island", *topology.levels}
+    tables = {"speed.default": world.spans}
+    tables.update({f"speed.models.{name}": table for name, table in world.models.items()})
+    for where, table in tables.items():
+        for span in table:
+            if span not in known:
+                near = get_close_matches(span, sorted(known), n=1)
+                hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(known))}."
+                raise BadInput(f"{where}: the cluster has no level {span!r}; {hint}")

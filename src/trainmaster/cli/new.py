@@ -49,6 +49,7 @@ class Names:
     epilog=examples(
         "trainmaster new policy my-policy",
         "trainmaster new policy my-policy --dir experiments",
+        "trainmaster new policy my-policy --in-tree",
     )
 )
 def policy(
@@ -56,21 +57,25 @@ def policy(
         str, typer.Argument(metavar="NAME", help="Lower case, with hyphens: my-policy.")
     ],
     folder: Annotated[
-        Path | None,
+        Path, typer.Option("--dir", metavar="DIR", help="Where to; the current folder.")
+    ] = Path(),
+    in_tree: Annotated[
+        bool,
         typer.Option(
-            "--dir",
-            metavar="DIR",
-            help="Where to; the current folder, or the right places of a trainmaster checkout.",
+            "--in-tree",
+            help="Into the trainmaster checkout around this folder: with docs page and catalog line.",
         ),
-    ] = None,
+    ] = False,
 ) -> None:
     """Write a policy in one file, with a test that passes."""
     names = _checked(name)
-    checkout = _checkout() if folder is None else None
-    if checkout is not None:
-        _write_into_checkout(checkout, names)
-    else:
-        _write_into(folder or Path(), names)
+    if not in_tree:
+        _write_into(folder, names)
+        return
+    checkout = _checkout()
+    if checkout is None:
+        raise BadInput("--in-tree needs a trainmaster checkout around the current folder.")
+    _write_into_checkout(checkout, names)
 
 
 def _checked(name: str) -> Names:
@@ -105,7 +110,7 @@ def _write_into(folder: Path, names: Names) -> None:
     _write_all(names, names.module, {file: "POLICY", test: "TEST"})
     shown = file if file.is_absolute() else f"./{file}"
     _say_next(
-        f"python -m pytest {test}",
+        f"python -m pytest {test}     (pip install pytest, or make setup in a checkout)",
         f"trainmaster simulate TRACE --cluster 8x8 --policy fifo,{shown}",
         "to use it by its name, add to the pyproject.toml of your package:",
         '  [project.entry-points."trainmaster.policies"]',

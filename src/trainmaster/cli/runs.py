@@ -30,6 +30,8 @@ class Ran:
     result: Result
     wall_s: float
     interrupted: bool
+    raised: bool
+    """Whether the policy itself raised an error: its figures mean little."""
 
 
 def run_all(scenario: Scenario, policies: Sequence[Any]) -> list[Ran]:
@@ -54,7 +56,8 @@ def _run(scenario: Scenario, policy: Any) -> Ran:
     wall_s = time.perf_counter() - began
     is_cut = interrupted or scenario.until_ms is not None
     remarks = tuple(_remarks(simulation, is_cut=is_cut))
-    return Ran(replace(result_of(simulation), warnings=remarks), wall_s, interrupted)
+    raised = any(each.why is Refused.POLICY_RAISED for each in simulation.refusals)
+    return Ran(replace(result_of(simulation), warnings=remarks), wall_s, interrupted, raised)
 
 
 def _remarks(simulation: Simulation, *, is_cut: bool) -> list[str]:

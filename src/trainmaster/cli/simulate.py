@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -115,7 +116,8 @@ def simulate(
         keep_stints=report is not None,
         trace=load(trace, trace_format),
     )
-    remark("Note", scenario.trace.notes)
+    remark("Note", [*scenario.trace.notes, *inputs.idle_limits(scenario.queues)])
+    inputs.check_spans(scenario.world, scenario.topology)
     _compare(scenario, policies, trace.resolve().name, json, report)
 
 
@@ -134,9 +136,11 @@ def _compare(
     from trainmaster.cli.runs import run_all
 
     runs = run_all(scenario, policies)
-    failures = [*_write_json(runs, json), *_write_report(scenario, runs, trace_name, report)]
+    failures = list(_write_json(runs, json))
     if json is None or str(json) != STDOUT:
         show(scenario, trace_name, runs)
+        sys.stdout.flush()
+    failures += _write_report(scenario, runs, trace_name, report)
     remark("Warning", cautions(scenario, runs))
     if runs[-1].interrupted:
         unseen = len(policies) - len(runs)
@@ -146,6 +150,8 @@ def _compare(
         raise failures[0]
     if runs[-1].interrupted:
         raise typer.Exit(INTERRUPTED)
+    if any(ran.raised for ran in runs):
+        raise typer.Exit(1)
 
 
 def _write_json(runs: list[Ran], json: Path | None) -> Iterator[Complaint]:

@@ -57,7 +57,7 @@ class Like(StrEnum):
 @app.command(
     epilog=examples(
         "trainmaster trace generate --like philly --jobs 1000 --gpus 64 --load 0.9 --seed 1 --out t.csv",
-        "trainmaster trace generate --jobs 100000 --gpus 2496 --load 0.95 | gzip > year.csv.gz",
+        "trainmaster trace generate --jobs 100000 --gpus 2496 --load 0.95 --out year.csv",
     )
 )
 def generate(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from trainmaster.core.lifecycle import HOLDING, WAITING, Cause, Phase
@@ -19,7 +20,7 @@ def admit(plan: Plan, state: State, now: int) -> list[Refusal]:
     """Apply the plan's actions one by one; its migrations together, so that jobs can swap places."""
     refusals: list[Refusal] = []
     has_moved = False
-    claims = _host_claims(plan, state) if state.can_freeze else {}
+    claims = Claims.of(plan, state) if state.can_freeze else Claims({}, {})
     for action in plan.actions:
         if type(action) is a.Migrate:
             if not has_moved:
@@ -40,17 +41,28 @@ def admit(plan: Plan, state: State, now: int) -> list[Refusal]:
     return refusals
 
 
-def _host_claims(plan: Plan, state: State) -> dict[int, int]:
-    """Host memory per node that the plan's own placements will book: a freezing must leave it."""
-    claims: dict[int, int] = {}
-    for action in plan.actions:
-        record = state.jobs.get(action.job)
-        if record is None or not isinstance(action, a.Start | a.Resume | a.Migrate):
-            continue
-        for piece in action.placement.slices:
-            host = state.occupancy.host_part(piece.node, piece.share, record.demand)
-            claims[piece.node] = claims.get(piece.node, 0) + host
-    return claims
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What the plan's own placements will book: a freezing must leave it."""
+
+    host: Mapping[int, int]
+    """Host memory per node."""
+    memory: Mapping[int, int]
+    """GPU memory per GPU."""
+
+    @classmethod
+    def of(cls, plan: Plan, state: State) -> Claims:
+        host: dict[int, int] = {}
+        memory: dict[int, int] = {}
+        for action in plan.actions:
+            record = state.jobs.get(action.job)
+            if record is None or not isinstance(action, a.Start | a.Resume | a.Migrate):
+                continue
+            for piece in action.placement.slices:
+                part = state.occupancy.host_part(piece.node, piece.share, record.demand)
+                host[piece.node] = host.get(piece.node, 0) + part
+                memory[piece.gpu] = memory.get(piece.gpu, 0) + piece.memory
+        return cls(host, memory)
 
 
 def _start(state: State, record: JobRecord, action: a.Start | a.Resume, now: int) -> Refused | None:
@@ -90,7 +102,7 @@ def shape_refusal(record: JobRecord, placement: Placement) -> Refused | None:
     return None
 
 
-def _suspend(state: State, record: JobRecord, now: int, claims: dict[int, int]) -> Refused | None:
+def _suspend(state: State, record: JobRecord, now: int, claims: Claims) -> Refused | None:
     if record.phase not in HOLDING:
         return Refused.WRONG_PHASE
     if record.phase is Phase.STARTING and record.id in state.promises:
@@ -99,7 +111,9 @@ def _suspend(state: State, record: JobRecord, now: int, claims: dict[int, int]) 
     placement = record.placement
     assert placement is not None
     record.preemptions += 1
-    has_spare = record.phase is Phase.RUNNING and _can_freeze(state, record, placement, {})
+    has_spare = record.phase is Phase.RUNNING and _can_freeze(
+        state, record, placement, Claims({}, {})
+    )
     state.disentitle(record)
     freeze = has_spare and _can_freeze(state, record, placement, claims)
     _tell_to_leave(state, record, placement, now, freeze=freeze)
@@ -121,19 +135,20 @@ def _tell_to_leave(
     state.move(record, Cause.SUSPEND_ORDERED)
 
 
-def _can_freeze(
-    state: State, record: JobRecord, placement: Placement, claims: dict[int, int]
-) -> bool:
+def _can_freeze(state: State, record: JobRecord, placement: Placement, claims: Claims) -> bool:
     """Exclusive runs can be frozen in place while their nodes have host memory for them to spare."""
     if not state.can_freeze or placement.sharing is not Sharing.EXCLUSIVE:
         return False
     host = state.frozen_host(record, placement)
     space = state.occupancy
     return all(
-        space.free_host[node] - claims.get(node, 0)
+        space.free_host[node] - claims.host.get(node, 0)
         >= host * sum(piece.node == node for piece in placement.slices)
         for node in placement.nodes
-    ) and all(space.free_memory[gpu] >= FROZEN_GPU_MEMORY for gpu in placement.gpus())
+    ) and all(
+        space.free_memory[gpu] - claims.memory.get(gpu, 0) >= FROZEN_GPU_MEMORY
+        for gpu in placement.gpus()
+    )
 
 
 def _migrate_all(state: State, moves: list[a.Migrate], now: int) -> list[Refusal]:

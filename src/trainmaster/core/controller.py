@@ -27,6 +27,8 @@ class Decision(NamedTuple):
     """Step again then at the latest, even if nothing happens."""
     planned: bool
     """Whether the policy was asked."""
+    cancelled: Sequence[str] = ()
+    """Jobs that were ended by their owner or by the policy."""
 
 
 class Controller:
@@ -61,10 +63,13 @@ class Controller:
         orders: Sequence[Order] = ()
         if state.outbox:
             orders, state.outbox = state.outbox, []
+        cancelled: Sequence[str] = ()
+        if state.cancelled:
+            cancelled, state.cancelled = state.cancelled, []
         wake = self._wake_at
         if state.promises or state.reservations:
             wake = self._next_wake()
-        return Decision(orders, refusals, wake, planned)
+        return Decision(orders, refusals, wake, planned, cancelled)
 
     def _pass(self, now: int) -> Sequence[Refusal]:
         """Ask the policy; one that raises leaves running jobs alone and is reported."""
@@ -77,7 +82,7 @@ class Controller:
             self.view.forget()
             self.policy.forget()
             state.occupancy = rebuilt(state)
-            return [Refusal("", Refused.POLICY_RAISED, f"{type(error).__name__}: {error}")]
+            return [Refusal("", Refused.POLICY_RAISED, _told(error))]
         self.memo = plan.memo
         state.is_quiet = not plan.actions
         self._wake_by(plan.wake_at, now)
@@ -115,3 +120,14 @@ class Controller:
         """Drop every cache of the view and the policy: plans must not change (the amnesia rule)."""
         self.view.forget()
         self.policy.forget()
+
+
+def _told(error: Exception) -> str:
+    """What was raised, and where."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = ""
+    if trace is not None:
+        where = f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})"
+    return f"{type(error).__name__}: {error}{where}"

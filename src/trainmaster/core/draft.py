@@ -6,6 +6,8 @@ so that the state is as before and only the admitted plan changes it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
@@ -26,6 +28,18 @@ from trainmaster.model.plan import Plan
 
 Undo = tuple[bool, JobRecord, Placement]
 """(was it a booking, whose, where)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A point to return to."""
+
+    length: int
+    evicted: dict[str, JobRecord]
+    placed: dict[str, tuple[JobRecord, Placement]]
+    stopped: list[JobRecord]
+    reserved: dict[str, Reserve]
+    released: dict[str, tuple[Slice, ...]]
 
 
 class Draft:
@@ -104,6 +118,10 @@ class Draft:
             self.space.give_back(held.slices)
             self._released[record.id] = held.slices
 
+    def is_empty(self) -> bool:
+        """Whether nobody has been placed."""
+        return not self._placed
+
     def is_evicted(self, record: JobRecord) -> bool:
         return record.id in self._evicted
 
@@ -113,18 +131,29 @@ class Draft:
 
     # -- taking back ---------------------------------------------------------------------------
 
-    def checkpoint(
-        self,
-    ) -> tuple[int, dict[str, JobRecord], dict[str, tuple[JobRecord, Placement]]]:
-        return len(self._log), dict(self._evicted), dict(self._placed)
+    def checkpoint(self) -> Mark:
+        """Where things stand; `roll_back` can return here any number of times."""
+        return Mark(
+            len(self._log),
+            dict(self._evicted),
+            dict(self._placed),
+            list(self._stopped),
+            dict(self._reserved),
+            dict(self._released),
+        )
 
-    def roll_back(
-        self,
-        mark: tuple[int, dict[str, JobRecord], dict[str, tuple[JobRecord, Placement]]],
-    ) -> None:
+    def roll_back(self, mark: Mark) -> None:
         """As if nothing had been decided since the checkpoint."""
-        length, self._evicted, self._placed = mark
-        self._undo_down_to(length)
+        for job, reservation in self._reserved.items():
+            if job not in mark.reserved:
+                self.space.give_back(reservation.slices)
+        self._undo_down_to(mark.length)
+        for job, slices in self._released.items():
+            if job not in mark.released:
+                self.space.withhold(slices)
+        self._evicted, self._placed = dict(mark.evicted), dict(mark.placed)
+        self._stopped = list(mark.stopped)
+        self._reserved, self._released = dict(mark.reserved), dict(mark.released)
 
     def _undo_down_to(self, length: int) -> None:
         log = self._log

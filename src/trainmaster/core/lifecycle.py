@@ -60,6 +60,8 @@ EDGES: dict[Phase, dict[Cause, Phase]] = {
     P.STARTING: {
         C.STARTED: P.RUNNING,
         C.SUSPEND_ORDERED: P.SUSPENDING,
+        C.SUCCEEDED: P.SUCCEEDED,
+        C.STOPPED: P.CANCELLED,
         C.REVOKED: P.SUSPENDED,
         C.REVOKED_UNSTARTED: P.PENDING,
         C.STOP_ORDERED: P.STOPPING,
@@ -89,6 +91,9 @@ EDGES: dict[Phase, dict[Cause, Phase]] = {
         C.STOP_ORDERED: P.STOPPING,
         C.WITHDRAWN: P.CANCELLED,
         C.SENT_BACK: P.PENDING,
+        C.SUCCEEDED: P.SUCCEEDED,
+        C.FAILED_FOR_GOOD: P.FAILED,
+        C.STOPPED: P.CANCELLED,
     },
     P.RESIZING: {
         C.RESIZED: P.RUNNING,

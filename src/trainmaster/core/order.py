@@ -115,6 +115,9 @@ class Order:
     def has_waiting(self) -> bool:
         return self._waiting > 0
 
+    def has_running(self) -> bool:
+        return any(line.entries for line in self.running.values())
+
     def best_waiting(self, now: int) -> Key | None:
         """Where the first in line stands."""
         keys = [

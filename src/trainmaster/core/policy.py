@@ -21,6 +21,11 @@ class Policy(Protocol):
         """Whether it must know true run times: refused outside the simulator."""
         ...
 
+    @property
+    def molds(self) -> bool:
+        """Whether it may start an elastic job below its nominal size."""
+        ...
+
     def first_memo(self) -> object:
         """The memory it starts with."""
         ...

@@ -18,14 +18,14 @@ from trainmaster.model.job import Run
 from trainmaster.model.units import NOMINAL
 
 
-def apply(state: State, event: e.Event, now: int) -> None:
-    """Take one fact in."""
-    REDUCERS[type(event)](state, event, now)
-
-
 def _current(state: State, run: Run) -> JobRecord | None:
+    """The job of a run that is still alive as far as we know; None for late and repeated messages."""
     record = state.jobs.get(run.job)
-    return record if record is not None and record.attempt == run.attempt else None
+    if record is None or record.attempt != run.attempt or record.phase is Phase.PENDING:
+        return None
+    if record.phase is Phase.SUSPENDED and record.frozen is None:
+        return None
+    return record
 
 
 def _job_submitted(state: State, event: e.JobSubmitted, now: int) -> None:
@@ -109,7 +109,7 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
         state.move(record, Cause.SUSPENDED)
         record.waiting_since_ms = now
         _after_suspension(state, record, event, now)
-        if now > record.suspend_ordered_ms:
+        if record.suspend_ordered_ms != now:
             state.needs_pass = True
     elif record.phase is Phase.STOPPING:
         state.end(record, Cause.SUSPENDED)
@@ -169,6 +169,7 @@ def _end_run(state: State, run: Run, cause: Cause, now: int) -> None:
 def _run_failed(state: State, event: e.RunFailed, now: int) -> None:
     record = _current(state, event.run)
     if record is None:
+        released(state, event.run)
         return
     record.failures += 1
     if event.retryable and record.failures <= record.job.retries:
@@ -201,11 +202,15 @@ def _send_back(state: State, record: JobRecord, work: int, now: int) -> None:
 
 
 def _node_joined(state: State, event: e.NodeJoined, now: int) -> None:
+    if event.node >= len(state.topology.nodes):
+        return
     state.away.discard(event.node)
     state.open_node(event.node)
 
 
 def _node_left(state: State, event: e.NodeLeft, now: int) -> None:
+    if event.node >= len(state.topology.nodes):
+        return
     state.away.add(event.node)
     state.occupancy.close(event.node)
     _drop_reservations_on(state, event.node)
@@ -227,6 +232,8 @@ def _revoke_start(state: State, record: JobRecord) -> None:
 
 
 def _node_draining(state: State, event: e.NodeDraining, now: int) -> None:
+    if event.node >= len(state.topology.nodes):
+        return
     state.draining.add(event.node)
     state.occupancy.close(event.node)
     _drop_reservations_on(state, event.node)
@@ -240,6 +247,8 @@ def _drop_reservations_on(state: State, node: int) -> None:
 
 
 def _node_undrained(state: State, event: e.NodeUndrained, now: int) -> None:
+    if event.node >= len(state.topology.nodes):
+        return
     state.draining.discard(event.node)
     state.open_node(event.node)
 

@@ -21,7 +21,7 @@ PROMISE_SLACK = 60 * SECOND
 
 
 class JobRecord:
-    """One live job. Mutable inside `core` only; policies see it as a read-only `JobView`."""
+    """One live job. Only `core` changes it; policies read it."""
 
     __slots__ = (
         "attained",
@@ -77,7 +77,7 @@ class JobRecord:
         self.since_ms: int | None = None
         """When it began to make progress at the present speed; None while it does not."""
         self.waiting_since_ms = job.submit_ms
-        self.suspend_ordered_ms = -1
+        self.suspend_ordered_ms: int | None = None
         self.speed_ppm = 0
         self.rate = 0
         """Thousandths of a GPU that its attained service grows by while it runs."""
@@ -171,6 +171,8 @@ class State:
         self.is_quiet = False
         """Whether the last pass found nothing to do."""
         self.outbox: list[Order] = []
+        self.cancelled: list[str] = []
+        """Jobs that somebody ended in this step."""
 
     def group_of(self, demand: Demand) -> int:
         """The number of this demand: equal demands have equal numbers."""
@@ -196,6 +198,8 @@ class State:
         self.drop_reservation(record.id)
         self.move(record, cause)
         assert record.phase in ENDED
+        if record.phase is Phase.CANCELLED:
+            self.cancelled.append(record.id)
         del self.jobs[record.id]
         self.needs_pass = True
 
@@ -218,11 +222,16 @@ class State:
             if thaws:
                 self._leave_behind(record, 1)
             return why
-        self.restore(record, placement)
+        self._take(record, placement)
         return None
 
     def restore(self, record: JobRecord, placement: Placement) -> None:
         """Give back what was just taken from it, even on a node that is closed to others."""
+        if self.resumes_in_place(record, placement):
+            self._leave_behind(record, -1)
+        self._take(record, placement)
+
+    def _take(self, record: JobRecord, placement: Placement) -> None:
         self.occupancy.book(placement, record.demand)
         record.placement = placement
         last = None

@@ -4,50 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Protocol
 
-from trainmaster.core.lifecycle import HOLDING, WAITING, Phase
+from trainmaster.core.lifecycle import HOLDING, WAITING
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.order import GroupOf, Order, RankOf
 from trainmaster.core.state import JobRecord, State
 from trainmaster.model.actions import Reserve
-from trainmaster.model.job import Demand, Estimate, Job, Run
-from trainmaster.model.placement import Placement
+from trainmaster.model.job import Run
 from trainmaster.model.queue import Queue
 from trainmaster.model.topology import Topology
-
-
-class JobView(Protocol):
-    """A job as policies see it: nothing here can be assigned."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def job(self) -> Job: ...
-    @property
-    def seq(self) -> int: ...
-    @property
-    def group(self) -> int: ...
-    @property
-    def demand(self) -> Demand: ...
-    @property
-    def estimate(self) -> Estimate | None: ...
-    @property
-    def phase(self) -> Phase: ...
-    @property
-    def placement(self) -> Placement | None: ...
-    @property
-    def frozen(self) -> Placement | None: ...
-    @property
-    def first_start_ms(self) -> int | None: ...
-    @property
-    def since_ms(self) -> int | None: ...
-    @property
-    def waiting_since_ms(self) -> int: ...
-    @property
-    def preemptions(self) -> int: ...
-    def attained_at(self, now: int) -> int: ...
-    def work_at(self, now: int) -> int: ...
 
 
 class View:

@@ -56,7 +56,12 @@ def _with_speeds(world: World, section: Mapping[str, object]) -> World:
 
 
 def _factors(table: Mapping[str, object], where: str) -> dict[str, int]:
-    return {span: _positive(value, f"{where}.{span}", NOMINAL) for span, value in table.items()}
+    factors = {}
+    for span, value in table.items():
+        factors[span] = _positive(value, f"{where}.{span}", NOMINAL)
+        if factors[span] > NOMINAL:
+            raise WorldError(f"{where}.{span} must be at most 1: inside a node is best.")
+    return factors
 
 
 def _switching(base: Switching, section: Mapping[str, object]) -> Switching:

@@ -76,7 +76,8 @@ class Placer:
             elif shares is None:
                 shares = self._several(space, row, demand, count, searched)
             if shares is not None:
-                return placement_of(space, shares, shape, Sharing.EXCLUSIVE, role)
+                placement = placement_of(space, shares, shape, Sharing.EXCLUSIVE, role)
+                return placement if _has_memory(space, placement, shape.memory) else None
         return None
 
     def _several(
@@ -97,6 +98,11 @@ RELAXING = Placer(Locality.RELAXING)
 SPREAD = Placer(Locality.SPREAD)
 
 
+def _has_memory(space: Occupancy, placement: Placement, memory: int) -> bool:
+    """Whether frozen runs leave the memory that the job states on each of its GPUs."""
+    return not memory or all(space.free_memory[gpu] >= memory for gpu in placement.gpus())
+
+
 def _is_clear(space: Occupancy, frozen: Placement) -> bool:
     """Whether the GPUs of a frozen run are free, so that it can be thawed there."""
     return all(
@@ -105,6 +111,9 @@ def _is_clear(space: Occupancy, frozen: Placement) -> bool:
     )
 
 
-def ever_fits(space: Occupancy, demand: Demand, role: Role) -> bool:
-    """Whether the empty cluster could hold the nominal shape: asked once per demand."""
-    return RELAXING.shaped(space, demand, demand.nominal, role) is not None
+def ever_fits(space: Occupancy, demand: Demand, role: Role, *, molds: bool = False) -> bool:
+    """Whether the empty cluster could hold the nominal shape, or the smallest for who molds."""
+    shapes = [demand.nominal]
+    if molds and demand.is_elastic:
+        shapes.append(demand.sized(demand.min_count))
+    return any(RELAXING.shaped(space, demand, shape, role) is not None for shape in shapes)

@@ -26,6 +26,11 @@ class BasePolicy(Generic[O]):
     options_type: ClassVar[type]
     needs_oracle: ClassVar[bool] = False
 
+    @property
+    def molds(self) -> bool:
+        """Whether it may start an elastic job below its nominal size."""
+        return False
+
     def __init__(self, options: O) -> None:
         self.options = options
         self.stuck: dict[Hashable, Stuck] = {}
@@ -62,13 +67,13 @@ class BasePolicy(Generic[O]):
         order = self.in_line(view, now, with_running=True)
         draft = Draft(view)
         run_in_order(view, draft, order, now, self.group, self.placer, self.stuck)
-        return draft.plan(memo, self.wake_at(view, order, now))
+        return draft.plan(memo, self.wake_at(order, draft, now))
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
         """Policies whose ranks run out by themselves override this."""
         return None
 
-    def wake_at(self, view: View, order: Order, now: int) -> int | None:
+    def wake_at(self, order: Order, draft: Draft, now: int) -> int | None:
         """When ranks will have changed by themselves."""
         return order.next_expiry()
 

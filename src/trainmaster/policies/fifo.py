@@ -36,6 +36,10 @@ class Fifo(BasePolicy[FifoOptions]):
     name = "fifo"
     options_type = FifoOptions
 
+    @property
+    def molds(self) -> bool:
+        return self.options.elastic != "rigid"
+
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         return Rank(-record.job.priority, record.job.submit_ms)
 
@@ -49,9 +53,8 @@ class Fifo(BasePolicy[FifoOptions]):
         options = self.options
         if options.elastic == "malleable" and order.has_waiting():
             shrink_for_waiting(view, draft)
-        can_mold = options.elastic != "rigid"
         everyone = start_in_order(
-            view, draft, order, now, self.placer, options.backfill, can_mold=can_mold
+            view, draft, order, now, self.placer, options.backfill, can_mold=self.molds
         )
         if options.elastic == "malleable" and everyone:
             grow_idle(view, draft)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainmaster.core.draft import Draft
 from trainmaster.core.order import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
@@ -33,6 +34,8 @@ class Las(BasePolicy[LasOptions]):
             return Rank(0, record.attained)
         return Rank(0, record.attained - record.since_ms * record.rate, rate=record.rate)
 
-    def wake_at(self, view: View, order: Order, now: int) -> int | None:
+    def wake_at(self, order: Order, draft: Draft, now: int) -> int | None:
+        if not order.has_running() and draft.is_empty():
+            return None
         quantum = to_ms(self.options.quantum_s)
         return (now // quantum + 1) * quantum

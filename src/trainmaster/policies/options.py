@@ -95,7 +95,7 @@ def unknown_option(key: str, known: Mapping[str, object], policy: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class OptionInfo:
+class OptionHelp:
     """One option as `trainmaster policies` shows it."""
 
     name: str
@@ -103,11 +103,11 @@ class OptionInfo:
     help_text: str
 
 
-def describe_options(kind: type) -> tuple[OptionInfo, ...]:
+def describe_options(kind: type) -> tuple[OptionHelp, ...]:
     found = []
     for each in fields(kind):
         assert each.default is not MISSING, f"{kind.__name__}.{each.name} needs a default"
-        found.append(OptionInfo(each.name, shown(each.default), each.metadata["help"]))
+        found.append(OptionHelp(each.name, shown(each.default), each.metadata["help"]))
     return tuple(found)
 
 

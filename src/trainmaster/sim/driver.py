@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from bisect import insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from trainmaster.model.job import Demand, Estimate, Oracle, Source
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Refusal
 from trainmaster.model.topology import Topology
-from trainmaster.model.trace import Trace, TracedJob
+from trainmaster.model.trace import Outcome, Trace, TracedJob
 from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.perf.world import Speeds, World
 from trainmaster.placement.placers import ever_fits
@@ -71,8 +72,8 @@ class Simulation:
         self.controller = Controller(topology, policy, can_freeze=world.switching.can_freeze)
         gpus = topology.training_gpus * WHOLE
         self.ledger = Ledger(scenario.queues, gpus, keep_stints=scenario.keep_stints)
-        self.engine = SimEngine(Speeds(world, topology, scenario.seed), self.ledger)
-        self.accepted, self.rejected = split_by_fit(scenario.trace, topology)
+        self.engine = SimEngine(Speeds(world, topology, scenario.seed), self.ledger, self._profile)
+        self.accepted, self.rejected = split_by_fit(scenario.trace, topology, molds=policy.molds)
         self.sampler = Sampler(self.controller.state, self.ledger, arrival_span(self.accepted))
         self.now = self.accepted[0].job.submit_ms if self.accepted else 0
         self.events = 0
@@ -89,8 +90,9 @@ class Simulation:
             try:
                 self._run(on_progress)
             finally:
-                self.sampler.look(self.now)
-                self.ledger.fairness.close_all(self.now)
+                self.engine.settle_all(self.now)
+                self.sampler.end(self.now)
+                self.ledger.fairness.count_up_to(self.now)
 
     def _run(self, on_progress: Progress | None) -> None:
         if self.scenario.queues:
@@ -142,7 +144,7 @@ class Simulation:
         if self._wake_at is not None and self._wake_at < soonest:
             soonest = self._wake_at
         if self._nodes.is_busy:
-            due = self._nodes.next_time()
+            due = self._nodes.next_time(is_idle=soonest == FOREVER)
             if due is not None and due < soonest:
                 soonest = due
         return soonest if soonest < FOREVER else None
@@ -158,6 +160,11 @@ class Simulation:
         execute = self.engine.execute
         for order in decision.orders:
             execute(order, now)
+        for job in decision.cancelled:
+            account = self.ledger.accounts[job]
+            if account.finish_ms is None:
+                self.ledger.ended(account, Outcome.CANCELLED, now)
+        self.sampler.note(now)
         if now >= self.sampler.next_ms:
             self.sampler.look(now)
 
@@ -174,9 +181,15 @@ class Simulation:
     def _submit(self, traced: TracedJob, now: int) -> e.JobSubmitted:
         account = Account(traced, has_failures=self.scenario.world.has_failures)
         self.ledger.submitted(account, now)
+        known = self._profile(account)
+        return e.JobSubmitted(traced.job, known.estimate, known.oracle)
+
+    def _profile(self, account: Account) -> e.JobProfiled:
+        """What a policy may know of the work that is left, from the present attempt on."""
         truth = account.work_left()
         oracle = Oracle(truth) if self.policy.needs_oracle else None
-        return e.JobSubmitted(traced.job, self._estimate(truth), oracle)
+        name = account.traced.job.id
+        return e.JobProfiled(name, estimate=self._estimate(truth), oracle=oracle)
 
     def _estimate(self, truth: int) -> Estimate | None:
         estimates = self.scenario.estimates
@@ -203,6 +216,8 @@ class NodeSchedule:
         self._next_planned = 0
         self.is_busy = bool(self._planned) or self._breakage.mtbf_ms is not None
         """Whether anything will ever happen to nodes."""
+        self._gone: set[int] = set()
+        """Nodes that left by plan: nothing breaks or is repaired there."""
         self._due: list[tuple[int, int, bool]] = []
         """(when, node, whether it comes back) for failures and repairs."""
         if self._breakage.mtbf_ms is not None:
@@ -214,8 +229,10 @@ class NodeSchedule:
         assert self._breakage.mtbf_ms is not None
         return 1 + round(self._random.expovariate(1.0 / self._breakage.mtbf_ms))
 
-    def next_time(self) -> int | None:
-        times = [self._due[0][0]] if self._due else []
+    def next_time(self, *, is_idle: bool) -> int | None:
+        """The next change; while nothing runs or arrives, failures of healthy nodes change nothing."""
+        is_waited_for = not is_idle or any(comes_back for _, _, comes_back in self._due)
+        times = [self._due[0][0]] if self._due and is_waited_for else []
         if self._next_planned < len(self._planned):
             times.append(self._planned[self._next_planned].at_ms)
         return min(times, default=None)
@@ -228,23 +245,27 @@ class NodeSchedule:
                 break
             self._next_planned += 1
             if isinstance(planned.event, e.NodeLeft):
+                self._gone.add(planned.event.node)
                 facts += engine.fail_node(planned.event.node, now)
             else:
+                if isinstance(planned.event, e.NodeJoined):
+                    self._gone.discard(planned.event.node)
                 facts.append(planned.event)
         while self._due and self._due[0][0] <= now:
             _, node, comes_back = self._due.pop(0)
             if comes_back:
-                facts.append(e.NodeJoined(node))
+                facts += [] if node in self._gone else [e.NodeJoined(node)]
                 later = (now + self._lifetime(), node, False)
             else:
-                facts += engine.fail_node(node, now)
+                facts += [] if node in self._gone else engine.fail_node(node, now)
                 later = (now + self._breakage.repair_ms, node, True)
-            self._due.append(later)
-            self._due.sort()
+            insort(self._due, later)
         return facts
 
 
-def split_by_fit(trace: Trace, topology: Topology) -> tuple[list[TracedJob], list[TracedJob]]:
+def split_by_fit(
+    trace: Trace, topology: Topology, *, molds: bool
+) -> tuple[list[TracedJob], list[TracedJob]]:
     """Jobs that the empty cluster could hold, and those that it never can."""
     space = Occupancy(topology)
     fits: dict[Demand, bool] = {}
@@ -253,7 +274,7 @@ def split_by_fit(trace: Trace, topology: Topology) -> tuple[list[TracedJob], lis
     for traced in trace.jobs:
         demand = traced.job.demand
         if demand not in fits:
-            fits[demand] = ever_fits(space, demand, traced.job.role)
+            fits[demand] = ever_fits(space, demand, traced.job.role, molds=molds)
         (accepted if fits[demand] else rejected).append(traced)
     return accepted, rejected
 

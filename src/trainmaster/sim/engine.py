@@ -9,7 +9,7 @@ from typing import Any
 
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
-from trainmaster.model.job import Oracle, Run
+from trainmaster.model.job import Run
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.trace import Outcome
 from trainmaster.model.units import NOMINAL, ceil_div
@@ -65,10 +65,14 @@ class SimRun:
 class SimEngine:
     """Executes orders at once in virtual time; what takes time comes back as a later fact."""
 
-    def __init__(self, speeds: Speeds, ledger: Ledger) -> None:
+    def __init__(
+        self, speeds: Speeds, ledger: Ledger, profile: Callable[[Account], e.JobProfiled]
+    ) -> None:
         self._speeds = speeds
         self._world = speeds.world
         self._ledger = ledger
+        self._profile = profile
+        """What is newly known of a job whose attempt has failed."""
         self._runs: dict[str, SimRun] = {}
         self._sharers: dict[int, set[str]] = {}
         """Jobs on each GPU that is not used exclusively."""
@@ -184,7 +188,7 @@ class SimEngine:
             account.next_attempt()
             self._ledger.failed(account, run.work)
             facts.append(e.RunFailed(run.run, work=0))
-            facts.append(e.JobProfiled(run.run.job, oracle=Oracle(account.work_left())))
+            facts.append(self._profile(account))
             return
         outcome = account.outcome
         self._ledger.ended(account, outcome, now)
@@ -229,7 +233,6 @@ class SimEngine:
 
     def _suspended(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
         self._charge(run, now)
-        run.base_work = run.work
         if run.freezes:
             self._ledger.left(run.account, run.share, now)
             run.doing, run.ticket = Doing.FROZEN, 0
@@ -269,6 +272,8 @@ class SimEngine:
         self._charge(run, now)
         self._train(run, now)
         facts.append(e.RunResized(run.run, run.work, run.speed_ppm))
+        if run.placement.sharing is not Sharing.EXCLUSIVE:
+            self._join_sharers(run, now, facts)
 
     # -- sharing ---------------------------------------------------------------------------------
 
@@ -301,6 +306,14 @@ class SimEngine:
                 run.speed_ppm = speed
                 self._schedule_end(run, now)
                 facts.append(e.RunSpeedChanged(run.run, run.work, speed))
+
+    def settle_all(self, now: int) -> None:
+        """Bring every account up to this instant: the run is cut here."""
+        for run in self._runs.values():
+            if run.doing is Doing.TRAINING:
+                self._settle(run, now)
+            elif run.doing is not Doing.FROZEN:
+                self._charge(run, now)
 
     # -- nodes -----------------------------------------------------------------------------------
 

@@ -100,6 +100,8 @@ class Ledger:
         self.fairness = Fairness(queues, gpus_milli)
         self.waiting: dict[tuple[str, int], int] = {}
         """Jobs that hold nothing, by queue and demand number."""
+        self.queued = 0
+        """The same in all."""
         self.using: dict[str, int] = {}
         """Thousandths of a GPU held, by queue."""
 
@@ -118,6 +120,7 @@ class Ledger:
     def waits(self, record: JobRecord, change: int) -> None:
         key = (record.job.queue, record.group)
         self.waiting[key] = self.waiting.get(key, 0) + change
+        self.queued += change
 
     def took(self, account: Account, share: int, placement: Placement, now: int) -> None:
         account.holding, account.holding_since_ms = share, now
@@ -188,52 +191,66 @@ class Ledger:
 
 
 class Fairness:
-    """What each queue was entitled to while it had unfinished jobs: its weight's part of the GPUs."""
+    """What each queue was entitled to while it had unfinished jobs: its part of the active tree."""
 
     def __init__(self, queues: Mapping[str, Queue], gpus_milli: int) -> None:
         self._queues = queues
         self._gpus_milli = gpus_milli
         self._jobs: dict[str, int] = {}
-        self._weight = 0
-        self._per_weight = 0.0
-        """Integral of GPUs per unit of active weight."""
+        self._parts: dict[str, float] = {}
+        """Of the active queues: which part of the GPUs is theirs."""
         self._since_ms = 0
-        self._joined_at: dict[str, float] = {}
         self.entitled: dict[str, float] = {}
-
-    def weight(self, queue: str) -> int:
-        return self._queues[queue].weight if queue in self._queues else 1
+        """GPU time by queue: thousandths of a GPU x ms."""
 
     def joined(self, queue: str, now: int) -> None:
         count = self._jobs.get(queue, 0)
         self._jobs[queue] = count + 1
         if count == 0:
-            self._integrate(now)
-            self._weight += self.weight(queue)
-            self._joined_at[queue] = self._per_weight
+            self._share_out(now)
 
     def left(self, queue: str, now: int) -> None:
         self._jobs[queue] -= 1
         if self._jobs[queue] == 0:
-            self._integrate(now)
-            self._close(queue)
-            self._weight -= self.weight(queue)
+            self._share_out(now)
 
-    def close_all(self, now: int) -> None:
-        """Count queues that are still active up to now."""
-        self._integrate(now)
-        for queue in [queue for queue, count in self._jobs.items() if count]:
-            self._close(queue)
-            self._joined_at[queue] = self._per_weight
+    def _share_out(self, now: int) -> None:
+        """Another queue has become active or idle: count up to now, then divide anew."""
+        self.count_up_to(now)
+        self._parts = self.parts([queue for queue, jobs in self._jobs.items() if jobs])
 
-    def _integrate(self, now: int) -> None:
-        if self._weight:
-            self._per_weight += self._gpus_milli * (now - self._since_ms) / self._weight
+    def count_up_to(self, now: int) -> None:
+        span = self._gpus_milli * (now - self._since_ms)
+        for queue, part in self._parts.items():
+            self.entitled[queue] = self.entitled.get(queue, 0.0) + part * span
         self._since_ms = now
 
-    def _close(self, queue: str) -> None:
-        share = self.weight(queue) * (self._per_weight - self._joined_at[queue])
-        self.entitled[queue] = self.entitled.get(queue, 0.0) + share
+    def parts(self, active: Sequence[str]) -> dict[str, float]:
+        """Weights shared out level by level, among those with somebody active below."""
+        paths = {queue: self._path(queue) for queue in active}
+        children: dict[str | None, dict[str, int]] = {}
+        for path in paths.values():
+            for parent, child in zip((None, *path), path, strict=False):
+                children.setdefault(parent, {})[child] = self._weight(child)
+        parts = {}
+        for queue, path in paths.items():
+            part = 1.0
+            for parent, child in zip((None, *path), path, strict=False):
+                part *= children[parent][child] / sum(children[parent].values())
+            parts[queue] = part
+        return parts
+
+    def _path(self, queue: str) -> tuple[str, ...]:
+        """From the outermost ancestor down to the queue itself."""
+        path = [queue]
+        known = self._queues.get(queue)
+        while known is not None and known.parent is not None:
+            path.append(known.parent)
+            known = self._queues.get(known.parent)
+        return tuple(reversed(path))
+
+    def _weight(self, queue: str) -> int:
+        return self._queues[queue].weight if queue in self._queues else 1
 
 
 def jain(ratios: Sequence[float]) -> float | None:

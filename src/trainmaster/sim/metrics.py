@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainmaster.model.result import Bin, JobResult, Result, Status, Summary
+from trainmaster.model.topology import CPU_TYPE
 from trainmaster.model.trace import Outcome, TracedJob
 from trainmaster.model.units import HOUR, SECOND, WHOLE
 from trainmaster.policies.options import effective
@@ -60,6 +61,11 @@ def result_of(simulation: Simulation) -> Result:
         stints=tuple(simulation.ledger.stints or ()),
         horizon_s=simulation.now / SECOND if any(_is_open(job) for job in jobs) else None,
     )
+
+
+def _is_on_gpus(traced: TracedJob) -> bool:
+    """Jobs on CPU slots are left out of what is counted in GPUs."""
+    return traced.job.demand.gpu_type != CPU_TYPE
 
 
 def _is_open(job: JobResult) -> bool:
@@ -129,7 +135,7 @@ def _job_result(account: Account, ledger: Ledger, now: int, gpus: int) -> JobRes
 def _rho(account: Account, ledger: Ledger, gpus: int) -> float | None:
     """JCT / (duration x max(1, GPUs x N / cluster GPUs)); None for jobs without service or end."""
     service = account.traced.service_ms
-    if account.finish_ms is None or not service:
+    if account.finish_ms is None or not service or not _is_on_gpus(account.traced):
         return None
     size = account.traced.job.demand.nominal.total_share / WHOLE
     crowd = max(1.0, size * ledger.mean_active(account) / gpus)
@@ -179,7 +185,8 @@ def _summary(simulation: Simulation, jobs: Sequence[JobResult]) -> Summary:
     accounts = list(ledger.accounts.values())
     finished = sum(job.finish_ms is not None for job in jobs)
     unfinished = sum(_is_open(job) for job in jobs)
-    times = _times(jobs, sum(account.trained for account in accounts), gpus)
+    on_gpus = [account for account in accounts if _is_on_gpus(account.traced)]
+    times = _times(jobs, sum(account.trained for account in on_gpus), gpus)
     return Summary(
         jobs=len(jobs),
         finished=finished,
@@ -209,7 +216,8 @@ def _load(jobs: Sequence[TracedJob], gpus: int) -> float | None:
     span = arrival_span(jobs)
     if not span:
         return None
-    work = sum(traced.job.demand.nominal.total_share * traced.service_ms for traced in jobs)
+    counted = [traced for traced in jobs if _is_on_gpus(traced)]
+    work = sum(traced.job.demand.nominal.total_share * traced.service_ms for traced in counted)
     return work / (gpus * WHOLE * span)
 
 

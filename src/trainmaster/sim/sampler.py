@@ -1,4 +1,4 @@
-"""Curves over time and causes of delay, looked at no more often than a chart can show."""
+"""Curves over time, exact; fragmentation and causes of delay, looked at as often as a chart can show."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainmaster.placement.placers import CONSOLIDATED
 from trainmaster.sim.ledger import Ledger
 
 SAMPLES = 1_500
-"""At most about this many looks over the arrivals' span: shorter traces are seen exactly."""
+"""At most about this many looks at fragmentation and causes over the arrivals' span."""
 
 
 class Sampler:
@@ -27,30 +27,47 @@ class Sampler:
         self._times = array("q")
         self._progressing = array("q")
         self._queued = array("q")
+        self._looks = array("q")
         self._fragmented = array("d")
         self._causes: tuple[int, int, int] = (0, 0, 0)
         self._delays = [0, 0, 0]
         self._demands: list[Demand] = []
         self._gpus = max(1, state.topology.training_gpus)
 
+    def note(self, now: int) -> None:
+        """Every change of what makes progress and of who waits, exactly."""
+        progressing, queued = self._ledger.progressing, self._ledger.queued
+        times = self._times
+        if not times or progressing != self._progressing[-1] or queued != self._queued[-1]:
+            if times and times[-1] == now:
+                self._progressing[-1], self._queued[-1] = progressing, queued
+                return
+            times.append(now)
+            self._progressing.append(progressing)
+            self._queued.append(queued)
+
     def look(self, now: int) -> None:
-        """Take down how things stand from now on."""
-        if self._times:
-            span = now - self._times[-1]
+        """Fragmentation and the causes of waiting from now on, as they stand at this look."""
+        looks = self._looks
+        if looks:
+            span = now - looks[-1]
             for cause, jobs in enumerate(self._causes):
                 self._delays[cause] += jobs * span
-        self.next_ms = now + self._grain if self._grain else now
-        if self._times and self._times[-1] == now:
-            self._times.pop()
-            self._progressing.pop()
-            self._queued.pop()
+        self.next_ms = now + self._grain
+        if looks and looks[-1] == now:
+            looks.pop()
             self._fragmented.pop()
-        queued = sum(self._ledger.waiting.values())
-        self._times.append(now)
-        self._progressing.append(self._ledger.progressing)
-        self._queued.append(queued)
+        looks.append(now)
         self._fragmented.append(self._fragmentation())
-        self._causes = self._count_causes() if queued else (0, 0, 0)
+        self._causes = self._count_causes() if self._ledger.queued else (0, 0, 0)
+
+    def end(self, now: int) -> None:
+        """The last point of every curve."""
+        self.look(now)
+        if not self._times or self._times[-1] < now:
+            self._times.append(now)
+            self._progressing.append(self._ledger.progressing)
+            self._queued.append(self._ledger.queued)
 
     def _fragmentation(self) -> float:
         """Part of the free GPUs that lie on partly used nodes."""
@@ -69,7 +86,7 @@ class Sampler:
         ledger, space = self._ledger, self._state.occupancy
         if len(self._demands) != len(self._state.groups):
             self._demands = list(self._state.groups)
-        weights = sum(ledger.fairness.weight(queue) for queue in ledger.using) or 1
+        parts = ledger.fairness.parts(list(ledger.using))
         fair_share = fragmentation = contention = 0
         fits: dict[int, bool] = {}
         for (queue, group), jobs in ledger.waiting.items():
@@ -77,7 +94,7 @@ class Sampler:
                 continue
             demand = self._demands[group]
             need = demand.nominal.total_share
-            share = self._gpus * WHOLE * ledger.fairness.weight(queue) // weights
+            share = self._gpus * WHOLE * parts.get(queue, 1.0)
             if len(ledger.using) > 1 and ledger.using.get(queue, 0) + need > share:
                 fair_share += jobs
                 continue
@@ -98,14 +115,15 @@ class Sampler:
 
     def utilisation(self) -> Curve:
         capacity = self._gpus * WHOLE
-        return self._curve([milli / capacity for milli in self._progressing])
+        return _curve(self._times, [milli / capacity for milli in self._progressing])
 
     def queue_length(self) -> Curve:
-        return self._curve([float(count) for count in self._queued])
+        return _curve(self._times, [float(count) for count in self._queued])
 
     def fragmentation(self) -> Curve:
-        return self._curve(list(self._fragmented))
+        return _curve(self._looks, list(self._fragmented))
 
-    def _curve(self, values: list[float]) -> Curve:
-        times = tuple(ms / SECOND for ms in self._times)
-        return Curve(times, tuple(round(value, 6) for value in values))
+
+def _curve(times_ms: array[int], values: list[float]) -> Curve:
+    times = tuple(ms / SECOND for ms in times_ms)
+    return Curve(times, tuple(round(value, 6) for value in values))

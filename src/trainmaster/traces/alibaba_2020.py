@@ -3,7 +3,7 @@
 The released files have no header row; both kinds are read. All GPU tasks of a job form one gang that
 runs from the first task's start to the last one's end. `plan_gpu` is percent of a GPU per instance:
 50 is half a GPU, 200 is two whole ones, 150 is rounded up to two. Left out: jobs without GPU tasks and
-jobs no end. Not kept: `plan_cpu` and `plan_mem` (they follow the GPUs), `gpu_type` (what the
+jobs without an end. Not kept: `plan_cpu` and `plan_mem` (they follow the GPUs), `gpu_type` (what the
 job got, not what it asked for), and the roles of tasks.
 """
 

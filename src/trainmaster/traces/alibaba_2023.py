@@ -2,7 +2,7 @@
 
 A pod is a job; it runs from `scheduled_time` to `deletion_time`. One that was deleted while it ran
 counts as cancelled, best-effort pods (`qos` BE) are opportunistic, and `gpu_milli` is the share. Left
-out: pods without GPUs and pods never ran. Not kept: `cpu_milli` and `memory_mib` (CPUs and host
+out: pods without GPUs and pods that never ran. Not kept: `cpu_milli` and `memory_mib` (CPUs and host
 memory follow the GPUs), and a `gpu_spec` that names several types, which a demand cannot say.
 """
 

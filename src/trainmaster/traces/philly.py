@@ -2,7 +2,7 @@
 
 The last attempt's run time is the service, the attempts before it are failed attempts, the first one's
 GPUs are the size, and the virtual cluster is the queue. Time 0 is midnight before the first submission.
-Left out: jobs never ran, and jobs the last attempt has no start or no end. Not kept: the
+Left out: jobs that never ran, and jobs whose last attempt has no start or no end. Not kept: the
 machines of each attempt and the delays between attempts, which are the old scheduler's doing. Times are
 Pacific wall-clock times: an attempt across the change of clocks is an hour off.
 """
