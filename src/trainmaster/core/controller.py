@@ -9,7 +9,7 @@ from trainmaster.core.admit import admit
 from trainmaster.core.policy import Policy
 from trainmaster.core.promises import break_late, keep_promises
 from trainmaster.core.reduce import REDUCERS
-from trainmaster.core.state import State
+from trainmaster.core.state import JobRecord, State
 from trainmaster.core.validate import rebuilt
 from trainmaster.core.view import View
 from trainmaster.model.actions import Order
@@ -27,8 +27,8 @@ class Decision(NamedTuple):
     """Step again then at the latest, even if nothing happens."""
     planned: bool
     """Whether the policy was asked."""
-    cancelled: Sequence[str] = ()
-    """Jobs that were ended by their owner or by the policy."""
+    given_up: Sequence[JobRecord] = ()
+    """Jobs that ended in this step without success: failed for good, or cancelled."""
 
 
 class Controller:
@@ -63,13 +63,13 @@ class Controller:
         orders: Sequence[Order] = ()
         if state.outbox:
             orders, state.outbox = state.outbox, []
-        cancelled: Sequence[str] = ()
-        if state.cancelled:
-            cancelled, state.cancelled = state.cancelled, []
+        given_up: Sequence[JobRecord] = ()
+        if state.given_up:
+            given_up, state.given_up = state.given_up, []
         wake = self._wake_at
         if state.promises or state.reservations:
             wake = self._next_wake()
-        return Decision(orders, refusals, wake, planned, cancelled)
+        return Decision(orders, refusals, wake, planned, given_up)
 
     def _pass(self, now: int) -> Sequence[Refusal]:
         """Ask the policy; one that raises leaves running jobs alone and is reported."""

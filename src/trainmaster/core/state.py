@@ -171,8 +171,8 @@ class State:
         self.is_quiet = False
         """Whether the last pass found nothing to do."""
         self.outbox: list[Order] = []
-        self.cancelled: list[str] = []
-        """Jobs that somebody ended in this step."""
+        self.given_up: list[JobRecord] = []
+        """Jobs that ended in this step, failed or cancelled."""
 
     def group_of(self, demand: Demand) -> int:
         """The number of this demand: equal demands have equal numbers."""
@@ -198,8 +198,8 @@ class State:
         self.drop_reservation(record.id)
         self.move(record, cause)
         assert record.phase in ENDED
-        if record.phase is Phase.CANCELLED:
-            self.cancelled.append(record.id)
+        if record.phase is not Phase.SUCCEEDED:
+            self.given_up.append(record)
         del self.jobs[record.id]
         self.needs_pass = True
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from random import Random
 
 from trainmaster.core.controller import Controller
-from trainmaster.core.lifecycle import WAITING
+from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.policy import Policy
+from trainmaster.core.state import JobRecord
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Estimate, Oracle, Source
 from trainmaster.model.queue import Queue
@@ -160,13 +161,18 @@ class Simulation:
         execute = self.engine.execute
         for order in decision.orders:
             execute(order, now)
-        for job in decision.cancelled:
-            account = self.ledger.accounts[job]
-            if account.finish_ms is None:
-                self.ledger.ended(account, Outcome.CANCELLED, now)
+        for record in decision.given_up:
+            self._note_given_up(record, now)
         self.sampler.note(now)
         if now >= self.sampler.next_ms:
             self.sampler.look(now)
+
+    def _note_given_up(self, record: JobRecord, now: int) -> None:
+        """Close the books of a job that ended without its engine knowing: stopped, or out of retries."""
+        account = self.ledger.accounts[record.id]
+        if account.finish_ms is None:
+            is_failed = record.phase is Phase.FAILED
+            self.ledger.ended(account, Outcome.FAILED if is_failed else Outcome.CANCELLED, now)
 
     def _note_arrivals(self, first_new: int) -> None:
         """Tie each new job's account to its record, and count it as waiting."""
