@@ -137,13 +137,18 @@ class Order:
     def tail(self, now: int) -> Tail:
         return Tail(self.running.values(), now)
 
-    def stands_behind(self, record: JobRecord, key: Key, now: int) -> bool:
-        """Whether the job is in line now, behind that place."""
+    def key_of(self, record: JobRecord, now: int) -> Key | None:
+        """Where a job stands now, if it is in line."""
         standing = self._place.get(record.seq)
         if standing is None:
-            return False
+            return None
         line, entry, _ = standing
-        return (entry[0], entry[1] + line.rate * now, entry[2], entry[3]) > key
+        return (entry[0], entry[1] + line.rate * now, entry[2], entry[3])
+
+    def stands_behind(self, record: JobRecord, key: Key, now: int) -> bool:
+        """Whether the job is in line now, behind that place."""
+        mine = self.key_of(record, now)
+        return mine is not None and mine > key
 
 
 class Candidates:

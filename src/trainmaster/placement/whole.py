@@ -64,7 +64,7 @@ def fewest_nodes(
     """
     shares = _emptiest(space, row, demand, count, within)
     if shares is None:
-        shares = _what_hosts_carry(space, row, demand, count, within)
+        shares = _carried(space, row, demand, count, within, range(len(row) - 1, 0, -1))
     if shares is None or (limit is not None and len(shares) > limit):
         return None
     return shares
@@ -91,12 +91,13 @@ def _emptiest(
     return None
 
 
-def _what_hosts_carry(
-    space: Occupancy, row: Row, demand: Demand, count: int, within: int
+def _carried(
+    space: Occupancy, row: Row, demand: Demand, count: int, within: int, frees: range
 ) -> list[Share] | None:
+    """From each node what its host can carry, nodes in the given order of free GPUs."""
     chosen: list[Share] = []
     left = count
-    for free in range(len(row) - 1, 0, -1):
+    for free in frees:
         for node in bits(row[free] & within):
             take = space.room_on(node, min(free, left), demand)
             if take:
@@ -117,17 +118,8 @@ def _best_fit(space: Occupancy, row: Row, demand: Demand, count: int, within: in
 
 def anywhere(space: Occupancy, row: Row, demand: Demand, count: int) -> list[Share] | None:
     """The fullest nodes first: leaves empty nodes whole for those who need them."""
-    chosen: list[Share] = []
-    left = count
-    for free in range(1, len(row)):
-        for node in bits(row[free]):
-            take = space.room_on(node, min(free, left), demand)
-            if take:
-                chosen.append((node, take))
-                left -= take
-                if not left:
-                    return chosen
-    return None
+    everywhere = (1 << len(space.topology.nodes)) - 1
+    return _carried(space, row, demand, count, everywhere, range(1, len(row)))
 
 
 def by_domain(

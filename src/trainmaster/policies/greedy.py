@@ -48,6 +48,7 @@ class Pass:
     stuck: dict[Hashable, Stuck]
     """A cache by group: whoever is remembered here is not tried in vain again."""
     touched: set[int]
+    standing: dict[int, list[tuple[Key, int, JobRecord]]]
     tail: Tail | None = None
 
     def walk(self) -> None:
@@ -92,12 +93,24 @@ class Pass:
         free = self.draft.space.whole[node].bit_count()
         if free >= wanted:
             return True
-        order, now = self.order, self.now
-        for record in self.view.residents(node):
-            if not self.draft.is_evicted(record) and order.stands_behind(record, key, now):
-                assert record.placement is not None
-                free += sum(piece.node == node for piece in record.placement.slices)
-        return free >= wanted
+        for theirs, held, record in self._standing_on(node):
+            if theirs > key and not self.draft.is_evicted(record):
+                free += held
+                if free >= wanted:
+                    return True
+        return False
+
+    def _standing_on(self, node: int) -> list[tuple[Key, int, JobRecord]]:
+        """The jobs on a node with their places in line: looked up once a pass."""
+        known = self.standing.get(node)
+        if known is None:
+            known = self.standing[node] = []
+            for record in self.view.residents(node):
+                key, placement = self.order.key_of(record, self.now), record.placement
+                if key is not None and placement is not None:
+                    held = sum([piece.node == node for piece in placement.slices])
+                    known.append((key, held, record))
+        return known
 
     def worst_first(self) -> Tail:
         if self.tail is None:
@@ -307,7 +320,7 @@ def run_in_order(
         evacuate(view, draft, placer_of)
     if order.has_waiting():
         touched, candidates = view.take_touched(), order.candidates(now)
-        Pass(draft, order, group, placer_of, now, candidates, view, stuck, touched).walk()
+        Pass(draft, order, group, placer_of, now, candidates, view, stuck, touched, {}).walk()
 
 
 def evacuate(view: View, draft: Draft, placer_of: PlacerOf) -> None:
