@@ -96,7 +96,7 @@ def test_who_is_stopped_while_waiting_is_cancelled() -> None:
     world = Strings("1x1").running("a", 0).submit("b")
     world.plan(a.Stop("b"))
     assert world.last is not None
-    assert [record.id for record in world.last.given_up] == ["b"]
+    assert world.last.given_up == [("b", Phase.CANCELLED)]
 
 
 def test_who_is_out_of_retries_has_failed() -> None:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from trainmaster.core.admit import admit
+from trainmaster.core.lifecycle import Phase
 from trainmaster.core.policy import Policy
 from trainmaster.core.promises import break_late, keep_promises
 from trainmaster.core.reduce import REDUCERS
-from trainmaster.core.state import JobRecord, State
+from trainmaster.core.state import State
 from trainmaster.core.validate import rebuilt
 from trainmaster.core.view import View
 from trainmaster.model.actions import Order
@@ -27,7 +28,7 @@ class Decision(NamedTuple):
     """Step again then at the latest, even if nothing happens."""
     planned: bool
     """Whether the policy was asked."""
-    given_up: Sequence[JobRecord] = ()
+    given_up: Sequence[tuple[str, Phase]] = ()
     """Jobs that ended in this step without success: failed for good, or cancelled."""
 
 
@@ -63,7 +64,7 @@ class Controller:
         orders: Sequence[Order] = ()
         if state.outbox:
             orders, state.outbox = state.outbox, []
-        given_up: Sequence[JobRecord] = ()
+        given_up: Sequence[tuple[str, Phase]] = ()
         if state.given_up:
             given_up, state.given_up = state.given_up, []
         wake = self._wake_at

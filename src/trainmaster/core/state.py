@@ -171,7 +171,7 @@ class State:
         self.is_quiet = False
         """Whether the last pass found nothing to do."""
         self.outbox: list[Order] = []
-        self.given_up: list[JobRecord] = []
+        self.given_up: list[tuple[str, Phase]] = []
         """Jobs that ended in this step, failed or cancelled."""
 
     def group_of(self, demand: Demand) -> int:
@@ -199,7 +199,7 @@ class State:
         self.move(record, cause)
         assert record.phase in ENDED
         if record.phase is not Phase.SUCCEEDED:
-            self.given_up.append(record)
+            self.given_up.append((record.id, record.phase))
         del self.jobs[record.id]
         self.needs_pass = True
 

@@ -13,7 +13,6 @@ from trainmaster.core.controller import Controller
 from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.policy import Policy
-from trainmaster.core.state import JobRecord
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Estimate, Oracle, Source
 from trainmaster.model.queue import Queue
@@ -161,17 +160,17 @@ class Simulation:
         execute = self.engine.execute
         for order in decision.orders:
             execute(order, now)
-        for record in decision.given_up:
-            self._note_given_up(record, now)
+        for job, phase in decision.given_up:
+            self._note_given_up(job, phase, now)
         self.sampler.note(now)
         if now >= self.sampler.next_ms:
             self.sampler.look(now)
 
-    def _note_given_up(self, record: JobRecord, now: int) -> None:
+    def _note_given_up(self, job: str, phase: Phase, now: int) -> None:
         """Close the books of a job that ended without its engine knowing: stopped, or out of retries."""
-        account = self.ledger.accounts[record.id]
+        account = self.ledger.accounts[job]
         if account.finish_ms is None:
-            is_failed = record.phase is Phase.FAILED
+            is_failed = phase is Phase.FAILED
             self.ledger.ended(account, Outcome.FAILED if is_failed else Outcome.CANCELLED, now)
 
     def _note_arrivals(self, first_new: int) -> None:
