@@ -124,6 +124,9 @@ CASES = {
     "an option of one policy that it has not": Case(
         f"{RUN} --policy fifo,las --set fifo.quantum_s=5", 2, "fifo has no option 'quantum_s'"
     ),
+    "an option given twice": Case(
+        f"{RUN} --policy las --set quantum_s=5 --set quantum_s=9", 2, "quantum_s is given twice"
+    ),
     "an option without a value": Case(f"{RUN} --policy las --set quantum_s", 2, "form key=value"),
     "a bad value": Case(
         f"{RUN} --policy las --set quantum_s=soon", 2, "las: quantum_s must be a number, not 'soon'"

@@ -29,6 +29,7 @@ def lineup(named: str, set_options: Sequence[str]) -> list[Any]:
     """Ready policies in the order in which they were named."""
     classes = chosen_classes(named)
     settings = [_setting(text) for text in set_options]
+    _check_once(settings)
     for setting in settings:
         _check(setting, classes)
     return [_made(name, kind, settings) for name, kind in classes.items()]
@@ -110,6 +111,16 @@ def _setting(text: str) -> Setting:
     if not equals or not key:
         raise BadInput(f"--set {text} is not of the form key=value or policy.key=value.")
     return Setting(policy or None, key, value.strip())
+
+
+def _check_once(settings: Sequence[Setting]) -> None:
+    """The same option twice is a slip: neither value is obviously the one that was meant."""
+    seen: set[tuple[str | None, str]] = set()
+    for setting in settings:
+        if (setting.policy, setting.key) in seen:
+            whose = f"{setting.policy}." if setting.policy else ""
+            raise BadInput(f"--set {whose}{setting.key} is given twice; give it once.")
+        seen.add((setting.policy, setting.key))
 
 
 def _keys(kind: Any) -> list[str]:

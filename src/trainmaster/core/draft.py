@@ -85,11 +85,6 @@ class Draft:
         del self._evicted[record.id]
         return True
 
-    def unplace(self, record: JobRecord) -> None:
-        """Take back a start of this draft."""
-        _, placement = self._placed.pop(record.id)
-        self._unbook(record, placement)
-
     def resize(self, record: JobRecord, placement: Placement) -> None:
         """Give a running elastic job another set of GPUs, which overlaps its present one."""
         assert record.placement is not None
