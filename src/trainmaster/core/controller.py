@@ -85,6 +85,8 @@ class Controller:
             state.occupancy = rebuilt(state)
             return [Refusal("", Refused.POLICY_RAISED, _told(error))]
         self.memo = plan.memo
+        if state.ended:
+            state.ended = []
         state.is_quiet = not plan.actions
         self._wake_by(plan.wake_at, now)
         refusals = admit(plan, state, now) if plan.actions else ()

@@ -18,6 +18,10 @@ from trainmaster.model.job import Run
 from trainmaster.model.units import NOMINAL
 
 
+MOST_SAMPLES = 64
+"""Progress reports kept per job: enough for a fit, bounded for a year."""
+
+
 def _current(state: State, run: Run) -> JobRecord | None:
     """The job of a run that is still alive as far as we know; None for late and repeated messages."""
     record = state.jobs.get(run.job)
@@ -35,6 +39,7 @@ def _job_submitted(state: State, event: e.JobSubmitted, now: int) -> None:
     group = state.group_of(job.demand)
     record = JobRecord(job, state.submitted, group, event.estimate, event.oracle)
     record.waiting_since_ms = now
+    record.profile = event.profile
     state.submitted += 1
     state.waiting += 1
     state.jobs[job.id] = record
@@ -53,6 +58,8 @@ def _job_profiled(state: State, event: e.JobProfiled, now: int) -> None:
         record.estimate = event.estimate
     if event.oracle is not None:
         record.oracle = event.oracle
+    if event.profile is not None:
+        record.profile = event.profile
     state.changed[record.seq] = record
     state.needs_pass = True
 
@@ -88,6 +95,7 @@ def _run_started(state: State, event: e.RunStarted, now: int) -> None:
     if record.first_start_ms is None:
         record.first_start_ms = now
     record.is_moving = False
+    record.run_since_ms = now
     record.progress(now, event.speed_ppm)
     if event.speed_ppm != NOMINAL:
         state.touch(record)
@@ -105,6 +113,7 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
         released(state, event.run)
         return
     record.work = event.work
+    record.run_since_ms = None
     if record.phase is Phase.SUSPENDING:
         state.move(record, Cause.SUSPENDED)
         record.waiting_since_ms = now
@@ -147,6 +156,12 @@ def _run_speed_changed(state: State, event: e.RunSpeedChanged, now: int) -> None
     record.progress(now, event.speed_ppm)
     state.changed[record.seq] = record
     state.touch(record)
+
+
+def _run_progressed(state: State, event: e.RunProgressed, now: int) -> None:
+    record = _current(state, event.run)
+    if record is not None:
+        record.samples = (*record.samples, event.sample)[-MOST_SAMPLES:]
 
 
 def _run_succeeded(state: State, event: e.RunSucceeded, now: int) -> None:
@@ -193,6 +208,7 @@ def _send_back(state: State, record: JobRecord, work: int, now: int) -> None:
     state.let_go(record)
     record.work = work
     record.is_moving = False
+    record.run_since_ms = None
     record.waiting_since_ms = now
     if record.phase is Phase.STOPPING:
         state.end(record, Cause.SENT_BACK)
@@ -267,6 +283,7 @@ REDUCERS: dict[type, Callable[[State, Any, int], None]] = {
     e.RunResumed: _run_resumed,
     e.RunResized: _run_resized,
     e.RunSpeedChanged: _run_speed_changed,
+    e.RunProgressed: _run_progressed,
     e.RunSucceeded: _run_succeeded,
     e.RunFailed: _run_failed,
     e.RunLost: _run_lost,

@@ -9,6 +9,7 @@ from trainmaster.core.occupancy import Occupancy
 from trainmaster.model.actions import Order, Reserve
 from trainmaster.model.job import Demand, Estimate, Job, Oracle, Run
 from trainmaster.model.placement import Placement, Sharing, Slice
+from trainmaster.model.profile import Profile, Sample
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Refused
 from trainmaster.model.topology import Topology
@@ -41,8 +42,11 @@ class JobRecord:
         "phase",
         "placement",
         "preemptions",
+        "profile",
         "rate",
         "run",
+        "run_since_ms",
+        "samples",
         "seq",
         "since_ms",
         "speed_ppm",
@@ -65,6 +69,9 @@ class JobRecord:
         """Whether it wants GPUs for itself."""
         self.estimate = estimate
         self.oracle = oracle
+        self.profile: Profile | None = None
+        self.samples: tuple[Sample, ...] = ()
+        """The latest reports of its progress, oldest first, where a policy asked for them."""
         self.phase = Phase.PENDING
         self.attempt = 0
         self.run = Run(job.id, 0)
@@ -77,6 +84,9 @@ class JobRecord:
         self.since_ms: int | None = None
         """When it began to make progress at the present speed; None while it does not."""
         self.waiting_since_ms = job.submit_ms
+        """When it last began to wait; while it runs, when the wait before this run began."""
+        self.run_since_ms: int | None = None
+        """When the present run started; None while it has none that trains."""
         self.suspend_ordered_ms: int | None = None
         self.speed_ppm = 0
         self.rate = 0
@@ -171,6 +181,8 @@ class State:
         self.is_quiet = False
         """Whether the last pass found nothing to do."""
         self.outbox: list[Order] = []
+        self.ended: list[JobRecord] = []
+        """Jobs that have ended since the last pass."""
         self.given_up: list[tuple[str, Phase]] = []
         """Jobs that ended in this step, failed or cancelled."""
 
@@ -201,6 +213,7 @@ class State:
         if record.phase is not Phase.SUCCEEDED:
             self.given_up.append((record.id, record.phase))
         del self.jobs[record.id]
+        self.ended.append(record)
         self.needs_pass = True
 
     def let_go(self, record: JobRecord) -> None:

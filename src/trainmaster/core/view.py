@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from trainmaster.core.lifecycle import HOLDING, WAITING
@@ -36,6 +36,11 @@ class View:
     @property
     def jobs(self) -> Mapping[str, JobRecord]:
         return self._state.jobs
+
+    @property
+    def ended(self) -> Sequence[JobRecord]:
+        """Jobs that have ended since the last pass, in that order."""
+        return self._state.ended
 
     @property
     def queues(self) -> Mapping[str, Queue]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainmaster.model.job import Estimate, Job, Oracle, Run, Shape
+from trainmaster.model.profile import Profile, Sample
 from trainmaster.model.queue import Queue
 
 
@@ -14,6 +15,7 @@ class JobSubmitted:
     estimate: Estimate | None = None
     oracle: Oracle | None = None
     """Only ever set by the simulator."""
+    profile: Profile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class JobProfiled:
     splits: tuple[Shape, ...] = ()
     estimate: Estimate | None = None
     oracle: Oracle | None = None
+    profile: Profile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,14 @@ class RunSpeedChanged:
     run: Run
     work: int
     speed_ppm: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgressed:
+    """It reported how far its training has come."""
+
+    run: Run
+    sample: Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +158,7 @@ Event = (
     | RunResumed
     | RunResized
     | RunSpeedChanged
+    | RunProgressed
     | RunSucceeded
     | RunFailed
     | RunLost

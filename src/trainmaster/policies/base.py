@@ -15,6 +15,7 @@ from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.placers import RELAXING, Placer
 from trainmaster.policies.greedy import Stuck, run_in_order
+from trainmaster.policies.guards import Guards
 
 O = TypeVar("O")  # noqa: E741
 
@@ -33,6 +34,7 @@ class BasePolicy(Generic[O]):
 
     def __init__(self, options: O) -> None:
         self.options = options
+        self.guards = Guards.of(options)
         self.stuck: dict[Hashable, Stuck] = {}
 
     def first_memo(self) -> object:
@@ -56,7 +58,8 @@ class BasePolicy(Generic[O]):
         """Every job at its rank."""
 
         def rank(record: JobRecord) -> Rank:
-            return self.rank(view, record, now)
+            ranked = self.rank(view, record, now)
+            return self.guards.rank(record, ranked, now) if self.guards.are_on else ranked
 
         return view.order(rank, now, group=self.group, with_running=with_running)
 
@@ -70,8 +73,10 @@ class BasePolicy(Generic[O]):
         return draft.plan(memo, self.wake_at(order, draft, now))
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
-        """Policies whose ranks run out by themselves override this."""
-        return None
+        """When the rank of a run that has just started runs out; for most it never does."""
+        if not self.guards.are_on or view.is_settled():
+            return None
+        return self.in_line(view, now, with_running=True).next_expiry()
 
     def wake_at(self, order: Order, draft: Draft, now: int) -> int | None:
         """When ranks will have changed by themselves."""

@@ -17,11 +17,12 @@ from trainmaster.core.view import View
 from trainmaster.model.plan import Rank
 from trainmaster.model.units import to_ms
 from trainmaster.policies.base import BasePolicy
+from trainmaster.policies.guards import PreemptiveOptions
 from trainmaster.policies.options import option, positive_seconds
 
 
 @dataclass(frozen=True, slots=True)
-class LasOptions:
+class LasOptions(PreemptiveOptions):
     quantum_s: float = option(60.0, positive_seconds, "seconds between comparisons while jobs wait")
 
 
@@ -38,4 +39,6 @@ class Las(BasePolicy[LasOptions]):
         if not order.has_running() and draft.is_empty():
             return None
         quantum = to_ms(self.options.quantum_s)
-        return (now // quantum + 1) * quantum
+        end = (now // quantum + 1) * quantum
+        due = order.next_expiry()
+        return end if due is None else min(end, due)

@@ -10,12 +10,12 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.plan import Rank
 from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.options import NoOptions
+from trainmaster.policies.guards import PreemptiveOptions
 
 
-class Srsf(BasePolicy[NoOptions]):
+class Srsf(BasePolicy[PreemptiveOptions]):
     name = "srsf"
-    options_type = NoOptions
+    options_type = PreemptiveOptions
     needs_oracle = True
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:

@@ -12,12 +12,12 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.plan import Rank
 from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.options import NoOptions
+from trainmaster.policies.guards import PreemptiveOptions
 
 
-class Srtf(BasePolicy[NoOptions]):
+class Srtf(BasePolicy[PreemptiveOptions]):
     name = "srtf"
-    options_type = NoOptions
+    options_type = PreemptiveOptions
     needs_oracle = True
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:

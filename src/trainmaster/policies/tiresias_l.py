@@ -28,6 +28,7 @@ from trainmaster.perf.models import skew_ppm
 from trainmaster.placement.placers import CONSOLIDATED, RELAXING, Placer
 from trainmaster.policies.base import BasePolicy
 from trainmaster.policies.greedy import run_in_order
+from trainmaster.policies.guards import PreemptiveOptions
 from trainmaster.policies.options import at_least_zero, fraction, increasing, option
 
 NEVER = 1 << 62
@@ -38,7 +39,7 @@ Memo = FrozenMap[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class TiresiasOptions:
+class TiresiasOptions(PreemptiveOptions):
     thresholds_gpu_s: tuple[float, ...] = option(
         (3250.0, 7200.0, 18000.0), increasing, "queue limits in GPU-seconds; n limits, n+1 queues"
     )
@@ -86,7 +87,7 @@ class TiresiasL(BasePolicy[TiresiasOptions]):
             if self._is_starving(record, reset, now):
                 promoted[record.id] = record.attained
             base = promoted.get(record.id, reset.get(record.id, 0))
-            return self._rank_from(record, base, now)
+            return self.guards.rank(record, self._rank_from(record, base, now), now)
 
         order = view.order(rank, now, group=self.group, with_running=True)
         if promoted:
@@ -104,7 +105,8 @@ class TiresiasL(BasePolicy[TiresiasOptions]):
             return None
 
         def rank(record: JobRecord) -> Rank:
-            return self._rank_from(record, memo.get(record.id, 0), now)
+            ranked = self._rank_from(record, memo.get(record.id, 0), now)
+            return self.guards.rank(record, ranked, now)
 
         return view.order(rank, now, group=self.group, with_running=True).next_expiry()
 
