@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import isfinite
 
 from trainmaster.model.units import NOMINAL
@@ -75,7 +76,7 @@ def speedups_from(text: str) -> Speedups:
 
 def speedup_at(table: Speedups, count: int) -> int:
     """The speed on `count` GPUs: linear between known counts, flat beyond the last."""
-    for (low, slow), (high, fast) in zip(table, table[1:], strict=False):
+    for (low, slow), (high, fast) in pairwise(table):
         if low <= count <= high:
             return slow + (fast - slow) * (count - low) // (high - low)
     return table[-1][1]
