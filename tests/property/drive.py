@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from trainmaster.core.controller import Decision
+from trainmaster.core.occupancy import is_opportunistic
 from trainmaster.core.policy import Policy
 from trainmaster.core.validate import check
 from trainmaster.model import actions as a
@@ -115,7 +116,7 @@ class Drive:
 
     def _gpus_are_not_overbooked(self) -> None:
         """What physically sits on the GPUs, as the engine knows it: not what the books say."""
-        shares: dict[int, int] = {}
+        shares: dict[tuple[int, bool], int] = {}
         memory: dict[int, int] = {}
         modes: dict[int, set[Sharing]] = {}
         for run in self.simulation.engine._runs.values():
@@ -123,11 +124,12 @@ class Drive:
                 continue
             for piece in run.placement.slices:
                 whole = run.placement.sharing is Sharing.EXCLUSIVE
-                shares[piece.gpu] = shares.get(piece.gpu, 0) + (WHOLE if whole else piece.share)
+                layer = (piece.gpu, is_opportunistic(run.placement))
+                shares[layer] = shares.get(layer, 0) + (WHOLE if whole else piece.share)
                 memory[piece.gpu] = memory.get(piece.gpu, 0) + piece.memory
                 modes.setdefault(piece.gpu, set()).add(run.placement.sharing)
         kinds = self.scenario.topology.type_of_gpu
-        for gpu, share in shares.items():
+        for (gpu, _), share in shares.items():
             assert share <= WHOLE, f"GPU {gpu} carries {share} thousandths"
             assert memory[gpu] <= kinds[gpu].memory, f"GPU {gpu} is out of memory"
             assert len(modes[gpu]) == 1, f"GPU {gpu} is shared in two modes"

@@ -69,7 +69,7 @@ def _start(state: State, record: JobRecord, action: a.Start | a.Resume, now: int
     if record.phase not in WAITING:
         return Refused.WRONG_PHASE
     placement = action.placement
-    why = shape_refusal(record, placement)
+    why = shape_refusal(state, record, placement)
     if why is not None:
         return why
     state.drop_reservation(record.id)
@@ -81,12 +81,15 @@ def _start(state: State, record: JobRecord, action: a.Start | a.Resume, now: int
     return None
 
 
-def shape_refusal(record: JobRecord, placement: Placement) -> Refused | None:
+def shape_refusal(state: State, record: JobRecord, placement: Placement) -> Refused | None:
     """Whether these slices are one of the job's admissible shapes."""
     demand = record.demand
     count = len(placement.slices)
-    if placement.sharing is not demand.mode and placement.sharing is not Sharing.TIME:
-        return Refused.NOT_ADMISSIBLE
+    if placement.sharing is not demand.mode:
+        if placement.sharing is not Sharing.TIME and demand.sharing is not None:
+            return Refused.NOT_ADMISSIBLE
+        if demand.nominal.is_whole:
+            return _packing_refusal(state, record, placement)
     for split in (demand.nominal, *demand.splits) if demand.nominal.parts else demand.splits:
         if len(split.parts) == count and all(
             piece.share >= part.share and piece.memory >= part.memory
@@ -98,6 +101,20 @@ def shape_refusal(record: JobRecord, placement: Placement) -> Refused | None:
     share, memory = demand.nominal.share, demand.nominal.memory
     for piece in placement.slices:
         if piece.share < share or piece.memory < memory:
+            return Refused.NOT_ADMISSIBLE
+    return None
+
+
+def _packing_refusal(state: State, record: JobRecord, placement: Placement) -> Refused | None:
+    """Whole GPUs may be shared with others in any parts, where the memory it may use is booked."""
+    demand, types = record.demand, state.topology.type_of_gpu
+    if placement.sharing is Sharing.EXCLUSIVE:
+        return Refused.NOT_ADMISSIBLE
+    if not demand.min_count <= len(placement.slices) <= demand.max_count:
+        return Refused.NOT_ADMISSIBLE
+    for piece in placement.slices:
+        needed = demand.nominal.memory or types[piece.gpu].memory
+        if piece.share < 1 or piece.memory < needed:
             return Refused.NOT_ADMISSIBLE
     return None
 
@@ -161,7 +178,7 @@ def _migrate_all(state: State, moves: list[a.Migrate], now: int) -> list[Refusal
             why = Refused.UNKNOWN_JOB if record is None else Refused.WRONG_PHASE
             refusals.append(Refusal(move.job, why, "Migrate"))
             continue
-        why_not = shape_refusal(record, move.placement)
+        why_not = shape_refusal(state, record, move.placement)
         if why_not is not None:
             refusals.append(Refusal(move.job, why_not, "Migrate"))
             continue
@@ -201,7 +218,7 @@ def _resize(state: State, record: JobRecord, action: a.Resize, now: int) -> Refu
         return Refused.WRONG_PHASE
     old, new = record.placement, action.placement
     assert old is not None
-    why = shape_refusal(record, new)
+    why = shape_refusal(state, record, new)
     kept = {piece.gpu for piece in new.slices}
     if why is not None or any(gpu in state.releasing for gpu in kept):
         return why or Refused.GPU_TAKEN
@@ -228,11 +245,13 @@ def _reserve(state: State, record: JobRecord, action: a.Reserve, now: int) -> Re
     if record.phase not in WAITING:
         return Refused.WRONG_PHASE
     state.drop_reservation(record.id)
-    whole = Placement(action.slices, 0, Sharing.EXCLUSIVE, Role.GUARANTEED)
+    mode = Sharing.TIME if action.open_to is a.OpenTo.OPPORTUNISTIC else Sharing.EXCLUSIVE
+    whole = Placement(action.slices, 0, mode, Role.GUARANTEED)
     why = state.occupancy.refusal(whole, record.demand)
     if why is not None:
         return why
-    state.occupancy.withhold(action.slices)
+    is_open = action.open_to is a.OpenTo.OPPORTUNISTIC
+    state.occupancy.withhold(action.slices, open_to_spare=is_open)
     state.reservations[record.id] = action
     return None
 

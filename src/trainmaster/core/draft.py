@@ -6,7 +6,9 @@ so that the state is as before and only the admitted plan changes it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
@@ -103,7 +105,7 @@ class Draft:
         open_to: OpenTo = OpenTo.NOBODY,
     ) -> None:
         """Hold whole free GPUs for a waiting job."""
-        self.space.withhold(slices)
+        self.space.withhold(slices, open_to_spare=open_to is OpenTo.OPPORTUNISTIC)
         self._reserved[record.id] = Reserve(record.id, slices, until_ms, open_to)
 
     def release(self, record: JobRecord) -> None:
@@ -112,6 +114,10 @@ class Draft:
         if held is not None and record.id not in self._released:
             self.space.give_back(held.slices)
             self._released[record.id] = held.slices
+
+    def _withhold_again(self, job: str, slices: tuple[Slice, ...]) -> None:
+        is_open = self.view.reservations[job].open_to is OpenTo.OPPORTUNISTIC
+        self.space.withhold(slices, open_to_spare=is_open)
 
     def is_empty(self) -> bool:
         """Whether nobody has been placed."""
@@ -123,6 +129,16 @@ class Draft:
     def is_touched(self, record: JobRecord) -> bool:
         """Whether this draft has placed or evicted it."""
         return record.id in self._placed or record.id in self._evicted
+
+    def apply(self, plan: Plan) -> None:
+        """Take over what another policy planned for its part of the jobs, as if decided here."""
+        jobs = self.view.jobs
+        for action in plan.actions:
+            APPLICATIONS[type(action)](self, jobs[action.job], action)
+
+    def _move(self, record: JobRecord, placement: Placement) -> None:
+        self.suspend(record)
+        self.start(record, placement)
 
     # -- taking back ---------------------------------------------------------------------------
 
@@ -145,7 +161,7 @@ class Draft:
         self._undo_down_to(mark.length)
         for job, slices in self._released.items():
             if job not in mark.released:
-                self.space.withhold(slices)
+                self._withhold_again(job, slices)
         self._evicted, self._placed = dict(mark.evicted), dict(mark.placed)
         self._stopped = list(mark.stopped)
         self._reserved, self._released = dict(mark.reserved), dict(mark.released)
@@ -175,8 +191,8 @@ class Draft:
             self.space.give_back(reservation.slices)
         if self._log:
             self._undo_down_to(0)
-        for slices in self._released.values():
-            self.space.withhold(slices)
+        for job, slices in self._released.items():
+            self._withhold_again(job, slices)
         return Plan(tuple(self._actions()), memo, wake_at)
 
     def _actions(self) -> list[Action]:
@@ -206,6 +222,20 @@ class Draft:
             *starts,
             *self._reserved.values(),
         ]
+
+
+APPLICATIONS: dict[type, Callable[[Draft, JobRecord, Any], None]] = {
+    Start: lambda draft, record, action: draft.start(record, action.placement),
+    Resume: lambda draft, record, action: draft.start(record, action.placement),
+    Suspend: lambda draft, record, action: draft.suspend(record),
+    Migrate: lambda draft, record, action: draft._move(record, action.placement),
+    Resize: lambda draft, record, action: draft.resize(record, action.placement),
+    Stop: lambda draft, record, action: draft.stop(record),
+    Reserve: lambda draft, record, action: draft.reserve(
+        record, action.slices, action.until_ms, action.open_to
+    ),
+    Release: lambda draft, record, action: draft.release(record),
+}
 
 
 def _start(record: JobRecord, placement: Placement) -> Action:

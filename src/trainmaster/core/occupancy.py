@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainmaster.model.job import Demand
-from trainmaster.model.placement import Placement, Sharing, Slice
+from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.reasons import Refused
 from trainmaster.model.topology import CPU_TYPE, Node, Topology
 from trainmaster.model.units import WHOLE
+
+SHARED = (Sharing.MPS, Sharing.TIME)
 
 
 class Occupancy:
@@ -24,6 +26,9 @@ class Occupancy:
         self.topology = topology
         gpus, nodes = topology.gpu_count, topology.nodes
         self.free_share = [WHOLE] * gpus
+        """What guaranteed runs leave of each GPU; 0 while it is reserved."""
+        self.free_spare = [WHOLE] * gpus
+        """What opportunistic runs leave of the idle cycles of each shared GPU."""
         self.free_memory = [kind.memory for kind in topology.type_of_gpu]
         self.mode: list[Sharing | None] = [None] * gpus
         self.whole = [(1 << node.gpus) - 1 for node in nodes]
@@ -69,6 +74,10 @@ class Occupancy:
         self.whole_slices = [Slice(node, gpu) for gpu, node in enumerate(topology.node_of_gpu)]
         """One shared value per whole GPU: big gangs need not make them anew."""
         self.closed: set[int] = set()
+        self.withheld: dict[int, bool] = {}
+        """GPUs that are reserved, and whether opportunistic runs may use them meanwhile."""
+        self.allowance: int | None = None
+        """Thousandths of a GPU that may still be booked in this part of a pass; None = no bound."""
         self.shared_gpus = 0
         """GPUs that are shared now, by fractions or in turns."""
         self._fewest: dict[tuple[tuple[int, ...], int | None, int | None, int], int] = {}
@@ -109,7 +118,7 @@ class Occupancy:
 
     def _list_partial(self, gpu: int, kind: int) -> None:
         free = self.free_share[gpu]
-        if 0 < free < WHOLE and self.mode[gpu] is not Sharing.EXCLUSIVE:
+        if free and self.mode[gpu] in SHARED:
             table = self.partial[kind]
             table[free] = table.get(free, 0) | 1 << gpu
 
@@ -126,8 +135,10 @@ class Occupancy:
     def refusal(self, placement: Placement, demand: Demand) -> Refused | None:
         """Why this cannot be booked now, or None when it can."""
         nodes: dict[int, int] = {}
-        sharing, free_share, mode = placement.sharing, self.free_share, self.mode
+        sharing, mode = placement.sharing, self.mode
         exclusive = sharing is Sharing.EXCLUSIVE
+        is_spare = is_opportunistic(placement)
+        free_share = self.free_spare if is_spare else self.free_share
         seen: set[int] = set()
         for node, gpu, share, memory, _ in placement.slices:
             if node in self.closed:
@@ -139,20 +150,34 @@ class Occupancy:
                 share = WHOLE
             elif mode[gpu] is not None and mode[gpu] is not sharing:
                 return Refused.GPU_TAKEN
-            if free_share[gpu] < share:
+            if is_spare and not self.withheld.get(gpu, True):
+                return Refused.RESERVED
+            if free_share[gpu] < share or (exclusive and mode[gpu] is not None):
                 return Refused.GPU_TAKEN
             if memory > self.free_memory[gpu]:
                 return Refused.MEMORY_TAKEN
             nodes[node] = nodes.get(node, 0) + share
         for node, share in nodes.items():
-            if not self.has_host_room(node, share, demand):
+            if not self.has_host_room(node, share, demand, is_spare=is_spare):
                 return Refused.HOST_TAKEN
         return None
 
-    def has_host_room(self, node: int, share: int, demand: Demand) -> bool:
-        """Whether the node's CPUs and host memory can carry that much share of this job."""
-        cpus = self.cpus_per_gpu[node] if demand.cpus is None else demand.cpus
-        host = self.host_per_gpu[node] if demand.host_memory is None else demand.host_memory
+    def affords(self, share: int) -> bool:
+        """Whether that much more may be booked in this part of the pass."""
+        return self.allowance is None or share <= self.allowance
+
+    def has_host_room(
+        self, node: int, share: int, demand: Demand, *, is_spare: bool = False
+    ) -> bool:
+        """Whether the node's CPUs and host memory can carry that much share of this job.
+
+        Opportunistic runs live on what is idle: they book only what they state.
+        """
+        cpus, host = demand.cpus, demand.host_memory
+        if cpus is None:
+            cpus = 0 if is_spare else self.cpus_per_gpu[node]
+        if host is None:
+            host = 0 if is_spare else self.host_per_gpu[node]
         return (
             cpus * share <= self.free_cpus[node] * WHOLE
             and host * share <= self.free_host[node] * WHOLE
@@ -171,16 +196,20 @@ class Occupancy:
 
     def book(self, placement: Placement, demand: Demand) -> None:
         """Take the slices; the caller has made sure that they are free."""
+        if self.allowance is not None:
+            self.allowance -= placement.total_share
         if placement.sharing is Sharing.EXCLUSIVE:
             self._move_whole(placement.slices, demand, 1)
         else:
-            self._book_shared(placement, demand)
+            self._move_shared(placement, demand, 1)
 
     def unbook(self, placement: Placement, demand: Demand) -> None:
+        if self.allowance is not None:
+            self.allowance += placement.total_share
         if placement.sharing is Sharing.EXCLUSIVE:
             self._move_whole(placement.slices, demand, -1)
         else:
-            self._unbook_shared(placement, demand)
+            self._move_shared(placement, demand, -1)
 
     def _move_whole(self, slices: tuple[Slice, ...], demand: Demand, sign: int) -> None:
         """Book (sign 1) or unbook (-1) whole GPUs, one index update per node."""
@@ -224,36 +253,51 @@ class Occupancy:
         for counts, domain in self.above[node]:
             counts[domain] += change
 
-    def _move_host(self, node: int, share: int, demand: Demand, sign: int) -> None:
-        cpus = self.cpus_per_gpu[node] if demand.cpus is None else demand.cpus
-        host = self.host_per_gpu[node] if demand.host_memory is None else demand.host_memory
+    def _move_host(
+        self, node: int, share: int, demand: Demand, sign: int, *, is_spare: bool
+    ) -> None:
+        cpus, host = demand.cpus, demand.host_memory
+        if cpus is None:
+            cpus = 0 if is_spare else self.cpus_per_gpu[node]
+        if host is None:
+            host = 0 if is_spare else self.host_per_gpu[node]
         self.free_cpus[node] -= sign * (cpus * share // WHOLE)
         self.free_host[node] -= sign * (host * share // WHOLE)
 
-    def _book_shared(self, placement: Placement, demand: Demand) -> None:
+    def _move_shared(self, placement: Placement, demand: Demand, sign: int) -> None:
+        """Book (sign 1) or unbook (-1) parts of GPUs."""
+        is_spare = is_opportunistic(placement)
+        shares = self.free_spare if is_spare else self.free_share
         for piece in placement.slices:
-            self._move_shared(piece, placement.sharing, demand, 1)
+            node, gpu = piece.node, piece.gpu
+            kind, is_open = self.node_type[node], node not in self.closed
+            if is_open:
+                self._unlist_partial(gpu, kind)
+            was_used = self.mode[gpu] is not None
+            shares[gpu] -= sign * piece.share
+            self.free_memory[gpu] -= sign * piece.memory
+            is_used = self._is_used(gpu)
+            self.mode[gpu] = placement.sharing if is_used else None
+            if was_used != is_used:
+                self.shared_gpus += sign
+                self._show_whole(gpu)
+            if is_open:
+                self._list_partial(gpu, kind)
+            self._move_host(node, piece.share, demand, sign, is_spare=is_spare)
 
-    def _unbook_shared(self, placement: Placement, demand: Demand) -> None:
-        for piece in placement.slices:
-            self._move_shared(piece, placement.sharing, demand, -1)
+    def _is_used(self, gpu: int) -> bool:
+        """Whether some run shares it, whoever else may have reserved it."""
+        is_guaranteed = gpu not in self.withheld and self.free_share[gpu] < WHOLE
+        return is_guaranteed or self.free_spare[gpu] < WHOLE
 
-    def _move_shared(self, piece: Slice, sharing: Sharing, demand: Demand, sign: int) -> None:
-        node, gpu = piece.node, piece.gpu
-        kind, is_open = self.node_type[node], node not in self.closed
-        if is_open:
-            self._unlist_partial(gpu, kind)
-        before = self.free_share[gpu]
-        after = before - sign * piece.share
-        self.free_share[gpu] = after
-        self.free_memory[gpu] -= sign * piece.memory
-        self.mode[gpu] = None if after == WHOLE else sharing
-        if (before == WHOLE) != (after == WHOLE):
-            self.shared_gpus += sign
-            self._set_whole(node, self.whole[node] ^ 1 << (gpu - self.first_gpu[node]))
-        if is_open:
-            self._list_partial(gpu, kind)
-        self._move_host(node, piece.share, demand, sign)
+    def _show_whole(self, gpu: int) -> None:
+        """List a GPU among the whole free ones, or not: nobody uses it and it is not reserved."""
+        node = self.node_of[gpu]
+        bit = 1 << (gpu - self.first_gpu[node])
+        is_whole = self.mode[gpu] is None and gpu not in self.withheld
+        mask = self.whole[node] | bit if is_whole else self.whole[node] & ~bit
+        if mask != self.whole[node]:
+            self._set_whole(node, mask)
 
     # -- what frozen runs and reservations hold --------------------------------------------------
 
@@ -263,19 +307,29 @@ class Occupancy:
             self.free_memory[gpu] -= memory
             self.free_host[self.node_of[gpu]] -= host
 
-    def withhold(self, slices: Iterable[Slice]) -> None:
-        """Hide whole free GPUs from everybody: they are reserved."""
+    def withhold(self, slices: Iterable[Slice], *, open_to_spare: bool = False) -> None:
+        """Reserve GPUs that no guaranteed run uses: hidden from all, or from all but opportunists."""
         for piece in slices:
-            bit = 1 << (piece.gpu - self.first_gpu[piece.node])
-            self.free_share[piece.gpu] = 0
-            self._set_whole(piece.node, self.whole[piece.node] & ~bit)
+            self._reserve(piece, 0, open_to_spare)
 
     def give_back(self, slices: Iterable[Slice]) -> None:
         """Show reserved GPUs again."""
         for piece in slices:
-            bit = 1 << (piece.gpu - self.first_gpu[piece.node])
-            self.free_share[piece.gpu] = WHOLE
-            self._set_whole(piece.node, self.whole[piece.node] | bit)
+            self._reserve(piece, WHOLE, None)
+
+    def _reserve(self, piece: Slice, free: int, open_to_spare: bool | None) -> None:
+        gpu, kind = piece.gpu, self.node_type[piece.node]
+        is_open = piece.node not in self.closed
+        if is_open:
+            self._unlist_partial(gpu, kind)
+        self.free_share[gpu] = free
+        if open_to_spare is None:
+            self.withheld.pop(gpu, None)
+        else:
+            self.withheld[gpu] = open_to_spare
+        self._show_whole(gpu)
+        if is_open:
+            self._list_partial(gpu, kind)
 
     # -- questions -----------------------------------------------------------------------------
 
@@ -316,6 +370,11 @@ class Occupancy:
                 and (kind.name == demand.gpu_type if demand.gpu_type else kind.name != CPU_TYPE)
             )
         return kinds
+
+
+def is_opportunistic(placement: Placement) -> bool:
+    """Whether it lives on what others leave idle: shares of such runs are counted apart."""
+    return placement.role is Role.OPPORTUNISTIC and placement.sharing is not Sharing.EXCLUSIVE
 
 
 def _most_on(node: Node, demand: Demand) -> int:

@@ -17,7 +17,6 @@ from trainmaster.model.actions import Kill
 from trainmaster.model.job import Run
 from trainmaster.model.units import NOMINAL
 
-
 MOST_SAMPLES = 64
 """Progress reports kept per job: enough for a fit, bounded for a year."""
 

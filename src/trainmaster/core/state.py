@@ -9,7 +9,8 @@ from trainmaster.core.occupancy import Occupancy
 from trainmaster.model.actions import Order, Reserve
 from trainmaster.model.job import Demand, Estimate, Job, Oracle, Run
 from trainmaster.model.placement import Placement, Sharing, Slice
-from trainmaster.model.profile import Profile, Sample
+from trainmaster.model.profile import Profile
+from trainmaster.model.progress import Sample
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Refused
 from trainmaster.model.topology import Topology

@@ -5,7 +5,19 @@ from __future__ import annotations
 from trainmaster.core.lifecycle import HOLDING, WAITING, Phase
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import FROZEN_GPU_MEMORY, State
+from trainmaster.model.actions import OpenTo
 from trainmaster.model.units import WHOLE
+
+COMPARED = (
+    "free_share",
+    "free_spare",
+    "free_memory",
+    "mode",
+    "whole",
+    "free_cpus",
+    "free_host",
+    "withheld",
+)
 
 
 def rebuilt(state: State) -> Occupancy:
@@ -22,7 +34,7 @@ def rebuilt(state: State) -> Occupancy:
             host = state.frozen_host(record, record.frozen)
             fresh.leave_behind(record.frozen.gpus(), FROZEN_GPU_MEMORY, host)
     for held in state.reservations.values():
-        fresh.withhold(held.slices)
+        fresh.withhold(held.slices, open_to_spare=held.open_to is OpenTo.OPPORTUNISTIC)
     for node in state.draining | state.away | set(state.set_aside):
         fresh.close(node)
     return fresh
@@ -31,14 +43,16 @@ def rebuilt(state: State) -> Occupancy:
 def check(state: State) -> None:
     """Raise an AssertionError that names the first broken invariant."""
     now, fresh = state.occupancy, rebuilt(state)
-    for name in ("free_share", "free_memory", "mode", "whole", "free_cpus", "free_host"):
+    for name in COMPARED:
         assert getattr(now, name) == getattr(fresh, name), f"occupancy.{name} has drifted"
     assert now.by_free == fresh.by_free, "the index of nodes by free GPUs has drifted"
     assert now.free_gpus == fresh.free_gpus, "the count of free GPUs has drifted"
     assert now.domain_free == fresh.domain_free, "the count of free GPUs by domain has drifted"
     assert now.shared_gpus == fresh.shared_gpus, "the count of shared GPUs has drifted"
     assert now.partial == fresh.partial, "the index of partly used GPUs has drifted"
-    assert all(0 <= share <= WHOLE for share in now.free_share), "a GPU is over-booked"
+    for shares in (now.free_share, now.free_spare):
+        assert all(0 <= share <= WHOLE for share in shares), "a GPU is over-booked"
+    assert now.allowance is None, "a part of a pass has left its allowance behind"
     assert all(memory >= 0 for memory in now.free_memory), "GPU memory is over-booked"
     assert all(cpus >= 0 for cpus in now.free_cpus), "CPUs are over-booked"
     assert all(host >= 0 for host in now.free_host), "host memory is over-booked"

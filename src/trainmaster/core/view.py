@@ -1,11 +1,16 @@
-"""What a policy may look at: read-only, never copied, indexed, with what changed since the last pass."""
+"""What a policy may look at: read-only, never copied, indexed, with what changed since the last pass.
+
+A policy between queues looks through parts, one view per queue that shows only its own jobs. Changes
+are dealt out to the parts once, so that each keeps its own line and a pass costs what changed. Lines
+and parts are caches: dropped, they are built again from the state.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from trainmaster.core.lifecycle import HOLDING, WAITING
+from trainmaster.core.lifecycle import ENDED, HOLDING, WAITING
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.order import GroupOf, Order, RankOf
 from trainmaster.core.state import JobRecord, State
@@ -22,6 +27,7 @@ class View:
         self._state = state
         self._order = Order()
         self._is_built = False
+        self._parts: Parts | None = None
         self.expired: list[JobRecord] = []
         """Jobs that the last call of `order` ranked again because their rank had run out."""
 
@@ -61,29 +67,51 @@ class View:
 
     def running(self) -> list[JobRecord]:
         """Jobs that hold GPUs, in order of submission."""
-        return [record for record in self._state.jobs.values() if record.phase in HOLDING]
+        return [record for record in self.jobs.values() if record.phase in HOLDING]
 
     def waiting(self) -> list[JobRecord]:
         """Jobs that hold none, in order of submission."""
-        return [record for record in self._state.jobs.values() if record.phase in WAITING]
+        return [record for record in self.jobs.values() if record.phase in WAITING]
 
     def order(self, rank: RankOf, now: int, *, group: GroupOf, with_running: bool) -> Order:
         """All jobs in line: only what changed or ran out since the last pass is ranked again."""
-        state = self._state
-        self.expired = []
-        changed: Iterable[JobRecord]
-        if self._is_built:
-            self.expired = self._order.expired(now)
-            for record in self.expired:
-                state.changed[record.seq] = record
-                state.touch(record)
-            changed = state.changed.values()
-        else:
-            changed = state.jobs.values()
-            state.has_news = self._is_built = True
-        self._order.refresh(changed, rank, group, with_running=with_running)
-        state.changed.clear()
+        state, was_built = self._state, self._is_built
+        self.expired = self._order.expired(now) if was_built else []
+        for record in self.expired:
+            self._mark(record)
+            state.touch(record)
+        if not was_built:
+            state.has_news = True
+        self._order.refresh(self.take_changed(), rank, group, with_running=with_running)
         return self._order
+
+    def take_changed(self) -> Iterable[JobRecord]:
+        """Jobs whose place in line may have changed since this was last asked; at first, all."""
+        changed = self._take_changed()
+        if not self._is_built:
+            self._is_built = True
+            return self._all_records()
+        return changed
+
+    def _mark(self, record: JobRecord) -> None:
+        self._state.changed[record.seq] = record
+
+    def _take_changed(self) -> Iterable[JobRecord]:
+        state = self._state
+        changed, state.changed = state.changed, {}
+        return changed.values()
+
+    def _all_records(self) -> Iterable[JobRecord]:
+        return list(self._state.jobs.values())
+
+    def parts(self) -> Mapping[str, Part]:
+        """A view of its own for each queue with live jobs, for a policy between queues.
+
+        Such a policy calls this instead of `order`: changes are told to one of them only.
+        """
+        if self._parts is None:
+            self._parts = Parts(self)
+        return self._parts.by_queue()
 
     def is_settled(self) -> bool:
         """Whether nobody waits and no node is to be emptied: a pass would change nothing."""
@@ -115,6 +143,7 @@ class View:
     def forget(self) -> None:
         """Drop every cache; the next pass rebuilds them from the state."""
         self._order = Order()
+        self._parts = None
         self._is_built = False
 
     def remaining(self, record: JobRecord, now: int) -> int | None:
@@ -128,6 +157,115 @@ class View:
         if record.oracle is None:
             raise LookupError(f"job {record.id} has no oracle: this policy runs in simulation only")
         return max(0, record.oracle.work - record.work)
+
+
+class Part(View):
+    """The view of one queue."""
+
+    def __init__(self, state: State, queue: str) -> None:
+        super().__init__(state)
+        self.queue = queue
+        self.held = 0
+        """Thousandths of a GPU that its jobs hold."""
+        self.wanted = 0
+        """Thousandths of a GPU that its jobs would hold if all ran: its demand."""
+        self.waiting_count = 0
+        self.has_changed = True
+        """Whether anything of it has changed since `take_changes` was last called."""
+        self._jobs: dict[str, JobRecord] = {}
+        self._counted: dict[int, tuple[int, int, bool]] = {}
+        self._changed: dict[int, JobRecord] = {}
+        self._ended: list[JobRecord] = []
+        self._touched: set[int] = set()
+
+    # -- keeping up ------------------------------------------------------------------------------
+
+    def deal(self, record: JobRecord) -> None:
+        """Take note that something about this job of ours has changed."""
+        self._changed[record.seq] = record
+        self.has_changed = True
+        self._count(self._counted.pop(record.seq, (0, 0, False)), -1)
+        if record.phase in ENDED:
+            self._jobs.pop(record.id, None)
+            return
+        self._jobs[record.id] = record
+        held = record.placement.total_share if record.placement is not None else 0
+        wanted = max(held, record.demand.nominal.total_share)
+        counted = self._counted[record.seq] = (held, wanted, record.phase in WAITING)
+        self._count(counted, 1)
+
+    def _count(self, counted: tuple[int, int, bool], sign: int) -> None:
+        held, wanted, waits = counted
+        self.held += sign * held
+        self.wanted += sign * wanted
+        self.waiting_count += sign * waits
+
+    def deal_news(self, ended: Sequence[JobRecord], touched: set[int]) -> None:
+        """Start a pass: who of ours has ended since the last one, and where room may have come up."""
+        self._ended = [record for record in ended if record.job.queue == self.queue]
+        self._touched |= touched
+
+    def take_changes(self) -> bool:
+        """Whether something has changed since this was last asked."""
+        changed, self.has_changed = self.has_changed, False
+        return changed
+
+    # -- what a policy sees ----------------------------------------------------------------------
+
+    @property
+    def jobs(self) -> Mapping[str, JobRecord]:
+        return self._jobs
+
+    @property
+    def ended(self) -> Sequence[JobRecord]:
+        return self._ended
+
+    @property
+    def reservations(self) -> Mapping[str, Reserve]:
+        everybody = self._state.reservations
+        return {job: held for job, held in everybody.items() if job in self._jobs}
+
+    def is_settled(self) -> bool:
+        return self.waiting_count == 0 and not self._state.draining
+
+    def take_touched(self) -> set[int]:
+        touched, self._touched = self._touched, set()
+        return touched
+
+    def _all_records(self) -> Iterable[JobRecord]:
+        return self._jobs.values()
+
+    def _mark(self, record: JobRecord) -> None:
+        self._changed[record.seq] = record
+
+    def _take_changed(self) -> Iterable[JobRecord]:
+        changed, self._changed = self._changed, {}
+        return changed.values()
+
+    def is_stable(self, order: Order, now: int) -> bool:
+        """Never taken for granted: what the queue may use can have changed."""
+        return False
+
+
+class Parts:
+    """All parts of one view, by queue; kept from pass to pass."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._by_queue: dict[str, Part] = {}
+
+    def by_queue(self) -> Mapping[str, Part]:
+        """Every queue that has live jobs, in order of its name, with all changes dealt out."""
+        view, parts = self._view, self._by_queue
+        for record in view.take_changed():
+            part = parts.get(record.job.queue)
+            if part is None:
+                part = parts[record.job.queue] = Part(view._state, record.job.queue)
+            part.deal(record)
+        touched = view.take_touched()
+        for part in parts.values():
+            part.deal_news(view.ended, touched)
+        return {queue: parts[queue] for queue in sorted(parts) if parts[queue].jobs}
 
 
 def by_demand(record: JobRecord) -> Hashable:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainmaster.model.job import Estimate, Job, Oracle, Run, Shape
-from trainmaster.model.profile import Profile, Sample
+from trainmaster.model.profile import Profile
+from trainmaster.model.progress import Sample
 from trainmaster.model.queue import Queue
 
 

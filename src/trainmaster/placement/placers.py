@@ -48,18 +48,27 @@ class Placer:
     def place(self, space: Occupancy, record: JobRecord) -> Placement | None:
         """The job's nominal shape, or None where it does not fit now; a frozen run in its own place."""
         demand = record.demand
+        if space.allowance is not None and not space.affords(demand.nominal.total_share):
+            return None
         if record.frozen is not None and _is_clear(space, record.frozen):
             return record.frozen
         if not record.is_whole:
-            return self.shaped(space, demand, demand.nominal, record.job.role)
+            return self.shaped(space, demand, demand.nominal)
         if space.has_too_few(demand):
             return None
         return self._whole(space, demand, demand.nominal, record.job.role)
 
     def shaped(
-        self, space: Occupancy, demand: Demand, shape: Shape, role: Role
+        self,
+        space: Occupancy,
+        demand: Demand,
+        shape: Shape,
+        role: Role = Role.GUARANTEED,
     ) -> Placement | None:
+        """This shape of a job, or None where it does not fit or is not affordable now."""
         sharing = demand.mode
+        if not space.affords(shape.total_share):
+            return None
         if shape.parts or sharing is not Sharing.EXCLUSIVE:
             return place_parts(space, demand, shape, sharing, role)
         return self._whole(space, demand, shape, role)
@@ -111,9 +120,9 @@ def _is_clear(space: Occupancy, frozen: Placement) -> bool:
     )
 
 
-def ever_fits(space: Occupancy, demand: Demand, role: Role, *, molds: bool = False) -> bool:
+def ever_fits(space: Occupancy, demand: Demand, *, molds: bool = False) -> bool:
     """Whether the empty cluster could hold the nominal shape, or the smallest for who molds."""
     shapes = [demand.nominal]
     if molds and demand.is_elastic:
         shapes.append(demand.sized(demand.min_count))
-    return any(RELAXING.shaped(space, demand, shape, role) is not None for shape in shapes)
+    return any(RELAXING.shaped(space, demand, shape) is not None for shape in shapes)

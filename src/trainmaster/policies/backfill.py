@@ -61,7 +61,7 @@ def _fit(
         return placer.place(draft.space, record)
     demand = record.demand
     for count in range(demand.nominal.count, demand.min_count - 1, -1):
-        placement = placer.shaped(draft.space, demand, demand.sized(count), record.job.role)
+        placement = placer.shaped(draft.space, demand, demand.sized(count))
         if placement is not None:
             return placement
     return None
@@ -129,6 +129,6 @@ def _reserve(draft: Draft, head: JobRecord, window: Window) -> None:
     count = min(free - min(window.spare, free), demand.nominal.count)
     if count < 1:
         return
-    held = RELAXING.shaped(space, demand, Shape(count=count), head.job.role)
+    held = RELAXING.shaped(space, demand, Shape(count=count))
     if held is not None:
         draft.reserve(head, held.slices, window.shadow_ms, OpenTo.SHORT)

@@ -19,6 +19,7 @@ from trainmaster.core.order import Candidates, GroupOf, Key, Order, Tail
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.placement import Placement
+from trainmaster.model.units import WHOLE
 from trainmaster.placement.placers import Placer
 
 PlacerOf = Callable[[JobRecord], Placer]
@@ -68,16 +69,23 @@ class Pass:
                     placement = self._make_room(key, record, placer)
             if placement is None:
                 candidates.drop(group)
-                if placer.insists and record.placement is None and not self.order.ages():
+                if placer.insists and self._will_stay_stuck(record):
                     self.stuck[group] = Stuck(key, set())
             else:
                 self.stuck.pop(group, None)
                 draft.start(record, placement)
 
+    def _will_stay_stuck(self, record: JobRecord) -> bool:
+        """Whether only touched nodes can change that it found no room."""
+        is_unbounded = self.draft.space.allowance is None
+        return is_unbounded and record.placement is None and not self.order.ages()
+
     def _is_still_stuck(self, key: Key, group: Hashable, record: JobRecord) -> bool:
         """Whether it found no room last time, and no node touched since could help."""
         known = self.stuck.get(group)
         if known is None or known.key != key or self.order.ages() or not self._is_plain(record):
+            return False
+        if self.draft.space.allowance is not None:
             return False
         known.untried |= self.touched
         space, need = self.draft.space, record.demand.nominal.count
@@ -124,7 +132,7 @@ class Pass:
             return self._by_trial(key, record, placer)
         if not placer.insists:
             return self._by_count(key, record, placer)
-        if not self._is_plain(record):
+        if space.allowance is not None or not self._is_plain(record):
             return self._by_trial(key, record, placer)
         victims = self._together(key, record)
         return None if victims is None else self._evict(victims, record, placer)
@@ -141,7 +149,10 @@ class Pass:
         """Evict until the count is enough; keep those that still fit beside the newcomer."""
         space = self.draft.space
         kinds = space.kinds_for(record.demand)
-        slack = sum(space.free_gpus[kind] for kind in kinds) - record.demand.nominal.count
+        free = sum(space.free_gpus[kind] for kind in kinds)
+        if space.allowance is not None:
+            free = min(free, space.allowance // WHOLE)
+        slack = free - record.demand.nominal.count
         victims: Victims = []
         for worst, victim in self._behind(key):
             victims.append((worst, victim))

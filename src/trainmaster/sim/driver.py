@@ -279,7 +279,7 @@ def split_by_fit(
     for traced in trace.jobs:
         demand = traced.job.demand
         if demand not in fits:
-            fits[demand] = ever_fits(space, demand, traced.job.role, molds=molds)
+            fits[demand] = ever_fits(space, demand, molds=molds)
         (accepted if fits[demand] else rejected).append(traced)
     return accepted, rejected
 

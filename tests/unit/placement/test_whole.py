@@ -107,7 +107,7 @@ def test_a_job_that_needs_more_host_memory_per_gpu_is_spread_thinner() -> None:
 
 def test_ever_fits_asks_the_empty_cluster() -> None:
     space = Occupancy(cluster("2x4"))
-    assert ever_fits(space, gpus(8), Role.GUARANTEED)
-    assert not ever_fits(space, gpus(9), Role.GUARANTEED)
-    assert not ever_fits(space, Demand(Shape(1), 1, 1, gpu_type="h100"), Role.GUARANTEED)
-    assert not ever_fits(space, Demand(Shape(1, memory=17 * GIB), 1, 1), Role.GUARANTEED)
+    assert ever_fits(space, gpus(8))
+    assert not ever_fits(space, gpus(9))
+    assert not ever_fits(space, Demand(Shape(1), 1, 1, gpu_type="h100"))
+    assert not ever_fits(space, Demand(Shape(1, memory=17 * GIB), 1, 1))
