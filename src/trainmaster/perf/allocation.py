@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from trainmaster.model.placement import Placement
@@ -67,49 +67,69 @@ class Allocation:
     @staticmethod
     def best(topology: Topology, count: int, gpu_type: str | None = None) -> Allocation:
         """The most consolidated that the empty cluster offers; among equals, the fastest GPUs."""
+        return EmptyCluster(topology, gpu_type).best(count)
+
+
+class EmptyCluster:
+    """The domains of a cluster that differ, by level: what consolidated allocations are made of."""
+
+    def __init__(self, topology: Topology, gpu_type: str | None = None) -> None:
+        self.topology = topology
         nodes = [node for node in topology.nodes if _suits(node, gpu_type)]
-        if not 0 < count <= sum(node.gpus for node in nodes):
-            raise ValueError(f"the cluster cannot hold {count} GPUs at once.")
-        for level in range(topology.node_level, -1, -1):
-            domains: dict[int, list[Node]] = {}
-            for node in nodes:
-                domains.setdefault(node.domains[level], []).append(node)
-            choices = [
-                _fill(topology, domain, count)
-                for domain in domains.values()
-                if sum(node.gpus for node in domain) >= count
-            ]
+        nodes.sort(key=lambda node: (-node.gpus, -node.type.speed_ppm, node.index))
+        self.room = sum(node.gpus for node in nodes)
+        """GPUs of that type in all."""
+        self._levels = [
+            _distinct_domains(nodes, level) for level in range(topology.node_level, -1, -1)
+        ]
+
+    def best(self, count: int) -> Allocation:
+        """So many GPUs inside the innermost domain that can hold them, on its largest nodes."""
+        if not 0 < count <= self.room:
+            raise ValueError(f"the cluster cannot hold {count} GPUs of one job at once.")
+        for domains in self._levels:
+            choices = [self._fill(domain, count) for room, domain in domains if room >= count]
             if choices:
                 return min(choices, key=_worth)
         raise AssertionError("the outermost level holds every node")
+
+    def _fill(self, nodes: Sequence[Node], count: int) -> Allocation:
+        taken: list[tuple[Node, int]] = []
+        types, left = Counter[GpuType](), count
+        for node in nodes:
+            if left == 0:
+                break
+            took = min(left, node.gpus)
+            taken.append((node, took))
+            types[node.type] += took
+            left -= took
+        first = taken[0][0].first_gpu
+        if len(taken) == 1:
+            span = self.topology.span_of_gpus(range(first, first + count))
+        else:
+            span = self.topology.span_of_nodes([node.index for node, _ in taken])
+        per_node = tuple(sorted((took for _, took in taken), reverse=True))
+        return Allocation(per_node, self.topology.levels[span], _kinds(types.items()))
 
 
 def _suits(node: Node, gpu_type: str | None) -> bool:
     return node.type.name == gpu_type if gpu_type is not None else node.type.name != CPU_TYPE
 
 
-def _fill(topology: Topology, nodes: Sequence[Node], count: int) -> Allocation:
-    """`count` GPUs of these nodes: the one that just holds them, else the largest first."""
-    holding = [node for node in nodes if node.gpus >= count]
-    if holding:
-        ranked = sorted(holding, key=lambda node: (-node.type.speed_ppm, node.gpus, node.index))
-    else:
-        ranked = sorted(nodes, key=lambda node: (-node.gpus, -node.type.speed_ppm, node.index))
-    taken, types, left = [], Counter[GpuType](), count
-    for node in ranked:
-        took = min(left, node.gpus)
-        if took == 0:
-            break
-        taken.append((node, took))
-        types[node.type] += took
-        left -= took
-    first = taken[0][0].first_gpu
-    if len(taken) == 1:
-        span = topology.span_of_gpus(range(first, first + count))
-    else:
-        span = topology.span_of_nodes([node.index for node, _ in taken])
-    per_node = tuple(sorted((took for _, took in taken), reverse=True))
-    return Allocation(per_node, topology.levels[span], _kinds(types.items()))
+def _distinct_domains(nodes: Sequence[Node], level: int) -> list[tuple[int, list[Node]]]:
+    """(GPUs, nodes) of each domain of a level, those that look like an earlier one left out."""
+    domains: dict[int, list[Node]] = {}
+    for node in nodes:
+        domains.setdefault(node.domains[level], []).append(node)
+    found: dict[Hashable, list[Node]] = {}
+    for domain in domains.values():
+        found.setdefault(tuple(_look(node) for node in domain), domain)
+    return [(sum(node.gpus for node in domain), domain) for domain in found.values()]
+
+
+def _look(node: Node) -> tuple[int, int, str, int]:
+    """All that tells one node from another here."""
+    return node.gpus, len(node.islands), node.type.name, node.type.speed_ppm
 
 
 def _worth(allocation: Allocation) -> tuple[int, int, int]:

@@ -16,10 +16,12 @@ from trainmaster.perf.timeline import AS_PREDICTED, Scales, Timeline
 
 TRUST = (0.2, 0.7, 1.0, 1.0)
 """How far compute, fixed, inside and between may be off (standard deviation of the logarithm)."""
-NOISE = 0.05
-"""The same for a measured step."""
+NOISE = 0.1
+"""The same for a measured step, what no scaling of the parts can explain included."""
 ROUNDS = 12
-NUDGE = 1e-4
+SETTLED = 1e-3
+FARTHEST = 4.0
+"""No part is off by more than this logarithm: a factor of 55."""
 
 MOST_KEYS = 256
 MOST_MEASURED = 24
@@ -84,53 +86,59 @@ def fitted(measured: Measured) -> Scales:
     logs = [0.0] * len(TRUST)
     damping, misfit = 1e-3, _misfit(measured, logs)
     for _ in range(ROUNDS):
-        normal, gradient = _normal_equations(measured, logs)
+        normal, right = _normal_equations(measured, logs)
         for i, row in enumerate(normal):
             row[i] *= 1 + damping
-        step = _solved(normal, gradient)
-        moved = [old + change for old, change in zip(logs, step, strict=True)]
+        moved = [old + change for old, change in zip(logs, _solved(normal, right), strict=True)]
         found = _misfit(measured, moved)
-        if found < misfit:
-            logs, misfit, damping = moved, found, damping / 10
-        else:
+        if found >= misfit:
             damping *= 10
+            continue
+        has_settled = misfit - found < SETTLED * misfit
+        logs, misfit, damping = moved, found, damping / 10
+        if has_settled:
+            break
     return _scales(logs)
 
 
 def _scales(logs: list[float]) -> Scales:
-    return Scales(*(exp(max(-4.0, min(4.0, each))) for each in logs))
-
-
-def _residual(known: Measurement, logs: list[float]) -> float:
-    return log(known.predicted.step_ns(_scales(logs)) / known.step_ns) / NOISE
+    return Scales(*(exp(max(-FARTHEST, min(FARTHEST, each))) for each in logs))
 
 
 def _misfit(measured: Measured, logs: list[float]) -> float:
+    """Minus twice the logarithm of how probable these scales are."""
+    scales = _scales(logs)
     prior = sum((each / trust) ** 2 for each, trust in zip(logs, TRUST, strict=True))
-    return prior + sum(_residual(known, logs) ** 2 for known in measured)
+    return prior + sum(
+        (log(known.predicted.step_ns(scales) / known.step_ns) / NOISE) ** 2 for known in measured
+    )
 
 
 def _normal_equations(
     measured: Measured, logs: list[float]
 ) -> tuple[list[list[float]], list[float]]:
-    """J'J and -J'r of residuals and prior at these logarithms."""
-    size = len(logs)
+    """Matrix and right side of the next Gauss-Newton step.
+
+    A step is the sum of its parts, each in proportion to its scale, so the slope of its logarithm by
+    that of a scale is the part's share of the step.
+    """
+    scales, size = _scales(logs), len(logs)
     normal = [[0.0] * size for _ in range(size)]
-    gradient = [0.0] * size
+    right = [0.0] * size
     for i, (each, trust) in enumerate(zip(logs, TRUST, strict=True)):
-        normal[i][i] += 1 / trust**2
-        gradient[i] -= each / trust**2
+        normal[i][i] = 1 / trust**2
+        right[i] = -each / trust**2
     for known in measured:
-        here = _residual(known, logs)
-        slopes = []
-        for i in range(size):
-            nudged = [each + NUDGE * (j == i) for j, each in enumerate(logs)]
-            slopes.append((_residual(known, nudged) - here) / NUDGE)
-        for i in range(size):
-            gradient[i] -= slopes[i] * here
-            for j in range(size):
-                normal[i][j] += slopes[i] * slopes[j]
-    return normal, gradient
+        parts = known.predicted.parts_ns(scales)
+        step = sum(parts)
+        slopes = [part / (step * NOISE) for part in parts]
+        residual = log(step / known.step_ns) / NOISE
+        for i, slope in enumerate(slopes):
+            right[i] -= slope * residual
+            row = normal[i]
+            for j, other in enumerate(slopes):
+                row[j] += slope * other
+    return normal, right
 
 
 def _solved(matrix: list[list[float]], right: list[float]) -> list[float]:

@@ -7,16 +7,17 @@ from one GPU, corrected by what was measured elsewhere; a default curve when not
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import replace
 from math import log2
+from typing import TypeVar
 
 from trainmaster.model.job import Job
 from trainmaster.model.placement import Placement
 from trainmaster.model.profile import Profile, speedup_at
 from trainmaster.model.topology import Topology
 from trainmaster.model.units import NOMINAL
-from trainmaster.perf.allocation import Allocation, Kind
+from trainmaster.perf.allocation import Allocation, EmptyCluster, Kind
 from trainmaster.perf.corrections import (
     NOTHING_MEASURED,
     Corrections,
@@ -47,8 +48,16 @@ __all__ = [
     "timeline",
 ]
 
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+Curve = tuple[tuple[int, int], ...]
+"""(GPUs, speed in parts per million of nominal)."""
 UNKNOWN = Profile()
 """A job of which nobody has said anything."""
+NEWS = 100
+"""A repeated measurement that differs by less than one part in so many tells nothing new."""
+MOST_CACHED = 20_000
+"""Timelines and curves kept before starting anew."""
 UNIT_NS = 1_000_000_000
 """Step of an unknown model on one GPU: any will do, only ratios count."""
 
@@ -85,13 +94,14 @@ class Estimator:
     def __init__(self, topology: Topology, links: Links = DEFAULT_LINKS) -> None:
         self.topology = topology
         self.links = links
+        self._clusters: dict[str | None, EmptyCluster] = {}
         self._best: dict[tuple[int, str | None], Allocation] = {}
         self._timelines: dict[tuple[Profile, Allocation], Timeline] = {}
         self._scales: dict[str, tuple[Measured, Scales]] = {}
-        self._curves: dict[object, tuple[tuple[int, int], ...]] = {}
+        self._curves: dict[Hashable, tuple[Measured, Curve]] = {}
 
     def forget(self) -> None:
-        for cache in (self._best, self._timelines, self._scales, self._curves):
+        for cache in (self._clusters, self._best, self._timelines, self._scales, self._curves):
             cache.clear()
 
     def allocation(self, placement: Placement) -> Allocation:
@@ -101,7 +111,7 @@ class Estimator:
         """The most consolidated allocation of that many GPUs in the empty cluster."""
         found = self._best.get((count, gpu_type))
         if found is None:
-            found = self._best[count, gpu_type] = Allocation.best(self.topology, count, gpu_type)
+            found = self._best[count, gpu_type] = self._empty(gpu_type).best(count)
         return found
 
     def speed(
@@ -133,22 +143,23 @@ class Estimator:
         profile: Profile,
         counts: Iterable[int],
         corrections: Corrections = NOTHING_MEASURED,
-    ) -> tuple[tuple[int, int], ...]:
+    ) -> Curve:
         """(GPUs, speed at best placement) for those counts that the cluster can hold."""
         counts = tuple(counts)
         demand = job.demand
-        key = (job.model, demand.nominal.count, demand.gpu_type, profile, counts)
         measured = corrections.of(key_of(job))
-        if not measured and key in self._curves:
-            return self._curves[key]
-        room = self._room(demand.gpu_type)
+        whose = key_of(job) if measured else job.model
+        key = (whose, demand.nominal.count, demand.gpu_type, profile, counts)
+        known = self._curves.get(key)
+        if known is not None and known[0] == measured:
+            return known[1]
+        room = self._empty(demand.gpu_type).room
         found = tuple(
             (count, self.speed(job, profile, self.best(count, demand.gpu_type), corrections))
             for count in counts
             if 0 < count <= room
         )
-        if not measured:
-            self._curves[key] = found
+        _keep(self._curves, key, (measured, found))
         return found
 
     def learned(
@@ -167,15 +178,16 @@ class Estimator:
             corrections = corrections.updated(key, nominal, reference, round(reference.step_ns()))
         predicted = self._timeline(profile, allocation)
         step = round(reference.step_ns() * NOMINAL / max(1, speed_ppm))
-        if measured_ns(corrections.of(key), allocation, predicted) == step:
+        known = measured_ns(corrections.of(key), allocation, predicted)
+        if known is not None and abs(known - step) * NEWS < step:
             return corrections
         return corrections.updated(key, allocation, predicted, step)
 
-    def _room(self, gpu_type: str | None) -> int:
-        nodes = self.topology.nodes
-        if gpu_type is None:
-            return self.topology.training_gpus
-        return sum(node.gpus for node in nodes if node.type.name == gpu_type)
+    def _empty(self, gpu_type: str | None) -> EmptyCluster:
+        found = self._clusters.get(gpu_type)
+        if found is None:
+            found = self._clusters[gpu_type] = EmptyCluster(self.topology, gpu_type)
+        return found
 
     def _nominal(self, job: Job) -> Allocation:
         """What the job's speed refers to: its nominal shape at best placement on nominal GPUs."""
@@ -184,7 +196,7 @@ class Estimator:
     def _consolidated(self, job: Job, count: int) -> Allocation:
         """The best that the cluster could offer, however small it is, on GPUs of nominal speed."""
         gpu_type = job.demand.gpu_type
-        best = self.best(min(count, max(1, self._room(gpu_type))), gpu_type)
+        best = self.best(min(count, max(1, self._empty(gpu_type).room)), gpu_type)
         return best.at_nominal_speed()
 
     def _timeline(self, profile: Profile, allocation: Allocation) -> Timeline:
@@ -195,14 +207,22 @@ class Estimator:
                 found = timeline(profile, allocation, self.links)
             else:
                 found = default_timeline(allocation, self.best(allocation.count).span)
-            self._timelines[key] = found
+            _keep(self._timelines, key, found)
         return found
 
     def _fitted(self, key: str, measured: Measured) -> Scales:
         known = self._scales.get(key)
         if known is None or known[0] != measured:
-            known = self._scales[key] = (measured, fitted(measured))
+            known = (measured, fitted(measured))
+            _keep(self._scales, key, known)
         return known[1]
+
+
+def _keep(cache: dict[K, V], key: K, value: V) -> None:
+    """Remember, within bounds."""
+    if len(cache) >= MOST_CACHED:
+        cache.clear()
+    cache[key] = value
 
 
 def _completed(profile: Profile, job: Job) -> Profile:

@@ -51,14 +51,18 @@ class Timeline:
     overlap_ppm: int
     """The part of the computing that the rest may hide behind."""
 
+    def parts_ns(self, scales: Scales = AS_PREDICTED) -> tuple[float, float, float, float]:
+        """What compute, fixed, inside and between add to the step, what is hidden being taken off."""
+        compute, fixed = self.compute_ns * scales.compute, self.fixed_ns * scales.fixed
+        inside, between = self.inside_ns * scales.inside, self.between_ns * scales.between
+        tail, cover = self.tail_ppm / NOMINAL, self.overlap_ppm / NOMINAL
+        if (inside + between) * (1 - tail) < compute * cover:
+            return compute, fixed, inside * tail, between * tail
+        return compute * (1 - cover), fixed, inside, between
+
     def step_ns(self, scales: Scales = AS_PREDICTED) -> float:
         """How long the step takes."""
-        compute = self.compute_ns * scales.compute
-        exchange = self.inside_ns * scales.inside + self.between_ns * scales.between
-        hidden = min(
-            exchange * (NOMINAL - self.tail_ppm) / NOMINAL, compute * self.overlap_ppm / NOMINAL
-        )
-        return compute + self.fixed_ns * scales.fixed + exchange - hidden
+        return sum(self.parts_ns(scales))
 
 
 def shares(batch: int, kinds: tuple[Kind, ...]) -> tuple[int, ...]:
