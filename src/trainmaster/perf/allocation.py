@@ -113,7 +113,10 @@ class EmptyCluster:
 
 
 def _suits(node: Node, gpu_type: str | None) -> bool:
-    return node.type.name == gpu_type if gpu_type is not None else node.type.name != CPU_TYPE
+    """Whether a demand's `gpu_type` (a name, several with | between, or any) allows this node."""
+    kind = node.type.name
+    named = [each.strip() for each in (gpu_type or "any").split("|")]
+    return kind in named or ("any" in named and kind != CPU_TYPE)
 
 
 def _distinct_domains(nodes: Sequence[Node], level: int) -> list[tuple[int, list[Node]]]:

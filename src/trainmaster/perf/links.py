@@ -9,6 +9,8 @@ from typing import NamedTuple
 from trainmaster.model.fields import Fields
 from trainmaster.perf.allocation import Allocation
 
+INSIDE = ("gpu", "island", "pcie", "socket", "node")
+"""Levels inside one machine."""
 GB = 1_000_000_000
 MB = 1_000_000
 
@@ -31,6 +33,9 @@ class Links:
     by_level: tuple[tuple[str, Link], ...] = (
         # NVLink of a P100 or V100 pair: 2 x 20-25 GB/s each way, of which rings reach about 35.
         ("island", Link(35 * GB, 10)),
+        # One PCIe 3.0 switch: peers reach 12 of its 15.75 GB/s.
+        ("pcie", Link(12 * GB, 10)),
+        ("socket", Link(10 * GB, 15)),
         # PCIe 3.0 x16: 15.75 GB/s raw, about 10 reached by rings that cross the CPU's root.
         ("node", Link(10 * GB, 15)),
         # The poster's cluster: 40 Gb/s RoCEv2, 5 GB/s raw, 80 % of it.
@@ -59,7 +64,7 @@ class Links:
 
     def inside_ns(self, allocation: Allocation, size: int) -> int:
         """Time to add up the gradients of the GPUs within each node: a ring on the fullest."""
-        level = "island" if allocation.span == "island" else "node"
+        level = allocation.span if allocation.span in INSIDE else "node"
         return self._ring_ns(allocation.per_node[0], size, self.at(level))
 
     def between_ns(self, allocation: Allocation, size: int) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
-from math import log2
 from typing import TypeVar
 
 from trainmaster.model.job import Job
@@ -25,10 +24,9 @@ from trainmaster.perf.corrections import (
     fitted,
     measured_ns,
 )
-from trainmaster.perf.links import DEFAULT_LINKS, Links, links_from
+from trainmaster.perf.links import DEFAULT_LINKS, INSIDE, Links, links_from
 from trainmaster.perf.profiles import known_profile
 from trainmaster.perf.timeline import Scales, Timeline, predict, shares, timeline
-from trainmaster.perf.world import DEFAULT
 
 __all__ = [
     "Allocation",
@@ -54,6 +52,10 @@ Curve = tuple[tuple[int, int], ...]
 """(GPUs, speed in parts per million of nominal)."""
 UNKNOWN = Profile()
 """A job of which nobody has said anything."""
+DOUBLING = 0.868
+"""Efficiency that an unknown model keeps per doubling: the median of Gavel's consolidated tables."""
+SPAN_SPEEDS = {"rack": 0.8537, "fabric": 0.7288, "cluster": 0.7288}
+"""Its speed by span, relative to the inside of a node: Philly's ResNet-50; further out, the same again."""
 NEWS = 100
 """A repeated measurement that differs by less than one part in so many tells nothing new."""
 MOST_CACHED = 20_000
@@ -70,14 +72,21 @@ def key_of(job: Job) -> str:
     return f"{job.model}/{job.demand.nominal.count}" if job.model else f"{job.id}/"
 
 
-def default_timeline(allocation: Allocation, best_span: str) -> Timeline:
-    """A model that nobody knows: 0.868 of the gain kept per doubling, and the default span penalty.
+def default_speedup(count: int) -> float:
+    """Speed of an unknown model on so many GPUs at best placement, relative to one."""
+    low = 1 << (count.bit_length() - 1)
+    reached = (2 * DOUBLING) ** (count.bit_length() - 1)
+    return reached + reached * (2 * DOUBLING - 1) * (count - low) / low
 
-    The curve is that of best placements; only a span wider than it need be costs more.
+
+def default_timeline(allocation: Allocation, best_span: str) -> Timeline:
+    """A model that nobody knows: the default curve, and the default penalty for a wider span.
+
+    The curve is that of best placements, so only a span wider than it need be costs more.
     """
     compute = UNIT_NS * NOMINAL / allocation.speed_ppm
-    near = compute / (DEFAULT.doubling_ppm / NOMINAL) ** log2(allocation.count)
-    widening = DEFAULT.span_factor("", best_span) / DEFAULT.span_factor("", allocation.span)
+    near = compute * allocation.count / default_speedup(allocation.count)
+    widening = _span_speed(best_span) / _span_speed(allocation.span)
     return Timeline(
         compute_ns=round(compute),
         fixed_ns=0,
@@ -86,6 +95,10 @@ def default_timeline(allocation: Allocation, best_span: str) -> Timeline:
         tail_ppm=NOMINAL,
         overlap_ppm=0,
     )
+
+
+def _span_speed(span: str) -> float:
+    return 1.0 if span in INSIDE else SPAN_SPEEDS.get(span, SPAN_SPEEDS["cluster"])
 
 
 class Estimator:

@@ -1,0 +1,419 @@
+"""How well throughput estimation foretells what others measured, before and after correction.
+
+Three sets of measurements that nobody here made: AdaptDL's (Pollux, OSDI'21), ElasticFlow's
+(ASPLOS'23) and Gavel's (OSDI'20). Links are fitted on one model of each testbed and held for the
+others; a model's own points are used only by the correction, one after another: foretell, then learn.
+
+    python -m benchmarks.estimation [--data ../shared/data] [--out docs/measurements/throughput.md]
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import random
+import time
+from ast import literal_eval
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trainmaster.model.profile import Profile
+from trainmaster.perf.corrections import NOTHING_MEASURED, fitted
+from trainmaster.perf.throughput import Allocation, Links, timeline
+
+MILLION = 1_000_000
+PARAMETERS = {
+    # ResNet-50, VGG-16 and Inception-v3 as in torchvision's model table.
+    "resnet50": 25.6 * MILLION,
+    "imagenet": 25.6 * MILLION,
+    "vgg16": 138.4 * MILLION,
+    "inception3": 27.2 * MILLION,
+    # ResNet-18 for CIFAR-10 (kuangliu/pytorch-cifar).
+    "cifar10": 11.2 * MILLION,
+    "resnet18": 11.2 * MILLION,
+    # ResNet-50 with ten classes.
+    "resnet50_cifar10": 23.5 * MILLION,
+    # BERT-base (Devlin et al.) and GPT-2 small (Radford et al.).
+    "bert": 110 * MILLION,
+    "gpt2": 124 * MILLION,
+    # YOLOv3 with Darknet-53 (Redmon and Farhadi).
+    "yolov3": 62 * MILLION,
+    # Five bidirectional GRU layers of 800 on 1312 inputs: adaptdl's benchmark/models/deepspeech2.
+    "deepspeech2": 41 * MILLION,
+    # NeuMF, 32 factors, 3 layers, MovieLens-1M: adaptdl's benchmark/models/ncf.
+    "ncf": 1.6 * MILLION,
+    # attention-is-all-you-need-pytorch: base model, vocabulary of Multi30k.
+    "transformer": 47 * MILLION,
+    # PyTorch's word_language_model by default: 200 units, 33,278 words of Wikitext-2.
+    "lm": 14 * MILLION,
+}
+BYTES = {model: round(4 * count) for model, count in PARAMETERS.items()}
+"""Gradients are exchanged in 32 bits."""
+
+DOUBLING = 0.868
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measured step, and all that is known of it beforehand."""
+
+    model: str
+    allocation: Allocation
+    profile: Profile
+    alone_ns: float
+    """The step that every GPU would make if the others were not there (linear scaling)."""
+    step_ns: float
+
+    def predicted(self, links: Links) -> float:
+        return timeline(self.profile, self.allocation, links).step_ns()
+
+
+@dataclass(frozen=True)
+class Testbed:
+    """A cluster that somebody measured on."""
+
+    name: str
+    wires: str
+    teacher: str
+    """The model whose points the links are fitted on."""
+    points: tuple[Point, ...]
+
+    def models(self) -> list[str]:
+        return sorted({point.model for point in self.points})
+
+    def of(self, model: str) -> list[Point]:
+        return [point for point in self.points if point.model == model]
+
+
+# ------------------------------------------------------------------------------------ reading
+
+
+def adaptdl(folder: Path) -> Testbed:
+    """Step times by placement and samples per GPU; the profile is one GPU at the same number."""
+    points: list[Point] = []
+    for path in sorted(folder.glob("*/placements.csv")):
+        model = path.parent.name
+        rows = [
+            (row["placement"], int(row["local_bsz"]), float(row["step_time"])) for row in read(path)
+        ]
+        alone = {local: step for placement, local, step in rows if placement == "1"}
+        for placement, local, step in rows:
+            nodes = [int(digit) for digit in placement]
+            if sum(nodes) > 1 and local in alone:
+                points.append(weak(model, Allocation.plain(*nodes), local, alone[local], step))
+        wide = path.parent / "scalability.csv"
+        for row in read(wide):
+            nodes, count = int(row["num_nodes"]), int(row["num_replicas"])
+            local = int(row["local_bsz"])
+            if local in alone:
+                spread = [count // nodes + (i < count % nodes) for i in range(nodes)]
+                allocation = Allocation.plain(*spread)
+                points.append(weak(model, allocation, local, alone[local], float(row["step_time"])))
+    wires = "16 x g4dn.12xlarge: 4 T4 on PCIe, 50 Gb/s network"
+    return Testbed("AdaptDL, T4", wires, "imagenet", tuple(points))
+
+
+def elasticflow(folder: Path, kind: str, per_node: int, teacher: str, wires: str) -> Testbed:
+    """Steps/s at a fixed global batch; the profile is one GPU, at two batches where there are two."""
+    points: list[Point] = []
+    for path in sorted((folder / f"throughputs_{kind}").glob("*.csv")):
+        model = path.stem
+        rows = list(read(path))
+        alone = {int(row["global_batch_size"]): 1 / float(row["1"]) for row in rows}
+        fixed = fixed_part(alone)
+        for row in rows:
+            batch = int(row["global_batch_size"])
+            for column, text in row.items():
+                speed = float(text or 0)
+                if column in ("global_batch_size", "1") or not speed > 0:
+                    continue
+                count = int(column)
+                nodes = [per_node] * (count // per_node) or [count]
+                profile = Profile(
+                    round(alone[batch] * MILLION), batch, BYTES[model], (),
+                    None if fixed is None else round(min(fixed, alone[batch]) * MILLION),
+                )  # fmt: skip
+                share = alone[batch] * 1e9 / count
+                points.append(Point(model, Allocation.plain(*nodes), profile, share, 1e9 / speed))
+    return Testbed(f"ElasticFlow, {kind}", wires, teacher, tuple(points))
+
+
+def gavel(folder: Path, kind: str) -> Testbed:
+    """Steps/s summed over GPUs, with and without consolidation (taken as one GPU per node)."""
+    tables = json.loads((folder / "simulation_throughputs.json").read_text())
+    points: list[Point] = []
+    for table, is_spread in ((kind, False), (f"{kind}_unconsolidated", True)):
+        speeds = {literal_eval(key): row["null"] for key, row in tables[table].items()}
+        for (name, count), speed in sorted(speeds.items()):
+            title, _, rest = name.partition(" (batch size ")
+            if count == 1 or not speed or not rest:
+                continue
+            local, one = int(rest.rstrip(")")), speeds[name, 1]
+            allocation = Allocation.plain(*([1] * count if is_spread else [count]))
+            model = title.lower().replace("-", "")
+            points.append(weak(model, allocation, local, 1 / one, count / speed))
+    return Testbed(
+        f"Gavel, {kind.upper()}", "cloud, not stated by table", "transformer", tuple(points)
+    )
+
+
+def weak(model: str, allocation: Allocation, local: int, alone_s: float, step_s: float) -> Point:
+    """Every GPU keeps its samples: the whole batch grows with the GPUs."""
+    count = allocation.count
+    profile = Profile(
+        step_us=round(alone_s * MILLION * count),
+        batch=local * count,
+        sync_bytes=BYTES[model],
+        fixed_us=0,
+    )
+    return Point(model, allocation, profile, alone_s * 1e9, step_s * 1e9)
+
+
+def fixed_part(alone: dict[int, float]) -> float | None:
+    """What a step costs whatever its batch: the line through the two smallest batches, at zero."""
+    if len(alone) < 2:
+        return None
+    (few, short), (many, long) = sorted(alone.items())[:2]
+    return max(0.0, short - few * (long - short) / (many - few))
+
+
+def read(path: Path) -> Iterator[dict[str, str]]:
+    with path.open(newline="") as lines:
+        yield from csv.DictReader(lines)
+
+
+# ---------------------------------------------------------------------------------- measuring
+
+
+def fit_links(points: Sequence[Point]) -> Links:
+    """The links under which these points are foretold best: a search, one figure at a time."""
+
+    def misfit(links: Links) -> float:
+        return sum(math.log(p.predicted(links) / p.step_ns) ** 2 for p in points) / len(points)
+
+    best = Links()
+    error = misfit(best)
+    for _ in range(6):
+        before = error
+        for moved in neighbours(best):
+            found = misfit(moved)
+            if found < error:
+                best, error = moved, found
+        if error == before:
+            break
+    return best
+
+
+def neighbours(links: Links) -> Iterator[Links]:
+    for level in ("node", "rack"):
+        link = links.at(level)
+        for factor in (0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.1, 1.25, 1.6, 2.5, 5, 10):
+            yield links.with_level(level, link.bytes_per_s * factor / 1e9, link.latency_us)
+        for latency in (0, 5, 10, 20, 50, 100, 200, 400, 800, 1600):
+            yield links.with_level(level, link.bytes_per_s / 1e9, latency)
+    for overlap in (0, 0.25, 0.5, 0.75, 1):
+        yield replace(links, overlap_ppm=round(overlap * MILLION))
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Absolute relative errors of foretold speeds."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.values) / len(self.values)
+
+    @property
+    def p90(self) -> float:
+        return sorted(self.values)[min(len(self.values) - 1, int(0.9 * len(self.values)))]
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1%} / {self.p90:.1%}"
+
+
+def errors(points: Iterable[Point], foretold: Callable[[Point], float]) -> Errors:
+    return Errors(tuple(abs(p.step_ns / foretold(p) - 1) for p in points))
+
+
+def after_learning(points: Sequence[Point], links: Links, seed: int) -> list[float]:
+    """Errors in the order of a shuffle, each point foretold from those before it, then learned."""
+    order = list(points)
+    random.Random(seed).shuffle(order)
+    corrections, found = NOTHING_MEASURED, []
+    for point in order:
+        predicted = timeline(point.profile, point.allocation, links)
+        scales = fitted(corrections.of(point.model))
+        found.append(abs(point.step_ns / predicted.step_ns(scales) - 1))
+        corrections = corrections.updated(
+            point.model, point.allocation, predicted, round(point.step_ns)
+        )
+    return found
+
+
+def curve_step(point: Point) -> float:
+    return point.alone_ns / DOUBLING ** math.log2(point.allocation.count)
+
+
+# ---------------------------------------------------------------------------------- reporting
+
+SEEDS = (0, 1, 2)
+LEARNED = (1, 2, 4, 8, 16)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All that is said of one model on one testbed."""
+
+    model: str
+    is_teacher: bool
+    count: int
+    linear: Errors
+    curve: Errors
+    before: Errors
+    after: Errors
+    """Sequentially, over all points but the first of each shuffle."""
+    by_learned: tuple[Errors | None, ...]
+    """After exactly so many measurements as `LEARNED` says (the next eight points)."""
+
+
+def judge(bed: Testbed, model: str, links: Links) -> Verdict:
+    points = bed.of(model)
+    runs = [after_learning(points, links, seed) for seed in SEEDS]
+    by_learned: list[Errors | None] = []
+    for known in LEARNED:
+        window = [each for run in runs for each in run[known : known + 8]]
+        by_learned.append(Errors(tuple(window)) if len(points) > known else None)
+    return Verdict(
+        model=model,
+        is_teacher=model == bed.teacher,
+        count=len(points),
+        linear=errors(points, lambda p: p.alone_ns),
+        curve=errors(points, curve_step),
+        before=errors(points, lambda p: p.predicted(links)),
+        after=Errors(tuple(each for run in runs for each in run[1:])),
+        by_learned=tuple(by_learned),
+    )
+
+
+def described(links: Links) -> str:
+    said = []
+    for level, name in (("node", "inside a node"), ("rack", "between nodes")):
+        link = links.at(level)
+        said.append(f"{name} {link.bytes_per_s / 1e9:.2g} GB/s and {link.latency_us} µs per hop")
+    return f"{'; '.join(said)}; overlap {links.overlap_ppm / MILLION:.0%}"
+
+
+def section(bed: Testbed, links: Links, verdicts: Sequence[Verdict]) -> list[str]:
+    lines = [
+        f"## {bed.name}",
+        "",
+        f"{bed.wires}. Links fitted on {bed.teacher}: {described(links)}.",
+        "",
+    ]
+    lines += [
+        "| model | points | linear | 0.868 curve | before | after |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for v in verdicts:
+        name = f"{v.model} (links)" if v.is_teacher else v.model
+        lines.append(f"| {name} | {v.count} | {v.linear} | {v.curve} | {v.before} | {v.after} |")
+    others = [v for v in verdicts if not v.is_teacher]
+    means = [
+        sum(getattr(v, column).mean for v in others) / len(others)
+        for column in ("linear", "curve", "before", "after")
+    ]
+    cells = " | ".join(f"{mean:.1%}" for mean in means)
+    lines += [f"| mean of the others | {sum(v.count for v in others)} | {cells} |", ""]
+    return lines
+
+
+def learning(beds: Sequence[tuple[Testbed, Links, list[Verdict]]]) -> list[str]:
+    """How fast the correction learns: mean error over models that have enough points."""
+    lines = [
+        "## How many measurements it takes",
+        "",
+        "Mean error of the next eight predictions after so many measurements of the same model, over",
+        "the models with at least 17 points (the one that the links were fitted on left out).",
+        "",
+        f"| testbed | 0 | {' | '.join(str(n) for n in LEARNED)} |",
+        f"|---|{'---:|' * (len(LEARNED) + 1)}",
+    ]
+    for bed, _, verdicts in beds:
+        long = [v for v in verdicts if v.count > LEARNED[-1] and not v.is_teacher]
+        if not long:
+            continue
+        row = [sum(v.before.mean for v in long) / len(long)]
+        for index in range(len(LEARNED)):
+            found = [each.mean for v in long if (each := v.by_learned[index]) is not None]
+            row.append(sum(found) / len(found))
+        lines.append(f"| {bed.name} | {' | '.join(f'{each:.1%}' for each in row)} |")
+    return [*lines, ""]
+
+
+INTRODUCTION = """# Throughput estimation against published measurements
+
+Written by `python -m benchmarks.estimation`; how the estimation works is in [throughput](../throughput.md).
+
+The cells are mean / 90th percentile of |foretold speed / measured speed - 1|; 100 % means foretold twice
+as fast as it was. *Linear* and *0.868 curve* (so much kept per doubling) know the step on one GPU and the
+number of GPUs. *Before* knows also the parameter bytes and the links. *After* is foretold, then learned:
+the points of a model come in shuffled order (three seeds), each foretold from a correction by the points
+before it (the last 24 of them), never from itself. *Links* were fitted on one model of each testbed, marked
+`(links)`, and held for the others; a mean over the others stands last. Points on one GPU are given, not
+judged.
+
+Where each GPU keeps its samples (AdaptDL, Gavel) the profile is one GPU at the same number of samples. Where
+the whole batch is fixed (ElasticFlow) it is one GPU with the whole batch, and the part of the step that does
+not shrink comes from one GPU at two batches, where the table has two (else 5 % is assumed).
+"""
+
+
+def testbeds(data: Path) -> list[Testbed]:
+    folder = data / "elasticflow-scaling"
+    a100 = "16 nodes of 8 A100 (NVLink), 8 x 200 Gb/s InfiniBand"
+    t4 = "4 T4 per node, from the same cloud machines as AdaptDL's"
+    return [
+        adaptdl(data / "adaptdl"),
+        elasticflow(folder, "A100", 8, "resnet50", a100),
+        elasticflow(folder, "T4", 4, "imagenet", t4),
+        *(gavel(data / "gavel", kind) for kind in ("k80", "p100", "v100")),
+    ]
+
+
+def main() -> None:
+    root = Path(__file__).parents[1]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=root.parent / "shared" / "data")
+    parser.add_argument("--out", type=Path, default=root / "docs/measurements/throughput.md")
+    options = parser.parse_args()
+    if not (options.data / "adaptdl").is_dir():
+        parser.error(f"there are no measurements at {options.data}; name their folder with --data.")
+    start = time.perf_counter()
+    lines, judged = [INTRODUCTION], []
+    for bed in testbeds(options.data):
+        taught = bed.of(bed.teacher)
+        links = fit_links(taught[:: max(1, len(taught) // 150)])
+        verdicts = [judge(bed, model, links) for model in bed.models()]
+        judged.append((bed, links, verdicts))
+        lines += section(bed, links, verdicts)
+    lines += learning(judged)
+    text = "\n".join(lines).rstrip() + "\n"
+    print(text)
+    kept = ""
+    if options.out.exists() and NOTES in (before := options.out.read_text()):
+        kept = "\n" + before[before.index(NOTES) :]
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(text + kept)
+    print(f"Written to {options.out} in {time.perf_counter() - start:.0f} s.")
+
+
+NOTES = "## What this says"
+"""Written by people, kept when the numbers are written again."""
+
+if __name__ == "__main__":
+    main()
