@@ -87,6 +87,8 @@ class Controller:
         self.memo = plan.memo
         if state.ended:
             state.ended = []
+        if state.stirred:
+            state.stirred = set()
         state.is_quiet = not plan.actions
         self._wake_by(plan.wake_at, now)
         refusals = admit(plan, state, now) if plan.actions else ()

@@ -42,7 +42,7 @@ def _job_submitted(state: State, event: e.JobSubmitted, now: int) -> None:
     state.submitted += 1
     state.waiting += 1
     state.jobs[job.id] = record
-    state.changed[record.seq] = record
+    state.note_change(record)
     state.needs_pass = True
 
 
@@ -59,7 +59,7 @@ def _job_profiled(state: State, event: e.JobProfiled, now: int) -> None:
         record.oracle = event.oracle
     if event.profile is not None:
         record.profile = event.profile
-    state.changed[record.seq] = record
+    state.note_change(record)
     state.needs_pass = True
 
 
@@ -153,7 +153,7 @@ def _run_speed_changed(state: State, event: e.RunSpeedChanged, now: int) -> None
     record.accrue(now)
     record.work = event.work
     record.progress(now, event.speed_ppm)
-    state.changed[record.seq] = record
+    state.note_change(record)
     state.touch(record)
 
 

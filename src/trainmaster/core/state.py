@@ -176,6 +176,8 @@ class State:
         """Jobs that hold nothing and may be started."""
         self.changed: dict[int, JobRecord] = {}
         """Records whose place in line may have changed since the last pass."""
+        self.stirred: set[str] = set()
+        """Queues of such records; unlike those, kept until a pass has been made."""
         self.needs_pass = False
         self.has_news = False
         """Whether the present pass was called for by facts, not by mere passing of time."""
@@ -203,7 +205,12 @@ class State:
             raise LifecycleError(f"job {record.id}: no edge from {old.name} by {cause.name}")
         record.phase = new
         self.waiting += (new in WAITING) - (old in WAITING)
+        self.note_change(record)
+
+    def note_change(self, record: JobRecord) -> None:
+        """Its place in line may be another one now."""
         self.changed[record.seq] = record
+        self.stirred.add(record.job.queue)
 
     def end(self, record: JobRecord, cause: Cause) -> None:
         """Let go of everything and forget the job."""

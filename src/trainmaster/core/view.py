@@ -16,8 +16,9 @@ from trainmaster.core.order import GroupOf, Order, RankOf
 from trainmaster.core.state import JobRecord, State
 from trainmaster.model.actions import Reserve
 from trainmaster.model.job import Run
+from trainmaster.model.placement import Placement
 from trainmaster.model.queue import Queue
-from trainmaster.model.topology import Topology
+from trainmaster.model.topology import CPU_TYPE, Topology
 
 
 class View:
@@ -140,6 +141,11 @@ class View:
         touched, self._state.touched = self._state.touched, set()
         return touched
 
+    def rerank(self) -> None:
+        """What ranks are made of has changed for all: the next call of `order` ranks everybody."""
+        self._order = Order()
+        self._is_built = False
+
     def forget(self) -> None:
         """Drop every cache; the next pass rebuilds them from the state."""
         self._order = Order()
@@ -159,6 +165,10 @@ class View:
         return max(0, record.oracle.work - record.work)
 
 
+Counted = tuple[int, int, bool]
+"""What a job counts for in its part: thousandths of a GPU held and wanted, and whether it waits."""
+
+
 class Part(View):
     """The view of one queue."""
 
@@ -170,10 +180,10 @@ class Part(View):
         self.wanted = 0
         """Thousandths of a GPU that its jobs would hold if all ran: its demand."""
         self.waiting_count = 0
-        self.has_changed = True
-        """Whether anything of it has changed since `take_changes` was last called."""
+        self._sizes: dict[int, int] = {}
+        """Thousandths of a GPU that waiting jobs want: how many want so much."""
         self._jobs: dict[str, JobRecord] = {}
-        self._counted: dict[int, tuple[int, int, bool]] = {}
+        self._counted: dict[int, Counted] = {}
         self._changed: dict[int, JobRecord] = {}
         self._ended: list[JobRecord] = []
         self._touched: set[int] = set()
@@ -183,32 +193,56 @@ class Part(View):
     def deal(self, record: JobRecord) -> None:
         """Take note that something about this job of ours has changed."""
         self._changed[record.seq] = record
-        self.has_changed = True
-        self._count(self._counted.pop(record.seq, (0, 0, False)), -1)
+        known = self._counted.pop(record.seq, None)
+        if known is not None:
+            self._count(known, -1)
         if record.phase in ENDED:
             self._jobs.pop(record.id, None)
             return
         self._jobs[record.id] = record
-        held = record.placement.total_share if record.placement is not None else 0
-        wanted = max(held, record.demand.nominal.total_share)
-        counted = self._counted[record.seq] = (held, wanted, record.phase in WAITING)
+        counted = self._counted[record.seq] = self._shares(record)
         self._count(counted, 1)
 
-    def _count(self, counted: tuple[int, int, bool], sign: int) -> None:
+    def _shares(self, record: JobRecord) -> Counted:
+        """What the job holds and would hold if it ran, in GPUs: CPU slots are nobody's share."""
+        placement, demand = record.placement, record.demand
+        held = placement.total_share if placement is not None else 0
+        wanted = max(held, demand.nominal.total_share)
+        if demand.gpu_type is not None and demand.allows(CPU_TYPE):
+            if placement is not None and self._is_on_cpus(placement):
+                held = 0
+            wanted = 0 if demand.gpu_type == CPU_TYPE else wanted
+        return held, wanted, record.phase in WAITING
+
+    def _is_on_cpus(self, placement: Placement) -> bool:
+        return self.topology.type_of_gpu[placement.slices[0].gpu].name == CPU_TYPE
+
+    def _count(self, counted: Counted, sign: int) -> None:
         held, wanted, waits = counted
         self.held += sign * held
         self.wanted += sign * wanted
-        self.waiting_count += sign * waits
+        if waits:
+            self.waiting_count += sign
+            left = self._sizes.get(wanted, 0) + sign
+            if left:
+                self._sizes[wanted] = left
+            else:
+                del self._sizes[wanted]
 
     def deal_news(self, ended: Sequence[JobRecord], touched: set[int]) -> None:
         """Start a pass: who of ours has ended since the last one, and where room may have come up."""
         self._ended = [record for record in ended if record.job.queue == self.queue]
         self._touched |= touched
 
-    def take_changes(self) -> bool:
-        """Whether something has changed since this was last asked."""
-        changed, self.has_changed = self.has_changed, False
-        return changed
+    @property
+    def is_stirred(self) -> bool:
+        """Whether any of its jobs has changed since the last pass: a fact, no cache."""
+        return self.queue in self._state.stirred
+
+    @property
+    def smallest_waiting(self) -> int | None:
+        """Thousandths of a GPU that the least demanding of its waiting jobs wants."""
+        return min(self._sizes, default=None)
 
     # -- what a policy sees ----------------------------------------------------------------------
 
@@ -241,6 +275,10 @@ class Part(View):
     def _take_changed(self) -> Iterable[JobRecord]:
         changed, self._changed = self._changed, {}
         return changed.values()
+
+    def order(self, rank: RankOf, now: int, *, group: GroupOf, with_running: bool) -> Order:
+        """The line of this queue; runs stand in it too, since they may be asked to leave."""
+        return super().order(rank, now, group=group, with_running=True)
 
     def is_stable(self, order: Order, now: int) -> bool:
         """Never taken for granted: what the queue may use can have changed."""

@@ -25,7 +25,7 @@ class BasePolicy(Generic[O]):
 
     name: ClassVar[str]
     options_type: ClassVar[type]
-    needs_oracle: ClassVar[bool] = False
+    needs_oracle: bool = False
 
     @property
     def molds(self) -> bool:
@@ -62,6 +62,17 @@ class BasePolicy(Generic[O]):
             return self.guards.rank(record, ranked, now) if self.guards.are_on else ranked
 
         return view.order(rank, now, group=self.group, with_running=with_running)
+
+    def line(self, view: View, memo: object, now: int) -> Order | None:
+        """Every job at its rank, runs too, for a policy between queues; None where there is no line."""
+        if type(self).rank is BasePolicy.rank:
+            return None
+        return self.in_line(view, now, with_running=True)
+
+    @property
+    def skips(self) -> bool:
+        """Whether a later job may start where an earlier one does not fit."""
+        return True
 
     def plan(self, view: View, memo: object, now: int) -> Plan:
         """Preemptive: the best-ranked jobs that fit run, whoever runs now."""

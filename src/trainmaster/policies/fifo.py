@@ -40,6 +40,10 @@ class Fifo(BasePolicy[FifoOptions]):
     def molds(self) -> bool:
         return self.options.elastic != "rigid"
 
+    @property
+    def skips(self) -> bool:
+        return self.options.backfill == "skip"
+
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         return Rank(-record.job.priority, record.job.submit_ms)
 

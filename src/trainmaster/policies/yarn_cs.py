@@ -33,6 +33,10 @@ class YarnCs(BasePolicy[YarnCsOptions]):
     def placer(self, record: JobRecord) -> Placer:
         return CONSOLIDATED
 
+    @property
+    def skips(self) -> bool:
+        return self.options.backfill == "skip"
+
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         return Rank(-record.job.priority, record.job.submit_ms)
 
