@@ -6,7 +6,7 @@ so that the state is as before and only the admitted plan changes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,6 +108,13 @@ class Draft:
         self.space.withhold(slices, open_to_spare=open_to is OpenTo.OPPORTUNISTIC)
         self._reserved[record.id] = Reserve(record.id, slices, until_ms, open_to)
 
+    def unreserve(self, record: JobRecord) -> bool:
+        """Take back what this draft has reserved for a job; whether there was anything."""
+        held = self._reserved.pop(record.id, None)
+        if held is not None:
+            self.space.give_back(held.slices)
+        return held is not None
+
     def release(self, record: JobRecord) -> None:
         """Put a job's reservation back on the table for this pass."""
         held = self.view.reservations.get(record.id)
@@ -125,6 +132,13 @@ class Draft:
 
     def is_evicted(self, record: JobRecord) -> bool:
         return record.id in self._evicted
+
+    def is_placed(self, record: JobRecord) -> bool:
+        return record.id in self._placed
+
+    def placed(self) -> Iterable[str]:
+        """Jobs that this draft starts, moves or resizes."""
+        return self._placed
 
     def is_touched(self, record: JobRecord) -> bool:
         """Whether this draft has placed or evicted it."""
@@ -159,6 +173,10 @@ class Draft:
             if job not in mark.reserved:
                 self.space.give_back(reservation.slices)
         self._undo_down_to(mark.length)
+        for job, reservation in mark.reserved.items():
+            if job not in self._reserved:
+                is_open = reservation.open_to is OpenTo.OPPORTUNISTIC
+                self.space.withhold(reservation.slices, open_to_spare=is_open)
         for job, slices in self._released.items():
             if job not in mark.released:
                 self._withhold_again(job, slices)

@@ -19,7 +19,7 @@ def shrink_for_waiting(view: View, draft: Draft) -> None:
         if record.phase is not Phase.RUNNING or placement is None:
             continue
         if record.demand.is_elastic and len(placement.slices) > nominal:
-            draft.resize(record, _resized(view, placement, placement.slices[:nominal]))
+            draft.resize(record, resized(view, placement, placement.slices[:nominal]))
 
 
 def grow_idle(view: View, draft: Draft) -> None:
@@ -32,13 +32,14 @@ def grow_idle(view: View, draft: Draft) -> None:
             continue
         room = record.demand.max_count - len(placement.slices)
         if room > 0:
-            extra = _idle_beside(draft, record, placement, room)
+            extra = idle_beside(draft, record, placement, room)
             if extra:
                 slices = (*placement.slices, *extra)
-                draft.resize(record, _resized(view, placement, slices))
+                draft.resize(record, resized(view, placement, slices))
 
 
-def _idle_beside(draft: Draft, record: JobRecord, placement: Placement, room: int) -> list[Slice]:
+def idle_beside(draft: Draft, record: JobRecord, placement: Placement, room: int) -> list[Slice]:
+    """Idle GPUs of its own nodes, at most `room`, that its hosts can carry."""
     space, demand = draft.space, record.demand
     found: list[Slice] = []
     for node in placement.nodes:
@@ -52,6 +53,7 @@ def _idle_beside(draft: Draft, record: JobRecord, placement: Placement, room: in
     return found
 
 
-def _resized(view: View, placement: Placement, slices: tuple[Slice, ...]) -> Placement:
+def resized(view: View, placement: Placement, slices: tuple[Slice, ...]) -> Placement:
+    """The same run on other slices."""
     span = view.topology.span_of_gpus([piece.gpu for piece in slices])
     return Placement(slices, span, placement.sharing, placement.role)

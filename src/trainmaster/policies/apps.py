@@ -1,0 +1,169 @@
+"""Apps as Themis sees them: one or more jobs that end together, and what GPUs are worth to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from trainmaster.core.lifecycle import ENDED, WAITING
+from trainmaster.core.state import JobRecord
+from trainmaster.model.units import MINUTE, NOMINAL
+from trainmaster.perf.fairness import rho
+
+Grant = tuple[tuple[JobRecord, int], ...]
+"""Jobs of an app, and how many GPUs each would get."""
+SpeedOf = Callable[[JobRecord, int], int | None]
+"""Speed in parts per million of nominal on so many GPUs of the offer; None where they do not fit."""
+AT_LEAST = MINUTE * NOMINAL
+"""Work that a job is taken to have left when nobody knows, or its estimate was too short."""
+
+
+def app_of(record: JobRecord) -> str:
+    """Jobs of one program of one user; a job without a program is an app of its own."""
+    job = record.job
+    return f"{job.queue}/{job.user}/{job.app}" if job.app else job.id
+
+
+class AppIndex:
+    """Live jobs by app; a cache that follows the changes of the view."""
+
+    def __init__(self, records: Iterable[JobRecord]) -> None:
+        self.jobs: dict[str, dict[int, JobRecord]] = {}
+        self.waiting: dict[int, JobRecord] = {}
+        self.elastic: set[int] = set()
+        self.has_changed = True
+        """Whether apps have come or gone since this was last looked at."""
+        self.follow(records)
+
+    def follow(self, changed: Iterable[JobRecord]) -> None:
+        for record in changed:
+            app = app_of(record)
+            self.waiting.pop(record.seq, None)
+            if record.phase in ENDED:
+                self._forget(app, record)
+                continue
+            if app not in self.jobs:
+                self.jobs[app] = {}
+                self.has_changed = True
+            self.jobs[app][record.seq] = record
+            if record.phase in WAITING:
+                self.waiting[record.seq] = record
+            if record.demand.is_elastic:
+                self.elastic.add(record.seq)
+
+    def _forget(self, app: str, record: JobRecord) -> None:
+        mine = self.jobs.get(app, {})
+        mine.pop(record.seq, None)
+        self.elastic.discard(record.seq)
+        if not mine and self.jobs.pop(app, None) is not None:
+            self.has_changed = True
+
+    def contending(self, pool: Iterable[JobRecord]) -> dict[str, list[JobRecord]]:
+        """By app: its jobs that wait or whose lease is over, those that run first."""
+        found: dict[str, list[JobRecord]] = {}
+        for record in (*sorted(pool, key=lambda r: r.seq), *self.in_line()):
+            found.setdefault(app_of(record), []).append(record)
+        return found
+
+    def in_line(self) -> list[JobRecord]:
+        return [self.waiting[seq] for seq in sorted(self.waiting)]
+
+
+def work_of(record: JobRecord, now: int) -> tuple[int, int]:
+    """(left, total): by its estimate; without one, as much again as it has done.
+
+    A job that has outlived its estimate is taken to need a tenth more each time.
+    """
+    done = record.work_at(now)
+    if record.estimate is None:
+        return max(done, AT_LEAST), done + max(done, AT_LEAST)
+    left = record.estimate.work - done
+    return left if left > 0 else max(done // 10, AT_LEAST), record.estimate.work
+
+
+def sizes_of(record: JobRecord) -> list[int]:
+    """Gang-feasible numbers of GPUs worth bidding for: the bounds, the nominal, doublings between."""
+    demand = record.demand
+    if not demand.is_elastic:
+        return [demand.nominal.count]
+    found = {demand.min_count, demand.nominal.count, demand.max_count}
+    if record.placement is not None:
+        found.add(len(record.placement.slices))
+    size = demand.min_count
+    while size < demand.max_count:
+        found.add(size)
+        size *= 2
+    return sorted(found)
+
+
+@dataclass(slots=True)
+class Contender:
+    """An app with jobs that could use GPUs of the offer."""
+
+    name: str
+    jobs: Mapping[int, JobRecord]
+    candidates: list[JobRecord]
+    """Its jobs in the auction: those that run first, then by submission."""
+    elapsed: int
+    contenders: float
+    """Mean number of apps over its life."""
+    is_starving: bool
+    now: int
+    grants: list[tuple[int, float, Grant]] = field(default_factory=list)
+    """(GPUs, rho, who gets how many), growing in GPUs and falling in rho."""
+
+    def value(self, speed_of: SpeedOf, best_speed_of: SpeedOf, cluster_gpus: int) -> None:
+        """Fill in what each feasible bundle is worth."""
+        works = [work_of(record, self.now) for record in self.jobs.values()]
+        sizes = [record.demand.nominal.count for record in self.jobs.values()]
+        left = sum(each[0] * size for each, size in zip(works, sizes, strict=True))
+        alone = self._alone(works, sizes, best_speed_of, cluster_gpus)
+        held = sum(
+            record.speed_ppm * record.demand.nominal.count
+            for record in self.jobs.values()
+            if record.since_ms is not None and record not in self.candidates
+        )
+        for grant in self._bundles():
+            speeds = [speed_of(record, count) for record, count in grant]
+            if any(speed is None for speed in speeds):
+                continue
+            speed = held + sum(
+                (each or 0) * record.demand.nominal.count
+                for each, (record, _) in zip(speeds, grant, strict=True)
+            )
+            late = rho(self.elapsed, left, speed, alone)
+            if not self.grants or late < self.grants[-1][1]:
+                self.grants.append((sum(count for _, count in grant), late, grant))
+
+    def _alone(
+        self,
+        works: list[tuple[int, int]],
+        sizes: list[int],
+        best_speed_of: SpeedOf,
+        cluster_gpus: int,
+    ) -> float:
+        """T_id: all of its work with the cluster for itself, times the mean number of contenders."""
+        total = sum(each[1] * size for each, size in zip(works, sizes, strict=True))
+        most = sum(record.demand.max_count for record in self.jobs.values())
+        speed = sum(
+            (best_speed_of(record, record.demand.max_count) or NOMINAL) * size
+            for record, size in zip(self.jobs.values(), sizes, strict=True)
+        )
+        return total / (speed * min(1.0, cluster_gpus / most)) * self.contenders
+
+    def _bundles(self) -> list[Grant]:
+        if len(self.candidates) == 1:
+            (record,) = self.candidates
+            return [((record, count),) for count in sizes_of(record)]
+        wanted = tuple((record, sizes_of(record)[0]) for record in self.candidates)
+        return [wanted[: length + 1] for length in range(len(wanted))]
+
+    @property
+    def rho(self) -> float:
+        """With the best bundle of the offer."""
+        return self.grants[-1][1]
+
+    def order(self) -> tuple[bool, float, int, str]:
+        """Who is asked first: the starving, then the largest rho, the longest wait, the name."""
+        waits = min(record.waiting_since_ms for record in self.candidates)
+        return (not self.is_starving, -self.rho, waits, self.name)

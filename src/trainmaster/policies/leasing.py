@@ -1,0 +1,154 @@
+"""Turning numbers of GPUs that an auction granted into placements, runs that stay first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.state import JobRecord
+from trainmaster.model.placement import Placement
+from trainmaster.perf.throughput import UNKNOWN, Corrections, Estimator
+from trainmaster.placement.placers import RELAXING
+from trainmaster.policies.apps import Contender, Grant, sizes_of
+from trainmaster.policies.elastic import idle_beside, resized
+
+
+class Ends:
+    """When leases run out, soonest first; a cache: each job's last word counts."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, JobRecord]] = []
+        self._end: dict[int, int] = {}
+
+    def put(self, record: JobRecord, end: int | None) -> None:
+        """This is when, or never: it holds nothing that could run out."""
+        if end is None:
+            self._end.pop(record.seq, None)
+        elif self._end.get(record.seq) != end:
+            self._end[record.seq] = end
+            heappush(self._heap, (end, record.seq, record))
+
+    def due(self, now: int) -> list[JobRecord]:
+        """Take out whose lease is over, in order of submission."""
+        found = []
+        while self._heap and self._heap[0][0] <= now:
+            end, seq, record = heappop(self._heap)
+            if self._end.get(seq) == end:
+                del self._end[seq]
+                found.append(record)
+        return sorted(found, key=lambda record: record.seq)
+
+    def next(self) -> int | None:
+        while self._heap:
+            end, seq, _ = self._heap[0]
+            if self._end.get(seq) == end:
+                return end
+            heappop(self._heap)
+        return None
+
+
+class Granting:
+    """One round's grants on top of a draft in which the pool has been emptied."""
+
+    def __init__(self, draft: Draft) -> None:
+        self.draft = draft
+        self._speeds: dict[tuple[int, str, int], int | None] = {}
+        """What a gang of that demand, model and size would reach in the offer, alone."""
+        self._granted: dict[str, Grant] = {}
+
+    def offered(self) -> int:
+        """Whole GPUs in the offer."""
+        return self.draft.space.total_free()
+
+    def speed(
+        self, record: JobRecord, count: int, estimator: Estimator, corrections: Corrections
+    ) -> int | None:
+        """A run that stays keeps its measured speed; others are foretold at the place they would get."""
+        stays = record.placement is not None and len(record.placement.slices) == count
+        if stays and record.speed_ppm:
+            return record.speed_ppm
+        key = (record.group, record.job.model, count)
+        if key not in self._speeds:
+            where = self._place(record, count)
+            self._speeds[key] = where and estimator.speed(
+                record.job, record.profile or UNKNOWN, estimator.allocation(where), corrections
+            )
+        return self._speeds[key]
+
+    def _place(self, record: JobRecord, count: int) -> Placement | None:
+        demand = record.demand
+        if count == demand.nominal.count:
+            return RELAXING.place(self.draft.space, record)
+        return RELAXING.shaped(self.draft.space, demand, demand.sized(count))
+
+    def give_to_all(self, waiting: Sequence[JobRecord]) -> bool:
+        """Where all who wait fit into what is free, nobody need be asked: everyone would win."""
+        if sum(record.demand.nominal.count for record in waiting) > self.offered():
+            return False
+        mark = self.draft.checkpoint()
+        for record in waiting:
+            if not self._settle(record, record.demand.nominal.count):
+                self.draft.roll_back(mark)
+                return False
+        return True
+
+    def give(self, contender: Contender, gpus: int) -> None:
+        """The largest of its bundles within so many GPUs; nothing if none is so small."""
+        fitting = [grant for size, _, grant in contender.grants if size <= gpus]
+        if fitting:
+            self._granted[contender.name] = fitting[-1]
+
+    def keep_all(self) -> None:
+        """First whoever stays where it is, then the others, in the order of the grants."""
+        grants = [pair for grant in self._granted.values() for pair in grant]
+        for record, count in grants:
+            if record.placement is not None and len(record.placement.slices) == count:
+                self.draft.keep(record)
+        for record, count in grants:
+            self._settle(record, count)
+
+    def _settle(self, record: JobRecord, count: int) -> bool:
+        """Give a job its GPUs: in place, smaller or larger in place, or anew; False where none are."""
+        draft = self.draft
+        if record.placement is None:
+            if draft.is_placed(record):
+                return True
+            where = self._place(record, count)
+            if where is not None:
+                draft.start(record, where)
+            return where is not None
+        if draft.is_evicted(record) and not draft.keep(record):
+            return False
+        change = count - len(record.placement.slices)
+        if change < 0:
+            fewer = record.placement.slices[:count]
+            draft.resize(record, resized(draft.view, record.placement, fewer))
+        elif change > 0:
+            more = idle_beside(draft, record, record.placement, change)
+            if more:
+                slices = (*record.placement.slices, *more)
+                draft.resize(record, resized(draft.view, record.placement, slices))
+        return True
+
+    def has_all(self, contender: Contender) -> bool:
+        """Whether none of its jobs is left without GPUs."""
+        return not any(
+            self.draft.is_evicted(record) if record.placement else not self.draft.is_placed(record)
+            for record in contender.candidates
+        )
+
+    def give_leftovers(self, able: Sequence[Contender]) -> None:
+        """What nobody won, was withheld or could not be placed: by need, smallest bundles first.
+
+        Jobs of the pool that got nothing keep their GPUs where those are still free.
+        """
+        for contender in able:
+            for record in contender.candidates:
+                if not self.draft.is_placed(record):
+                    self._settle(record, _least(record))
+
+
+def _least(record: JobRecord) -> int:
+    """As many as it has, or the fewest it can start with."""
+    return sizes_of(record)[0] if record.placement is None else len(record.placement.slices)
