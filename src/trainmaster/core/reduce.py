@@ -144,6 +144,7 @@ def _run_resized(state: State, event: e.RunResized, now: int) -> None:
     record.work = event.work
     record.progress(now, event.speed_ppm)
     released(state, event.run)
+    state.needs_pass = True
 
 
 def _run_speed_changed(state: State, event: e.RunSpeedChanged, now: int) -> None:

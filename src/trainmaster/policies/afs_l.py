@@ -1,0 +1,176 @@
+"""AFS-L (Hwang et al., NSDI'21): elastic shares for a short mean completion time, lengths known.
+
+Section 7 of algorithms.md. On every arrival and end the shares are divided anew: all are 0, and one GPU
+after another goes to TOP, the winner of a tournament. Of two jobs without GPUs the one that is shorter
+on one GPU wins. Else let a be the one that would end sooner at its present share (w/p; never, without
+GPUs), b the other, p and p' the speeds with the present share and with one GPU more: b wins if
+(p_b' - p_b)/p_b' > (p_a' - p_a)/p_a. That is when giving the GPU to b and not first to a makes the two
+end sooner on average, if nothing else changes.
+
+Deviations. The comparison is not transitive, so the order of the tournament matters and the source does
+not say it: we go by falling gain p'/p, in which an exact heap is possible. A job that must have at
+least k GPUs gets its first k at once; rigid jobs get all or nothing. Measured curves are smoothed to
+their concave hull, and GPUs that bring nothing are given on. Lengths come from estimates; a job without
+one is taken to need as much again as it has done (our variant, not the paper's AFS-P), and lengths on
+one GPU from the profile alone. Topology-aware placement and `resize_cost_s` as in `max-min`.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from heapq import heappop, heappush
+
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.plan import Rank
+from trainmaster.model.units import NOMINAL, WHOLE
+from trainmaster.perf.throughput import UNKNOWN
+from trainmaster.policies.claims import Claim, Divider, Pool
+from trainmaster.policies.curves import Curve
+from trainmaster.policies.redivision import Redividing, RedividingOptions
+
+NEVER_STARTED = (1, 1)
+"""Gain of the first GPU as the longer job sees it: (p' - p)/p' = 1."""
+
+
+class Tie:
+    """Jobs of one curve and one share: equal in what a GPU would bring them, the shortest first."""
+
+    __slots__ = ("curve", "jobs", "more", "now", "rise", "share")
+
+    def __init__(self, curve: Curve, share: int) -> None:
+        self.curve = curve
+        self.share = share
+        self.now, self.more, self.rise = curve.gain(share)
+        self.jobs: list[tuple[int, int, Claim]] = []
+        """A heap of (work left, order of asking, claim)."""
+
+    def add(self, order: int, claim: Claim) -> None:
+        heappush(self.jobs, (claim.work, order, claim))
+
+    def ends_before(self, other: Tie) -> bool:
+        """Whether its first job ends sooner than the other's, at their present shares."""
+        (mine, first, _), (theirs, second, _) = self.jobs[0], other.jobs[0]
+        left = mine * self.curve.unit * other.now
+        right = theirs * other.curve.unit * self.now
+        return (left, first) < (right, second)
+
+
+def beats(longer: tuple[int, int], shorter: tuple[int, int]) -> bool:
+    """The comparison: (rise, p') of the job that ends later, (rise, p) of the one that ends sooner."""
+    return longer[0] * shorter[1] > shorter[0] * longer[1]
+
+
+class Tournament:
+    """Gives GPUs to TOP, one by one."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._ties: dict[tuple[int, int], Tie] = {}
+        """By curve and share."""
+        self._by_gain: list[tuple[float, int, Tie]] = []
+        """All of them, largest p'/p first."""
+        self._asked = 0
+
+    def admit(self, claim: Claim) -> bool:
+        """A job without GPUs comes to its turn as soon as no job with some beats it."""
+        while self._pool.total >= WHOLE:
+            top = self._top()
+            if top is None or beats(NEVER_STARTED, (top.rise, top.now)):
+                break
+            self._grant(top)
+        if not self._pool.take(claim.kinds, claim.need):
+            return False
+        claim.count = claim.low
+        self._asked += 1
+        self._enter(claim, self._asked)
+        return True
+
+    def finish(self) -> None:
+        while self._pool.total >= WHOLE:
+            top = self._top()
+            if top is None:
+                return
+            self._grant(top)
+
+    def _top(self) -> Tie | None:
+        """The winner among jobs that have GPUs.
+
+        Coming by falling gain u = p'/p - 1, a challenger is never the longer winner: with
+        v = 1 - p/p' < u, it would need v > u of the champion. It wins if it is shorter and its u is at
+        least the champion's v; below that nobody wins any more.
+        """
+        champion: Tie | None = None
+        for _, _, tie in self._by_gain:
+            if champion is None:
+                champion = tie
+            elif beats((champion.rise, champion.more), (tie.rise, tie.now)):
+                break
+            elif tie.ends_before(champion):
+                champion = tie
+        return champion
+
+    def _grant(self, tie: Tie) -> None:
+        """One GPU more for the shortest of these; one that cannot have it is out."""
+        _, order, claim = heappop(tie.jobs)
+        if not tie.jobs:
+            self._leave(tie)
+        if self._pool.take(claim.kinds, WHOLE):
+            claim.count += 1
+            self._enter(claim, order)
+
+    def _enter(self, claim: Claim, order: int) -> None:
+        curve = claim.curve
+        if curve is None or claim.count >= claim.high:
+            return
+        key = (id(curve), claim.count)
+        tie = self._ties.get(key)
+        if tie is None:
+            tie = self._ties[key] = Tie(curve, claim.count)
+            insort(self._by_gain, (-tie.rise / tie.now, order, tie), key=_gain)
+        tie.add(order, claim)
+
+    def _leave(self, tie: Tie) -> None:
+        del self._ties[id(tie.curve), tie.share]
+        self._by_gain = [each for each in self._by_gain if each[2] is not tie]
+
+
+def _gain(entry: tuple[float, int, Tie]) -> tuple[float, int]:
+    return entry[:2]
+
+
+class AfsL(Redividing[RedividingOptions]):
+    name = "afs-l"
+
+    def __init__(self, options: RedividingOptions) -> None:
+        super().__init__(options)
+        self._stretch: dict[object, int] = {}
+
+    def forget(self) -> None:
+        super().forget()
+        self._stretch.clear()
+
+    def place_in_line(self, view: View, record: JobRecord) -> Rank:
+        """By the time that it still needs on one GPU."""
+        stretch = self._on_one_gpu(view, record)
+        left, speed = -record.work, -record.speed_ppm
+        if record.estimate is None:
+            left, speed = -left, -speed
+        else:
+            left += record.estimate.work
+        if record.since_ms is None:
+            return Rank(0, left * stretch)
+        return Rank(0, (left - record.since_ms * speed) * stretch, rate=speed * stretch)
+
+    def _on_one_gpu(self, view: View, record: JobRecord) -> int:
+        """How many times as long one GPU takes as the nominal number, in parts per million."""
+        key = (record.group, record.job.model, record.profile)
+        found = self._stretch.get(key)
+        if found is None:
+            profile = record.profile or UNKNOWN
+            curve = self.curves(view).estimator.curve(record.job, profile, (1,))
+            found = self._stretch[key] = NOMINAL * NOMINAL // curve[0][1]
+        return found
+
+    def divider(self, pool: Pool) -> Divider:
+        return Tournament(pool)

@@ -1,0 +1,61 @@
+"""Max-min fair shares of GPUs for elastic jobs: the dynamic baseline of the KAIST poster (seed 002).
+
+Water-filling on whole GPUs (algorithms.md, sections 7 and 2, equal weights): on every arrival and end,
+all jobs get their minimum in order of submission (higher `priority` first), as long as it lasts, and
+then the smallest share is raised by one GPU, again and again, until none is left or all have their
+maximum: 7 GPUs and demands of 1, 3 and 8 make 1, 3 and 3. Jobs that are not elastic get all or nothing.
+Topology-aware: a GPU that would make a job slower, by the throughput estimated for the placement, goes
+to the next one.
+
+Deviations. The poster does not say what happens when minima do not fit: later jobs wait, and one that
+slipped in is suspended when an earlier one fits. `resize_cost_s` limits re-sharing.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heapreplace
+
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.plan import Rank
+from trainmaster.model.units import WHOLE
+from trainmaster.policies.claims import Claim, Divider, Pool
+from trainmaster.policies.redivision import Redividing, RedividingOptions
+
+
+class WaterFilling:
+    """The smallest share is raised first; among equals, that of the better rank."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._claims: list[Claim] = []
+
+    def admit(self, claim: Claim) -> bool:
+        if not self._pool.take(claim.kinds, claim.need):
+            return False
+        claim.count = claim.low
+        if claim.low < claim.high:
+            self._claims.append(claim)
+        return True
+
+    def finish(self) -> None:
+        heap = [(claim.count, index, claim) for index, claim in enumerate(self._claims)]
+        heapify(heap)
+        take = self._pool.take
+        while heap and self._pool.total >= WHOLE:
+            count, index, claim = heap[0]
+            if count == claim.high or not take(claim.kinds, WHOLE):
+                heappop(heap)
+            else:
+                claim.count = count + 1
+                heapreplace(heap, (count + 1, index, claim))
+
+
+class MaxMin(Redividing[RedividingOptions]):
+    name = "max-min"
+
+    def place_in_line(self, view: View, record: JobRecord) -> Rank:
+        return Rank(-record.job.priority, record.job.submit_ms)
+
+    def divider(self, pool: Pool) -> Divider:
+        return WaterFilling(pool)
