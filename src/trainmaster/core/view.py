@@ -7,8 +7,9 @@ and parts are caches: dropped, they are built again from the state.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from typing import Any, Protocol, TypeVar
 
 from trainmaster.core.lifecycle import ENDED, HOLDING, WAITING
 from trainmaster.core.occupancy import Occupancy
@@ -17,8 +18,20 @@ from trainmaster.core.state import JobRecord, State
 from trainmaster.model.actions import Reserve
 from trainmaster.model.job import Run
 from trainmaster.model.placement import Placement
+from trainmaster.model.plan import Rank
 from trainmaster.model.queue import Queue
 from trainmaster.model.topology import CPU_TYPE, Topology
+
+
+class Follower(Protocol):
+    """An index over live jobs that keeps up with changes."""
+
+    def follow(self, changed: Iterable[JobRecord]) -> None:
+        """These have changed, come or ended."""
+        ...
+
+
+F = TypeVar("F", bound=Follower)
 
 
 class View:
@@ -29,6 +42,7 @@ class View:
         self._order = Order()
         self._is_built = False
         self._parts: Parts | None = None
+        self._follower: Any = None
         self.expired: list[JobRecord] = []
         """Jobs that the last call of `order` ranked again because their rank had run out."""
 
@@ -105,8 +119,19 @@ class View:
     def _all_records(self) -> Iterable[JobRecord]:
         return list(self._state.jobs.values())
 
+    def followed(self, make: Callable[[], F]) -> F:
+        """An index of the policy's own that is told of every change; dropped with the other caches.
+
+        Such a policy calls this instead of `order`: changes are told to one of them only.
+        """
+        if self._follower is None:
+            self._follower = make()
+        follower: F = self._follower
+        follower.follow(self.take_changed())
+        return follower
+
     def parts(self) -> Mapping[str, Part]:
-        """A view of its own for each queue with live jobs, for a policy between queues.
+        """A view of its own for each queue with live or just ended jobs, for a policy between queues.
 
         Such a policy calls this instead of `order`: changes are told to one of them only.
         """
@@ -150,6 +175,7 @@ class View:
         """Drop every cache; the next pass rebuilds them from the state."""
         self._order = Order()
         self._parts = None
+        self._follower = None
         self._is_built = False
 
     def remaining(self, record: JobRecord, now: int) -> int | None:
@@ -187,6 +213,8 @@ class Part(View):
         self._changed: dict[int, JobRecord] = {}
         self._ended: list[JobRecord] = []
         self._touched: set[int] = set()
+        self.overrule: Callable[[JobRecord, Rank, int], Rank] | None = None
+        """What a policy around the one that ranks has to say about a rank."""
 
     # -- keeping up ------------------------------------------------------------------------------
 
@@ -235,6 +263,11 @@ class Part(View):
         self._touched |= touched
 
     @property
+    def is_concerned(self) -> bool:
+        """Whether it has live jobs, or news of one that has ended."""
+        return bool(self._jobs or self._ended)
+
+    @property
     def is_stirred(self) -> bool:
         """Whether any of its jobs has changed since the last pass: a fact, no cache."""
         return self.queue in self._state.stirred
@@ -278,6 +311,13 @@ class Part(View):
 
     def order(self, rank: RankOf, now: int, *, group: GroupOf, with_running: bool) -> Order:
         """The line of this queue; runs stand in it too, since they may be asked to leave."""
+        overrule = self.overrule
+        if overrule is not None:
+            inner = rank
+
+            def rank(record: JobRecord) -> Rank:
+                return overrule(record, inner(record), now)
+
         return super().order(rank, now, group=group, with_running=True)
 
     def is_stable(self, order: Order, now: int) -> bool:
@@ -293,17 +333,20 @@ class Parts:
         self._by_queue: dict[str, Part] = {}
 
     def by_queue(self) -> Mapping[str, Part]:
-        """Every queue that has live jobs, in order of its name, with all changes dealt out."""
+        """Every queue with live or just ended jobs, by name, with all changes dealt out."""
         view, parts = self._view, self._by_queue
         for record in view.take_changed():
             part = parts.get(record.job.queue)
             if part is None:
                 part = parts[record.job.queue] = Part(view._state, record.job.queue)
             part.deal(record)
+        for record in view.ended:
+            if record.job.queue not in parts:
+                parts[record.job.queue] = Part(view._state, record.job.queue)
         touched = view.take_touched()
         for part in parts.values():
             part.deal_news(view.ended, touched)
-        return {queue: parts[queue] for queue in sorted(parts) if parts[queue].jobs}
+        return {queue: parts[queue] for queue in sorted(parts) if parts[queue].is_concerned}
 
 
 def by_demand(record: JobRecord) -> Hashable:

@@ -27,16 +27,18 @@ def app_of(record: JobRecord) -> str:
 class AppIndex:
     """Live jobs by app; a cache that follows the changes of the view."""
 
-    def __init__(self, records: Iterable[JobRecord]) -> None:
+    def __init__(self) -> None:
         self.jobs: dict[str, dict[int, JobRecord]] = {}
         self.waiting: dict[int, JobRecord] = {}
         self.elastic: set[int] = set()
         self.has_changed = True
         """Whether apps have come or gone since this was last looked at."""
-        self.follow(records)
+        self.news: list[JobRecord] = []
+        """What has changed since this was last taken."""
 
     def follow(self, changed: Iterable[JobRecord]) -> None:
         for record in changed:
+            self.news.append(record)
             app = app_of(record)
             self.waiting.pop(record.seq, None)
             if record.phase in ENDED:

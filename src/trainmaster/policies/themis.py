@@ -202,14 +202,14 @@ class Themis(BasePolicy[ThemisOptions]):
     # -- what is known ---------------------------------------------------------------------------
 
     def _follow(self, view: View, memo: Memo) -> AppIndex:
-        changed = list(view.take_changed())
-        if self._index is None:
-            self._index, self._ends = AppIndex(()), Ends()
-            changed = list(view.jobs.values())
-        self._index.follow(changed)
-        for record in changed:
+        index = view.followed(AppIndex)
+        news, index.news = index.news, []
+        if self._index is not index:
+            self._index, self._ends = index, Ends()
+            news = list(view.jobs.values())
+        for record in news:
             self._ends.put(record, self._end_of(record, memo.leases))
-        return self._index
+        return index
 
     def _counted(self, index: AppIndex, memo: Memo, now: int) -> Memo:
         """Apps that came or went since: integrate their number, note the newcomers."""
