@@ -77,9 +77,10 @@ def test_two_halves_share_one_gpu(tm, write: Write) -> None:
 
 
 def test_neighbours_on_one_gpu_slow_each_other_down(tm, write: Write) -> None:
-    """Utilisations of 0.8 and 0.8 on one GPU leave each 1/1.6 of its speed."""
+    """Utilisations of 0.8 and 0.8 on one GPU leave each 1/1.6 of its speed, by that law."""
     write("t.csv", f"{HEADER},gpu_share,gpu_util\na,0,1,10,0.5,0.8\nb,0,1,10,0.5,0.8\n")
-    said = tm("simulate t.csv --cluster 1x1 --policy fifo --perf default --json -")
+    write("p.yaml", "sharing: {law: utilisation}\n")
+    said = tm("simulate t.csv --cluster 1x1 --policy fifo --perf p.yaml --json -")
     assert finishes(said.results()[0]) == {"a": 16, "b": 16}
 
 
@@ -107,17 +108,17 @@ def test_a_moldable_job_starts_with_what_there_is(tm, write: Write) -> None:
 
 @pytest.mark.parametrize("policy", ["las", "tiresias-l"])
 def test_a_newcomer_suspends_a_job_that_has_had_much(tm, write: Write, policy: str) -> None:
-    """The suspension costs 5 s, the restart 25 s, and both are wasted on two GPUs."""
+    """16 GiB leave in 9.043 s; 18 s and 3.015 s to start again; all is wasted on two GPUs."""
     write("t.csv", f"{HEADER}\nlong,0,2,10000\nnew,9000,2,100\n")
     said = tm(f"simulate t.csv --cluster 1x2 --policy {policy} --perf default --json -")
     (result,) = said.results()
     long, new = jobs(result)["long"], jobs(result)["new"]
     assert long["preemptions"] == 1
-    assert new["start_s"] == 9005
-    assert new["finish_s"] == 9105
-    assert long["suspended_s"] == 130
-    assert long["finish_s"] == 10_130
-    assert result["summary"]["gpu_hours_wasted"] == round(2 * 30 / 3600, 3)
+    assert new["start_s"] == 9009.043
+    assert new["finish_s"] == 9109.043
+    assert long["suspended_s"] == 130.058
+    assert long["finish_s"] == 10_130.058
+    assert result["summary"]["gpu_hours_wasted"] == round(2 * 30.058 / 3600, 3)
 
 
 def test_a_drained_node_sends_its_job_away(tm, write: Write) -> None:
@@ -127,7 +128,7 @@ def test_a_drained_node_sends_its_job_away(tm, write: Write) -> None:
     (result,) = said.results()
     moved = jobs(result)["a"]
     assert (moved["migrations"], moved["preemptions"]) == (1, 0)
-    assert moved["finish_s"] == 130
+    assert moved["finish_s"] == 130.058
 
 
 def test_a_node_that_leaves_and_joins_again(tm, write: Write) -> None:
@@ -149,7 +150,7 @@ def test_failed_attempts_run_first_and_the_status_is_reported(tm, write: Write) 
         f"{HEADER},status,failed_attempts_s\na,0,1,100,passed,30;50\nb,0,1,10,failed,\n"
         "c,0,1,10,killed,\n",
     )
-    write("p.yaml", "base: default\nswitch: {resume_s: 0}\n")
+    write("p.yaml", "base: default\nswitch: {resume_s: 0, path: none}\n")
     command = "simulate t.csv --cluster 1x3 --policy fifo --json - --perf"
     (result,) = tm(command, "p.yaml").results()
     assert finishes(result) == {"a": 180, "b": 10, "c": 10}

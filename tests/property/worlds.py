@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from hypothesis import strategies as st
 
@@ -15,6 +16,8 @@ from trainmaster.model.trace import Outcome, Trace, TracedJob
 from trainmaster.model.units import GIB, SECOND, WHOLE
 from trainmaster.perf.world import DEFAULT, IDEAL, Breakage, Switching
 from trainmaster.sim.driver import Estimates, Scenario
+
+SAMPLES = str(Path(__file__).with_name("service_samples.csv"))
 
 CONTENDERS: dict[str, tuple[str, dict[str, object]]] = {
     "fifo": ("fifo", {}),
@@ -31,9 +34,38 @@ CONTENDERS: dict[str, tuple[str, dict[str, object]]] = {
     "srtf": ("srtf", {}),
     "srsf": ("srsf", {}),
     "las": ("las", {"quantum_s": 7}),
+    "las guarded": ("las", {"quantum_s": 7, "starve_after_s": 20, "min_run_s": 3}),
+    "srtf guarded": ("srtf", {"starve_after_s": 30, "min_run_s": 2}),
+    "gittins": ("gittins", {"quantum_s": 7}),
+    "gittins given": ("gittins", {"quantum_s": 7, "service_samples": SAMPLES}),
+    "tiresias-g": ("tiresias-g", {"thresholds_gpu_s": "5,40"}),
+    "tiresias-g given": (
+        "tiresias-g",
+        {"thresholds_gpu_s": "5,40", "promote_knob": 0.5, "service_samples": SAMPLES},
+    ),
+    "tiresias-g guarded": (
+        "tiresias-g",
+        {"thresholds_gpu_s": "5,40", "starve_after_s": 25, "min_run_s": 4},
+    ),
     "tiresias-l": ("tiresias-l", {"thresholds_gpu_s": "5,40"}),
     "tiresias-l promoting": ("tiresias-l", {"thresholds_gpu_s": "5,40", "promote_knob": 0.5}),
+    "themis": ("themis", {"lease_s": 7}),
+    "themis open": ("themis", {"lease_s": 11, "filter_f": 0}),
+    "themis guarded": ("themis", {"lease_s": 5, "starve_after_s": 25, "min_run_s": 9}),
     "tiresias-l packing": ("tiresias-l", {"thresholds_gpu_s": "20", "pack_limit": 0}),
+    "max-min": ("max-min", {}),
+    "max-min costly": ("max-min", {"resize_cost_s": 3, "starve_after_s": 9}),
+    "afs-l": ("afs-l", {}),
+    "afs-l guarded": ("afs-l", {"resize_cost_s": 3, "min_run_s": 4, "starve_after_s": 9}),
+    "gandiva": ("gandiva", {"quantum_s": 7, "trial_s": 5}),
+    "gandiva guarded": (
+        "gandiva",
+        {"quantum_s": 3, "trial_s": 2, "starve_after_s": 10, "min_run_s": 2},
+    ),
+    "gandiva still": (
+        "gandiva",
+        {"quantum_s": 7, "packing": "off", "migration": "off", "grow": "off"},
+    ),
 }
 """Every policy of the catalog, with the options that change what it does."""
 
@@ -48,7 +80,7 @@ BREAKING = replace(
     DEFAULT,
     name="breaking",
     breakage=Breakage(mtbf_ms=200 * SECOND, repair_ms=20 * SECOND, checkpoint_ms=3 * SECOND),
-    table_error_ppm=100_000,
+    locality=replace(DEFAULT.locality, error_ppm=100_000),
 )
 FREE_FREEZING = replace(IDEAL, name="free freezing", switching=Switching(can_freeze=True))
 FRAIL = replace(FREEZING, name="frail", breakage=BREAKING.breakage)

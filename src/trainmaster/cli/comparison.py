@@ -150,7 +150,7 @@ def rejections(scenario: Scenario, result: Result) -> Iterator[str]:
 def _why_rejected(traced: TracedJob, topology: Topology) -> str:
     demand = traced.job.demand
     kind = demand.gpu_type
-    fitting = [node for node in topology.nodes if kind in (None, node.type.name)]
+    fitting = [node for node in topology.nodes if demand.allows(node.type.name)]
     there = topology.training_gpus if kind is None else sum(node.gpus for node in fitting)
     of_type = f" of type {kind}" if kind is not None else ""
     need, memory = demand.nominal.count, demand.nominal.memory

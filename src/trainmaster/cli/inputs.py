@@ -12,7 +12,7 @@ from trainmaster.cli.files import parse_yaml, read_text, read_yaml
 from trainmaster.model.cluster import Cluster, cluster_from
 from trainmaster.model.queue import Queue
 from trainmaster.model.queues import queues_from
-from trainmaster.model.topology import SHORTHAND_LEVELS, Topology, parse_shorthand
+from trainmaster.model.topology import ISLAND_LEVELS, SHORTHAND_LEVELS, Topology, parse_shorthand
 from trainmaster.perf.from_mapping import BASES, WorldError, world_from
 from trainmaster.perf.world import World
 from trainmaster.sim.driver import Estimates
@@ -113,9 +113,10 @@ def idle_limits(queues: Mapping[str, Queue]) -> list[str]:
 
 def check_spans(world: World, topology: Topology) -> None:
     """A speed for a level that the cluster does not have is most likely a misspelling."""
-    known = {*SHORTHAND_LEVELS, "cluster", "island", *topology.levels}
-    tables = {"speed.default": world.spans}
-    tables.update({f"speed.models.{name}": table for name, table in world.models.items()})
+    known = {*SHORTHAND_LEVELS, "cluster", *ISLAND_LEVELS, *topology.levels}
+    locality = world.locality
+    tables = {"speed.default": locality.spans}
+    tables.update({f"speed.models.{name}": table for name, table in locality.models.items()})
     for where, table in tables.items():
         for span in table:
             if span not in known:

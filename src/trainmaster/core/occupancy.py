@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.reasons import Refused
-from trainmaster.model.topology import CPU_TYPE, Node, Topology
+from trainmaster.model.topology import Node, Topology
 from trainmaster.model.units import WHOLE
 
 SHARED = (Sharing.MPS, Sharing.TIME)
@@ -366,8 +366,7 @@ class Occupancy:
             kinds = self._kinds[key] = tuple(
                 index
                 for index, kind in enumerate(self.topology.types)
-                if kind.memory >= demand.nominal.memory
-                and (kind.name == demand.gpu_type if demand.gpu_type else kind.name != CPU_TYPE)
+                if kind.memory >= demand.nominal.memory and demand.allows(kind.name)
             )
         return kinds
 

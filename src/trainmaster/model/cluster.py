@@ -18,6 +18,7 @@ from trainmaster.model.events import (
 from trainmaster.model.fields import Fields, did_you_mean
 from trainmaster.model.topology import (
     CPU_TYPE,
+    ISLAND_LEVELS,
     MOST_GPUS,
     GpuType,
     NodeSpec,
@@ -29,7 +30,7 @@ from trainmaster.model.units import GIB, NOMINAL, SECOND, WHOLE
 
 DEFAULT_LEVELS = ("fabric", "rack")
 """Levels between cluster and node that may be used without naming them in `levels`."""
-RESERVED_LEVELS = ("cluster", "node", "island", "gpu")
+RESERVED_LEVELS = ("cluster", "node", *ISLAND_LEVELS, "gpu")
 
 CHANGES: Mapping[str, type[NodeDraining | NodeUndrained | NodeLeft | NodeJoined]] = {
     "drain": NodeDraining,
@@ -40,8 +41,10 @@ CHANGES: Mapping[str, type[NodeDraining | NodeUndrained | NodeLeft | NodeJoined]
 
 NODE_KEYS = (
     *("name", "count", "prefix", "gpus", "cpu_slots"),
-    *("type", "islands", "cpus", "memory_gib"),
+    *("type", "sockets", "pcie_switches", "islands", "cpus", "memory_gib"),
 )
+ISLAND_KEYS = ("sockets", "pcie_switches", "islands")
+"""What a node may say of its inside, outermost first: one key for each of `ISLAND_LEVELS`."""
 TYPE_KEYS = ("memory_gib", "speed", "price_per_hour")
 MOST_NODES = 100_000
 
@@ -62,15 +65,23 @@ def cluster_from(description: Mapping[str, object], where: str = "the cluster") 
     tree = Tree(_types(top), outer)
     tree.walk(top, (0,), outer)
     levels = ("cluster", *(tree.named or ("rack",)), "node")
-    has_islands = any(spec.islands > 1 for spec in tree.specs)
-    inner = ("island", "gpu") if has_islands else ("gpu",)
     try:
-        topology = build((*levels, *inner), tree.specs)
+        topology = build((*levels, *_island_levels(tree.specs), "gpu"), tree.specs)
     except TopologyError as error:
         raise TopologyError(f"{where}: {error}.") from None
     if not topology.training_gpus:
         raise TopologyError(f"{where} has CPU slots but no GPUs.")
     return Cluster(topology, tuple(_changes(top, topology)))
+
+
+def _island_levels(specs: list[NodeSpec]) -> tuple[str, ...]:
+    """The levels inside a node that any node makes use of."""
+    used = {
+        "socket": any(spec.sockets > 1 for spec in specs),
+        "pcie": any(spec.switches > 1 for spec in specs),
+        "island": any(spec.islands > 1 for spec in specs),
+    }
+    return tuple(level for level in ISLAND_LEVELS if used[level])
 
 
 def _levels(top: Fields) -> tuple[str, ...]:
@@ -192,16 +203,31 @@ class Tree:
         cpus, memory = group.number("cpus"), group.number("memory_gib")
         host = None if memory is None else round(memory * GIB)
         if slots is not None:
-            if "type" in group or "islands" in group:
+            if any(key in group for key in ("type", *ISLAND_KEYS)):
                 raise TopologyError(
                     f"{group.where} has CPU slots; they have no type and no islands."
                 )
             cores = slots * WHOLE if cpus is None else round(cpus * WHOLE)
             return NodeSpec("", slots, (), self.types[CPU_TYPE], cores, host)
         assert gpus is not None
-        islands = group.whole("islands", 1, max(1, gpus)) or 1
         cores_or_none = None if cpus is None else round(cpus * WHOLE)
-        return NodeSpec("", gpus, (), self._type_of(group), cores_or_none, host, islands)
+        sockets, switches, islands = self._islands(group, gpus)
+        kind = self._type_of(group)
+        return NodeSpec("", gpus, (), kind, cores_or_none, host, islands, sockets, switches)
+
+    def _islands(self, group: Fields, gpus: int) -> list[int]:
+        """How many of each kind the node has, those inside others a multiple of them."""
+        counts, outer, named = [], 1, ""
+        for key in ISLAND_KEYS:
+            count = group.whole(key, 1, max(1, gpus))
+            if count is not None and count % outer:
+                raise TopologyError(
+                    f"{group.at(key)} must be a multiple of {named}, {outer}, not {count}."
+                )
+            if count is not None:
+                outer, named = count, key
+            counts.append(count or 1)
+        return counts
 
     def _type_of(self, group: Fields) -> GpuType:
         name = group.text("type")

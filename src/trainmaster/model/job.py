@@ -8,7 +8,11 @@ from enum import Enum
 from typing import NamedTuple
 
 from trainmaster.model.placement import Role, Sharing
+from trainmaster.model.topology import CPU_TYPE
 from trainmaster.model.units import SECOND, WHOLE
+
+ANY_GPU = "any"
+"""In a list of types: every GPU, whatever its type."""
 
 
 class Part(NamedTuple):
@@ -50,6 +54,8 @@ class Demand:
     max_count: int
     splits: tuple[Shape, ...] = ()
     gpu_type: str | None = None
+    """The type it needs, or several with `|` between that will all do; `any` is every GPU type, `cpu`
+    a CPU slot. None = any GPU, no CPU slot."""
     cpus: int | None = None
     """Thousandths of a core per GPU; None = in proportion to the GPUs of the node."""
     host_memory: int | None = None
@@ -66,6 +72,15 @@ class Demand:
         if self.sharing is not None:
             return self.sharing
         return Sharing.EXCLUSIVE if self.nominal.is_whole else Sharing.MPS
+
+    def allows(self, kind: str) -> bool:
+        """Whether it may run on devices of this type: on CPU slots only if it says so."""
+        if not self.gpu_type:
+            return kind != CPU_TYPE
+        if self.gpu_type == kind:
+            return True
+        named = [each.strip() for each in self.gpu_type.split("|")]
+        return kind in named or (ANY_GPU in named and kind != CPU_TYPE)
 
     def sized(self, count: int) -> Shape:
         """The elastic shape of that many GPUs."""

@@ -1,7 +1,7 @@
 """The cluster as an immutable, indexed tree of named levels: who is near whom.
 
 Levels run from the outermost (`cluster`) to the innermost (`gpu`); `node` is always among them, and
-islands (a socket, a PCIe switch, an NVLink group) lie between `node` and `gpu`. A *span* is a level:
+islands (`socket`, `pcie` switch, or plain `island`) lie between `node` and `gpu`. A *span* is a level:
 the deepest one whose domain holds all GPUs of a placement. Occupancy is kept beside the tree, in flat
 arrays over the dense indices that the tree hands out.
 """
@@ -22,6 +22,8 @@ MOST_GPUS = 1_000_000
 """No cluster has more: beyond it there is only a typing error."""
 
 SHORTHAND_LEVELS = ("fabric", "rack", "node", "gpu")
+ISLAND_LEVELS = ("socket", "pcie", "island")
+"""Levels that may lie inside a node, outermost first: sockets, PCIe switches, other islands."""
 
 
 class TopologyError(ValueError):
@@ -51,10 +53,16 @@ class Node:
     """Thousandths of a CPU core."""
     memory: int
     """Host memory in bytes."""
-    islands: tuple[tuple[int, ...], ...]
-    """Local GPU numbers by island; one island when the node has none."""
+    island_levels: tuple[tuple[tuple[int, ...], ...], ...]
+    """For each level between `node` and `gpu`: the local GPU numbers of each island there."""
     domains: tuple[int, ...]
     """Index of the node's domain at each level from `cluster` down to `node`."""
+
+    @property
+    def islands(self) -> tuple[tuple[int, ...], ...]:
+        """All islands of all levels, outermost first; one when the node has none."""
+        found = tuple(island for level in self.island_levels for island in level)
+        return found or (tuple(range(self.gpus)),)
 
 
 @dataclass(frozen=True)
@@ -125,12 +133,14 @@ class Topology:
         node_of = self.node_of_gpu
         nodes = [node_of[gpu] for gpu in gpus]
         level = self.span_of_nodes(nodes)
-        if level < self.node_level or "island" not in self.levels:
+        if level < self.node_level:
             return level
         node = self.nodes[nodes[0]]
         local = {gpu - node.first_gpu for gpu in gpus}
-        shared = any(local.issubset(island) for island in node.islands)
-        return self.levels.index("island") if shared else level
+        for inner in range(len(node.island_levels), 0, -1):
+            if any(local.issubset(island) for island in node.island_levels[inner - 1]):
+                return level + inner
+        return level
 
     def __str__(self) -> str:
         return f"{len(self.nodes)} nodes, {self.gpu_count} GPUs"
@@ -175,6 +185,10 @@ class NodeSpec:
     cpus: int | None = None
     memory: int | None = None
     islands: int = 1
+    """Equal groups of near GPUs, whatever makes them near; inside sockets and switches, if any."""
+    sockets: int = 1
+    switches: int = 1
+    """PCIe switches of the whole node: equally many under each socket."""
 
 
 CPUS_PER_GPU = 8_000
@@ -191,10 +205,6 @@ def build(levels: tuple[str, ...], specs: Sequence[NodeSpec]) -> Topology:
         if spec.name in seen:
             raise TopologyError(f"two nodes of the cluster are called {spec.name!r}")
         seen.add(spec.name)
-        size = max(1, -(-spec.gpus // spec.islands))
-        islands = tuple(
-            tuple(range(low, min(low + size, spec.gpus))) for low in range(0, spec.gpus, size)
-        )
         nodes.append(
             Node(
                 index=index,
@@ -204,7 +214,7 @@ def build(levels: tuple[str, ...], specs: Sequence[NodeSpec]) -> Topology:
                 gpus=spec.gpus,
                 cpus=spec.gpus * CPUS_PER_GPU if spec.cpus is None else spec.cpus,
                 memory=spec.gpus * HOST_MEMORY_PER_GPU if spec.memory is None else spec.memory,
-                islands=islands or ((),),
+                island_levels=_island_levels(levels, spec),
                 domains=(*spec.path, index),
             )
         )
@@ -212,3 +222,23 @@ def build(levels: tuple[str, ...], specs: Sequence[NodeSpec]) -> Topology:
     if first_gpu == 0:
         raise TopologyError("the cluster has no GPUs")
     return Topology(levels=levels, nodes=tuple(nodes))
+
+
+def _island_levels(
+    levels: tuple[str, ...], spec: NodeSpec
+) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """The node's GPUs in ever smaller groups, one grouping for each level below `node`."""
+    counts = {"socket": spec.sockets, "pcie": spec.switches, "island": spec.islands}
+    groups: tuple[tuple[int, ...], ...] = (tuple(range(spec.gpus)),)
+    found = []
+    for level in levels[levels.index("node") + 1 : -1]:
+        pieces = max(1, counts[level] // len(groups))
+        groups = tuple(part for group in groups for part in _cut(group, pieces))
+        found.append(groups)
+    return tuple(found)
+
+
+def _cut(group: tuple[int, ...], pieces: int) -> list[tuple[int, ...]]:
+    """So many neighbouring parts of nearly equal size, none empty."""
+    size = max(1, -(-len(group) // pieces))
+    return [group[low : low + size] for low in range(0, len(group), size)] or [group]

@@ -1,70 +1,187 @@
-"""A world from a user's file: everything optional, every mistake named."""
+"""A world from a user's file: everything optional, every mistake named. docs/perf.md shows the keys."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 from trainmaster.model.units import HOUR, NOMINAL, SECOND
+from trainmaster.perf import published
+from trainmaster.perf.company_from_mapping import neighbours_from, shared_gpu_from
+from trainmaster.perf.elastic import Elasticity
+from trainmaster.perf.locality import PER_DOUBLING, Locality
+from trainmaster.perf.models import table_name
+from trainmaster.perf.reading import (
+    WorldError,
+    count,
+    flag,
+    number,
+    only,
+    part,
+    parts_by_count,
+    positive,
+    section,
+)
+from trainmaster.perf.tables import Table
 from trainmaster.perf.world import DEFAULT, IDEAL, Breakage, Switching, World
 
+__all__ = ["BASES", "WorldError", "world_from"]
+
 BASES = {"ideal": IDEAL, "default": DEFAULT}
-
-
-class WorldError(ValueError):
-    """A perf file that cannot be used: one sentence."""
+KEYS = {
+    *("base", "speed", "gpu_speed", "table_error", "elastic", "elastic_efficiency"),
+    *("interference", "sharing", "neighbours", "switch"),
+    *("node_failures", "checkpoint_every_s", "failures"),
+}
+PATHS: Mapping[str, tuple[int | None, int | None]] = {
+    "driver": (published.DRIVER_SAVE, published.DRIVER_LOAD),
+    "cooperative": (published.COOPERATIVE_SAVE, published.COOPERATIVE_LOAD),
+    "none": (None, None),
+}
+"""Ways for GPU memory to leave and return: bytes a second each."""
+GIGA = 1_000_000_000
 
 
 def world_from(mapping: Mapping[str, object], name: str) -> World:
     """Start from `base` (default: default) and override what the file states."""
-    known = {
-        "base", "speed", "switch", "node_failures", "checkpoint_every_s", "failures",
-        "interference", "elastic_efficiency", "table_error",
-    }  # fmt: skip
-    _only(mapping, known, "the perf file")
+    only(mapping, KEYS, "the perf file")
     base = BASES.get(str(mapping.get("base", "default")))
     if base is None:
         raise WorldError(f"base must be ideal or default, not {mapping['base']!r}.")
-    world = replace(base, name=name)
-    if "speed" in mapping:
-        world = _with_speeds(world, _section(mapping, "speed"))
-    if "switch" in mapping:
-        world = replace(world, switching=_switching(world.switching, _section(mapping, "switch")))
-    breakage = _breakage(world.breakage, mapping)
+    has_company = any(mapping.get(key, False) is not False for key in ("sharing", "neighbours"))
     return replace(
-        world,
-        breakage=breakage,
-        has_failures=_flag(mapping, "failures", world.has_failures),
-        interferes=_flag(mapping, "interference", world.interferes),
-        doubling_ppm=_efficiency(mapping, world.doubling_ppm),
-        table_error_ppm=_ppm(mapping, "table_error", world.table_error_ppm),
+        base,
+        name=name,
+        locality=_locality(base.locality, mapping),
+        gpu_speeds={**base.gpu_speeds, **_gpu_speeds(section(mapping, "gpu_speed"))},
+        elasticity=_elasticity(base.elasticity, mapping),
+        interferes=flag(mapping, "interference", base.interferes or has_company),
+        shared_gpu=shared_gpu_from(base.shared_gpu, section(mapping, "sharing")),
+        neighbours=neighbours_from(base.neighbours, mapping),
+        switching=_switching(base.switching, section(mapping, "switch")),
+        breakage=_breakage(base.breakage, mapping),
+        has_failures=flag(mapping, "failures", base.has_failures),
     )
 
 
-def _with_speeds(world: World, section: Mapping[str, object]) -> World:
-    """`speed: {default: {rack: 0.85}, models: {vgg16: {rack: 0.7}}}`."""
-    _only(section, {"default", "models"}, "speed")
-    spans, models = dict(world.spans), dict(world.models)
-    if "default" in section:
-        spans.update(_factors(_section(section, "default"), "speed.default"))
-    if "models" in section:
-        for model, table in _section(section, "models").items():
-            if not isinstance(table, Mapping):
-                raise WorldError(f"speed.models.{model} must map spans to speeds.")
-            models[model] = {**models.get(model, {}), **_factors(table, f"speed.models.{model}")}
-    return replace(world, spans=spans, models=models)
+# -- speed by place ----------------------------------------------------------------------------------
 
 
-def _factors(table: Mapping[str, object], where: str) -> dict[str, int]:
-    factors = {}
-    for span, value in table.items():
-        factors[span] = _positive(value, f"{where}.{span}", NOMINAL)
-        if factors[span] > NOMINAL:
-            raise WorldError(f"{where}.{span} must be at most 1: inside a node is best.")
-    return factors
+def _locality(base: Locality, mapping: Mapping[str, object]) -> Locality:
+    """`speed: {default: {rack: 0.85}, models: {vgg16: {rack: 0.7}}, nodes: …, widths: …}`."""
+    speed = section(mapping, "speed")
+    only(speed, {"default", "models", "nodes", "widths"}, "speed")
+    models, nodes, widths = dict(base.models), dict(base.node_counts), dict(base.widths)
+    named = section(speed, "models", "speed")
+    for model, table in named.items():
+        if not isinstance(table, Mapping):
+            raise WorldError(f"speed.models.{model} must map spans to speeds.")
+        name = table_name(model)
+        models[name] = {**models.get(name, {}), **_spans(table, f"speed.models.{model}")}
+        nodes.pop(name, None)
+        widths.pop(name, None)
+    nodes.update(_node_counts(section(speed, "nodes", "speed")))
+    widths.update(_widths(section(speed, "widths", "speed")))
+    spans = _spans(section(speed, "default", "speed"), "speed.default")
+    error = base.error_ppm
+    if "table_error" in mapping:
+        error = number(mapping["table_error"], "table_error", NOMINAL)
+    return Locality({**base.spans, **spans}, models, nodes, widths, error)
 
 
-def _switching(base: Switching, section: Mapping[str, object]) -> Switching:
+def _spans(table: Mapping[str, object], where: str) -> dict[str, int]:
+    best = "the nearest placement is best"
+    return {str(span): part(table[span], f"{where}.{span}", best) for span in table}
+
+
+def _node_counts(rows: Mapping[str, object]) -> dict[str, dict[int, Table]]:
+    """`{resnet50: {4: {2: 0.72, 4: 0.42}}}`: model, GPUs, nodes, speed."""
+    found: dict[str, dict[int, Table]] = {}
+    for model in rows:
+        at = f"speed.nodes.{model}"
+        sizes = section(rows, model, "speed.nodes")
+        found[table_name(model)] = {
+            count(size, at, 2): parts_by_count(sizes, size, at, 2) for size in sizes
+        }
+    return found
+
+
+def _widths(rows: Mapping[str, object]) -> dict[str, Table]:
+    """`{vgg16: {2: 0.73}}`: on twice the fewest nodes that a gang needs, where it needs several."""
+    found: dict[str, Table] = {}
+    for model in rows:
+        at = f"speed.widths.{model}"
+        table = section(rows, model, "speed.widths")
+        wides = {_width(wide, at): part(table[wide], f"{at}.{wide}") for wide in table}
+        found[table_name(model)] = wides
+    return found
+
+
+def _width(key: str, where: str) -> int:
+    try:
+        times = float(key)
+    except ValueError:
+        times = 0.0
+    if not 1 < times < 1e6:
+        raise WorldError(f"{where} must have numbers above 1 as its keys, not {key!r}.")
+    return round(times * PER_DOUBLING)
+
+
+def _gpu_speeds(rows: Mapping[str, object]) -> dict[str, dict[str, int]]:
+    """`{resnet50: {K80: 0.14, V100: 1}}`: relative to the GPU that run times were measured on."""
+    found: dict[str, dict[str, int]] = {}
+    for model in rows:
+        table = section(rows, model, "gpu_speed")
+        at = f"gpu_speed.{model}"
+        found[table_name(model)] = {
+            table_name(kind): positive(table[kind], f"{at}.{kind}") for kind in table
+        }
+    return found
+
+
+# -- speed by size -----------------------------------------------------------------------------------
+
+
+def _elasticity(base: Elasticity, mapping: Mapping[str, object]) -> Elasticity:
+    """`elastic: {default_efficiency: 0.868, models: {resnet50: {1: 1, 2: 1.9, 4: 3.4}}}`."""
+    elastic = section(mapping, "elastic")
+    only(elastic, {"default_efficiency", "models"}, "elastic")
+    kept = base.doubling_ppm
+    for where, table, key in (
+        ("elastic_efficiency", mapping, "elastic_efficiency"),
+        ("elastic.default_efficiency", elastic, "default_efficiency"),
+    ):
+        if key in table:
+            kept = positive(table[key], where)
+    rows = section(elastic, "models", "elastic")
+    tables = {table_name(model): _speedups(rows, model) for model in rows}
+    return Elasticity(kept, {**base.models, **tables})
+
+
+def _speedups(rows: Mapping[str, object], model: str) -> Table:
+    """Speeds in any unit, made relative to one GPU; more GPUs are never slower."""
+    at = f"elastic.models.{model}"
+    table = section(rows, model, "elastic.models")
+    found = {count(gpus, at): positive(table[gpus], f"{at}.{gpus}") for gpus in table}
+    if 1 not in found:
+        raise WorldError(f"{at} must say the speed on 1 GPU, which the others are relative to.")
+    counts = list(found)
+    for fewer, more in pairwise(counts):
+        if fewer >= more:
+            raise WorldError(f"{at} must go from fewer GPUs to more, not from {fewer} to {more}.")
+        if found[fewer] > found[more]:
+            raise WorldError(
+                f"{at} must not fall: {more} GPUs are slower than {fewer};"
+                f" leave {more} out, and the speed stays that of {fewer}."
+            )
+    return {gpus: max(1, speed * NOMINAL // found[1]) for gpus, speed in found.items()}
+
+
+# -- switching and breaking --------------------------------------------------------------------------
+
+
+def _switching(base: Switching, said: Mapping[str, object]) -> Switching:
     fields = {
         "start_s": base.start_ms,
         "suspend_s": base.suspend_ms,
@@ -72,13 +189,14 @@ def _switching(base: Switching, section: Mapping[str, object]) -> Switching:
         "thaw_s": base.thaw_ms,
         "resize_s": base.resize_ms,
     }
-    _only(section, {*fields, "by"}, "switch")
-    by = section.get("by", "freeze" if base.can_freeze else "halt")
+    only(said, {*fields, "by", "path", "save_gb_s", "load_gb_s"}, "switch")
+    by = said.get("by", "freeze" if base.can_freeze else "halt")
     if by not in ("halt", "freeze"):
         raise WorldError(f"switch.by must be halt or freeze, not {by!r}.")
     for key in fields:
-        if key in section:
-            fields[key] = _number(section[key], f"switch.{key}", SECOND)
+        if key in said:
+            fields[key] = number(said[key], f"switch.{key}", SECOND)
+    save, load = _bandwidths(base, said)
     return Switching(
         start_ms=fields["start_s"],
         suspend_ms=fields["suspend_s"],
@@ -86,63 +204,36 @@ def _switching(base: Switching, section: Mapping[str, object]) -> Switching:
         thaw_ms=fields["thaw_s"],
         resize_ms=fields["resize_s"],
         can_freeze=by == "freeze",
+        save_bytes_s=save,
+        load_bytes_s=load,
     )
+
+
+def _bandwidths(base: Switching, said: Mapping[str, object]) -> tuple[int | None, int | None]:
+    """How memory travels, then each way's own figure."""
+    save, load = base.save_bytes_s, base.load_bytes_s
+    if "path" in said:
+        known = PATHS.get(str(said["path"]))
+        if known is None:
+            raise WorldError(
+                f"switch.path must be one of {', '.join(PATHS)}, not {said['path']!r}."
+            )
+        save, load = known
+    if "save_gb_s" in said:
+        save = positive(said["save_gb_s"], "switch.save_gb_s", GIGA)
+    if "load_gb_s" in said:
+        load = positive(said["load_gb_s"], "switch.load_gb_s", GIGA)
+    return save, load
 
 
 def _breakage(base: Breakage, mapping: Mapping[str, object]) -> Breakage:
     if "checkpoint_every_s" in mapping:
-        every = _positive(mapping["checkpoint_every_s"], "checkpoint_every_s", SECOND)
+        every = positive(mapping["checkpoint_every_s"], "checkpoint_every_s", SECOND)
         base = replace(base, checkpoint_ms=every)
-    if "node_failures" not in mapping:
-        return base
-    section = _section(mapping, "node_failures")
-    _only(section, {"mtbf_h", "repair_h"}, "node_failures")
-    if "mtbf_h" in section:
-        base = replace(base, mtbf_ms=_positive(section["mtbf_h"], "node_failures.mtbf_h", HOUR))
-    if "repair_h" in section:
-        base = replace(
-            base, repair_ms=_positive(section["repair_h"], "node_failures.repair_h", HOUR)
-        )
+    said = section(mapping, "node_failures")
+    only(said, {"mtbf_h", "repair_h"}, "node_failures")
+    if "mtbf_h" in said:
+        base = replace(base, mtbf_ms=positive(said["mtbf_h"], "node_failures.mtbf_h", HOUR))
+    if "repair_h" in said:
+        base = replace(base, repair_ms=positive(said["repair_h"], "node_failures.repair_h", HOUR))
     return base
-
-
-def _only(mapping: Mapping[str, object], known: set[str], where: str) -> None:
-    for key in mapping:
-        if key not in known:
-            raise WorldError(f"{where} has no {key!r}; it may hold {', '.join(sorted(known))}.")
-
-
-def _section(mapping: Mapping[str, object], key: str) -> Mapping[str, object]:
-    value = mapping[key]
-    if not isinstance(value, Mapping):
-        raise WorldError(f"{key} must be a mapping, not {value!r}.")
-    return value
-
-
-def _number(value: object, where: str, unit: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
-        raise WorldError(f"{where} must be a number of at least 0, not {value!r}.")
-    return round(value * unit)
-
-
-def _positive(value: object, where: str, unit: int) -> int:
-    number = _number(value, where, unit)
-    if number == 0:
-        raise WorldError(f"{where} must be more than 0.")
-    return number
-
-
-def _ppm(mapping: Mapping[str, object], key: str, default: int) -> int:
-    return _number(mapping[key], key, NOMINAL) if key in mapping else default
-
-
-def _efficiency(mapping: Mapping[str, object], default: int) -> int:
-    key = "elastic_efficiency"
-    return _positive(mapping[key], key, NOMINAL) if key in mapping else default
-
-
-def _flag(mapping: Mapping[str, object], key: str, default: bool) -> bool:
-    value = mapping.get(key, default)
-    if not isinstance(value, bool):
-        raise WorldError(f"{key} must be true or false, not {value!r}.")
-    return value

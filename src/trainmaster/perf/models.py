@@ -1,8 +1,12 @@
-"""Published models: how large, how skewed. Skew = largest tensor / total size (Tiresias, Table 6)."""
+"""Published models: how large, how skewed, and under which name tables know them.
+
+Skew = largest tensor / total size (Tiresias, Table 6).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from trainmaster.model.units import NOMINAL
 
@@ -30,8 +34,17 @@ MODELS = {
     "googlenet": ModelSize(26.7, 3.9),
 }
 
+OTHER_NAMES = {"inceptionv3": "inception3", "inceptionv4": "inception4"}
+
+
+@lru_cache(maxsize=4_096)
+def table_name(model: str) -> str:
+    """The name that tables use: `ResNet-50 (batch size 64)` is resnet50, `Inception_v3` inception3."""
+    bare = "".join(letter for letter in model.partition("(")[0].lower() if letter.isalnum())
+    return OTHER_NAMES.get(bare, bare)
+
 
 def skew_ppm(model: str) -> int:
     """Largest tensor as a part of the whole; an unknown model is not skewed."""
-    known = MODELS.get(model.lower())
+    known = MODELS.get(table_name(model))
     return known.skew_ppm if known is not None else 0

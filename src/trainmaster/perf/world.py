@@ -1,37 +1,29 @@
-"""A world for jobs to run in: how fast by placement, what switching costs, what breaks.
+"""A world for jobs to run in: how fast by placement and company, what switching costs, what breaks.
 
 `IDEAL` has no locality penalty, no interference, no switch cost and no failures. `DEFAULT` follows
-published and measured figures (docs/simulator.md gives each one's source). A file overrides any.
+published and measured figures (docs/perf.md gives each one's source). A file overrides any.
+
+The speed of a run = nominal x locality x GPU type x shape x company, each in parts per million.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 
 from trainmaster.model.job import Job
 from trainmaster.model.placement import Placement, Sharing
-from trainmaster.model.topology import Topology
-from trainmaster.model.units import HOUR, MINUTE, NOMINAL, SECOND, WHOLE
+from trainmaster.model.topology import CPU_TYPE, GpuType, Topology
+from trainmaster.model.units import HOUR, MINUTE, NOMINAL, WHOLE
+from trainmaster.perf import published
+from trainmaster.perf.elastic import Elasticity
+from trainmaster.perf.locality import Locality
+from trainmaster.perf.models import table_name
+from trainmaster.perf.neighbours import Neighbours, Wire
+from trainmaster.perf.sharing import Guest, SharedGpu
+from trainmaster.perf.switching import Switching
 
-NEAR = ("gpu", "island", "node")
-"""Spans inside one machine."""
-
-
-@dataclass(frozen=True, slots=True)
-class Switching:
-    """What it costs to start, suspend, resume, move and resize a run, in ms on its GPUs."""
-
-    start_ms: int = 0
-    suspend_ms: int = 0
-    resume_ms: int = 0
-    """Launch again from a checkpoint: after a suspension, a move, a failure or a lost node."""
-    thaw_ms: int = 0
-    """Go on after a freeze in place."""
-    resize_ms: int = 0
-    can_freeze: bool = False
-    """Suspend by freezing in place where possible, instead of save and end."""
+__all__ = ["DEFAULT", "IDEAL", "Breakage", "Speeds", "Switching", "World"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,51 +42,37 @@ class World:
     """All of it, as one value."""
 
     name: str
-    spans: Mapping[str, int] = field(default_factory=dict)
-    """Speed of an unknown model by span, in parts per million of its speed inside one node."""
-    models: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """The same for known models."""
-    switching: Switching = Switching()
+    locality: Locality = field(default_factory=Locality)
+    gpu_speeds: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By model and GPU type, where measured; otherwise the type's own relative speed counts."""
+    elasticity: Elasticity = field(default_factory=Elasticity)
+    interferes: bool = True
+    """Whether jobs that share a GPU or a wire slow each other down."""
+    shared_gpu: SharedGpu = field(default_factory=SharedGpu)
+    neighbours: Neighbours = field(default_factory=Neighbours)
+    switching: Switching = field(default_factory=Switching)
     breakage: Breakage = Breakage()
     has_failures: bool = True
     """Whether the trace's failed attempts and final statuses happen."""
-    interferes: bool = True
-    """Whether jobs that share a GPU slow each other down."""
-    doubling_ppm: int = NOMINAL
-    """Efficiency kept per doubling of an elastic job's GPUs."""
-    table_error_ppm: int = 0
-    """True speeds differ from the table by up to this much, per model and span."""
+
+    @property
+    def doubling_ppm(self) -> int:
+        """Efficiency kept per doubling of the GPUs of a model without a table."""
+        return self.elasticity.doubling_ppm
 
     def span_factor(self, model: str, span: str, seed: int = 0) -> int:
-        """Speed at a span, in parts per million of the speed inside one node."""
-        if span in NEAR:
-            return NOMINAL
-        known = self.models.get(model)
-        factor = self.spans.get(span) if known is None else known.get(span, self.spans.get(span))
-        if factor is None:
-            factor = min(self.spans.values(), default=NOMINAL)
-        if self.table_error_ppm:
-            error = self.table_error_ppm * _noise(f"{seed}/{model}/{span}") // NOMINAL
-            factor = max(1, factor * (NOMINAL + error) // NOMINAL)
-        return factor
+        """Speed at a span, in parts per million of the speed where all is near."""
+        return self.locality.at_span(model, span, seed)
 
-    def scaling(self, count: int, nominal: int) -> int:
+    def scaling(self, count: int, nominal: int, model: str = "") -> int:
         """Speed of an elastic job on `count` GPUs relative to its nominal number."""
-        speed = NOMINAL * count // nominal
-        large, small = max(count, nominal), min(count, nominal)
-        while small * 2 <= large:
-            small *= 2
-            if count > nominal:
-                speed = speed * self.doubling_ppm // NOMINAL
-            else:
-                speed = speed * NOMINAL // self.doubling_ppm
-        return max(1, speed)
+        speedup = self.elasticity.speedup
+        return max(1, speedup(model, count) * NOMINAL // speedup(model, nominal))
 
-
-def _noise(key: str) -> int:
-    """A fixed number in [-10^6, 10^6] for a key: chance without state."""
-    digest = int.from_bytes(blake2b(key.encode(), digest_size=8).digest(), "big")
-    return digest % (2 * NOMINAL + 1) - NOMINAL
+    def speedups_of(self, job: Job) -> tuple[tuple[int, int], ...]:
+        """(GPUs, speed in parts per million of one GPU) at best placement, for every count it accepts."""
+        counts = range(job.demand.min_count, job.demand.max_count + 1)
+        return tuple((count, self.elasticity.speedup(job.model, count)) for count in counts)
 
 
 class Speeds:
@@ -104,104 +82,167 @@ class Speeds:
         self.world = world
         self.topology = topology
         self.seed = seed
-        self._relative: dict[tuple[str, int, int], int] = {}
-        self._is_uniform = all(kind.speed_ppm == NOMINAL for kind in topology.types)
+        self._is_near = world.locality == Locality()
+        self._by_place: dict[tuple[str, str | None, int, int, int], int] = {}
+        self._best: dict[tuple[str | None, int], tuple[int, int]] = {}
+        self._by_gangs: dict[tuple[str, bool, int], int] = {}
+        self._by_type: dict[tuple[str, GpuType], int] = {}
+        named = {table_name(kind.name) for kind in topology.types}
+        self._is_uniform = all(kind.speed_ppm == NOMINAL for kind in topology.types) and not any(
+            named & set(table) for table in world.gpu_speeds.values()
+        )
+        self._switch_of_gpu, self._switches = _switches(topology)
+
+    # -- alone -----------------------------------------------------------------------------------
 
     def alone(self, job: Job, placement: Placement) -> int:
-        """Speed with nobody on the same GPUs, relative to the job's best placement."""
-        count, nominal = len(placement.slices), job.demand.nominal
-        key = (job.model, count, placement.span)
-        speed = self._relative.get(key)
-        if speed is None:
-            speed = self._relative[key] = self._by_span(job.model, count, placement.span)
-        if count != nominal.count:
-            speed = speed * self._by_shape(job, placement) // NOMINAL
+        """Speed with nobody beside it, relative to the job's best placement on nominal GPUs."""
+        count, demand = len(placement.slices), job.demand
+        speed = NOMINAL
+        if count > 1 and not self._is_near:
+            span = placement.span
+            nodes = 1 if span >= self.topology.node_level else len(placement.nodes)
+            key = (job.model, demand.gpu_type, count, span, nodes)
+            known = self._by_place.get(key)
+            if known is None:
+                known = self._by_place[key] = self._of_place(job, count, span, nodes)
+            speed = known
+        if count != demand.nominal.count:
+            speed = speed * self._of_shape(job, placement) // NOMINAL
         if not self._is_uniform:
-            kinds = self.topology.type_of_gpu
-            speed = speed * min(kinds[gpu].speed_ppm for gpu in placement.gpus()) // NOMINAL
+            speed = speed * self._of_types(job.model, placement) // NOMINAL
         return max(1, speed)
 
-    def _by_span(self, model: str, count: int, span: int) -> int:
-        world, levels = self.world, self.topology.levels
-        best = world.span_factor(model, levels[self._best_span(count)], self.seed)
-        return world.span_factor(model, levels[span], self.seed) * NOMINAL // best
+    def _of_place(self, job: Job, count: int, span: int, nodes: int) -> int:
+        """Locality: what the placement leaves of the speed that the same gang has at its nearest."""
+        locality, levels, model = self.world.locality, self.topology.levels, job.model
+        nearest, fewest = self._nearest(job, count)
+        best = locality.at_span(model, levels[nearest], self.seed)
+        here = locality.at_span(model, levels[span], self.seed)
+        if span >= self.topology.node_level:
+            return min(NOMINAL, here * NOMINAL // best)
+        if fewest > 1:
+            wide = locality.at_width(model, nodes, fewest)
+            return min(NOMINAL, here * wide // best)
+        counted = locality.at_nodes(model, count, nodes)
+        if counted is not None:
+            first = levels[self.topology.node_level - 1]
+            here = min(NOMINAL, here * NOMINAL // locality.at_span(model, first, self.seed))
+            here = here * counted // NOMINAL
+        across_node = locality.at_span(model, "node", self.seed)
+        return min(NOMINAL, here * across_node // best)
 
-    def _best_span(self, count: int) -> int:
-        """The innermost level, `node` at most, with a domain of that many GPUs."""
+    def _nearest(self, job: Job, count: int) -> tuple[int, int]:
+        """The innermost level with a domain of that many GPUs for this job, and the fewest nodes."""
+        key = (job.demand.gpu_type, count)
+        known = self._best.get(key)
+        if known is None:
+            known = self._best[key] = self._find_nearest(job, count)
+        return known
+
+    def _find_nearest(self, job: Job, count: int) -> tuple[int, int]:
         topology = self.topology
+        nodes = [node for node in topology.nodes if job.demand.allows(node.type.name)]
+        fewest, left = 0, count
+        for size in sorted((node.gpus for node in nodes), reverse=True):
+            if left > 0:
+                fewest, left = fewest + 1, left - size
+        for inner in range(len(topology.levels) - 2, topology.node_level, -1):
+            islands = (node.island_levels[inner - topology.node_level - 1] for node in nodes)
+            if any(len(island) >= count for level in islands for island in level):
+                return inner, 1
         for level in range(topology.node_level, -1, -1):
             sizes: dict[int, int] = {}
-            for node in topology.nodes:
+            for node in nodes:
                 domain = node.domains[level]
                 sizes[domain] = sizes.get(domain, 0) + node.gpus
-            if max(sizes.values()) >= count:
-                return level
-        return 0
+            if max(sizes.values(), default=0) >= count:
+                return level, fewest
+        return 0, fewest
 
-    def _by_shape(self, job: Job, placement: Placement) -> int:
+    def _of_shape(self, job: Job, placement: Placement) -> int:
         demand = job.demand
         for split in demand.splits:
             if len(split.parts) == len(placement.slices) and split.speed_ppm is not None:
                 return split.speed_ppm
-        return self.world.scaling(len(placement.slices), demand.nominal.count)
+        return self.world.scaling(len(placement.slices), demand.nominal.count, job.model)
 
-    def slowdown(
-        self, job: Job, placement: Placement, others: Sequence[tuple[Job, Placement]]
-    ) -> int:
-        """How much neighbours on shared GPUs leave of the speed alone, in parts per million.
+    def _of_types(self, model: str, placement: Placement) -> int:
+        """The slowest GPU sets the pace."""
+        kinds = self.topology.type_of_gpu
+        return min(self._of_type(model, kind) for kind in {kinds[gpu] for gpu in placement.gpus()})
 
-        MPS: max(1, sum of utilisations) on the busiest GPU; time-slicing: one job at a time
-        (algorithms.md section 16, models M2 and M1).
-        """
+    def _of_type(self, model: str, kind: GpuType) -> int:
+        known = self._by_type.get((model, kind))
+        if known is None:
+            table = self.world.gpu_speeds.get(table_name(model), {})
+            known = self._by_type[model, kind] = table.get(table_name(kind.name), kind.speed_ppm)
+        return known
+
+    # -- in company ------------------------------------------------------------------------------
+
+    def slowdown(self, job: Job, placement: Placement, others: Sequence[Guest]) -> int:
+        """How much others on its GPUs leave of the speed alone, in parts per million."""
         if not self.world.interferes or not others or placement.sharing is Sharing.EXCLUSIVE:
             return NOMINAL
+        mine, law = (job, placement), self.world.shared_gpu
         worst = NOMINAL
-        for piece in placement.slices:
-            beside = [o for o in others if any(s.gpu == piece.gpu for s in o[1].slices)]
-            if placement.sharing is Sharing.TIME:
-                left = NOMINAL // (1 + len(beside))
-            else:
-                total = _utilisation(job, placement) + sum(_utilisation(*o) for o in beside)
-                left = NOMINAL * NOMINAL // max(NOMINAL, total)
-            worst = min(worst, left)
-        return worst
+        for gpu in placement.gpus():
+            beside = [other for other in others if gpu in other[1].gpus()]
+            worst = min(worst, law.left(mine, beside, placement.sharing))
+        return max(1, worst)
+
+    def wires(self, placement: Placement) -> tuple[int, ...]:
+        """What a gang uses to talk: its switches inside a node, else NICs; nothing for one GPU."""
+        slices = placement.slices
+        topology = self.topology
+        if len(slices) < 2 or topology.type_of_gpu[slices[0].gpu].name == CPU_TYPE:
+            return ()
+        if placement.span < topology.node_level:
+            return tuple(self._switches + node for node in placement.nodes)
+        of_gpu = self._switch_of_gpu
+        return tuple(dict.fromkeys(of_gpu[piece.gpu] for piece in slices))
+
+    def among_gangs(self, job: Job, placement: Placement, gangs: int) -> int:
+        """How much so many gangs on its most crowded wire, itself included, leave of the speed alone."""
+        is_far = placement.span < self.topology.node_level
+        key = (job.model, is_far, gangs)
+        known = self._by_gangs.get(key)
+        if known is None:
+            wire = Wire.NIC if is_far else Wire.SERVER
+            known = self._by_gangs[key] = self.world.neighbours.left(job.model, wire, gangs)
+        return known
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def memory_of(self, placement: Placement) -> int:
+        """Bytes on its fullest GPU: as stated, else in proportion to the share."""
+        kinds = self.topology.type_of_gpu
+        return max(
+            memory or kinds[gpu].memory * share // WHOLE
+            for _, gpu, share, memory, _ in placement.slices
+        )
 
 
-def _utilisation(job: Job, placement: Placement) -> int:
-    """Part of a GPU a job keeps busy: measured, else its share."""
-    if job.gpu_util_ppm is not None:
-        return job.gpu_util_ppm
-    return placement.slices[0].share * NOMINAL // WHOLE
+def _switches(topology: Topology) -> tuple[tuple[int, ...], int]:
+    """For each GPU the number of its innermost island, and how many there are in all."""
+    found: list[int] = []
+    count = 0
+    for node in topology.nodes:
+        innermost = node.island_levels[-1] if node.island_levels else (tuple(range(node.gpus)),)
+        for island in innermost:
+            found.extend([count] * len(island))
+            count += 1
+    return tuple(found), count
 
 
 IDEAL = World(name="ideal", has_failures=False, interferes=False)
 
 DEFAULT = World(
     name="default",
-    # Philly's ResNet-50: 98.0 against 114.8 images/s on another server of the rack (section 1);
-    # between racks: the same again, as no source measured it.
-    spans={"rack": 853_700, "fabric": 728_800, "cluster": 728_800},
-    # Tiresias, Figure 3: random against consolidated placement; gains are not credited.
-    models={
-        "vgg19": {"rack": 720_000, "fabric": 614_700, "cluster": 614_700},
-        "vgg16": {"rack": 730_000, "fabric": 623_200, "cluster": 623_200},
-        "vgg11": {"rack": 770_000, "fabric": 657_300, "cluster": 657_300},
-        "alexnet": {"rack": 800_000, "fabric": 683_000, "cluster": 683_000},
-        "resnet152": {"rack": NOMINAL, "fabric": NOMINAL, "cluster": NOMINAL},
-        "resnet101": {"rack": NOMINAL, "fabric": NOMINAL, "cluster": NOMINAL},
-        "resnet50": {"rack": NOMINAL, "fabric": NOMINAL, "cluster": NOMINAL},
-        "inception4": {"rack": NOMINAL, "fabric": NOMINAL, "cluster": NOMINAL},
-        "inception3": {"rack": NOMINAL, "fabric": NOMINAL, "cluster": NOMINAL},
-        "googlenet": {"rack": NOMINAL, "fabric": NOMINAL, "cluster": NOMINAL},
-    },
-    # 9.2 GiB leave an H200 in 4.1-5.0 s and return in 1.5 s (gpu-facts.md); with starting the
-    # program anew, 30 s per preemption in all, as in policy-lab.md.
-    switching=Switching(
-        suspend_ms=5 * SECOND,
-        resume_ms=25 * SECOND,
-        thaw_ms=1_500,
-        resize_ms=30 * SECOND,
-    ),
-    # Median gain of a doubling in Gavel's consolidated tables: 1.737 (168 pairs, three GPU types).
-    doubling_ppm=868_000,
+    locality=published.LOCALITY,
+    elasticity=published.ELASTICITY,
+    shared_gpu=published.SHARED_GPU,
+    neighbours=published.NEIGHBOURS,
+    switching=published.SWITCHING,
 )

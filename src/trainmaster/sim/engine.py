@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from heapq import heappop, heappush
 from typing import Any
@@ -10,10 +10,12 @@ from typing import Any
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Run
-from trainmaster.model.placement import Placement, Sharing
-from trainmaster.model.trace import Outcome
+from trainmaster.model.placement import Placement
+from trainmaster.model.topology import CPU_TYPE
+from trainmaster.model.trace import Outcome, TracedJob
 from trainmaster.model.units import NOMINAL, ceil_div
 from trainmaster.perf.world import Speeds
+from trainmaster.sim.company import NOBODY, Company
 from trainmaster.sim.ledger import Account, Ledger
 
 
@@ -33,15 +35,19 @@ class SimRun:
 
     __slots__ = (
         "account",
+        "alone_ppm",
         "base_work",
         "doing",
         "freezes",
+        "gangs",
+        "is_on_slots",
         "placement",
         "run",
         "share",
         "since_ms",
         "speed_ppm",
         "ticket",
+        "wires",
         "work",
     )
 
@@ -60,6 +66,14 @@ class SimRun:
         self.ticket = 0
         """Number of its next event in the heap; events with another number are stale."""
         self.freezes = False
+        self.is_on_slots = False
+        """Whether it runs on CPU slots."""
+        self.alone_ppm = 0
+        """Its speed if nobody were near; like the next two kept by the company it trains in."""
+        self.wires: tuple[int, ...] = ()
+        """What its gang talks over."""
+        self.gangs = 1
+        """Gangs on the most crowded of its wires, itself included."""
 
 
 class SimEngine:
@@ -74,8 +88,10 @@ class SimEngine:
         self._profile = profile
         """What is newly known of a job whose attempt has failed."""
         self._runs: dict[str, SimRun] = {}
-        self._sharers: dict[int, set[str]] = {}
-        """Jobs on each GPU that is not used exclusively."""
+        self._company = Company(speeds) if speeds.world.interferes else None
+        """Who may slow down whom; None where nobody ever does."""
+        kinds = speeds.topology.type_of_gpu
+        self._slots = {gpu for gpu, kind in enumerate(kinds) if kind.name == CPU_TYPE}
         self._heap: list[tuple[int, int, SimRun]] = []
         self._tickets = 0
         self._now_events: list[e.Event] = []
@@ -119,11 +135,13 @@ class SimEngine:
     def _launch(self, order: a.Launch, now: int) -> None:
         account = self._ledger.accounts[order.run.job]
         run = SimRun(order.run, account, order.placement, order.work)
+        if self._slots:
+            run.is_on_slots = self._slots.issuperset(order.placement.gpus())
         self._runs[order.run.job] = run
-        cost = self._world.switching
         self._ledger.took(account, run.share, order.placement, now)
         run.since_ms = now
-        delay = cost.start_ms if order.run.attempt == 1 else cost.resume_ms
+        cost = self._world.switching
+        delay = cost.start_ms if order.run.attempt == 1 else cost.resuming(self._memory(run))
         if delay:
             self._schedule(run, now + delay)
         else:
@@ -132,23 +150,31 @@ class SimEngine:
     def _started(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
         self._charge(run, now)
         self._ledger.started(run.account, now)
-        self._train(run, now)
+        felt_by = self._train(run, now)
         facts.append(e.RunStarted(run.run, run.speed_ppm))
-        if run.placement.sharing is not Sharing.EXCLUSIVE:
-            self._join_sharers(run, now, facts)
+        if felt_by:
+            self._reprice(felt_by, now, facts)
 
     def _thawed(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
         self._charge(run, now)
-        self._train(run, now)
+        felt_by = self._train(run, now)
         facts.append(e.RunResumed(run.run, run.speed_ppm))
+        if felt_by:
+            self._reprice(felt_by, now, facts)
 
-    def _train(self, run: SimRun, now: int) -> None:
-        """Make progress from now on; the next event is the end of this attempt."""
+    def _train(self, run: SimRun, now: int) -> Sequence[SimRun]:
+        """Make progress from now on, until the end of this attempt; those who may feel it."""
+        company, felt_by = self._company, NOBODY
         run.doing = Doing.TRAINING
-        run.speed_ppm = self._speeds.alone(run.account.traced.job, run.placement)
+        if company is None:
+            run.speed_ppm = self._speeds.alone(run.account.traced.job, run.placement)
+        else:
+            felt_by = company.join(run)
+            run.speed_ppm = company.speed(run)
         run.since_ms = now
         self._ledger.progress(run.share)
         self._schedule_end(run, now)
+        return felt_by
 
     def _schedule_end(self, run: SimRun, now: int) -> None:
         left = run.account.target - run.work
@@ -160,6 +186,8 @@ class SimEngine:
             done = min((now - run.since_ms) * run.speed_ppm, run.account.target - run.work)
             run.work += done
             self._ledger.trained(run.account, run.share, now - run.since_ms, done)
+            if run.is_on_slots:
+                run.account.on_slots += run.share * (now - run.since_ms)
             run.since_ms = now
 
     def _charge(self, run: SimRun, now: int) -> None:
@@ -168,12 +196,12 @@ class SimEngine:
             self._ledger.charged(run.account, run.share, now - run.since_ms)
             run.since_ms = now
 
-    def _stop_training(self, run: SimRun, now: int) -> None:
+    def _stop_training(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
         if run.doing is Doing.TRAINING:
             self._settle(run, now)
             self._ledger.progress(-run.share)
-            if run.placement.sharing is not Sharing.EXCLUSIVE:
-                self._leave_sharers(run, now)
+            if self._company is not None:
+                self._reprice(self._company.leave(run), now, facts)
         elif run.doing is not Doing.FROZEN:
             self._charge(run, now)
         run.since_ms = now
@@ -181,7 +209,7 @@ class SimEngine:
     # -- ends of an attempt ----------------------------------------------------------------------
 
     def _ended(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
-        self._stop_training(run, now)
+        self._stop_training(run, now, facts)
         account = run.account
         self._leave(run, now)
         if account.failures_left():
@@ -223,9 +251,9 @@ class SimEngine:
             self._now_events.append(e.RunSuspended(name, run.work))
             return
         is_training = run.doing is Doing.TRAINING
-        self._stop_training(run, now)
+        self._stop_training(run, now, self._now_events)
         run.doing, run.freezes = Doing.SUSPENDING, freezes
-        delay = self._world.switching.suspend_ms if is_training else 0
+        delay = self._world.switching.suspending(self._memory(run)) if is_training else 0
         if delay:
             self._schedule(run, now + delay)
         else:
@@ -245,12 +273,12 @@ class SimEngine:
         if run is not None:
             self._ledger.took(run.account, run.share, run.placement, now)
             run.doing, run.since_ms = Doing.THAWING, now
-            self._schedule(run, now + self._world.switching.thaw_ms)
+            self._schedule(run, now + self._world.switching.thawing(self._memory(run)))
 
     def _kill(self, order: a.Kill, now: int) -> None:
         run = self._find(order.run)
         if run is not None:
-            self._stop_training(run, now)
+            self._stop_training(run, now, self._now_events)
             self._leave(run, now)
             self._ledger.ended(run.account, Outcome.CANCELLED, now)
             self._now_events.append(e.RunStopped(run.run))
@@ -261,51 +289,50 @@ class SimEngine:
         run = self._find(order.run)
         if run is None:
             return
-        self._stop_training(run, now)
+        self._stop_training(run, now, self._now_events)
         self._ledger.left(run.account, run.share, now)
+        stays = _holdings(order.placement) == _holdings(run.placement)
         run.placement, run.share = order.placement, order.placement.total_share
+        run.is_on_slots = self._slots.issuperset(order.placement.gpus())
         self._ledger.took(run.account, run.share, run.placement, now)
         run.doing, run.since_ms = Doing.RESIZING, now
-        self._schedule(run, now + self._world.switching.resize_ms)
+        cost = 0 if stays else self._world.switching.resizing(self._memory(run))
+        self._schedule(run, now + cost)
 
     def _resized(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
         self._charge(run, now)
-        self._train(run, now)
+        felt_by = self._train(run, now)
         facts.append(e.RunResized(run.run, run.work, run.speed_ppm))
-        if run.placement.sharing is not Sharing.EXCLUSIVE:
-            self._join_sharers(run, now, facts)
+        if felt_by:
+            self._reprice(felt_by, now, facts)
 
-    # -- sharing ---------------------------------------------------------------------------------
+    # -- company ---------------------------------------------------------------------------------
 
-    def _join_sharers(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
-        for gpu in run.placement.gpus():
-            self._sharers.setdefault(gpu, set()).add(run.run.job)
-        self._reprice(run.placement, now, facts)
-
-    def _leave_sharers(self, run: SimRun, now: int) -> None:
-        for gpu in run.placement.gpus():
-            self._sharers.get(gpu, set()).discard(run.run.job)
-        self._reprice(run.placement, now, self._now_events)
-
-    def _reprice(self, placement: Placement, now: int, facts: list[e.Event]) -> None:
-        """Neighbours of these GPUs run faster or slower from now on."""
-        jobs = {job for gpu in placement.gpus() for job in self._sharers.get(gpu, ())}
-        for job in sorted(jobs):
-            run = self._runs[job]
-            near = {other for gpu in run.placement.gpus() for other in self._sharers[gpu]} - {job}
-            others = [
-                (self._runs[other].account.traced.job, self._runs[other].placement)
-                for other in sorted(near)
-            ]
-            mine = run.account.traced.job
-            alone = self._speeds.alone(mine, run.placement)
-            left = self._speeds.slowdown(mine, run.placement, others)
-            speed = max(1, alone * left // NOMINAL)
+    def _reprice(self, runs: Sequence[SimRun], now: int, facts: list[e.Event]) -> None:
+        """Somebody came or went: these may run faster or slower from now on."""
+        assert self._company is not None
+        for run in runs:
+            speed = self._company.speed(run)
             if speed != run.speed_ppm:
                 self._settle(run, now)
                 run.speed_ppm = speed
                 self._schedule_end(run, now)
                 facts.append(e.RunSpeedChanged(run.run, run.work, speed))
+
+    def _memory(self, run: SimRun) -> int:
+        """Bytes that each of its GPUs has to move, where moving them takes time."""
+        cost = self._world.switching
+        if cost.save_bytes_s is None and cost.load_bytes_s is None:
+            return 0
+        return self._speeds.memory_of(run.placement)
+
+    def progress(self, now: int) -> Iterator[tuple[Run, TracedJob, int, int, int]]:
+        """Elastic runs that train: (run, job, work done, GPUs, speed)."""
+        for run in self._runs.values():
+            traced = run.account.traced
+            if run.doing is Doing.TRAINING and traced.job.demand.is_elastic:
+                done = min(run.work + (now - run.since_ms) * run.speed_ppm, run.account.target)
+                yield run.run, traced, done, len(run.placement.slices), run.speed_ppm
 
     def settle_all(self, now: int) -> None:
         """Bring every account up to this instant: the run is cut here."""
@@ -320,13 +347,16 @@ class SimEngine:
     def fail_node(self, node: int, now: int) -> list[e.Event]:
         """The machine is gone: what ran there falls back to its last checkpoint."""
         facts: list[e.Event] = []
-        for run in list(self._runs.values()):
-            if all(piece.node != node for piece in run.placement.slices):
-                continue
-            self._stop_training(run, now)
+        hit = [
+            (run, run.speed_ppm)
+            for run in self._runs.values()
+            if any(piece.node == node for piece in run.placement.slices)
+        ]
+        for run, speed_ppm in hit:
+            self._stop_training(run, now, facts)
             every = self._world.breakage.checkpoint_ms * NOMINAL
             saved = run.base_work + (run.work - run.base_work) // every * every
-            self._ledger.crashed(run.account, run.work - saved, run.share, run.speed_ppm)
+            self._ledger.crashed(run.account, run.work - saved, run.share, speed_ppm)
             self._leave(run, now)
             facts.append(e.RunLost(run.run, saved))
         facts.append(e.NodeLeft(node))
@@ -335,6 +365,11 @@ class SimEngine:
     def _find(self, name: Run) -> SimRun | None:
         run = self._runs.get(name.job)
         return run if run is not None and run.run == name else None
+
+
+def _holdings(placement: Placement) -> tuple[object, ...]:
+    """What a program notices of its placement: GPUs, memory and mode, not its role or its share."""
+    return (placement.sharing, {(piece.gpu, piece.memory) for piece in placement.slices})
 
 
 EXECUTIONS: dict[type, Callable[[SimEngine, Any, int], None]] = {

@@ -29,6 +29,7 @@ class Account:
         "holding_since_ms",
         "lost",
         "needed",
+        "on_slots",
         "outcome",
         "record",
         "start_ms",
@@ -55,6 +56,8 @@ class Account:
         self.held = 0
         """GPU time from taking to leaving; at the end it is trained + charged."""
         self.trained = 0
+        self.on_slots = 0
+        """The part of it on CPU slots, for jobs that may use either."""
         self.trained_ms = 0
         self.attempt_trained = 0
         self.charged = 0
@@ -168,6 +171,7 @@ class Ledger:
         """Work after the last checkpoint is gone with its node."""
         account.lost += work
         lost_time = share * work // speed_ppm if speed_ppm else 0
+        lost_time = min(lost_time, account.attempt_trained)  # some of it was done at other speeds
         account.wasted += lost_time
         account.attempt_trained -= lost_time
 

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from trainmaster.model.placement import Sharing
 from trainmaster.model.units import HOUR, NOMINAL, SECOND
 from trainmaster.perf.from_mapping import WorldError, world_from
+from trainmaster.perf.neighbours import Neighbours
+from trainmaster.perf.published import H200
+from trainmaster.perf.sharing import Law
 from trainmaster.perf.world import DEFAULT, IDEAL
 
 
 def test_an_empty_file_is_the_default_under_another_name() -> None:
     world = world_from({}, "mine")
     assert world.name == "mine"
-    assert (world.spans, world.switching) == (DEFAULT.spans, DEFAULT.switching)
-    assert world_from({"base": "ideal"}, "x").spans == IDEAL.spans
+    assert replace(world, name="default") == DEFAULT
+    ideal = replace(world_from({"base": "ideal"}, "x"), name="ideal")
+    tables = replace(ideal.shared_gpu, tables={})
+    assert replace(ideal, shared_gpu=tables) == IDEAL, "the tables are there in case a law is named"
 
 
 def test_everything_can_be_said() -> None:
     world = world_from(
         {
             "base": "ideal",
-            "speed": {"default": {"rack": 0.5}, "models": {"mine": {"rack": 0.25}}},
+            "speed": {
+                "default": {"rack": 0.5, "socket": 0.9},
+                "models": {"mine": {"rack": 0.25}},
+                "nodes": {"mine": {4: {2: 0.7, 4: 0.4}}},
+                "widths": {"default": {1.5: 0.9}},
+            },
+            "gpu_speed": {"mine": {"K80": 0.1}},
             "switch": {
                 "start_s": 1,
                 "suspend_s": 2.5,
@@ -28,25 +42,84 @@ def test_everything_can_be_said() -> None:
                 "thaw_s": 0,
                 "resize_s": 4,
                 "by": "freeze",
+                "path": "driver",
+                "load_gb_s": 2.5,
             },
             "node_failures": {"mtbf_h": 100, "repair_h": 2},
             "checkpoint_every_s": 60,
             "failures": True,
-            "interference": True,
-            "elastic_efficiency": 0.9,
+            "sharing": {
+                "law": "h200",
+                "a": -0.05,
+                "b": 1.06,
+                "times": {"mps": {"small": {2: 1.5}}, "time": {"filling": {2: 3}}},
+                "small_util": 0.2,
+                "bandwidth": {"mine": 0.3},
+                "pairs": {"mine": {"other": 0.6}},
+                "opportunistic": {"tolerance": 0.01, "floor": 0.05},
+            },
+            "neighbours": {"server": {"default": {2: 0.8}}, "nic": {"mine": {2: 0.7, 4: 0.6}}},
+            "elastic": {"default_efficiency": 0.9, "models": {"mine": {1: 10, 3: 25}}},
             "table_error": 0.1,
         },
         "mine",
     )
-    assert world.models == {"mine": {"rack": NOMINAL // 4}}
-    assert world.spans == {"rack": NOMINAL // 2}
+    locality = world.locality
+    assert locality.models == {"mine": {"rack": NOMINAL // 4}}
+    assert locality.spans == {"rack": NOMINAL // 2, "socket": 900_000}
+    assert locality.node_counts == {"mine": {4: {2: 700_000, 4: 400_000}}}
+    assert locality.widths == {"default": {150: 900_000}}
+    assert world.gpu_speeds == {"mine": {"k80": 100_000}}
     switching = world.switching
     assert (switching.start_ms, switching.suspend_ms, switching.resume_ms) == (1_000, 2_500, 3_000)
     assert (switching.thaw_ms, switching.resize_ms, switching.can_freeze) == (0, 4_000, True)
     assert (world.breakage.mtbf_ms, world.breakage.repair_ms) == (100 * HOUR, 2 * HOUR)
     assert world.breakage.checkpoint_ms == 60 * SECOND
-    assert (world.has_failures, world.interferes) == (True, True)
-    assert (world.doubling_ppm, world.table_error_ppm) == (900_000, 100_000)
+    assert (switching.save_bytes_s, switching.load_bytes_s) == (1_900_000_000, 2_500_000_000)
+    assert (world.has_failures, world.interferes) == (True, True), (
+        "whoever has neighbours feels them"
+    )
+    assert (world.doubling_ppm, locality.error_ppm) == (900_000, 100_000)
+    assert world.elasticity.models == {"mine": {1: NOMINAL, 3: 2_500_000}}
+    assert world.neighbours == Neighbours(
+        {"default": {2: 800_000}}, {"mine": {2: 700_000, 4: 600_000}}
+    )
+    law = world.shared_gpu
+    assert (law.law, law.constant_ppm, law.per_job_ppm) == (Law.H200, -50_000, 1_060_000)
+    assert law.tables[Sharing.MPS].small == {1: NOMINAL, 2: 1_500_000}
+    assert law.tables[Sharing.MPS].filling == H200[Sharing.MPS].filling
+    assert law.tables[Sharing.TIME].filling == {1: NOMINAL, 2: 3_000_000}
+    assert (law.small_util_ppm, law.bandwidth) == (200_000, {"mine": 300_000})
+    assert law.pairs == {("mine", "other"): 600_000}
+    assert (law.tolerance_ppm, law.floor_ppm) == (10_000, 50_000)
+
+
+def test_what_a_file_says_of_a_model_replaces_what_was_measured_of_its_nodes() -> None:
+    world = world_from({"speed": {"models": {"ResNet-50": {"rack": 0.5}}}}, "x")
+    assert world.span_factor("resnet50", "rack") == 500_000
+    assert "resnet50" not in world.locality.node_counts
+    assert "resnet50" not in world.locality.widths
+    assert "inception3" in world.locality.node_counts, "others are untouched"
+
+
+def test_neighbours_and_interference_can_be_turned_off() -> None:
+    assert not world_from({"neighbours": False}, "x").neighbours
+    assert not world_from({"interference": False}, "x").interferes
+    assert not world_from({"base": "ideal", "neighbours": False}, "x").interferes
+
+
+def test_the_short_form_of_efficiency() -> None:
+    assert world_from({"elastic_efficiency": 0.7}, "x").doubling_ppm == 700_000
+
+
+@pytest.mark.parametrize(
+    ("path", "rates"),
+    [("driver", (1_900_000_000, 5_700_000_000)), ("cooperative", (51 << 30, 47 << 30)),
+     ("none", (None, None))],
+)  # fmt: skip
+def test_ways_for_memory_to_travel(path: str, rates: tuple[int | None, int | None]) -> None:
+    found = world_from({"switch": {"path": path}}, "x").switching
+    assert (found.save_bytes_s, found.load_bytes_s) == rates
 
 
 def test_a_model_keeps_the_spans_that_the_file_does_not_name() -> None:
@@ -94,6 +167,109 @@ MISTAKES = {
     ),
     "text for a switch": ({"failures": "yes"}, "failures must be true or false, not 'yes'."),
     "no efficiency": ({"elastic_efficiency": 0}, "elastic_efficiency must be more than 0"),
+    "faster than the nearest": (
+        {"speed": {"models": {"a": {"rack": 1.1}}}},
+        "speed.models.a.rack must be at most 1: the nearest placement is best.",
+    ),
+    "no nodes": (
+        {"speed": {"nodes": {"a": {4: {1: 0.5}}}}},
+        "speed.nodes.a.4 must have whole numbers of at least 2 as its keys, not '1'.",
+    ),
+    "an empty table of nodes": (
+        {"speed": {"nodes": {"a": {4: {}}}}},
+        "speed.nodes.a.4 must say the speed at one count at least.",
+    ),
+    "a width of one": (
+        {"speed": {"widths": {"a": {1: 0.5}}}},
+        "speed.widths.a must have numbers above 1 as its keys, not '1'.",
+    ),
+    "text for a width": (
+        {"speed": {"widths": {"a": {"wide": 0.5}}}},
+        "numbers above 1 as its keys",
+    ),
+    "a GPU without speed": (
+        {"gpu_speed": {"a": {"K80": 0}}},
+        "gpu_speed.a.K80 must be more than 0",
+    ),
+    "a number for GPU speeds": ({"gpu_speed": {"a": 1}}, "gpu_speed.a must be a mapping, not 1."),
+    "an unknown law": (
+        {"sharing": {"law": "murphy"}},
+        "sharing.law must be one of linear, h200, utilisation, not 'murphy'.",
+    ),
+    "an unknown key of sharing": ({"sharing": {"lew": "h200"}}, "sharing has no 'lew'"),
+    "text for a constant": ({"sharing": {"a": "x"}}, "sharing.a must be a number, not 'x'."),
+    "no slope": ({"sharing": {"b": 0}}, "sharing.b must be more than 0."),
+    "faster in company": (
+        {"sharing": {"times": {"mps": {"small": {2: 0.9}}}}},
+        "sharing.times.mps.small.2 must be at least 1: nobody is faster in company.",
+    ),
+    "an unknown way of sharing": (
+        {"sharing": {"times": {"mig": {}}}},
+        "sharing.times has no 'mig'; it may hold mps, time.",
+    ),
+    "small jobs that fill the GPU": (
+        {"sharing": {"small_util": 1}},
+        "sharing.small_util must be below 1",
+    ),
+    "a pair above one": (
+        {"sharing": {"pairs": {"a": {"b": 1.2}}}},
+        "sharing.pairs.a.b must be at most 1: it is a part of the speed alone.",
+    ),
+    "more bandwidth than there is": (
+        {"sharing": {"bandwidth": {"a": 2}}},
+        "sharing.bandwidth.a must be at most 1: it is a part of what the GPU has.",
+    ),
+    "all may be taken": (
+        {"sharing": {"opportunistic": {"tolerance": 1}}},
+        "sharing.opportunistic.tolerance must be below 1.",
+    ),
+    "guests that never run": (
+        {"sharing": {"opportunistic": {"floor": 0}}},
+        "sharing.opportunistic.floor must be more than 0.",
+    ),
+    "an unknown wire": (
+        {"neighbours": {"nvlink": {}}},
+        "neighbours has no 'nvlink'; it may hold nic, server.",
+    ),
+    "true for neighbours": ({"neighbours": True}, "neighbours must be a mapping, not True."),
+    "one neighbour": (
+        {"neighbours": {"nic": {"default": {1: 0.5}}}},
+        "neighbours.nic.default must have whole numbers of at least 2 as its keys, not '1'.",
+    ),
+    "an unknown path": (
+        {"switch": {"path": "magic"}},
+        "switch.path must be one of driver, cooperative, none, not 'magic'.",
+    ),
+    "no bandwidth": ({"switch": {"save_gb_s": 0}}, "switch.save_gb_s must be more than 0."),
+    "a table without one GPU": (
+        {"elastic": {"models": {"a": {2: 1.9}}}},
+        "elastic.models.a must say the speed on 1 GPU, which the others are relative to.",
+    ),
+    "an empty table": (
+        {"elastic": {"models": {"a": {}}}},
+        "elastic.models.a must say the speed on 1",
+    ),
+    "a table out of order": (
+        {"elastic": {"models": {"a": {1: 1, 4: 3, 2: 2}}}},
+        "elastic.models.a must go from fewer GPUs to more, not from 4 to 2.",
+    ),
+    "a table that falls": (
+        {"elastic": {"models": {"a": {1: 1, 2: 1.9, 4: 1.5}}}},
+        "elastic.models.a must not fall: 4 GPUs are slower than 2;",
+    ),
+    "a speed of zero": (
+        {"elastic": {"models": {"a": {1: 1, 2: 0}}}},
+        "elastic.models.a.2 must be more than 0.",
+    ),
+    "a negative speed": (
+        {"elastic": {"models": {"a": {1: -1}}}},
+        "elastic.models.a.1 must be a number",
+    ),
+    "half a GPU": (
+        {"elastic": {"models": {"a": {1: 1, 1.5: 2}}}},
+        "elastic.models.a must have whole numbers of at least 1 as its keys, not '1.5'.",
+    ),
+    "an unknown key of elastic": ({"elastic": {"tables": {}}}, "elastic has no 'tables'"),
 }
 
 

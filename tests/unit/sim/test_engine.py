@@ -24,7 +24,8 @@ from trainmaster.model.placement import Sharing
 from trainmaster.model.result import Status
 from trainmaster.model.trace import Outcome
 from trainmaster.model.units import NOMINAL, SECOND
-from trainmaster.perf.world import DEFAULT, IDEAL, Breakage
+from trainmaster.perf.from_mapping import world_from
+from trainmaster.perf.world import IDEAL, Breakage
 from trainmaster.sim.driver import Estimates, Scenario
 
 FAILING = replace(IDEAL, name="failing", has_failures=True)
@@ -128,7 +129,7 @@ def test_a_promised_launch_does_not_go_to_a_node_that_is_lost() -> None:
 
 
 def test_mps_neighbours_slow_each_other_and_time_slices_alternate() -> None:
-    world = replace(DEFAULT, name="sharing")
+    world = world_from({"sharing": {"law": "utilisation"}}, "sharing")
     busy = [traced(n, fraction(0.5), 10, gpu_util_ppm=NOMINAL) for n in "ab"]
     assert finishes(outcome_of(a_scenario(busy, "1x1", world), a_policy("fifo"))) == {
         "a": 20,
@@ -136,7 +137,8 @@ def test_mps_neighbours_slow_each_other_and_time_slices_alternate() -> None:
     }
     half = fraction(0.5, sharing=Sharing.TIME)
     timed = [traced("a", half, 10), traced("b", half, 5)]
-    assert finishes(outcome_of(a_scenario(timed, "1x1", world), a_policy("fifo"))) == {
+    linear = world_from({"sharing": {"law": "linear"}}, "linear")
+    assert finishes(outcome_of(a_scenario(timed, "1x1", linear), a_policy("fifo"))) == {
         "a": 15,
         "b": 10,
     }

@@ -1,0 +1,136 @@
+"""What a user's file says of jobs that share a GPU or a wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainmaster.model.placement import Sharing
+from trainmaster.model.units import NOMINAL
+from trainmaster.perf import published
+from trainmaster.perf.models import table_name
+from trainmaster.perf.neighbours import Neighbours
+from trainmaster.perf.reading import (
+    WorldError,
+    count,
+    number,
+    only,
+    part,
+    parts_by_model,
+    positive,
+    section,
+)
+from trainmaster.perf.sharing import Law, Measured, SharedGpu
+from trainmaster.perf.tables import Table
+
+LAWS = {law.value: law for law in Law}
+MODES = {"time": Sharing.TIME, "mps": Sharing.MPS}
+MOST = 1_000_000_000
+"""No constant of a law exceeds this."""
+
+
+def shared_gpu_from(base: SharedGpu, said: Mapping[str, object]) -> SharedGpu:
+    """`sharing: {law: linear, a: 0, b: 1}`; another law than the base's drops the measured pairs."""
+    keys = {"law", "a", "b", "times", "small_util", "bandwidth", "pairs", "opportunistic"}
+    only(said, keys, "sharing")
+    law = LAWS.get(str(said.get("law", base.law.value)))
+    if law is None:
+        raise WorldError(f"sharing.law must be one of {', '.join(LAWS)}, not {said['law']!r}.")
+    tables = dict(base.tables) if base.tables else dict(published.H200)
+    tables.update(_times(tables, section(said, "times", "sharing")))
+    pairs = dict(base.pairs) if law is base.law else {}
+    pairs.update(_pairs(section(said, "pairs", "sharing")))
+    used = section(said, "bandwidth", "sharing")
+    whole = "it is a part of what the GPU has"
+    guests = section(said, "opportunistic", "sharing")
+    only(guests, {"tolerance", "floor"}, "sharing.opportunistic")
+    where = "sharing.opportunistic"
+    return SharedGpu(
+        law=law,
+        constant_ppm=_constant(said, base.constant_ppm),
+        per_job_ppm=positive(said["b"], "sharing.b") if "b" in said else base.per_job_ppm,
+        tables=tables,
+        small_util_ppm=_small_util(said, base.small_util_ppm),
+        bandwidth={
+            **base.bandwidth,
+            **{table_name(m): part(used[m], f"sharing.bandwidth.{m}", whole) for m in used},
+        },
+        pairs=pairs,
+        tolerance_ppm=_share(guests, "tolerance", where, base.tolerance_ppm),
+        floor_ppm=part(guests["floor"], f"{where}.floor") if "floor" in guests else base.floor_ppm,
+    )
+
+
+def _constant(said: Mapping[str, object], default: int) -> int:
+    """The linear law's a: may be below 0, as fitted ones are."""
+    value = said.get("a")
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < MOST:
+        raise WorldError(f"sharing.a must be a number, not {value!r}.")
+    return round(value * NOMINAL)
+
+
+def _small_util(said: Mapping[str, object], default: int) -> int:
+    if "small_util" not in said:
+        return default
+    found = number(said["small_util"], "sharing.small_util", NOMINAL)
+    if found >= NOMINAL:
+        raise WorldError("sharing.small_util must be below 1, where a job fills the GPU.")
+    return found
+
+
+def _share(said: Mapping[str, object], key: str, where: str, default: int) -> int:
+    if key not in said:
+        return default
+    found = number(said[key], f"{where}.{key}", NOMINAL)
+    if found >= NOMINAL:
+        raise WorldError(f"{where}.{key} must be below 1.")
+    return found
+
+
+def _times(base: Mapping[Sharing, Measured], said: Mapping[str, object]) -> dict[Sharing, Measured]:
+    """`times: {mps: {small: {2: 1.05, 4: 1.26}}}`: how many times as long as alone."""
+    only(said, set(MODES), "sharing.times")
+    found = {}
+    for mode in said:
+        at = f"sharing.times.{mode}"
+        classes = section(said, mode, "sharing.times")
+        only(classes, {"small", "filling"}, at)
+        known = base[MODES[mode]]
+        tables = {key: _longer(section(classes, key, at), f"{at}.{key}") for key in classes}
+        found[MODES[mode]] = Measured(
+            small=tables.get("small", known.small), filling=tables.get("filling", known.filling)
+        )
+    return found
+
+
+def _longer(rows: Mapping[str, object], where: str) -> Table:
+    found = {1: NOMINAL}
+    for row in rows:
+        times = number(rows[row], f"{where}.{row}", NOMINAL)
+        if times < NOMINAL:
+            raise WorldError(f"{where}.{row} must be at least 1: nobody is faster in company.")
+        found[count(row, where, 2)] = times
+    return found
+
+
+def _pairs(rows: Mapping[str, object]) -> dict[tuple[str, str], int]:
+    """`pairs: {gnmt: {lm: 0.955}}`: what GNMT keeps of its speed beside LM."""
+    found = {}
+    for first in rows:
+        beside = section(rows, first, "sharing.pairs")
+        for second in beside:
+            left = part(beside[second], f"sharing.pairs.{first}.{second}")
+            found[table_name(first), table_name(second)] = left
+    return found
+
+
+def neighbours_from(base: Neighbours, mapping: Mapping[str, object]) -> Neighbours:
+    """`neighbours: {server: {default: {2: 0.66}}, nic: {…}}`; false for none at all."""
+    if mapping.get("neighbours") is False:
+        return Neighbours()
+    said = section(mapping, "neighbours")
+    only(said, {"server", "nic"}, "neighbours")
+    server = parts_by_model(section(said, "server", "neighbours"), "neighbours.server", 2)
+    nic = parts_by_model(section(said, "nic", "neighbours"), "neighbours.nic", 2)
+    return Neighbours({**base.server, **server}, {**base.nic, **nic})

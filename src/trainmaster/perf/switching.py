@@ -1,0 +1,49 @@
+"""What it costs to start, suspend, resume, move and resize a run, by the memory that has to move.
+
+time = fixed part + bytes on a GPU / bandwidth (algorithms.md, section 14). The GPUs of a run move their
+memory side by side, so the fullest one sets the time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainmaster.model.units import SECOND, ceil_div
+
+
+@dataclass(frozen=True, slots=True)
+class Switching:
+    """Fixed parts in ms on the run's GPUs, and how fast GPU memory goes out and comes back."""
+
+    start_ms: int = 0
+    suspend_ms: int = 0
+    resume_ms: int = 0
+    """Launch again from a checkpoint: after a suspension, a move, a failure or a lost node."""
+    thaw_ms: int = 0
+    """Go on after a freeze in place."""
+    resize_ms: int = 0
+    can_freeze: bool = False
+    """Suspend by freezing in place where possible, instead of save and end."""
+    save_bytes_s: int | None = None
+    """Bytes that leave a GPU in a second; None = memory does not matter."""
+    load_bytes_s: int | None = None
+    """Bytes that return to a GPU in a second."""
+
+    def suspending(self, size: int) -> int:
+        """Milliseconds to let go of GPUs with so many bytes each."""
+        return self.suspend_ms + _moving(size, self.save_bytes_s)
+
+    def resuming(self, size: int) -> int:
+        return self.resume_ms + _moving(size, self.load_bytes_s)
+
+    def thawing(self, size: int) -> int:
+        return self.thaw_ms + _moving(size, self.load_bytes_s)
+
+    def resizing(self, size: int) -> int:
+        """Out, and in again in the new shape."""
+        moving = _moving(size, self.save_bytes_s) + _moving(size, self.load_bytes_s)
+        return self.resize_ms + moving
+
+
+def _moving(size: int, bytes_s: int | None) -> int:
+    return 0 if bytes_s is None else ceil_div(size * SECOND, bytes_s)
