@@ -147,6 +147,8 @@ def test_cpu_slots_are_only_for_those_who_ask_by_name() -> None:
     assert [space.topology.types[kind].name for kind in space.kinds_for(gpus(1))] == ["gpu"]
     asked = Demand(Shape(1), 1, 1, gpu_type="cpu")
     assert [space.topology.types[kind].name for kind in space.kinds_for(asked)] == ["cpu"]
+    either = Demand(Shape(1), 1, 1, gpu_type="any|cpu")
+    assert [space.topology.types[kind].name for kind in space.kinds_for(either)] == ["gpu", "cpu"]
     assert space.topology.training_gpus == 2
 
 

@@ -58,3 +58,24 @@ def test_descriptions_that_cannot_be() -> None:
         build(("cluster", "node", "gpu"), [NodeSpec("n", 0, (0,))])
     with pytest.raises(TopologyError, match="two nodes of the cluster are called 'n'"):
         build(("cluster", "node", "gpu"), [NodeSpec("n", 1, (0,)), NodeSpec("n", 1, (0,))])
+
+
+def test_islands_inside_islands() -> None:
+    spec = NodeSpec("n", 8, (0,), sockets=2, switches=4)
+    topology = build(("cluster", "node", "socket", "pcie", "gpu"), [spec])
+    names = {(0, 1): "pcie", (0, 2): "socket", (1, 3): "socket", (3, 4): "node", (6, 7): "pcie"}
+    for gpus, name in names.items():
+        assert topology.levels[topology.span_of_gpus(gpus)] == name, gpus
+    sockets, switches = topology.nodes[0].island_levels
+    assert sockets == ((0, 1, 2, 3), (4, 5, 6, 7))
+    assert switches == ((0, 1), (2, 3), (4, 5), (6, 7))
+    assert topology.nodes[0].islands == sockets + switches
+
+
+def test_switches_lie_inside_sockets_even_when_nothing_divides_evenly() -> None:
+    spec = NodeSpec("n", 6, (0,), sockets=2, switches=4)
+    sockets, switches = (
+        build(("cluster", "node", "socket", "pcie", "gpu"), [spec]).nodes[0].island_levels
+    )
+    assert sockets == ((0, 1, 2), (3, 4, 5))
+    assert switches == ((0, 1), (2,), (3, 4), (5,))

@@ -49,3 +49,16 @@ def test_a_memo_is_a_value() -> None:
 def test_units() -> None:
     assert (to_ms(0.0005), to_ms(1.2345), to_seconds(1_500)) == (0, 1_234, 1.5)
     assert (ceil_div(7, 2), ceil_div(8, 2), ceil_div(0, 5)) == (4, 4, 0)
+
+
+def test_which_types_a_job_allows() -> None:
+    def allowed(said: str | None) -> set[str]:
+        demand = Demand(Shape(1), 1, 1, gpu_type=said)
+        return {kind for kind in ("A100", "V100", "cpu") if demand.allows(kind)}
+
+    assert allowed(None) == allowed("") == allowed("any") == {"A100", "V100"}
+    assert allowed("cpu") == {"cpu"}
+    assert allowed("V100") == {"V100"}
+    assert allowed("V100|cpu") == allowed(" V100 | cpu ") == {"V100", "cpu"}
+    assert allowed("any|cpu") == {"A100", "V100", "cpu"}
+    assert allowed("H100|") == set()

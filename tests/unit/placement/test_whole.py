@@ -9,6 +9,7 @@ from tests.policies.cases import where
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.model.job import Demand, Shape, gpus
 from trainmaster.model.placement import Placement, Role
+from trainmaster.model.topology import NodeSpec, build
 from trainmaster.model.units import GIB
 from trainmaster.placement.placers import CONSOLIDATED, RELAXING, SPREAD, Placer, ever_fits
 
@@ -85,6 +86,18 @@ def test_gpus_of_one_island_where_possible() -> None:
     five = RELAXING.shaped(space, gpus(5), Shape(5), Role.GUARANTEED)
     assert five is not None
     assert topology.levels[five.span] == "node"
+
+
+def test_the_innermost_island_that_holds_it() -> None:
+    spec = NodeSpec("n", 8, (0,), sockets=2, switches=4)
+    topology = build(("cluster", "node", "socket", "pcie", "gpu"), [spec])
+    space = Occupancy(topology)
+    space.book(on(topology, 0, 2), gpus(2))
+    for count, chosen, span in ((2, (4, 5), "pcie"), (3, (4, 5, 6), "socket"), (5, None, "node")):
+        found = RELAXING.shaped(space, gpus(count), Shape(count), Role.GUARANTEED)
+        assert found is not None
+        assert topology.levels[found.span] == span
+        assert chosen is None or tuple(found.gpus()) == chosen
 
 
 def test_nodes_without_host_memory_are_passed_by() -> None:
