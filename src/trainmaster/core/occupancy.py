@@ -52,8 +52,13 @@ class Occupancy:
         ]
         """Per type: whether all its nodes have equally many GPUs."""
         self.island_masks = [
-            [sum(1 << local for local in island) for island in node.islands] for node in nodes
+            [
+                [sum(1 << local for local in island) for island in islands]
+                for islands in reversed(node.island_levels)
+            ]
+            for node in nodes
         ]
+        """Per node, per level inside it, innermost first: a bit for each GPU of each island."""
         largest = max(self.largest)
         self.by_free = [[0] * (largest + 1) for _ in topology.types]
         """Per type, per number of whole free GPUs: a bit for each open node."""

@@ -157,10 +157,9 @@ def slices_of(space: Occupancy, shares: Sequence[Share], memory: int) -> tuple[S
 
 
 def _island(space: Occupancy, node: int, count: int) -> int:
-    """The free GPUs to choose from: those of the best-fitting island, or all of the node's."""
+    """The free GPUs to choose from: the best-fitting island's, innermost first, or all of the node's."""
     free = space.whole[node]
-    islands = space.island_masks[node]
-    if len(islands) > 1:
+    for islands in space.island_masks[node]:
         fitting = [mask & free for mask in islands if (mask & free).bit_count() >= count]
         if fitting:
             return min(fitting, key=int.bit_count)
