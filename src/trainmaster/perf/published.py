@@ -154,3 +154,7 @@ SWITCHING = Switching(
 
 # Median gain of a doubling in Gavel's consolidated tables: 1.737 (168 pairs, three GPU types).
 ELASTICITY = Elasticity(doubling_ppm=868_000)
+
+SPLIT_PPM = 984_000
+"""A model split over GPUs by m-ETF against one GPU: 457-460 ms a step against 465-466
+(BaechiPyTorch, Inception-v3 of batch 64 on four GPUs; algorithms.md section 11)."""

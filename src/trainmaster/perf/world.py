@@ -52,6 +52,8 @@ class World:
     neighbours: Neighbours = field(default_factory=Neighbours)
     switching: Switching = field(default_factory=Switching)
     breakage: Breakage = Breakage()
+    split_ppm: int = NOMINAL
+    """Speed of a model split over two GPUs, relative to one that holds all of it."""
     has_failures: bool = True
     """Whether the trace's failed attempts and final statuses happen."""
 
@@ -245,4 +247,5 @@ DEFAULT = World(
     shared_gpu=published.SHARED_GPU,
     neighbours=published.NEIGHBOURS,
     switching=published.SWITCHING,
+    split_ppm=published.SPLIT_PPM,
 )
