@@ -106,10 +106,19 @@ def shape_refusal(state: State, record: JobRecord, placement: Placement) -> Refu
 
 
 def _packing_refusal(state: State, record: JobRecord, placement: Placement) -> Refused | None:
-    """Whole GPUs may be shared with others in any parts, where the memory it may use is booked."""
+    """Whole GPUs may be shared with others in any parts, where the memory it may use is booked.
+
+    So may the pieces of a split.
+    """
     demand, types = record.demand, state.topology.type_of_gpu
     if placement.sharing is Sharing.EXCLUSIVE:
         return Refused.NOT_ADMISSIBLE
+    for split in demand.splits:
+        if len(split.parts) == len(placement.slices) and all(
+            piece.share >= 1 and piece.memory >= part.memory > 0
+            for piece, part in zip(placement.slices, split.parts, strict=True)
+        ):
+            return None
     if not demand.min_count <= len(placement.slices) <= demand.max_count:
         return Refused.NOT_ADMISSIBLE
     for piece in placement.slices:

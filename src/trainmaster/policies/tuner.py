@@ -1,0 +1,155 @@
+"""How many jobs of a class to put on one GPU: measured, not guessed (seed 004's open question).
+
+The measure is section 12's of algorithms.md: four unit jobs come at once to one GPU that runs `factor`
+of them together; the best factor has the least mean completion time. What k jobs on a GPU cost each is
+learned from runs: work done while k of the class were together, against alone. Factors are tried one
+after another, 1, 2, 4, as long as each is better than the last, on one GPU at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.plan import FrozenMap
+from trainmaster.model.units import NOMINAL, ceil_div
+
+UNIT_JOBS = 4
+FACTORS = (1, 2, 4)
+"""Tried in this order."""
+
+
+def total_jct(factor: int, slowdowns: Mapping[int, int], jobs: int = UNIT_JOBS) -> int | None:
+    """Completion times of unit jobs, added up, in parts per million; None where a time is unknown.
+
+    `slowdowns` says how many times as long each of k jobs takes that run together.
+    """
+    ended, total, left = 0, 0, jobs
+    while left:
+        together = min(factor, left)
+        longer = slowdowns.get(together)
+        if longer is None:
+            return None
+        ended += longer
+        total += ended * together
+        left -= together
+    return total
+
+
+def best_factor(slowdowns: Mapping[int, int], jobs: int = UNIT_JOBS) -> int:
+    """The factor with the least mean completion time among those known; 1 when nothing is."""
+    known = {1: NOMINAL, **slowdowns}
+    totals = [(total_jct(factor, known, jobs), factor) for factor in sorted(known)]
+    return min((total, factor) for total, factor in totals if total is not None)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A run that is being measured, as it stood when its company last changed."""
+
+    job: str
+    label: str
+    together: int
+    """Jobs of its class on its GPU, itself included."""
+    work: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lessons:
+    """All that has been measured; a policy's memo."""
+
+    times: FrozenMap[tuple[str, int], int] = field(default_factory=FrozenMap)
+    """By class and number of jobs together: ms of running."""
+    works: FrozenMap[tuple[str, int], int] = field(default_factory=FrozenMap)
+    """And the work done in them."""
+    watched: tuple[Watch, ...] = ()
+    since_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tuner:
+    """Reads the lessons, and adds to them."""
+
+    trial_ms: int
+    """Run time after which a factor counts as measured."""
+
+    def slowdowns(self, lessons: Lessons, label: str) -> dict[int, int]:
+        """How many times as long jobs of a class take, by number together, as far as measured."""
+        found: dict[int, int] = {}
+        for together in FACTORS:
+            ms = lessons.times.get((label, together), 0)
+            if ms < self.trial_ms:
+                break
+            work = lessons.works[label, together]
+            alone_work, alone_ms = lessons.works[label, 1], lessons.times[label, 1]
+            found[together] = alone_work * ms * NOMINAL // (alone_ms * work)
+        return found
+
+    def factor(self, lessons: Lessons, label: str) -> int:
+        """The best factor so far."""
+        return best_factor(self.slowdowns(lessons, label))
+
+    def next_trial(self, lessons: Lessons, label: str) -> int | None:
+        """The factor to be measured next; None when the best is known."""
+        known = self.slowdowns(lessons, label)
+        if not known:
+            return FACTORS[0]
+        last = max(known)
+        is_gaining = best_factor(known) == last and last != FACTORS[-1]
+        return FACTORS[FACTORS.index(last) + 1] if is_gaining else None
+
+    def ceiling(self, lessons: Lessons, label: str) -> int:
+        """The most jobs that a GPU may come to hold before this class is looked at again."""
+        trial = self.next_trial(lessons, label)
+        if trial is None:
+            return self.factor(lessons, label)
+        return max(trial, FACTORS[1])
+
+    def learned(self, lessons: Lessons, view: View, now: int) -> Lessons:
+        """With what has been done since the company of the watched runs last changed."""
+        if not lessons.watched or now <= lessons.since_ms:
+            return lessons
+        ended = {record.id: record for record in view.ended}
+        times: dict[tuple[str, int], int] = {}
+        works: dict[tuple[str, int], int] = {}
+        for watch in lessons.watched:
+            record = view.jobs.get(watch.job) or ended.get(watch.job)
+            if record is None or record.run_since_ms is None:
+                continue
+            key = (watch.label, watch.together)
+            ms = now - max(lessons.since_ms, record.run_since_ms)
+            work = record.work_at(now) - watch.work
+            if ms > 0 and work > 0:
+                times[key] = times.get(key, lessons.times.get(key, 0)) + ms
+                works[key] = works.get(key, lessons.works.get(key, 0)) + work
+        return Lessons(
+            lessons.times.updated(times), lessons.works.updated(works), lessons.watched, now
+        )
+
+    def watching(
+        self, lessons: Lessons, company: Iterable[tuple[JobRecord, str, int]], now: int
+    ) -> Lessons:
+        """Measure these from now on: runs with their class and how many of it are together."""
+        watched = tuple(
+            Watch(record.id, label, together, record.work_at(now))
+            for record, label, together in company
+            if self.next_trial(lessons, label) is not None
+        )
+        return Lessons(lessons.times, lessons.works, watched, now)
+
+    def due(self, lessons: Lessons, view: View, now: int) -> int | None:
+        """When the next factor will have been measured for long enough, if nothing changes."""
+        pace: dict[tuple[str, int], int] = {}
+        for watch in lessons.watched:
+            record = view.jobs.get(watch.job)
+            if record is not None and record.since_ms is not None:
+                key = (watch.label, watch.together)
+                pace[key] = pace.get(key, 0) + 1
+        times = [
+            lessons.since_ms + ceil_div(self.trial_ms - lessons.times.get(key, 0), runs)
+            for key, runs in pace.items()
+            if key[1] == self.next_trial(lessons, key[0])
+        ]
+        return min((time for time in times if time > now), default=None)
