@@ -1,0 +1,196 @@
+"""Gandiva (Xiao et al., OSDI'18): early feedback and busy GPUs by time-slices, packing and migration.
+
+A job goes to a server that hosts jobs of its size (affinity) with GPUs free, else to an empty one, else
+to one of another affinity with GPUs free, else it joins the least loaded server of its affinity, which is
+then over-subscribed: its jobs take turns of `quantum_s`. Without such a server it queues. While jobs
+take turns, those that leave GPUs idle are packed in pairs on trial and parted where they do more harm than
+good (packing.py); departures set off moves that mend locality (moving.py); jobs that declare it grow
+into idle GPUs of their servers and shrink at once when somebody waits.
+
+Deviations. Quanta end at whole multiples of `quantum_s` in the whole cluster, so that gangs on several
+servers can take turns; who joins an over-subscribed server gets his first turn then. A server that has
+become empty has no affinity. Pairs are of equal size, on one server, of jobs whose memory and
+utilisation are known; packing is by turns of the driver (`time`), not MPS. Verdicts compare speeds relative
+to alone, as the authors' rule does for equal jobs. Jobs for parts of GPUs run where they fit and take no
+turns. A starving job (`starve_after_s`) may over-subscribe any server, at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.plan import FrozenMap, Plan
+from trainmaster.model.units import to_ms
+from trainmaster.placement.affinity import Home
+from trainmaster.policies.base import BasePolicy
+from trainmaster.policies.greedy import evacuate
+from trainmaster.policies.growing import grow, shrink
+from trainmaster.policies.guards import PreemptiveOptions
+from trainmaster.policies.moving import REST_QUANTA, Move, Moving, judgements
+from trainmaster.policies.options import choice, option, positive_seconds
+from trainmaster.policies.packing import MODEL, Packed, Packing, Pair, trial_ends
+from trainmaster.policies.roster import Roster
+from trainmaster.policies.slicing import Shift
+
+SWITCH = ("on", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class GandivaOptions(PreemptiveOptions):
+    quantum_s: float = option(60.0, positive_seconds, "seconds of a turn on a crowded server")
+    packing: str = option("on", choice(*SWITCH), "try two jobs on one GPU while others wait")
+    migration: str = option("on", choice(*SWITCH), "move jobs when others have left")
+    grow: str = option("on", choice(*SWITCH), "elastic jobs grow into idle GPUs of their servers")
+    trial_s: float = option(60.0, positive_seconds, "seconds that a pair or a move is measured for")
+
+
+@dataclass(frozen=True, slots=True)
+class Memo:
+    """What Gandiva remembers."""
+
+    turn_end_ms: int | None = None
+    """When the present quantum ends; None while nobody waits for a turn."""
+    homes: FrozenMap[str, Home] = field(default_factory=FrozenMap)
+    """Where suspended jobs ran."""
+    pairs: FrozenMap[Pair, Packed] = field(default_factory=FrozenMap)
+    refuted: frozenset[Pair] = frozenset()
+    alone: FrozenMap[str, int] = field(default_factory=FrozenMap)
+    moves: FrozenMap[str, Move] = field(default_factory=FrozenMap)
+
+
+class Gandiva(BasePolicy[GandivaOptions]):
+    name = "gandiva"
+    options_type = GandivaOptions
+
+    def __init__(self, options: GandivaOptions) -> None:
+        super().__init__(options)
+        self._quantum = to_ms(options.quantum_s)
+        self._trial = to_ms(options.trial_s)
+        self._packs = options.packing == "on"
+        self._migrates = options.migration == "on"
+        self._grows = options.grow == "on"
+        self._roster: Roster | None = None
+
+    def first_memo(self) -> Memo:
+        return Memo()
+
+    def forget(self) -> None:
+        super().forget()
+        self._roster = None
+
+    def plan(self, view: View, memo: object, now: int) -> Plan:
+        assert isinstance(memo, Memo)
+        roster, draft = self._rostered(view, memo, now), Draft(view)
+        shift = Shift(
+            view, draft, roster, self.guards, now, max(1, self._quantum // 2), self._migrates
+        )
+        packing = Packing(
+            view,
+            draft,
+            roster,
+            shift,
+            self._trial,
+            now,
+            dict(memo.pairs),
+            set(memo.refuted),
+            dict(memo.alone),
+        )
+        shift.partner, shift.start_pair = packing.partner, packing.start_pair
+        rest = REST_QUANTA * self._quantum
+        moving = Moving(view, draft, roster, shift, self._trial, rest, now, dict(memo.moves))
+        self._decide(shift, packing, moving, memo)
+        is_busy = bool(roster.holding) or not draft.is_empty()
+        has_turns = is_busy and (bool(shift.homes) or shift.awaits_turn())
+        turn_end = self._next_end(now) if has_turns else None
+        roster.take_back()
+        later = self._remembered(memo, shift, packing, moving, turn_end)
+        return draft.plan(later, self._wake_at(view, roster, later, now))
+
+    def _rostered(self, view: View, memo: Memo, now: int) -> Roster:
+        roster = self._roster
+        if roster is None or not roster.keep_up(view, memo.homes, now):
+            roster = self._roster = Roster(view, memo.homes, self.guards, now)
+        return roster
+
+    def _decide(self, shift: Shift, packing: Packing, moving: Moving, memo: Memo) -> None:
+        view, draft, roster, now = shift.view, shift.draft, shift.roster, shift.now
+        is_end = memo.turn_end_ms is not None and now >= memo.turn_end_ms
+        if view.draining:
+            evacuate(view, draft, self.placer)
+        if packing.pairs:
+            packing.judge()
+        if moving.moves:
+            moving.judge()
+        has_shrunk = (
+            False  # GPUs that are given back are for those who wait: moves come before them
+        )
+        if roster.line.has_waiting():
+            has_shrunk = shrink(shift)
+            shift.fill()
+            if is_end and self._packs:
+                packing.try_pairs()
+                shift.fill()
+            if self._migrates and not has_shrunk and (is_end or view.ended):
+                moving.make_room()
+            if is_end or self.guards.starve_after_ms:
+                shift.rotate(starving_only=not is_end)
+                shift.fill()
+        if self._migrates and view.ended and not has_shrunk:
+            moving.tidy()
+        is_calm = not has_shrunk and shift.has_served_everyone()
+        if is_calm and (packing.pairs or roster.elastic):
+            packing.part_where_idle()
+            if self._grows:
+                grow(shift)
+
+    def _next_end(self, now: int) -> int:
+        return (now // self._quantum + 1) * self._quantum
+
+    def _remembered(
+        self, memo: Memo, shift: Shift, packing: Packing, moving: Moving, turn_end: int | None
+    ) -> Memo:
+        """The memo after this pass; what nobody can need any more is dropped."""
+        jobs, homes = shift.view.jobs, memo.homes
+        if shift.homes or any(_is_settled(jobs, job) for job in homes):
+            kept = {job: homes[job] for job in homes if not _is_settled(jobs, job)}
+            homes = FrozenMap({**kept, **shift.homes})
+        alone = {job: speed for job, speed in packing.alone.items() if job in jobs}
+        refuted = {pair for pair in packing.refuted if _is_alive(jobs, pair)}
+        return Memo(
+            turn_end,
+            homes,
+            FrozenMap(packing.pairs),
+            frozenset(refuted),
+            FrozenMap(alone),
+            FrozenMap(moving.moves),
+        )
+
+    def _wake_at(self, view: View, roster: Roster, memo: Memo, now: int) -> int | None:
+        due = [self.wake(view, memo, now), memo.turn_end_ms]
+        if self.guards.are_on:
+            due.append(roster.line.next_expiry())
+        return min((time for time in due if time is not None and time > now), default=None)
+
+    def wake(self, view: View, memo: object, now: int) -> int | None:
+        """When a pair or a move will have been measured for long enough."""
+        assert isinstance(memo, Memo)
+        due = [
+            *trial_ends(view.jobs, memo.pairs, self._trial),
+            *judgements(view.jobs, memo.moves, self._trial),
+        ]
+        return min((time for time in due if time > now), default=None)
+
+
+def _is_settled(jobs: Mapping[str, JobRecord], job: str) -> bool:
+    """Whether a job that was suspended has ended, or runs again."""
+    record = jobs.get(job)
+    return record is None or record.placement is not None
+
+
+def _is_alive(jobs: Mapping[str, JobRecord], pair: Pair) -> bool:
+    """Whether a verdict can still matter: models live for ever."""
+    return all(name in jobs or name.startswith(MODEL) for name in pair)

@@ -1,0 +1,123 @@
+"""Who is hosted where and who stands in line, kept from pass to pass: a cache of view and homes.
+
+A job that runs is at home where it runs; one that was suspended stays at home where it ran, until it
+runs again. Dropped, the roster is built again from the view and the memo's homes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+
+from trainmaster.core.lifecycle import ENDED, HOLDING
+from trainmaster.core.order import Order
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.plan import Rank
+from trainmaster.placement.affinity import Home, Servers, home_of
+from trainmaster.policies.guards import Guards
+
+Homes = Mapping[str, Home]
+"""Where suspended jobs ran."""
+
+
+class Roster:
+    """The index behind a time-slicing policy."""
+
+    def __init__(self, view: View, homes: Homes, guards: Guards, now: int) -> None:
+        self._guards = guards
+        self.servers = Servers(view.topology)
+        self.line = Order()
+        """Waiting jobs, the longest wait first, starving ones before all."""
+        self.holding: dict[int, JobRecord] = {}
+        self.gangs: dict[int, JobRecord] = {}
+        """Jobs at home on more than one node."""
+        self.elastic: dict[int, JobRecord] = {}
+        self.packable: dict[int, JobRecord] = {}
+        """Whole-GPU jobs whose memory and utilisation are known."""
+        self._homes: dict[int, tuple[Home, int]] = {}
+        self._known: dict[int, JobRecord] = {}
+        self._assumed: list[tuple[JobRecord, Home | None]] = []
+        """What the present pass has decided, with the homes before."""
+        self._closed = frozenset(view.occupancy.closed)
+        view.take_changed()
+        self._take(view.jobs.values(), homes, now)
+
+    def keep_up(self, view: View, homes: Homes, now: int) -> bool:
+        """Take in what has changed; False where that is not enough and it must be built again."""
+        if self._closed != view.occupancy.closed:
+            return False
+        changed = {record.seq: record for record in view.ended}
+        changed.update((record.seq, record) for record in self.line.expired(now))
+        changed.update((record.seq, record) for record in view.take_changed())
+        self._take(changed.values(), homes, now)
+        return len(self._known) == len(view.jobs)
+
+    def _take(self, records: Iterable[JobRecord], homes: Homes, now: int) -> None:
+        records = list(records)
+        for record in records:
+            self._drop(record.seq)
+            if record.phase not in ENDED:
+                self._note(record, homes)
+
+        def group(record: JobRecord) -> Hashable:
+            return (record.group, record.id in homes)
+
+        def rank(record: JobRecord) -> Rank:
+            return self._guards.rank(record, Rank(0, record.waiting_since_ms), now)
+
+        self.line.refresh(records, rank, group, with_running=False)
+
+    def _drop(self, seq: int) -> None:
+        self._known.pop(seq, None)
+        self.holding.pop(seq, None)
+        self.gangs.pop(seq, None)
+        self.elastic.pop(seq, None)
+        self.packable.pop(seq, None)
+        counted = self._homes.pop(seq, None)
+        if counted is not None:
+            self.servers.remove(*counted)
+
+    def _note(self, record: JobRecord, homes: Homes) -> None:
+        seq, job = record.seq, record.job
+        self._known[seq] = record
+        if record.phase in HOLDING:
+            self.holding[seq] = record
+            if record.demand.is_elastic:
+                self.elastic[seq] = record
+        if not record.demand.nominal.is_whole or not record.is_whole:
+            return
+        if record.demand.nominal.memory and job.gpu_util_ppm is not None:
+            self.packable[seq] = record
+        home = homes.get(record.id) if record.placement is None else home_of(record.placement)
+        self._settle(record, home)
+
+    def _settle(self, record: JobRecord, home: Home | None) -> None:
+        seq = record.seq
+        counted = self._homes.pop(seq, None)
+        if counted is not None:
+            self.servers.remove(*counted)
+            self.gangs.pop(seq, None)
+        if home is not None:
+            self._homes[seq] = (home, record.demand.nominal.count)
+            self.servers.add(*self._homes[seq])
+            if len(home) > 1:
+                self.gangs[seq] = record
+
+    def assume(self, record: JobRecord, home: Home) -> None:
+        """Count a whole-GPU job as hosted there for the rest of the pass."""
+        if record.is_whole and record.demand.nominal.is_whole:
+            self._assumed.append((record, self.home(record)))
+            self._settle(record, home)
+
+    def take_back(self) -> None:
+        """Assume nothing any more: what really happens will be told."""
+        while self._assumed:
+            self._settle(*self._assumed.pop())
+
+    def home(self, record: JobRecord) -> Home | None:
+        """Where it runs or waits for its turn."""
+        counted = self._homes.get(record.seq)
+        return None if counted is None else counted[0]
+
+    def is_crowded(self, node: int) -> bool:
+        return self.servers.allocated[node] > self.servers.present[node]

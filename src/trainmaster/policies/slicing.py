@@ -1,0 +1,281 @@
+"""Over-subscribed servers: jobs take turns, whole gangs, round robin (Gandiva, OSDI'18, section 3.1).
+
+Whoever waits gets GPUs that are idle at once, by affinity. Where none are, the end of the quantum
+comes: in order of waiting time each takes its turn on its own server, and those who have run longest
+without a break there yield. So of n jobs of one size on m places each runs m of any n quanta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.lifecycle import HOLDING, WAITING, Phase
+from trainmaster.core.occupancy import Occupancy
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.placement import Placement, Sharing, Slice
+from trainmaster.placement.affinity import EVERYWHERE, Home, free_server, home_of, least_loaded
+from trainmaster.placement.placers import RELAXING
+from trainmaster.placement.whole import placement_of
+from trainmaster.policies.guards import STARVING, Guards
+from trainmaster.policies.roster import Roster
+
+
+@dataclass(slots=True)
+class Shift:
+    """One pass over the servers: what is being decided, and what it is decided from."""
+
+    view: View
+    draft: Draft
+    roster: Roster
+    guards: Guards
+    now: int
+    least_turn_ms: int
+    """A turn that began so late that it would be shorter lasts until the end of the next quantum."""
+    migrates: bool
+    """Whether a job that has run may go on on another server."""
+    homes: dict[str, Home] = field(default_factory=dict)
+    """Where those suspended in this pass ran."""
+    fixed: set[str] = field(default_factory=set)
+    """Jobs that are being measured: they stay as they are."""
+    partner: Callable[[JobRecord], JobRecord | None] = lambda record: None
+    """Who shares GPUs with this job whenever both run."""
+    start_pair: Callable[[JobRecord, JobRecord, Placement], None] = lambda one, other, place: None
+    """Start both on the GPUs of a placement, sharing them; the first alone where that cannot be."""
+    _held: set[int] = field(default_factory=set)
+    """Nodes on which somebody has to wait for a turn that has just begun."""
+
+    # -- idle GPUs -------------------------------------------------------------------------------
+
+    def fill(self) -> None:
+        """Start whoever fits into idle GPUs, the longest wait first."""
+        space, draft = self.draft.space, self.draft
+        if not self.roster.line.has_waiting():
+            return
+        candidates = self.roster.line.candidates(self.now)
+        for _, group, record in candidates:
+            if not space.shared_gpus and not space.total_free():
+                return
+            if draft.is_touched(record):
+                continue
+            placement = self.free_place(record)
+            if placement is not None:
+                self.start(record, placement)
+            elif self.migrates or self.roster.home(record) is None:
+                candidates.drop(group)
+
+    def free_place(self, record: JobRecord) -> Placement | None:
+        """Idle GPUs for this job: at home, else by affinity; a gang wider than any server: anywhere."""
+        space, demand = self.draft.space, record.demand
+        if not record.is_whole or not demand.nominal.is_whole:
+            return RELAXING.place(space, record)
+        if not space.affords(demand.nominal.total_share) or space.has_too_few(demand):
+            return None
+        home = self.roster.home(record)
+        if home is not None:
+            placement = self._at(record, home)
+            if placement is not None or not self.migrates:
+                return placement
+        count = demand.nominal.count
+        if space.fewest_nodes(space.kinds_for(demand), demand, count) > 1:
+            return RELAXING.place(space, record)
+        node = free_server(space, self.roster.servers, demand, count)
+        return None if node is None else self._at(record, ((node, count),))
+
+    def _at(self, record: JobRecord, home: Home) -> Placement | None:
+        """The job on idle GPUs of these nodes; where a frozen run of it lies, if they are idle."""
+        space, frozen = self.draft.space, record.frozen
+        if any(node in space.closed for node, _ in home):
+            return None
+        is_bound = frozen is not None and home_of(frozen) == home
+        if frozen is not None and is_bound and all(_is_idle(space, each) for each in frozen.slices):
+            return frozen
+        if any(space.whole[node].bit_count() < count for node, count in home):
+            return None
+        shape, role = record.demand.nominal, record.job.role
+        placement = placement_of(space, home, shape, Sharing.EXCLUSIVE, role)
+        return None if space.refusal(placement, record.demand) else placement
+
+    def start(self, record: JobRecord, placement: Placement) -> None:
+        """Start a job, beside the one that it shares its GPUs with if that one waits too."""
+        self.roster.assume(record, home_of(placement))
+        other = self.partner(record)
+        is_waiting = other is not None and other.phase in WAITING
+        if other is None or not is_waiting or self.draft.is_touched(other):
+            self.draft.start(record, placement)
+        else:
+            self.start_pair(record, other, placement)
+
+    # -- turns -----------------------------------------------------------------------------------
+
+    def rotate(self, *, starving_only: bool = False) -> bool:
+        """Give those who wait their turn; whether anybody has one coming."""
+        candidates = self.roster.line.candidates(self.now)
+        is_awaited = False
+        for key, group, record in candidates:
+            is_starving = key[0] == STARVING
+            if starving_only and not is_starving:
+                break
+            if not record.is_whole or not record.demand.nominal.is_whole:
+                continue
+            if self.draft.is_touched(record):
+                continue
+            home = self._turn_home(record, is_starving=is_starving)
+            if home is not None:
+                is_awaited = True
+                if self._take_turn(record, home):
+                    continue
+            if self.roster.home(record) is None:
+                candidates.drop(group)
+        return is_awaited
+
+    def has_served_everyone(self) -> bool:
+        """Whether nobody is left who got nothing in this pass."""
+        waiting = self.roster.line.candidates(self.now)
+        return all(self.draft.is_touched(record) for _, _, record in waiting)
+
+    def awaits_turn(self) -> bool:
+        """Whether somebody who got nothing in this pass has a server to take turns on."""
+        candidates = self.roster.line.candidates(self.now)
+        for _, group, record in candidates:
+            if self.draft.is_touched(record) or not record.is_whole:
+                continue
+            if not record.demand.nominal.is_whole:
+                continue
+            if self._turn_home(record, is_starving=False) is not None:
+                return True
+            if self.roster.home(record) is None:
+                candidates.drop(group)
+        return False
+
+    def _turn_home(self, record: JobRecord, *, is_starving: bool) -> Home | None:
+        """Its own servers; for one that has none, the least loaded of its affinity, or it queues.
+
+        One that starves is content with any server.
+        """
+        space, roster, demand = self.draft.space, self.roster, record.demand
+        home, count = roster.home(record), demand.nominal.count
+        if home is not None and all(node not in space.closed for node, _ in home):
+            return home
+        own = roster.servers.with_affinity(count)
+        if space.fewest_nodes(space.kinds_for(demand), demand, count) > 1:
+            return self._gang_home(count)
+        node = least_loaded(space, roster.servers, demand, count, own)
+        if node is None and is_starving:
+            node = least_loaded(space, roster.servers, demand, count, EVERYWHERE)
+        return None if node is None else ((node, count),)
+
+    def _gang_home(self, count: int) -> Home | None:
+        """The servers of a gang of the same size: the least loaded such set."""
+        space, servers = self.draft.space, self.roster.servers
+        best: tuple[int, int, Home] | None = None
+        for seq, gang in self.roster.gangs.items():
+            home = self.roster.home(gang)
+            if home is None or sum(gpus for _, gpus in home) != count:
+                continue
+            if any(node in space.closed for node, _ in home):
+                continue
+            load = max(servers.load(node) for node, _ in home)
+            if best is None or (load, seq) < best[:2]:
+                best = (load, seq, home)
+        return None if best is None else best[2]
+
+    def _take_turn(self, record: JobRecord, home: Home) -> bool:
+        """Start it at home in place of those who have run longest there."""
+        if any(node in self._held for node, _ in home):
+            return False
+        victims = self._yielding(home)
+        if victims is None:
+            return False
+        for victim in victims:
+            self.suspend(victim)
+        share = record.demand.nominal.total_share
+        placement = self._at(record, home) if self.draft.space.affords(share) else None
+        if placement is None:
+            for victim in reversed(victims):
+                self.draft.restore(victim)
+                self.homes.pop(victim.id, None)
+            return False
+        self.start(record, placement)
+        return True
+
+    def suspend(self, record: JobRecord) -> None:
+        """Take a run's GPUs away; it stays at home there."""
+        assert record.placement is not None
+        self.draft.suspend(record)
+        self.homes[record.id] = home_of(record.placement)
+
+    def _yielding(self, home: Home) -> list[JobRecord] | None:
+        """The runs to suspend so that those GPUs are idle; None where they cannot be."""
+        space = self.draft.space
+        short = {node: count - space.whole[node].bit_count() for node, count in home}
+        chosen: dict[int, JobRecord] = {}
+        for node, _ in home:
+            for victim in self._longest_run_first(node) if short[node] > 0 else ():
+                if victim.seq in chosen:
+                    continue
+                for each in self._sharers(victim):
+                    chosen[each.seq] = each
+                _count(victim, short, -1)
+                if short[node] <= 0:
+                    break
+            if short[node] > 0:
+                self._hold(node)
+                return None
+        for victim in list(chosen.values()):
+            assert victim.placement is not None
+            if victim.placement.sharing is Sharing.EXCLUSIVE:
+                _count(victim, short, 1)
+                if all(left <= 0 for left in short.values()):
+                    del chosen[victim.seq]
+                else:
+                    _count(victim, short, -1)
+        return list(chosen.values())
+
+    def _sharers(self, victim: JobRecord) -> list[JobRecord]:
+        """The run and the one it shares its GPUs with: they yield together."""
+        other = self.partner(victim)
+        is_beside = other is not None and other.placement is not None and self._may_yield(other)
+        return [victim, other] if other is not None and is_beside else [victim]
+
+    def _longest_run_first(self, node: int) -> list[JobRecord]:
+        """Runs on this node that may have to yield; of those that began together the youngest job first."""
+        residents = [each for each in self.view.residents(node) if self._may_yield(each)]
+        return sorted(residents, key=lambda each: (each.run_since_ms, -each.seq))
+
+    def _may_yield(self, record: JobRecord) -> bool:
+        since, demand = record.run_since_ms, record.demand
+        return (
+            record.phase is Phase.RUNNING
+            and since is not None
+            and since + self.least_turn_ms <= self.now
+            and record.is_whole
+            and demand.nominal.is_whole
+            and record.id in self.view.jobs
+            and record.id not in self.fixed
+            and not self.draft.is_touched(record)
+            and not self.guards.is_protected(record, self.now)
+            and not self.guards.is_starving(record, self.now)
+        )
+
+    def _hold(self, node: int) -> None:
+        """Where turns have just begun, nobody else takes one: else a gang might never get its."""
+        latest = self.now - self.least_turn_ms
+        for each in self.view.residents(node):
+            since = each.run_since_ms
+            if each.phase in HOLDING and (since is None or since > latest):
+                self._held.add(node)
+
+
+def _is_idle(space: Occupancy, piece: Slice) -> bool:
+    return bool(space.whole[piece.node] >> (piece.gpu - space.first_gpu[piece.node]) & 1)
+
+
+def _count(record: JobRecord, short: dict[int, int], sign: int) -> None:
+    """What is short on each node when this run's GPUs are given back (-1) or kept after all (1)."""
+    assert record.placement is not None
+    for node, count in home_of(record.placement):
+        if node in short:
+            short[node] += sign * count
