@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from trainmaster.catalog import policy_class
 from trainmaster.core.policy import Policy
@@ -124,8 +125,12 @@ def a_policy(name: str, **options: object) -> Policy:
     """From the catalog, with options as the command line would read them."""
     kind = policy_class(name)
     given = {key: str(value) for key, value in options.items()}
-    policy: Policy = kind(read_options(name, kind.options_type, given))
+    policy: Policy = kind(read_options(name, kind.options_type, given, _content))
     return policy
+
+
+def _content(name: str) -> str:
+    return Path(name).read_text()
 
 
 def a_scenario(

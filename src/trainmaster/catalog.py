@@ -14,7 +14,9 @@ POLICIES: Mapping[str, str] = {
     "srtf": "trainmaster.policies.srtf:Srtf",
     "srsf": "trainmaster.policies.srsf:Srsf",
     "las": "trainmaster.policies.las:Las",
+    "gittins": "trainmaster.policies.gittins:Gittins",
     "tiresias-l": "trainmaster.policies.tiresias_l:TiresiasL",
+    "tiresias-g": "trainmaster.policies.tiresias_g:TiresiasG",
 }
 
 ENTRY_POINT_GROUP = "trainmaster.policies"

@@ -12,6 +12,7 @@ from typing import Any
 
 from trainmaster.catalog import policy_class, policy_names
 from trainmaster.cli.complaints import BadInput
+from trainmaster.cli.files import read_text
 from trainmaster.model.fields import did_you_mean
 from trainmaster.policies.options import read_options, unknown_option
 
@@ -158,4 +159,8 @@ def _made(name: str, kind: Any, settings: Sequence[Setting]) -> Any:
     known = _keys(kind)
     given = {s.key: s.value for s in settings if s.policy is None and s.key in known}
     given |= {s.key: s.value for s in settings if s.policy == name}
-    return kind(read_options(name, kind.options_type, given))
+    return kind(read_options(name, kind.options_type, given, _content))
+
+
+def _content(name: str) -> str:
+    return read_text(Path(name), "the file")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from trainmaster.model.units import SECOND
 
@@ -16,6 +16,18 @@ class OptionError(ValueError):
     """An option that does not exist or cannot have that value: one sentence."""
 
 
+class ContentError(ValueError):
+    """A file named by an option says something that it cannot say: 'line 3 must be …'."""
+
+
+@dataclass(frozen=True, slots=True)
+class FromFile(Generic[T]):
+    """An option's value read from a file; no name: none was given."""
+
+    name: str
+    value: T
+
+
 @dataclass(frozen=True, slots=True)
 class NoOptions:
     """For policies that have nothing to set."""
@@ -24,6 +36,13 @@ class NoOptions:
 def option(default: T, read: Callable[[str], T], help_text: str) -> T:
     """A dataclass field of a policy's options."""
     made: Any = field(default=default, metadata={"read": read, "help": help_text})
+    return made  # type: ignore[no-any-return]
+
+
+def option_from_file(default: T, parse: Callable[[str], T], help_text: str) -> FromFile[T]:
+    """The same for a file, which whoever reads the options opens: policies themselves do no I/O."""
+    absent = FromFile("", default)
+    made: Any = field(default=absent, metadata={"parse": parse, "help": help_text})
     return made  # type: ignore[no-any-return]
 
 
@@ -59,12 +78,60 @@ def fraction(text: str) -> float:
     return value
 
 
+def whole_number(least: int, most: int) -> Callable[[str], int]:
+    """A whole number between these, both included."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise ValueError(f"a whole number from {least} to {most}")
+        return int(text)
+
+    return read
+
+
 def increasing(text: str) -> tuple[float, ...]:
     """A comma list of growing positive numbers."""
     values = tuple(_float(part) for part in text.split(","))
     if any(not 0 < value < 1e15 for value in values) or list(values) != sorted(set(values)):
         raise ValueError("growing positive numbers with commas between")
     return values
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs(Generic[T]):
+    """An option that is a list of named values, and how it is written."""
+
+    items: tuple[tuple[str, T], ...] = ()
+    joint: str = ":"
+    """Between a name and its value."""
+    comma: str = ","
+    """Between one pair and the next."""
+
+    def __str__(self) -> str:
+        return self.comma.join(f"{name}{self.joint}{value}" for name, value in self.items)
+
+
+def queue_weights(text: str) -> Pairs[int]:
+    """`name:weight,...`: weights are whole numbers of at least 1, no queue comes twice."""
+    wanted = "queues as name:weight with commas between, each once, weights whole and at least 1"
+    found: dict[str, int] = {}
+    for part in text.split(",") if text else []:
+        name, _, weight = (side.strip() for side in part.rpartition(":"))
+        if not name or name in found or not weight.isdecimal() or not 0 < int(weight) < 1e12:
+            raise ValueError(wanted)
+        found[name] = int(weight)
+    return Pairs(tuple(found.items()))
+
+
+def settings(text: str) -> Pairs[str]:
+    """`key=value;...`, as options of another policy are passed on."""
+    found: dict[str, str] = {}
+    for part in text.split(";") if text else []:
+        key, equals, value = (side.strip() for side in part.partition("="))
+        if not key or not equals or key in found:
+            raise ValueError("key=value with semicolons between, each key once")
+        found[key] = value
+    return Pairs(tuple(found.items()), "=", ";")
 
 
 def _float(text: str) -> float:
@@ -74,7 +141,12 @@ def _float(text: str) -> float:
         raise ValueError("a number") from None
 
 
-def read_options(policy: str, kind: type[T], given: Mapping[str, str]) -> T:
+def read_options(
+    policy: str,
+    kind: type[T],
+    given: Mapping[str, str],
+    read_file: Callable[[str], str] | None = None,
+) -> T:
     """The options with these values; every mistake is one sentence."""
     known: dict[str, Field[Any]] = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]
     values: dict[str, object] = {}
@@ -82,10 +154,23 @@ def read_options(policy: str, kind: type[T], given: Mapping[str, str]) -> T:
         if key not in known:
             raise OptionError(unknown_option(key, known, policy))
         try:
-            values[key] = known[key].metadata["read"](text)
+            values[key] = _value(known[key], text, read_file)
+        except ContentError as error:
+            raise OptionError(f"{policy}: {key} {text} {error}.") from None
         except ValueError as error:
             raise OptionError(f"{policy}: {key} must be {error}, not {text!r}.") from None
     return kind(**values)
+
+
+def _value(each: Field[Any], text: str, read_file: Callable[[str], str] | None) -> object:
+    parse = each.metadata.get("parse")
+    if parse is None:
+        return each.metadata["read"](text)
+    if not text:
+        return each.default
+    if read_file is None:
+        raise ValueError("left out here, where no file can be read")
+    return FromFile(text, parse(read_file(text)))
 
 
 def unknown_option(key: str, known: Mapping[str, object], policy: str) -> str:
@@ -113,6 +198,10 @@ def describe_options(kind: type) -> tuple[OptionHelp, ...]:
 
 def shown(value: object) -> object:
     """An option's value as it is written in the JSON and on the command line."""
+    if isinstance(value, FromFile):
+        return value.name
+    if isinstance(value, Pairs):
+        return str(value)
     if isinstance(value, tuple):
         return ",".join(str(int(part)) if float(part).is_integer() else str(part) for part in value)
     if isinstance(value, float) and value.is_integer():

@@ -20,6 +20,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from trainmaster.core.draft import Draft
+from trainmaster.core.order import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.plan import FrozenMap, Plan, Rank
@@ -58,11 +59,11 @@ class TiresiasL(BasePolicy[TiresiasOptions]):
     def __init__(self, options: TiresiasOptions) -> None:
         super().__init__(options)
         self._placers: dict[str, Placer] = {}
-        self._limits = [round(limit * SECOND * WHOLE) for limit in options.thresholds_gpu_s]
+        self.limits = [round(limit * SECOND * WHOLE) for limit in options.thresholds_gpu_s]
         self._knob_ppm = round(options.promote_knob * NOMINAL)
         self._pack_limit_ppm = round(options.pack_limit * NOMINAL)
 
-    def first_memo(self) -> Memo:
+    def first_memo(self) -> object:
         return FrozenMap()
 
     def group(self, record: JobRecord) -> Hashable:
@@ -101,25 +102,30 @@ class TiresiasL(BasePolicy[TiresiasOptions]):
     def wake(self, view: View, memo: object, now: int) -> int | None:
         """A run that has just started will cross its threshold at a time that is known now."""
         assert isinstance(memo, FrozenMap)
-        if view.is_settled():
-            return None
+        return None if view.is_settled() else self.line(view, memo, now).next_expiry()
+
+    def line(self, view: View, memo: object, now: int) -> Order:
+        assert isinstance(memo, FrozenMap)
 
         def rank(record: JobRecord) -> Rank:
             ranked = self._rank_from(record, memo.get(record.id, 0), now)
             return self.guards.rank(record, ranked, now)
 
-        return view.order(rank, now, group=self.group, with_running=True).next_expiry()
+        return view.order(rank, now, group=self.group, with_running=True)
 
     def _rank_from(self, record: JobRecord, base: int, now: int) -> Rank:
-        """Queue by service since the last promotion, then first start; holds until it changes."""
+        """Queue by service since the last promotion, then the place in it; holds until it changes."""
         attained = record.attained_at(_last_whole_second(record, now)) - base
-        queue = bisect_right(self._limits, attained)
+        return self.rank_in_queue(record, bisect_right(self.limits, attained), base, attained)
+
+    def rank_in_queue(self, record: JobRecord, queue: int, base: int, attained: int) -> Rank:
+        """First started, first served."""
         start = NEVER if record.first_start_ms is None else record.first_start_ms
         until = None
         if record.since_ms is not None:
-            if queue < len(self._limits):
-                missing = self._limits[queue] + base - record.attained
-                until = _whole_second(record.since_ms + ceil_div(missing, record.rate))
+            if queue < len(self.limits):
+                missing = self.limits[queue] + base - record.attained
+                until = whole_second(record.since_ms + ceil_div(missing, record.rate))
         elif queue and self._knob_ppm and record.placement is None:
             until = record.waiting_since_ms + self._patience(record, base)
         return Rank(queue, start, until_ms=until)
@@ -129,7 +135,7 @@ class TiresiasL(BasePolicy[TiresiasOptions]):
         if not self._knob_ppm or record.placement is not None or record.first_start_ms is None:
             return False
         base = memo.get(record.id, 0)
-        if record.attained - base < self._limits[0] or record.since_ms is not None:
+        if record.attained - base < self.limits[0] or record.since_ms is not None:
             return False
         return now - record.waiting_since_ms >= self._patience(record, base)
 
@@ -144,5 +150,5 @@ def _last_whole_second(record: JobRecord, now: int) -> int:
     return max(record.since_ms or 0, now // SECOND * SECOND)
 
 
-def _whole_second(ms: int) -> int:
+def whole_second(ms: int) -> int:
     return ceil_div(ms, SECOND) * SECOND

@@ -1,0 +1,97 @@
+"""The Gittins index of a job by the service it has attained: what one more unit is worth to it.
+
+G(a) = sup over D of P(S - a <= D | S > a) / E[min(S - a, D) | S > a], S being the total service of a
+job drawn at random (Gittins 1989; Tiresias, NSDI'19, section 3: the formula as printed). Ranks want
+small numbers first, so policies use its inverse: the service that a completion is expected to cost.
+Nothing here has a unit: service in, completions per unit of that service out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import accumulate
+from typing import NamedTuple
+
+
+class Empirical:
+    """A distribution of service given by samples, in which each weighs the same."""
+
+    def __init__(self, samples: Sequence[int]) -> None:
+        self.samples = sorted(samples)
+        self.points = sorted(set(samples))
+        self._sums = [0, *accumulate(self.samples)]
+
+    def index(self, attained: int, quantum: int | None = None) -> Fraction:
+        """G at `attained`; for one service quantum where it is given. 0 beyond the last sample."""
+        beyond = bisect_right(self.samples, attained)
+        if beyond == len(self.samples):
+            return Fraction(0)
+        if quantum is not None:
+            return Fraction(*self._within(attained, beyond, attained + quantum))
+        best, cost = 0, 1
+        for end in self.points[bisect_right(self.points, attained) :]:  # only D = s - a can be best
+            finished, spent = self._within(attained, beyond, end)
+            if finished * cost > best * spent:
+                best, cost = finished, spent
+        return Fraction(best, cost)
+
+    def index_to_the_end(self, attained: int) -> Fraction:
+        """The index for a quantum without end: one over the mean service still to come."""
+        beyond = bisect_right(self.samples, attained)
+        if beyond == len(self.samples):
+            return Fraction(0)
+        return Fraction(*self._within(attained, beyond, self.samples[-1]))
+
+    def _within(self, attained: int, beyond: int, end: int) -> tuple[int, int]:
+        """Of those beyond `attained`: how many finish by `end`, and what all receive until then."""
+        upto = bisect_right(self.samples, end)
+        spent = self._sums[upto] - self._sums[beyond] - (upto - beyond) * attained
+        return upto - beyond, spent + (len(self.samples) - upto) * (end - attained)
+
+    def stretch(self, low: int, high: int) -> Stretch:
+        """What a job that has attained `low` meets until it has attained `high`."""
+        beyond = bisect_right(self.samples, low)
+        count = len(self.samples) - beyond
+        if not count:
+            return Stretch(0.0, 0.0)
+        finished, spent = self._within(low, beyond, high)
+        return Stretch(finished / count, spent / count)
+
+
+class Stretch(NamedTuple):
+    """A piece of service: who enters it ends in it with this chance, at this mean expense."""
+
+    ends: float
+    spends: float
+
+    def then(self, after: Stretch) -> Stretch:
+        """Both in a row."""
+        survives = 1.0 - self.ends
+        return Stretch(self.ends + survives * after.ends, self.spends + survives * after.spends)
+
+    def beats(self, other: Stretch) -> bool:
+        return self.ends * other.spends > other.ends * self.spends
+
+    @property
+    def inverse(self) -> float:
+        """Service per completion; infinite where none ends."""
+        return self.spends / self.ends if self.ends > 0 else float("inf")
+
+
+def inverse_indices(stretches: Sequence[Stretch]) -> list[float]:
+    """1/G at the beginning of each stretch, D ending at the end of any later one.
+
+    From the last to the first: a stretch is joined with what follows as long as that is worth more.
+    What is left stands in falling order of worth, so each is joined once: linear in all.
+    """
+    found: list[float] = []
+    following: list[Stretch] = []
+    for stretch in reversed(stretches):
+        best = stretch
+        while following and following[-1].beats(best):
+            best = best.then(following.pop())
+        following.append(best)
+        found.append(best.inverse)
+    return found[::-1]

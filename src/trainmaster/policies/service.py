@@ -1,0 +1,285 @@
+"""What a policy knows of how much service jobs take: samples that it was given, or what it saw.
+
+`GivenService` answers from a file of samples. `LearnedService` answers from the jobs that ended and
+those that go on (perf/survival.py), by class: size, queue and size, user and program where known. What
+it has learned is a value, for the memo; a new table is made of it after some more jobs have ended.
+Both say 1/G, the service that a completion is expected to cost, and how far that holds.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Protocol
+
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.plan import FrozenMap
+from trainmaster.model.units import MINUTE, WHOLE
+from trainmaster.perf.gittins import Empirical, inverse_indices
+from trainmaster.perf.survival import (
+    BINS,
+    EDGES,
+    ENTRIES,
+    GPU_SECOND,
+    NO_END,
+    PRIOR,
+    PRIOR_WEIGHT,
+    UPPER,
+    Outlook,
+    Tally,
+    bin_of,
+    gpu_ms,
+)
+from trainmaster.policies.options import ContentError, FromFile
+
+FEW = 64
+"""Up to so many different samples the index is worked out exactly at each comparison."""
+FINE = 1.05
+"""Growth of the steps in which the index of more samples is tabulated."""
+FRESH = 100
+"""A new table after so many ends, and a part of those that it was made of ..."""
+FRESH_MS = 30 * MINUTE
+"""... or after this time, if it grows by that part."""
+FRESH_PART = 32
+HALF_LIFE = 40_000
+"""An end counts half after so many others."""
+SIZES_GPUS = (1, 2, 4, 8)
+SIZE_WEIGHT = 3.0
+QUEUE_WEIGHT = 20.0
+
+Class = tuple[Hashable, ...]
+Samples = FromFile[tuple[int, ...]]
+SAMPLES_HELP = "a file of total GPU-seconds of past jobs; none: learn from those that end"
+Worth = tuple[int, int | None]
+"""(1/G in GPU-ms, the attained service at which it changes if that is known)."""
+
+
+class Service(Protocol):
+    """Both kinds of knowledge."""
+
+    def first(self) -> Learned | None: ...
+
+    def learn(self, learned: Learned | None, view: View, now: int) -> Learned | None:
+        """What is known after the jobs that have ended since; ranks are made anew where it changed."""
+        ...
+
+    def show(self, learned: Learned | None) -> None:
+        """Answer from this from now on."""
+        ...
+
+    def worth(self, record: JobRecord, attained: int) -> Worth:
+        """1/G for the best quantum."""
+        ...
+
+    def worth_within(self, record: JobRecord, attained: int, quantum: int | None) -> Worth:
+        """1/G for this quantum, or for one without end."""
+        ...
+
+
+def known_from(samples: Samples) -> Service:
+    return GivenService(samples.value) if samples.value else LearnedService()
+
+
+# -- given -----------------------------------------------------------------------------------------
+
+
+def parse_samples(text: str) -> tuple[int, ...]:
+    """One number to a line, under a heading or not."""
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        cell = line.strip()
+        try:
+            gpu_s = float(cell)
+        except ValueError:
+            if not cell or (number == 1 and not cell[0].isdigit() and cell[0] not in "+-."):
+                continue
+            gpu_s = -1.0
+        if not 0 <= gpu_s < 1e12:
+            raise ContentError(f"line {number} must be GPU-seconds of at least 0, not {cell!r}")
+        found.append(round(gpu_s * GPU_SECOND))
+    if not any(found):
+        raise ContentError("has no sample above 0: give one number of GPU-seconds to a line")
+    return tuple(sorted(found))
+
+
+class GivenService:
+    """One distribution for all jobs."""
+
+    def __init__(self, samples: Iterable[int]) -> None:
+        self._known = Empirical(tuple(samples))
+        points = sorted({0, *self._known.points})
+        self._is_exact = len(points) <= FEW
+        self._steps = sorted({*points, *EDGES}) if self._is_exact else _fine_steps(points)
+        self._table: list[int] | None = None
+
+    def first(self) -> None:
+        return None
+
+    def learn(self, learned: Learned | None, view: View, now: int) -> None:
+        return None
+
+    def show(self, learned: Learned | None) -> None:
+        pass
+
+    def worth(self, record: JobRecord, attained: int) -> Worth:
+        if self._is_exact:
+            index = self._known.index(attained)
+            inverse = NO_END if not index else gpu_ms(float(1 / index) / GPU_SECOND)
+            return inverse, attained + 1 if index else None
+        if self._table is None:
+            steps = self._steps
+            pieces = [self._known.stretch(a, b) for a, b in pairwise(steps)]
+            inverses = inverse_indices(pieces)
+            self._table = [*(gpu_ms(inverse / GPU_SECOND) for inverse in inverses), NO_END]
+        step = bisect_right(self._steps, attained) - 1
+        return self._table[step], self._next(step)
+
+    def worth_within(self, record: JobRecord, attained: int, quantum: int | None) -> Worth:
+        step = bisect_right(self._steps, attained) - 1
+        begin = self._steps[step]
+        if quantum is None:
+            index = self._known.index_to_the_end(begin)
+        else:
+            index = self._known.index(begin, quantum)
+        inverse = NO_END if not index else gpu_ms(float(1 / index) / GPU_SECOND)
+        return inverse, self._next(step)
+
+    def _next(self, step: int) -> int | None:
+        return self._steps[step + 1] if step + 1 < len(self._steps) else None
+
+
+def _fine_steps(points: list[int]) -> list[int]:
+    """From 0 over the smallest sample to the largest, growing evenly."""
+    found, step = [0], float(points[1])
+    while step < points[-1]:
+        found.append(round(step))
+        step *= FINE
+    return [*found, points[-1]]
+
+
+# -- learned ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What has been seen so far."""
+
+    past: FrozenMap[Class, Tally] = field(default_factory=FrozenMap)
+    """Jobs that ended, up to when the table was made."""
+    known: FrozenMap[Class, Tally] = field(default_factory=FrozenMap)
+    """The same and those that went on at that time: the table."""
+    made_ms: int = 0
+    fresh: tuple[tuple[tuple[Class, ...], int], ...] = ()
+    """Jobs that have ended since: their classes, and what they had attained."""
+    ends: int = 0
+    """How many ended jobs the table is made of, the faded ones in part."""
+
+    def is_stale(self, now: int) -> bool:
+        """Whether enough has been seen since the table was made to make another."""
+        fresh = len(self.fresh)
+        if not fresh or fresh * FRESH_PART < self.ends:
+            return False
+        return fresh >= FRESH or now - self.made_ms >= FRESH_MS
+
+
+class LearnedService:
+    """Hazards by class. Everything held here is a cache of the `known` that it was last shown."""
+
+    def __init__(self) -> None:
+        self._known: FrozenMap[Class, Tally] = FrozenMap()
+        self._outlooks: dict[Class, Outlook] = {}
+        self._outlook_by: dict[Hashable, Outlook] = {}
+
+    def first(self) -> Learned:
+        return Learned()
+
+    def learn(self, learned: Learned | None, view: View, now: int) -> Learned:
+        assert learned is not None
+        if view.ended:
+            ended = [(classes_of(each), each.attained) for each in view.ended if each.attained]
+            learned = replace(learned, fresh=(*learned.fresh, *ended))
+            if learned.is_stale(now):
+                learned = _made_anew(learned, view, now)
+                view.rerank()
+        self.show(learned)
+        return learned
+
+    def show(self, learned: Learned | None) -> None:
+        assert learned is not None
+        if learned.known is not self._known:
+            self._known = learned.known
+            self._outlooks.clear()
+            self._outlook_by.clear()
+
+    def worth(self, record: JobRecord, attained: int) -> Worth:
+        step = bin_of(attained)
+        return self._outlook_of(record).best[step], UPPER[step]
+
+    def worth_within(self, record: JobRecord, attained: int, quantum: int | None) -> Worth:
+        outlook = self._outlook_of(record)
+        if outlook is UNKNOWN:
+            return 0, None  # all are: nobody is preferred to anybody
+        step = bin_of(attained) & ~1  # doublings are fine enough inside a queue, and half the work
+        return outlook.within(step, quantum), UPPER[min(step + 1, BINS - 1)]
+
+    def _outlook_of(self, record: JobRecord) -> Outlook:
+        job = record.job
+        key = (record.group, job.queue, job.user, job.app)
+        found = self._outlook_by.get(key)
+        if found is None:
+            found = self._outlook_by[key] = self._narrowest(classes_of(record))
+        return found
+
+    def _narrowest(self, classes: tuple[Class, ...]) -> Outlook:
+        """Of the narrowest class that has been seen often enough to speak."""
+        narrowest = UNKNOWN
+        for each, weight in zip(classes, WEIGHTS, strict=False):
+            found = self._outlooks.get(each)
+            if found is None:
+                found = narrowest
+                tally = self._known.get(each)
+                if tally is not None and tally.entries >= ENTRIES:
+                    found = Outlook(tally.hazards(narrowest.hazards, weight))
+                self._outlooks[each] = found
+            narrowest = found
+        return narrowest
+
+
+UNKNOWN = Outlook(PRIOR)
+WEIGHTS = (PRIOR_WEIGHT, SIZE_WEIGHT, QUEUE_WEIGHT, QUEUE_WEIGHT)
+
+
+def classes_of(record: JobRecord) -> tuple[Class, ...]:
+    """All jobs; of these, those of its size; of its queue; of its user and program, if known."""
+    job = record.job
+    size = bisect_right(SIZES_GPUS, (record.demand.nominal.total_share - 1) // WHOLE)
+    wide: tuple[Class, ...] = ((), (size,), (job.queue, size))
+    return (*wide, (job.queue, size, job.user, job.app)) if job.user or job.app else wide
+
+
+def _made_anew(learned: Learned, view: View, now: int) -> Learned:
+    kept = 0.5 ** (len(learned.fresh) / HALF_LIFE)
+    past = {each: tally.faded(kept) for each, tally in learned.past.items()}
+    past = {each: tally for each, tally in past.items() if tally.entries}
+    for each, services in _by_class(learned.fresh).items():
+        past[each] = past.get(each, Tally()).with_ended(services)
+    going = [
+        (classes_of(record), record.attained_at(now))
+        for record in view.jobs.values()
+        if record.first_start_ms is not None
+    ]
+    known = dict(past)
+    for each, services in _by_class(going).items():
+        known[each] = known.get(each, Tally()).with_going(services)
+    return Learned(FrozenMap(past), FrozenMap(known), now, ends=past[()].entries if past else 0)
+
+
+def _by_class(seen: Iterable[tuple[tuple[Class, ...], int]]) -> dict[Class, list[int]]:
+    found: dict[Class, list[int]] = {}
+    for classes, service in seen:
+        for each in classes:
+            found.setdefault(each, []).append(service)
+    return found
