@@ -67,7 +67,7 @@ def test_a_model_has_its_own_speed_on_a_cpu(tm, write: Write) -> None:
 
 
 def test_sockets_and_switches_of_a_cluster_file(tm, write: Write) -> None:
-    """One GPU is left on each side: VGG16 runs at 0.60 or 0.81 of one PCIe switch (Gandiva, Figure 1)."""
+    """One GPU is left on each side: VGG16 runs at 0.60 or 0.81 of one PCIe switch (Gandiva)."""
     held = "a,0,1,1000,\nb,0,1,10,\nc,0,1,1000,\n"
     write("t.csv", f"{HEADER},model\n{held}vgg,20,2,100,vgg16\n")
     for node, speed in (

@@ -3,8 +3,8 @@
 The rule: a gang of two GPUs or more exchanges gradients, so it suffers and causes suffering; a job on
 one GPU does neither. Inside a node a gang uses the PCIe switches (or sockets, or islands; without any,
 the whole server) that its GPUs hang on; across nodes it uses the NIC of each of its nodes. What counts
-is how many gangs use the most crowded of its wires. Philly (ATC'19, Table 4) measured servers, Gandiva
-(OSDI'18, Figure 4) NICs; both put several multi-GPU jobs side by side.
+is how many gangs use the most crowded of its wires. The rule is ours: Philly (ATC'19, Table 4) measured
+jobs side by side on servers, Gandiva (OSDI'18, Figures 1-4) on NICs.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from trainmaster.perf.switching import Switching
 # Philly's ResNet-50: 98.0 against 114.8 images/s on another server; between racks: the same loss once
 # more, as no source measured it.
 _UNKNOWN = {"rack": 853_700, "fabric": 728_800, "cluster": 728_800}
-# Gandiva, Figure 1, VGG16 on two GPUs: under one PCIe switch 1, in one socket 0.81, across sockets 0.60.
+# Gandiva, Figures 1-4, VGG16 on two GPUs: under one PCIe switch 1, in one socket 0.81, across sockets 0.60.
 # An island that is neither counts as a socket.
 _INSIDE_VGG16 = {"socket": 810_000, "island": 810_000, "node": 600_000}
 _NO_LOSS = {"rack": NOMINAL, "fabric": NOMINAL, "cluster": NOMINAL}
@@ -44,9 +44,9 @@ LOCALITY = Locality(
         "vgg19": _NODES_VGG,
         "vgg16": _NODES_VGG,
         "vgg11": _NODES_VGG,
-        # Philly for 2 GPUs (98.0 / 114.8); Gandiva, Figure 2, for 4: 780, 560, 325 images/s on 1, 2, 4.
+        # Philly for 2 GPUs (98.0 / 114.8); Gandiva for 4: 780, 560, 325 images/s on 1, 2, 4.
         "resnet50": {2: {2: 853_700}, 4: {2: 717_900, 4: 416_700}},
-        # Gandiva, Figure 2: 510, 497, 285 images/s.
+        # Gandiva: 510, 497, 285 images/s.
         "inception3": {4: {2: 974_500, 4: 558_800}},
     },
     widths={
@@ -67,7 +67,7 @@ LOCALITY = Locality(
 )
 
 _UNTOUCHED = {2: NOMINAL}
-# Gandiva, Figure 4: 1, 2 and 4 jobs on a NIC.
+# Gandiva: 1, 2 and 4 jobs on a NIC.
 _NIC_INCEPTION3 = {2: 835_000, 4: 700_000}
 _NIC_DEEPSPEECH = {2: 950_000, 4: 950_000}
 # Who does not suffer from distance has little to say to its peers: Tiresias, Figure 3.
@@ -107,7 +107,7 @@ H200 = {
 }
 
 PAIRS = {
-    # Gandiva, Figure 3.
+    # Gandiva, Figures 1-4.
     ("lm", "lm"): 810_000,
     ("gnmt", "lm"): 955_000,
     ("lm", "gnmt"): 900_000,

@@ -59,7 +59,7 @@ def test_ideal_knows_no_distance() -> None:
     assert speed(IDEAL, a_job("a", 2, model="vgg16"), 0, 8) == NOMINAL
 
 
-# -- Gandiva, Figures 1 and 2 ------------------------------------------------------------------------
+# -- Gandiva, Figures 1-4 ----------------------------------------------------------------------------
 
 INSIDE = cluster_from({"nodes": {"count": 2, "gpus": 8, "sockets": 2, "pcie_switches": 4}}).topology
 """GPUs 0 and 1 share a PCIe switch, 0 and 2 a socket, 0 and 4 a node."""
