@@ -137,6 +137,17 @@ class Order:
     def tail(self, now: int) -> Tail:
         return Tail(self.running.values(), now)
 
+    def worst_first(self, now: int) -> Iterator[JobRecord]:
+        """Running jobs, worst rank first."""
+        lines = [line for line in self.running.values() if line.entries]
+        if len(lines) == 1:
+            for entry in reversed(lines[0].entries):
+                yield entry[4]
+            return
+        tail = self.tail(now)
+        while tail.worst is not None:
+            yield tail.pop()
+
     def key_of(self, record: JobRecord, now: int) -> Key | None:
         """Where a job stands now, if it is in line."""
         standing = self._place.get(record.seq)

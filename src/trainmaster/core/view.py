@@ -257,10 +257,22 @@ class Part(View):
             else:
                 del self._sizes[wanted]
 
-    def deal_news(self, ended: Sequence[JobRecord], touched: set[int]) -> None:
-        """Start a pass: who of ours has ended since the last one, and where room may have come up."""
-        self._ended = [record for record in ended if record.job.queue == self.queue]
+    def deal_end(self, record: JobRecord) -> None:
+        """Take note of a job of ours that has ended since the last pass."""
+        self._ended.append(record)
+
+    def clear_news(self) -> None:
+        """That was the last pass."""
+        if self._ended:
+            self._ended = []
+
+    def deal_touched(self, touched: set[int]) -> None:
+        """Take note of nodes where room may have come up."""
         self._touched |= touched
+
+    def held_by(self, record: JobRecord) -> int:
+        """Thousandths of a GPU that a job of ours holds."""
+        return self._counted[record.seq][0]
 
     @property
     def is_concerned(self) -> bool:
@@ -331,22 +343,47 @@ class Parts:
     def __init__(self, view: View) -> None:
         self._view = view
         self._by_queue: dict[str, Part] = {}
+        self._shown: dict[str, Part] = {}
+        """Those with live or just ended jobs, by name."""
+        self._told: list[Part] = []
+        """Those that have news of ended jobs."""
 
     def by_queue(self) -> Mapping[str, Part]:
         """Every queue with live or just ended jobs, by name, with all changes dealt out."""
-        view, parts = self._view, self._by_queue
+        view = self._view
+        stirred = self._told
         for record in view.take_changed():
-            part = parts.get(record.job.queue)
-            if part is None:
-                part = parts[record.job.queue] = Part(view._state, record.job.queue)
+            part = self._of(record)
             part.deal(record)
+            stirred.append(part)
+        for part in stirred:
+            part.clear_news()
+        self._told = []
         for record in view.ended:
-            if record.job.queue not in parts:
-                parts[record.job.queue] = Part(view._state, record.job.queue)
-        touched = view.take_touched()
-        for part in parts.values():
-            part.deal_news(view.ended, touched)
-        return {queue: parts[queue] for queue in sorted(parts) if parts[queue].is_concerned}
+            part = self._of(record)
+            part.deal_end(record)
+            self._told.append(part)
+        self._deal_touched(view.take_touched())
+        if any(
+            part.is_concerned != (part.queue in self._shown) for part in (*stirred, *self._told)
+        ):
+            parts = self._by_queue
+            self._shown = {name: parts[name] for name in sorted(parts) if parts[name].is_concerned}
+        return self._shown
+
+    def _of(self, record: JobRecord) -> Part:
+        queue = record.job.queue
+        part = self._by_queue.get(queue)
+        if part is None:
+            part = self._by_queue[queue] = Part(self._view._state, queue)
+        return part
+
+    def _deal_touched(self, touched: set[int]) -> None:
+        """Where nobody waits, nobody has been told before that there is no room."""
+        if touched:
+            for part in self._shown.values():
+                if part.waiting_count:
+                    part.deal_touched(touched)
 
 
 def by_demand(record: JobRecord) -> Hashable:

@@ -1,0 +1,169 @@
+"""Fair sharing between queues (YARN's Fair Scheduler), with GPUs as the resource and gangs kept whole.
+
+Weighted max-min over queues that may lie in each other, with guaranteed and maximum GPUs. Free GPUs
+are offered to queues below their guarantee first, then by usage / weight; what a queue does not use
+others borrow. A queue *starves* while it holds less than `share_threshold` of its fair share among the
+active queues, or less than its guarantee, and wants more. When it has starved for `preempt_timeout_s`
+and the cluster is fuller than `utilisation_threshold`, it gets its share back: whole gangs, those that
+have run for the shortest time first, only from queues above their own share and only while they keep
+it. Inside a queue: `inner`, first in first out with skipping unless told otherwise.
+
+`half_life_s` > 0 gives it a memory (as Slurm's fair share): the fading average of what a queue held
+takes the place of its usage in the order of offers, and lessens its weight in the division of what
+there is by 2^-(average / steady share). Fair shares, and so starving, stay those of the plain weights.
+
+Deviations. Preemption is on (YARN: off, timeouts never); one timeout for both kinds of starving. It
+gives back up to the whole share, min(fair share, demand) - usage (YARN 3: only up to the threshold).
+Starving is noticed at facts and timers, not every 500 ms. Budgets are max-min with demand; YARN offers
+one container after another. For a guarantee a borrower may be left with less than its share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.plan import FrozenMap, Plan
+from trainmaster.model.reasons import Reason
+from trainmaster.model.units import NOMINAL, to_ms
+from trainmaster.policies.between_queues import BetweenQueues, QueueOptions, capacity
+from trainmaster.policies.options import at_least_zero, choice, fraction, option
+from trainmaster.policies.queue_tree import Node
+from trainmaster.policies.reclaim import Reclaim, latest_started
+from trainmaster.policies.rounds import Round, RoundMemo
+from trainmaster.policies.usage import Usage, in_thousandths, lessened
+
+
+@dataclass(frozen=True, slots=True)
+class FairOptions(QueueOptions):
+    preemption: str = option("on", choice("on", "off"), "whether starving queues take GPUs back")
+    preempt_timeout_s: float = option(
+        300.0, at_least_zero, "how long a queue starves before it takes GPUs back"
+    )
+    share_threshold: float = option(
+        0.5, fraction, "a queue starves below this part of its fair share"
+    )
+    utilisation_threshold: float = option(
+        0.8, fraction, "nothing is taken back while no more of the GPUs than this is held"
+    )
+    half_life_s: float = option(
+        0.0, at_least_zero, "past usage counts, halved after this time; 0: only the present does"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FairMemo:
+    """The round's memory, since when queues starve, and what they have used."""
+
+    rounds: RoundMemo = field(default_factory=RoundMemo)
+    starving: FrozenMap[str, int] = field(default_factory=FrozenMap)
+    usage: Usage = field(default_factory=Usage)
+
+
+class Fair(BetweenQueues[FairOptions]):
+    name = "fair"
+    options_type = FairOptions
+    inner_defaults: ClassVar = {"fifo": {"backfill": "skip"}}
+
+    def __init__(self, options: FairOptions) -> None:
+        super().__init__(options)
+        self._timeout_ms = to_ms(options.preempt_timeout_s)
+        self._half_life_ms = to_ms(options.half_life_s)
+        self._threshold_ppm = round(options.share_threshold * NOMINAL)
+        self._full_ppm = round(options.utilisation_threshold * NOMINAL)
+
+    def first_memo(self) -> FairMemo:
+        return FairMemo()
+
+    def plan(self, view: View, memo: object, now: int) -> Plan:
+        assert isinstance(memo, FairMemo)
+        total, averages = capacity(view), self._averages(memo, now)
+        round_ = self.begin(view, memo.rounds, now, *averages)
+        starving = FrozenMap[str, int]()
+        if view.is_settled():
+            round_.take_note()
+        elif not (round_.is_enough_for_all(total) and round_.serve_all()):
+            self._divide(round_, total, averages)
+            round_.plan_within_budgets()
+            if self.options.preemption == "on":
+                self._take_back(round_, memo.starving, total)
+            round_.lend()
+            starving = FrozenMap(self._starving_since(round_, memo.starving))
+        usage = self._noted(round_, averages)
+        wake = self._wake_at(round_, starving)
+        return round_.draft.plan(FairMemo(round_.memo(), starving, usage), wake)
+
+    def _divide(self, round_: Round, total: int, averages: dict[str, int]) -> None:
+        tree = round_.tree
+        tree.divide_fairly(total)
+        if self._half_life_ms:
+            tree.remember(in_thousandths(averages))
+            tree.divide_budgets(total, _lessened_weight)
+        else:
+            tree.divide_budgets(total)
+
+    # -- starving --------------------------------------------------------------------------------
+
+    def _is_starving(self, tip: Node) -> bool:
+        owed = max(tip.fair * self._threshold_ppm // NOMINAL, tip.minimum)
+        return tip.used < min(owed, tip.wanted)
+
+    def _starving_since(self, round_: Round, before: FrozenMap[str, int]) -> dict[str, int]:
+        return {
+            tip.name: before.get(tip.name, round_.now)
+            for tip in round_.tree.offers()
+            if self._is_starving(tip)
+        }
+
+    def _take_back(self, round_: Round, since: FrozenMap[str, int], total: int) -> None:
+        tips = round_.tree.offers()
+        if sum(tip.used for tip in tips) * NOMINAL <= self._full_ppm * total:
+            return
+        for tip in tips:
+            began = since.get(tip.name)
+            if began is None or round_.now < began + self._timeout_ms:
+                continue
+            if self._is_starving(tip):
+                Reclaim(round_, _fair, latest_started).serve(tip, min(tip.fair, tip.wanted))
+                Reclaim(round_, _guaranteed, latest_started).serve(tip, tip.claim.least)
+
+    def _wake_at(self, round_: Round, starving: FrozenMap[str, int]) -> int | None:
+        times = [round_.wake_at()]
+        if self.options.preemption == "on":
+            times += [began + self._timeout_ms for began in starving.values()]
+        return min((at for at in times if at is not None and at > round_.now), default=None)
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def _averages(self, memo: FairMemo, now: int) -> dict[str, int]:
+        return memo.usage.at(now, self._half_life_ms) if self._half_life_ms else {}
+
+    def _noted(self, round_: Round, averages: dict[str, int]) -> Usage:
+        if not self._half_life_ms:
+            return Usage()
+        held = {name: tip.used for name, tip in round_.tree.tips.items() if tip.used}
+        return Usage(round_.now, FrozenMap(averages), FrozenMap(held))
+
+    # -- the rest --------------------------------------------------------------------------------
+
+    def wake(self, view: View, memo: object, now: int) -> int | None:
+        assert isinstance(memo, FairMemo)
+        return self.wake_of(view, memo.rounds, now)
+
+    def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
+        assert isinstance(memo, FairMemo)
+        return self.explain_in(view, memo.rounds, record, now)
+
+
+def _fair(node: Node) -> int:
+    return node.fair
+
+
+def _guaranteed(node: Node) -> int:
+    return node.claim.least
+
+
+def _lessened_weight(node: Node) -> int:
+    return lessened(node.weight, node.remembered or 0, node.steady)

@@ -1,0 +1,168 @@
+"""Taking GPUs back from queues that hold more than theirs: whole gangs, no more than needed.
+
+A run goes only while its queue, and every queue around that which the claimant is not in, keeps what
+is its own, and never while it is protected by `min_run_s`. Runs are counted before anything is booked:
+an attempt that cannot succeed costs a look at each run and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from trainmaster.core.lifecycle import HOLDING
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import Part
+from trainmaster.model.placement import Placement
+from trainmaster.model.units import WHOLE
+from trainmaster.policies.queue_tree import Node
+from trainmaster.policies.rounds import Round
+
+Own = Callable[[Node], int]
+"""What is a queue's own: nobody takes that from it."""
+ToGo = Callable[["Reclaim", Sequence[Part]], Iterator[JobRecord]]
+"""Runs of these queues in the order in which they have to go."""
+
+
+class Reclaim:
+    """One rule of what may be taken from whom, applied in one round."""
+
+    def __init__(self, round_: Round, own: Own, to_go: ToGo) -> None:
+        self.round = round_
+        self._own = own
+        self._to_go = to_go
+
+    def serve(self, tip: Node, owed: int) -> None:
+        """Start waiting jobs of a queue while it holds less than it is owed, at the cost of others."""
+        round_ = self.round
+        part = round_.parts[tip.name]
+        smallest = part.smallest_waiting
+        if smallest is None or smallest > owed - tip.used:
+            return
+        for record in round_.waiting_in_line(part, lambda: owed - tip.used):
+            placement = round_.placed(record)
+            if placement is None:
+                placement = self._make_room(tip, record)
+            if placement is not None and not round_.draft.is_touched(record):
+                round_.start(tip, record, placement)
+
+    def excess(self, tip: Node) -> int:
+        """How much more than its own a queue holds."""
+        return tip.used - self._own(tip)
+
+    def _make_room(self, tip: Node, record: JobRecord) -> Placement | None:
+        """Start the job where runs give way; those that are not in its way stay."""
+        round_, draft = self.round, self.round.draft
+        offers = reversed(round_.tree.offers())
+        givers = [each for each in offers if each is not tip and self.excess(each) > 0]
+        reach = Reach(round_, record)
+        if not reach.could_come(sum(self.excess(each) for each in givers)):
+            return None
+        mark, gone, going = draft.checkpoint(), list[JobRecord](), list[JobRecord]()
+        placement = None
+        for victim in self._to_go(self, [round_.parts[each.name] for each in givers]):
+            if not self._can_go(victim, tip):
+                continue
+            self._give(victim, -1)
+            going.append(victim)
+            if reach.comes_with(victim):
+                for each in going:
+                    draft.suspend(each)
+                gone += going
+                going = []
+                placement = round_.placed(record)
+                if placement is not None:
+                    break
+        if placement is None:
+            draft.roll_back(mark)
+        else:
+            round_.start(tip, record, placement)
+        for victim in reversed(gone):
+            if placement is None or draft.keep(victim):
+                self._give(victim, 1)
+        for victim in going:
+            self._give(victim, 1)
+        return placement
+
+    def _give(self, victim: JobRecord, sign: int) -> None:
+        self.round.tree.tips[victim.job.queue].give(sign * self._size(victim))
+
+    def _size(self, victim: JobRecord) -> int:
+        return self.round.parts[victim.job.queue].held_by(victim)
+
+    def _can_go(self, victim: JobRecord, claimant: Node) -> bool:
+        """Whether its queue, and those around it, keep what is their own without this run."""
+        round_, size = self.round, self._size(victim)
+        tip = round_.tree.tips[victim.job.queue]
+        if not 0 < size <= self.excess(tip):
+            return False
+        if round_.draft.is_touched(victim) or victim.phase not in HOLDING:
+            return False
+        if tip.parent is not claimant.parent:
+            around = set(claimant.path())
+            outside = [node for node in tip.path() if node not in around]
+            if any(size > self.excess(node) for node in outside):
+                return False
+        guards = round_.guards
+        if guards.are_on and guards.is_protected(victim, round_.now):
+            round_.wake_by(guards.next_due(victim, round_.now))
+            return False
+        return True
+
+
+class Reach:
+    """Counts what runs would free if they went, to say when a job may have room."""
+
+    def __init__(self, round_: Round, record: JobRecord) -> None:
+        space, demand = round_.draft.space, record.demand
+        self._space = space
+        self._kinds = space.kinds_for(demand)
+        self._need = demand.nominal.count
+        self._free = sum([space.free_gpus[kind] for kind in self._kinds])
+        self._is_counted = record.is_whole and not space.shared_gpus
+        largest = max([space.largest[kind] for kind in self._kinds])
+        self._insists = round_.placer_of(record).insists and self._need <= largest
+        self._freed: dict[int, int] = {}
+        self._has_node = False
+
+    def could_come(self, excess: int) -> bool:
+        """Whether so much more could be enough."""
+        return not self._is_counted or self._free * WHOLE + excess >= self._need * WHOLE
+
+    def comes_with(self, victim: JobRecord) -> bool:
+        """Whether, this run gone too, there may be room."""
+        if not self._is_counted:
+            return True
+        space, freed = self._space, self._freed
+        assert victim.placement is not None
+        for piece in victim.placement.slices:
+            node = piece.node
+            if space.node_type[node] in self._kinds and node not in space.closed:
+                self._free += 1
+                if self._insists:
+                    count = freed[node] = freed.get(node, 0) + 1
+                    if space.whole[node].bit_count() + count >= self._need:
+                        self._has_node = True
+        return self._free >= self._need and (self._has_node or not self._insists)
+
+
+def worst_in_line(reclaim: Reclaim, parts: Sequence[Part]) -> Iterator[JobRecord]:
+    """Queue by queue, as they come, the worst in line first."""
+    round_ = reclaim.round
+    for part in parts:
+        order, tip = round_.line_of(part), round_.tree.tips[part.queue]
+        runs = latest_started(reclaim, [part]) if order is None else order.worst_first(round_.now)
+        for record in runs:
+            if reclaim.excess(tip) <= 0:
+                break
+            yield record
+
+
+def latest_started(reclaim: Reclaim, parts: Sequence[Part]) -> Iterator[JobRecord]:
+    """Of all together, those that have run for the shortest time: the least work is lost."""
+    runs = [record for part in parts for record in part.running()]
+    yield from sorted(runs, key=_latest_first)
+
+
+def _latest_first(record: JobRecord) -> tuple[bool, int, int]:
+    since = record.run_since_ms
+    return (since is not None, -(since or 0), -record.seq)

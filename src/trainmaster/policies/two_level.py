@@ -1,0 +1,73 @@
+"""Fairness between organisations, an inner policy inside (the seed's two-level proposal).
+
+Level 1 divides the GPUs between the queues that have jobs: weighted max-min, never more than a queue
+wants, within its guaranteed and maximum GPUs, level by level where queues lie in each other. Level 2 is
+any policy (`inner`, Tiresias-L unless told otherwise) on its queue's part. GPUs that a queue does not
+use are lent, and taken back as soon as a queue below its part has a job for them: the worst in the
+inner line first, whole gangs, and only while the borrower keeps its own part. Only for what a queue is
+guaranteed may a borrower be left with less than its part, though never with less than its guarantee.
+
+Deviations: the proposal states neither loans nor gangs; both rules are ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.plan import Plan
+from trainmaster.model.reasons import Reason
+from trainmaster.policies.between_queues import BetweenQueues, QueueOptions, capacity, inner_policy
+from trainmaster.policies.options import option
+from trainmaster.policies.queue_tree import Node
+from trainmaster.policies.reclaim import Reclaim, worst_in_line
+from trainmaster.policies.rounds import Round, RoundMemo
+
+
+@dataclass(frozen=True, slots=True)
+class TwoLevelOptions(QueueOptions):
+    inner: str = option("tiresias-l", inner_policy, "the policy inside each queue")
+
+
+class TwoLevel(BetweenQueues[TwoLevelOptions]):
+    name = "two-level"
+    options_type = TwoLevelOptions
+
+    def first_memo(self) -> RoundMemo:
+        return RoundMemo()
+
+    def plan(self, view: View, memo: object, now: int) -> Plan:
+        assert isinstance(memo, RoundMemo)
+        round_, total = self.begin(view, memo, now), capacity(view)
+        if view.is_settled():
+            round_.take_note()
+        elif round_.is_enough_for_all(total):
+            round_.serve_all()
+        else:
+            self._share_out(round_, total)
+        return round_.draft.plan(round_.memo(), round_.wake_at())
+
+    def _share_out(self, round_: Round, total: int) -> None:
+        round_.tree.divide_budgets(total)
+        round_.plan_within_budgets()
+        for tip in round_.needy():
+            Reclaim(round_, _budget, worst_in_line).serve(tip, tip.budget)
+            Reclaim(round_, _guaranteed, worst_in_line).serve(tip, tip.claim.least)
+        round_.lend()
+
+    def wake(self, view: View, memo: object, now: int) -> int | None:
+        assert isinstance(memo, RoundMemo)
+        return self.wake_of(view, memo, now)
+
+    def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
+        assert isinstance(memo, RoundMemo)
+        return self.explain_in(view, memo, record, now)
+
+
+def _budget(node: Node) -> int:
+    return node.budget
+
+
+def _guaranteed(node: Node) -> int:
+    return node.claim.least
