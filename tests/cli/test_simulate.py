@@ -39,7 +39,7 @@ def test_the_json_contract(tm, fig7: Path) -> None:
     assert said.err == ""
     fifo, las = said.results()
     assert (fifo["policy"], las["policy"]) == ("fifo", "las")
-    assert las["options"] == {"quantum_s": 60}
+    assert las["options"] == {"quantum_s": 60, "starve_after_s": 0, "min_run_s": 0}
     assert las["cluster"] == "1x2"
     assert [key for key in las["summary"] if key in SUMMARY_KEYS] == SUMMARY_KEYS
     assert [key for key in las["jobs"][0] if key in JOB_KEYS] == JOB_KEYS
@@ -120,7 +120,7 @@ def test_an_option_reaches_every_policy_that_has_it(tm, fig7: Path) -> None:
     )
     fifo, yarn, las = (each["options"] for each in said.results())
     assert fifo["backfill"] == yarn["backfill"] == "skip"
-    assert las == {"quantum_s": 60}
+    assert las == {"quantum_s": 60, "starve_after_s": 0, "min_run_s": 0}
 
 
 def test_an_option_for_one_policy_goes_before_one_for_all(tm, fig7: Path) -> None:

@@ -42,8 +42,38 @@ def test_figure_7(tm, fig7: Path) -> None:
     assert finishes(srsf) == {"1": 2, "2": 10, "3": 16}
     assert finishes(las) == {"1": 5, "2": 14, "3": 16}
     assert finishes(tiresias) == {"1": 2, "2": 12, "3": 16}
-    assert las["options"] == {"quantum_s": 1}
+    assert las["options"] == {"quantum_s": 1, "starve_after_s": 0, "min_run_s": 0}
     assert tiresias["options"]["thresholds_gpu_s"] == "4"
+
+
+def test_gittins_on_figure_7_with_samples_from_a_file(tm, fig7: Path, write: Write) -> None:
+    samples = write("samples.csv", "duration\n4\n8\n12\n")
+    said = tm(
+        f"simulate {fig7} --cluster 1x2 --policy gittins,tiresias-g --set quantum_s=1"
+        f" --set thresholds_gpu_s=4 --set service_samples={samples} --perf ideal --json -",
+    )
+    gittins, tiresias = said.results()
+    assert finishes(gittins) == {"1": 2, "2": 10, "3": 16}
+    assert finishes(tiresias) == {"1": 2, "2": 12, "3": 16}
+    assert gittins["options"]["service_samples"] == str(samples)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("4\n-8\n", "s.csv line 2 must be GPU-seconds of at least 0, not '-8'."),
+        ("4\n\nfour\n", "s.csv line 3 must be GPU-seconds of at least 0, not 'four'."),
+        ("", "s.csv has no sample above 0: give one number of GPU-seconds to a line."),
+    ],
+)
+def test_bad_service_samples(tm, fig7: Path, write: Write, content: str, complaint: str) -> None:
+    write("s.csv", content)
+    said = tm(f"simulate {fig7} --cluster 1x2 --policy gittins --set service_samples=s.csv")
+    assert said.code == 2
+    assert f"gittins: service_samples {complaint}" in " ".join(said.err.split())
+    missing = tm(f"simulate {fig7} --cluster 1x2 --policy gittins --set service_samples=no.csv")
+    assert missing.code == 2
+    assert "no.csv cannot be read" in " ".join(missing.err.split())
 
 
 # -- a simulator that no one here wrote --------------------------------------------------------------
