@@ -48,6 +48,8 @@ def _promise(state: State, record: JobRecord, awaiting: set[Run], now: int) -> N
     graces = [state.jobs[run.job].job.grace_ms for run in awaiting if run.job in state.jobs]
     expires = now + max(graces, default=0) + PROMISE_SLACK
     state.promises[record.id] = Promise(record, awaiting, expires)
+    for run in awaiting:
+        state.awaited.setdefault(run, []).append(record.id)
 
 
 def _send(state: State, record: JobRecord) -> None:
@@ -81,8 +83,10 @@ def released(state: State, run: Run) -> None:
             there.discard(run)
             if not there:
                 del state.releasing[piece.gpu]
-    for promised in state.promises.values():
-        promised.awaiting.discard(run)
+    for job in state.awaited.pop(run, ()):
+        promised = state.promises.get(job)
+        if promised is not None:
+            promised.awaiting.discard(run)
     if state.set_aside:
         _forgive(state, run)
 

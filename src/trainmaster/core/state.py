@@ -72,7 +72,7 @@ class JobRecord:
         self.oracle = oracle
         self.profile: Profile | None = None
         self.samples: tuple[Sample, ...] = ()
-        """The latest reports of its progress, oldest first, where a policy asked for them."""
+        """Reports of its progress, oldest first, where a policy asked for them."""
         self.phase = Phase.PENDING
         self.attempt = 0
         self.run = Run(job.id, 0)
@@ -162,6 +162,8 @@ class State:
         self._group_of: dict[int, tuple[Demand, int]] = {}
         """The same by identity: hashing a demand anew for each job is slow."""
         self.promises: dict[str, Promise] = {}
+        self.awaited: dict[Run, list[str]] = {}
+        """Jobs whose promised launch waits for a run to leave, or did."""
         self.releasing: dict[int, set[Run]] = {}
         """Runs that have been told to leave a GPU and have not said yet that they did."""
         self.leaving: dict[Run, tuple[Slice, ...]] = {}

@@ -116,6 +116,10 @@ class Contender:
 
     def value(self, speed_of: SpeedOf, best_speed_of: SpeedOf, cluster_gpus: int) -> None:
         """Fill in what each feasible bundle is worth."""
+        (first, *others) = self.jobs.values()
+        if not others and not first.demand.is_elastic:
+            self._value_gang(first, speed_of, cluster_gpus)
+            return
         works = [work_of(record, self.now) for record in self.jobs.values()]
         sizes = [record.demand.nominal.count for record in self.jobs.values()]
         left = sum(each[0] * size for each, size in zip(works, sizes, strict=True))
@@ -136,6 +140,15 @@ class Contender:
             late = rho(self.elapsed, left, speed, alone)
             if not self.grants or late < self.grants[-1][1]:
                 self.grants.append((sum(count for _, count in grant), late, grant))
+
+    def _value_gang(self, record: JobRecord, speed_of: SpeedOf, cluster_gpus: int) -> None:
+        """The same for the usual app, one rigid job: most apps, so without detours."""
+        count = record.demand.nominal.count
+        speed = speed_of(record, count)
+        if speed is not None:
+            left, total = work_of(record, self.now)
+            alone = total / (NOMINAL * min(1.0, cluster_gpus / count)) * self.contenders
+            self.grants.append((count, rho(self.elapsed, left, speed, alone), ((record, count),)))
 
     def _alone(
         self,

@@ -143,10 +143,14 @@ class Granting:
 
         Jobs of the pool that got nothing keep their GPUs where those are still free.
         """
+        full: set[tuple[int, int]] = set()
         for contender in able:
             for record in contender.candidates:
-                if not self.draft.is_placed(record):
-                    self._settle(record, _least(record))
+                count, waits = _least(record), record.placement is None
+                if self.draft.is_placed(record) or (waits and (record.group, count) in full):
+                    continue
+                if not self._settle(record, count) and waits:
+                    full.add((record.group, count))
 
 
 def _least(record: JobRecord) -> int:

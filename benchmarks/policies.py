@@ -1,0 +1,190 @@
+"""How fast every policy decides: whole simulations against `tiresias-l`, and single passes.
+
+Runs: 20,000 Philly-like jobs on 8x39x8 at load 0.95, and half as many to see growth; CPU time as a
+ratio to `tiresias-l` in the same run of this script. Passes: 10,000 jobs wait on a full cluster of
+10,000 GPUs, then of 100,000, one job arrives or ends at a time; what one decision takes. Each in a
+process of its own.
+
+    python -m benchmarks.policies [--quick] [--only NAME,...] [--out benchmarks/results/policies.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+
+CLUSTER, GPUS, LOAD, SEED = "8x39x8", 2_496, 0.95, 1
+BASELINE = "tiresias-l"
+AIMS = {
+    **dict.fromkeys(("gittins", "tiresias-g", "philly", "fair", "two-level"), 3.0),
+    **dict.fromkeys(("gandiva", "themis", "optimus", "afs-l", "max-min"), 20.0),
+}
+"""Times the CPU time of `tiresias-l`."""
+PASS_CLUSTERS = {"10k": "25x50x8", "100k": "250x50x8"}
+WAITING = 10_000
+PASS_AIM_MS = 100.0
+ARRIVALS = 100
+
+
+def simulate(policy: str, jobs: int) -> dict[str, object]:
+    """One run, in this process."""
+    from trainmaster.catalog import policy_class
+    from trainmaster.model.topology import parse_shorthand
+    from trainmaster.perf.world import IDEAL
+    from trainmaster.sim.driver import Scenario, Simulation
+    from trainmaster.traces.philly_like import generate
+
+    trace = generate(jobs, GPUS, LOAD, SEED)
+    kind = policy_class(policy)
+    scenario = Scenario(trace, parse_shorthand(CLUSTER), CLUSTER, IDEAL, seed=SEED)
+    simulation = Simulation(scenario, kind(kind.options_type()))
+    start = time.process_time()
+    simulation.run()
+    return {"cpu_s": round(time.process_time() - start, 3), "events": simulation.events}
+
+
+def decide(policy: str, cluster: str) -> dict[str, object]:
+    """Single passes with so many jobs waiting on a full cluster."""
+    from trainmaster.catalog import policy_class
+    from trainmaster.model.topology import parse_shorthand
+    from trainmaster.perf.world import IDEAL
+    from trainmaster.sim.driver import Scenario, Simulation
+
+    topology = parse_shorthand(cluster)
+    kind = policy_class(policy)
+    scenario = Scenario(_crowd(topology.training_gpus), topology, cluster, IDEAL, seed=SEED)
+    simulation = Simulation(scenario, kind(kind.options_type()))
+    controller = simulation.controller
+    step, times, waiting = controller.step, [], []
+
+    def timed(now: int, events: object) -> object:
+        start = time.process_time()
+        decision = step(now, events)  # type: ignore[arg-type]
+        if decision.planned:
+            times.append(1000 * (time.process_time() - start))
+            waiting.append(controller.state.waiting)
+        return decision
+
+    controller.step = timed  # type: ignore[method-assign, assignment]
+    while simulation._arrived < len(simulation.accepted) and simulation._advance():
+        pass
+    first, later = times[0], sorted(times[1:])
+    return {
+        "first_ms": round(first, 2),
+        "median_ms": round(later[len(later) // 2], 3),
+        "p99_ms": round(later[int(0.99 * len(later))], 3),
+        "passes": len(times),
+        "waiting": waiting[-1],
+    }
+
+
+def _crowd(gpus: int):  # type: ignore[no-untyped-def]
+    """Jobs that fill the cluster and so many more, all at once; then one every ten seconds."""
+    from trainmaster.model.job import Job
+    from trainmaster.model.job import gpus as of
+    from trainmaster.model.trace import Trace, TracedJob
+
+    random = Random(SEED)
+    demands = {size: of(size) for size in (1, 2, 4, 8, 16)}
+    models = ("", "vgg16", "resnet50", "alexnet", "inception3")
+    jobs: list[TracedJob] = []
+
+    def add(at_ms: int) -> int:
+        size = random.choices((1, 2, 4, 8, 16), (60, 10, 15, 12, 3))[0]
+        name, queue = f"j{len(jobs)}", f"q{random.randrange(15)}"
+        job = Job(name, at_ms, demands[size], queue=queue, model=random.choice(models))
+        jobs.append(TracedJob(job, round(random.lognormvariate(10.5, 1.5) * 1000) + 600_000))
+        return size
+
+    filled = 0
+    while filled < gpus:
+        filled += add(0)
+    for _ in range(WAITING):
+        add(0)
+    for index in range(ARRIVALS):
+        add(10_000 * (index + 1))
+    return Trace(tuple(jobs))
+
+
+def apart(what: str, policy: str, size: str, limit_s: int) -> dict[str, object]:
+    """The same in a fresh process, or how long was not enough."""
+    command = [sys.executable, "-m", "benchmarks.policies", "--one", what, policy, size]
+    try:
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        return {"over_s": limit_s}
+    except subprocess.CalledProcessError as error:
+        return {"failed": error.stderr.strip().splitlines()[-1]}
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+def measure(policy: str, jobs: int, baseline: float | None, limit_s: int) -> dict[str, object]:
+    whole, half = (apart("simulate", policy, str(n), limit_s) for n in (jobs, jobs // 2))
+    passes = {name: apart("decide", policy, name, limit_s) for name in PASS_CLUSTERS}
+    found: dict[str, object] = {"policy": policy, "jobs": jobs, "run": whole, "half": half}
+    cpu, cpu_half = whole.get("cpu_s"), half.get("cpu_s")
+    if isinstance(cpu, float) and baseline:
+        found["times_baseline"] = round(cpu / baseline, 2)
+    if isinstance(cpu, float) and isinstance(cpu_half, float) and cpu_half:
+        found["growth_of_twice_the_jobs"] = round(cpu / cpu_half, 2)
+    found["passes"] = passes
+    print(
+        f"{policy:12} {whole}  x{found.get('times_baseline', '-')} (aim {AIMS.get(policy, '-')})"
+        f"  twice the jobs x{found.get('growth_of_twice_the_jobs', '-')}  passes {passes}",
+        flush=True,
+    )
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the jobs")
+    parser.add_argument("--only", help="these policies, with commas between")
+    parser.add_argument("--limit-s", type=int, default=900, help="give up a measurement after this")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/policies.json"))
+    parser.add_argument("--one", nargs=3, metavar="FIELD", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        what, policy, size = options.one
+        run = (
+            simulate(policy, int(size))
+            if what == "simulate"
+            else decide(policy, PASS_CLUSTERS[size])
+        )
+        print(json.dumps(run))
+        return
+    from trainmaster.catalog import POLICIES
+
+    names = options.only.split(",") if options.only else list(POLICIES)
+    jobs = 2_000 if options.quick else 20_000
+    first = apart("simulate", BASELINE, str(jobs), options.limit_s)
+    baseline = first.get("cpu_s")
+    report = {
+        "machine": f"{platform.machine()}, {platform.processor() or 'unknown processor'}",
+        "python": platform.python_version(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "cluster": CLUSTER,
+        "load": LOAD,
+        "baseline": {"policy": BASELINE, **first},
+        "aims_times_baseline": AIMS,
+        "pass": {"waiting": WAITING, "clusters": PASS_CLUSTERS, "aim_ms": PASS_AIM_MS},
+        "policies": [
+            measure(name, jobs, baseline if isinstance(baseline, float) else None, options.limit_s)
+            for name in names
+        ],
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"written to {options.out}")
+
+
+if __name__ == "__main__":
+    main()
