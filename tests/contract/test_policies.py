@@ -49,8 +49,19 @@ OPTIONS = {
     "yarn-cs": {"backfill": "none"},
     "srtf": {},
     "srsf": {},
-    "las": {"quantum_s": 60},
+    "las": {"quantum_s": 60, "starve_after_s": 0, "min_run_s": 0},
+    "gittins": {"quantum_s": 60, "service_samples": "", "starve_after_s": 0, "min_run_s": 0},
+    "tiresias-g": {
+        "thresholds_gpu_s": "3250,7200,18000",
+        "promote_knob": 0,
+        "pack_limit": 0.4,
+        "service_samples": "",
+        "starve_after_s": 0,
+        "min_run_s": 0,
+    },
     "tiresias-l": {"thresholds_gpu_s": "3250,7200,18000", "promote_knob": 0, "pack_limit": 0.4},
+    "antman": {"queues": "", "util_limit": 0.8, "starve_after_s": 0, "min_run_s": 0},
+    "big-brain": {"concurrency": "auto"},
 }
 
 
