@@ -8,7 +8,8 @@ GPUs), b the other, p and p' the speeds with the present share and with one GPU 
 end sooner on average, if nothing else changes.
 
 Deviations. The comparison is not transitive, so the order of the tournament matters and the source does
-not say it: we go by falling gain p'/p, in which an exact heap is possible. A job that must have at
+not say it: first come jobs with GPUs by falling gain p'/p, where exact heaps are possible, then the
+shortest of those without. A job that must have at
 least k GPUs gets its first k at once; rigid jobs get all or nothing. Measured curves are smoothed to
 their concave hull, and GPUs that bring nothing are given on. Lengths come from estimates; a job without
 one is taken to need as much again as it has done (our variant, not the paper's AFS-P), and lengths on
@@ -74,7 +75,7 @@ class Tournament:
 
     def admit(self, claim: Claim) -> bool:
         """A job without GPUs comes to its turn as soon as no job with some beats it."""
-        while self._pool.total >= WHOLE:
+        while self._pool.total >= WHOLE and self._has_linear():
             top = self._top()
             if top is None or beats(NEVER_STARTED, (top.rise, top.now)):
                 break
@@ -92,6 +93,10 @@ class Tournament:
             if top is None:
                 return
             self._grant(top)
+
+    def _has_linear(self) -> bool:
+        """Whether some job with GPUs would go twice as fast with one more: no other beats a first GPU."""
+        return any(tie.rise >= tie.now for _, _, tie in self._by_gain[:1])
 
     def _top(self) -> Tie | None:
         """The winner among jobs that have GPUs.

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import Phase
-from trainmaster.core.order import Candidates, GroupOf, Key, Order
+from trainmaster.core.order import Candidates, Key, Order
 from trainmaster.core.state import JobRecord
 from trainmaster.model.units import WHOLE
 from trainmaster.policies.curves import Curve
@@ -87,13 +87,13 @@ class Limits:
     def __init__(self) -> None:
         self.caps: dict[int, int] = {}
         """By seq: more GPUs than this would not help."""
-        self.groups: set[Hashable] = set()
-        """Groups of waiting jobs that fit nowhere."""
+        self.unplaced: set[int] = set()
+        """By seq: waiting jobs that fit nowhere; nor does who stands behind them in their group."""
         self.may_evict = True
 
-    def note(self, short: Shortfall, group_of: GroupOf) -> None:
+    def note(self, short: Shortfall) -> None:
         self.caps.update(short.fewer)
-        self.groups.update(group_of(record) for record in short.unplaced)
+        self.unplaced.update(record.seq for record in short.unplaced)
 
 
 class Round:
@@ -135,8 +135,6 @@ class Round:
     def _divided(self) -> list[Claim]:
         holders = self._holders()
         candidates = self._order.candidates(self._now)
-        for group in self._limits.groups:
-            candidates.drop(group)
         pool = self._pool(holders)
         divider = self._divider(pool)
         claims: list[Claim] = []
@@ -147,6 +145,9 @@ class Round:
         for _, group, record in line:
             if not pool.total:
                 break
+            if record.seq in self._limits.unplaced:
+                candidates.drop(group)
+                continue
             claim = self._claim(record)
             claims.append(claim)
             if not divider.admit(claim) and record.placement is None:

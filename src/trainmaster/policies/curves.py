@@ -22,7 +22,7 @@ from trainmaster.model.topology import Topology
 from trainmaster.model.units import NOMINAL
 from trainmaster.perf.corrections import NOTHING_MEASURED, Corrections
 from trainmaster.perf.corrections import Measured as Measurements
-from trainmaster.perf.throughput import UNKNOWN, Estimator, key_of
+from trainmaster.perf.throughput import NEWS, UNKNOWN, Estimator, key_of
 
 SCALE = 1_000
 """Room for the hull between whole parts per million."""
@@ -125,8 +125,12 @@ class Curves:
     def learned(
         self, records: Iterable[JobRecord], memo: Measured, live: Mapping[str, object]
     ) -> Measured:
-        """The memory after looking at what these jobs run at now, each speed once."""
+        """The memory after looking at what these jobs run at now, each speed once.
+
+        What was foretold to within a hundredth tells nothing new.
+        """
         corrections, news = memo.corrections, dict[str, int]()
+        estimator = self.estimator
         for record in records:
             since, placement = record.since_ms, record.placement
             if since is None or placement is None or memo.seen.get(record.id) == since:
@@ -134,11 +138,11 @@ class Curves:
             if placement.sharing is not Sharing.EXCLUSIVE:
                 continue
             news[record.id] = since
-            where = self.estimator.allocation(placement)
-            profile = record.profile or UNKNOWN
-            corrections = self.estimator.learned(
-                record.job, profile, where, record.speed_ppm, corrections
-            )
+            job, profile, speed = record.job, record.profile or UNKNOWN, record.speed_ppm
+            where = estimator.allocation(placement)
+            foretold = estimator.speed(job, profile, where, corrections)
+            if abs(foretold - speed) * NEWS >= speed:
+                corrections = estimator.learned(job, profile, where, speed, corrections)
         if not news:
             return memo
         return Measured(corrections, memo.seen.only(live).updated(news))

@@ -72,7 +72,7 @@ class Guards:
         if self.is_starving(record, now):
             until = self._until(record, self.starve_after_ms)
             return Rank(STARVING, record.waiting_since_ms, until_ms=until)
-        if self.starve_after_ms and record.placement is None:
+        if self.starve_after_ms and record.run_since_ms is None:
             due = record.waiting_since_ms + self.starve_after_ms
             until = due if rank.until_ms is None else min(due, rank.until_ms)
             return rank._replace(until_ms=until)

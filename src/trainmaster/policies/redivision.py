@@ -133,6 +133,13 @@ class Redividing(BasePolicy[O], Generic[O]):
         self._elastic = known
         return known
 
+    def is_worth_growing(self, record: JobRecord, count: int, curve: Curve, now: int) -> bool:
+        """Whether that brings the end of a run forward by more than resizing costs."""
+        if not self._cost_ms or record.placement is None:
+            return True
+        work, held = self.length(record, now), min(len(record.placement.slices), curve.high)
+        return curve.time_ms(work, held) - curve.time_ms(work, count) > self._cost_ms
+
     # -- dividing ------------------------------------------------------------------------------
 
     def _redivide(
@@ -149,11 +156,7 @@ class Redividing(BasePolicy[O], Generic[O]):
             return curves.of(record, corrections)
 
         def is_worth(record: JobRecord, count: int) -> bool:
-            if not self._cost_ms or record.placement is None:
-                return True
-            curve, work = curve_of(record), self.length(record, now)
-            held = min(len(record.placement.slices), curve.high)
-            return curve.time_ms(work, held) - curve.time_ms(work, count) > self._cost_ms
+            return self.is_worth_growing(record, count, curve_of(record), now)
 
         for left in reversed(range(ROUNDS)):
             limits.may_evict = left > 0
@@ -162,7 +165,7 @@ class Redividing(BasePolicy[O], Generic[O]):
             short = carry_out(draft, asked.targets(), speed_of, is_worth)
             if not short or not left:
                 break
-            limits.note(short, self.group)
+            limits.note(short)
             draft.roll_back(mark)
         return short.is_owed
 
