@@ -130,6 +130,11 @@ class View:
         follower.follow(self.take_changed())
         return follower
 
+    @property
+    def stirred(self) -> AbstractSet[str]:
+        """Queues of which some job has changed since the last pass: a fact, no cache."""
+        return self._state.stirred
+
     def parts(self) -> Mapping[str, Part]:
         """A view of its own for each queue with live or just ended jobs, for a policy between queues.
 
@@ -278,11 +283,6 @@ class Part(View):
     def is_concerned(self) -> bool:
         """Whether it has live jobs, or news of one that has ended."""
         return bool(self._jobs or self._ended)
-
-    @property
-    def is_stirred(self) -> bool:
-        """Whether any of its jobs has changed since the last pass: a fact, no cache."""
-        return self.queue in self._state.stirred
 
     @property
     def smallest_waiting(self) -> int | None:

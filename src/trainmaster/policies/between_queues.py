@@ -13,7 +13,7 @@ from typing import ClassVar, TypeVar
 
 from trainmaster.catalog import CatalogError, policy_class
 from trainmaster.core.state import JobRecord
-from trainmaster.core.view import View
+from trainmaster.core.view import Part, View
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.topology import CPU_TYPE
@@ -23,7 +23,7 @@ from trainmaster.policies.base import BasePolicy
 from trainmaster.policies.guards import PreemptiveOptions
 from trainmaster.policies.options import Pairs, option, queue_weights, read_options, settings
 from trainmaster.policies.queue_tree import Node, QueueTree
-from trainmaster.policies.rounds import Inner, Round, RoundMemo
+from trainmaster.policies.rounds import Inner, Round, RoundMemo, sooner
 
 PASSED_ON = ("starve_after_s", "min_run_s")
 
@@ -111,14 +111,15 @@ class BetweenQueues(BasePolicy[Q]):
         """A round with what each queue holds and wants; `also`: queues to know of besides."""
         parts = view.parts()
         tree = self._tree_for(view.queues, (*parts, *also))
-        tree.count(
-            {name: part.held for name, part in parts.items()},
-            {name: max(part.wanted, 1) for name, part in parts.items() if part.jobs},
-        )
+        tree.count(parts)
+        self._overrule(parts)
+        return Round(view, parts, tree, self.inner_of, memo, self.guards, now)
+
+    def _overrule(self, parts: Mapping[str, Part]) -> None:
+        """Let our promises hold inside queues whose policy cannot be told of them."""
         if self._overrules:
             for part in parts.values():
                 part.overrule = self.guards.rank
-        return Round(view, parts, tree, self.inner_of, memo, self.guards, now)
 
     def _tree_for(self, queues: Mapping[str, Queue], names: tuple[str, ...]) -> QueueTree:
         key = (tuple(queues.values()), names)
@@ -131,8 +132,12 @@ class BetweenQueues(BasePolicy[Q]):
         """After runs have started: when their queues' inner policies want to be asked."""
         if view.is_settled():
             return None
-        round_ = self.begin(view, memo, now)
-        times = [round_.inner_wake(part) for part in round_.parts.values() if part.is_stirred]
+        parts, times = view.parts(), list[int | None]()
+        self._overrule(parts)
+        for queue in view.stirred & parts.keys():
+            part, inner = parts[queue], self.inner_of(queue)
+            known = memo.inner[queue] if queue in memo.inner else inner.first_memo()
+            times.append(sooner(inner, part, known, inner.wake(part, known, now), now))
         if self.guards.min_run_ms:
             times.append(now + self.guards.min_run_ms)
         return min((at for at in times if at is not None), default=None)

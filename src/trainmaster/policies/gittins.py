@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainmaster.core.draft import Draft
+from trainmaster.core.order import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.plan import Plan, Rank
@@ -75,10 +76,12 @@ class Gittins(BasePolicy[GittinsOptions]):
     def wake(self, view: View, memo: object, now: int) -> int | None:
         """A run that has just started will have another index at a time that is known now."""
         assert memo is None or isinstance(memo, Learned)
-        if view.is_settled():
-            return None
+        return None if view.is_settled() else self.line(view, memo, now).next_expiry()
+
+    def line(self, view: View, memo: object, now: int) -> Order:
+        assert memo is None or isinstance(memo, Learned)
         self._service.show(memo)
-        return self.in_line(view, now, with_running=True).next_expiry()
+        return self.in_line(view, now, with_running=True)
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         """By 1/G, then first start; holds until the quantum in which the index changes has ended."""

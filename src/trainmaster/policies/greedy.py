@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import Phase
+from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.order import Candidates, GroupOf, Key, Order, Tail
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
@@ -191,14 +192,20 @@ class Pass:
         space = self.draft.space
         kinds = space.kinds_for(record.demand)
         largest = max(space.largest[kind] for kind in kinds)
-        clearing = Clearing(self, kinds, record.demand.nominal.count, largest)
+        clearing = Clearing(space, kinds, record.demand.nominal.count, largest)
         victims: Victims = []
         for worst, victim in self._behind(key):
             victims.append((worst, victim))
             if clearing.add(victim):
-                return clearing.needed(victims)
+                return self._needed(clearing, victims)
         self._spare(victims)
         return None
+
+    def _needed(self, clearing: Clearing, victims: Victims) -> Victims:
+        """Those on the nodes that make the room; the others are spared."""
+        needed = [each for each in victims if clearing.is_needed(each[1])]
+        self._spare([each for each in victims if not clearing.is_needed(each[1])])
+        return needed
 
     def _evict(self, victims: Victims, record: JobRecord, placer: Placer) -> Placement | None:
         """Suspend them, place the newcomer, and let stay whoever is not in its way."""
@@ -259,9 +266,8 @@ class Clearing:
     cleared wholly, and one more with room for the rest.
     """
 
-    def __init__(self, walk: Pass, kinds: tuple[int, ...], need: int, largest: int) -> None:
-        self._walk = walk
-        self._space = walk.draft.space
+    def __init__(self, space: Occupancy, kinds: tuple[int, ...], need: int, largest: int) -> None:
+        self._space = space
         self._kinds = kinds
         self._full, self._rest = (0, need) if need <= largest else divmod(need, largest)
         self._largest = largest
@@ -304,17 +310,11 @@ class Clearing:
             return False
         return not self._rest or (self._partly | self._clear).bit_count() > self._full
 
-    def needed(self, victims: Victims) -> Victims:
-        """Of the victims counted, those on the nodes that make the room; the others are spared."""
+    def is_needed(self, victim: JobRecord) -> bool:
+        """Whether a victim counted is on one of the nodes that make the room."""
         nodes = self._clear | self._partly if self._full else self._partly
-        needed: Victims = []
-        for worst, victim in victims:
-            assert victim.placement is not None
-            if any(nodes >> piece.node & 1 for piece in victim.placement.slices):
-                needed.append((worst, victim))
-            else:
-                self._walk.worst_first().give_back(worst, victim)
-        return needed
+        assert victim.placement is not None
+        return any(nodes >> piece.node & 1 for piece in victim.placement.slices)
 
 
 def run_in_order(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from trainmaster.core.view import Part
 from trainmaster.model.queue import Queue
 from trainmaster.policies.shares import Claim, OfferKey, budgets, fair_shares, offer_key
 
@@ -121,10 +122,14 @@ class QueueTree:
 
     # -- a pass's numbers ------------------------------------------------------------------------
 
-    def count(self, held: Mapping[str, int], wanted: Mapping[str, int]) -> None:
+    def count(self, parts: Mapping[str, Part]) -> None:
         """Put in what each queue holds and wants; the others have nothing and want nothing."""
         for name, tip in self.tips.items():
-            tip.used, tip.wanted = held.get(name, 0), wanted.get(name, 0)
+            part = parts.get(name)
+            if part is None or not part.jobs:
+                tip.used = tip.wanted = 0
+            else:
+                tip.used, tip.wanted = part.held, part.wanted or 1
         for node in self._inner:
             node.used = sum([child.used for child in node.children])
             node.wanted = sum([child.wanted for child in node.children])

@@ -14,6 +14,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import Part
 from trainmaster.model.placement import Placement
 from trainmaster.model.units import WHOLE
+from trainmaster.policies.greedy import Clearing
 from trainmaster.policies.queue_tree import Node
 from trainmaster.policies.rounds import Round
 
@@ -65,10 +66,11 @@ class Reclaim:
             self._give(victim, -1)
             going.append(victim)
             if reach.comes_with(victim):
-                for each in going:
+                needed = [each for each in going if reach.is_needed(each)]
+                going = [each for each in going if not reach.is_needed(each)]
+                for each in needed:
                     draft.suspend(each)
-                gone += going
-                going = []
+                gone += needed
                 placement = round_.placed(record)
                 if placement is not None:
                     break
@@ -119,10 +121,10 @@ class Reach:
         self._need = demand.nominal.count
         self._free = sum([space.free_gpus[kind] for kind in self._kinds])
         self._is_counted = record.is_whole and not space.shared_gpus
-        largest = max([space.largest[kind] for kind in self._kinds])
-        self._insists = round_.placer_of(record).insists and self._need <= largest
-        self._freed: dict[int, int] = {}
-        self._has_node = False
+        self._clearing: Clearing | None = None
+        if round_.placer_of(record).insists:
+            largest = max([space.largest[kind] for kind in self._kinds])
+            self._clearing = Clearing(space, self._kinds, self._need, largest)
 
     def could_come(self, excess: int) -> bool:
         """Whether so much more could be enough."""
@@ -132,17 +134,18 @@ class Reach:
         """Whether, this run gone too, there may be room."""
         if not self._is_counted:
             return True
-        space, freed = self._space, self._freed
+        if self._clearing is not None:
+            return self._clearing.add(victim)
+        space = self._space
         assert victim.placement is not None
         for piece in victim.placement.slices:
-            node = piece.node
-            if space.node_type[node] in self._kinds and node not in space.closed:
+            if space.node_type[piece.node] in self._kinds and piece.node not in space.closed:
                 self._free += 1
-                if self._insists:
-                    count = freed[node] = freed.get(node, 0) + 1
-                    if space.whole[node].bit_count() + count >= self._need:
-                        self._has_node = True
-        return self._free >= self._need and (self._has_node or not self._insists)
+        return self._free >= self._need
+
+    def is_needed(self, victim: JobRecord) -> bool:
+        """Whether a run counted is one of those that make the room."""
+        return self._clearing is None or self._clearing.is_needed(victim)
 
 
 def worst_in_line(reclaim: Reclaim, parts: Sequence[Part]) -> Iterator[JobRecord]:

@@ -60,7 +60,8 @@ class Round:
         self.guards = guards
         self._memo = memo
         self._new_memos: dict[str, object] = {}
-        self._wakes = dict(memo.wakes)
+        self._wakes: dict[str, int] | None = None
+        """As in the memo until one changes."""
         self._to_ask = self._those_to_ask(view)
         self._due: int | None = None
 
@@ -68,7 +69,7 @@ class Round:
         """Queues with news, those whose inner policy's time has come, and all where nodes drain."""
         if view.draining:
             return set(self.parts)
-        found = {name for name, part in self.parts.items() if part.is_stirred}
+        found = {name for name in view.stirred if name in self.parts}
         for name, at in self._memo.wakes.items():
             if at <= self.now and name in self.parts:
                 found.add(name)
@@ -81,9 +82,8 @@ class Round:
         inner, wakes = self._memo.inner, self._memo.wakes
         if self._new_memos:
             inner = inner.updated(self._new_memos)
-        live = {name: at for name, at in self._wakes.items() if name in self.parts}
-        if live != wakes:
-            wakes = FrozenMap(live)
+        if self._wakes is not None:
+            wakes = FrozenMap({name: at for name, at in self._wakes.items() if name in self.parts})
         if inner is self._memo.inner and wakes is self._memo.wakes:
             return self._memo
         return RoundMemo(inner, wakes)
@@ -95,7 +95,8 @@ class Round:
 
     def wake_at(self) -> int | None:
         """When an inner policy wants to be asked again, or a protected run no longer is."""
-        times = [at for at in self._wakes.values() if at > self.now]
+        wakes = self._memo.wakes if self._wakes is None else self._wakes
+        times = [at for at in wakes.values() if at > self.now]
         if self._due is not None:
             times.append(self._due)
         return min(times, default=None)
@@ -170,22 +171,17 @@ class Round:
             space.allowance = None
         if plan.memo is not memo:
             self._new_memos[queue] = plan.memo
-        wake = self._sooner(part, plan.wake_at)
-        if wake is not None:
-            self._wakes[queue] = wake
+        self._set_wake(queue, sooner(inner, part, plan.memo, plan.wake_at, self.now))
+
+    def _set_wake(self, queue: str, wake: int | None) -> None:
+        wakes = self._memo.wakes if self._wakes is None else self._wakes
+        if wakes.get(queue) == wake:
+            return
+        self._wakes = dict(wakes)
+        if wake is None:
+            del self._wakes[queue]
         else:
-            self._wakes.pop(queue, None)
-
-    def inner_wake(self, part: Part) -> int | None:
-        """When its inner policy wants to be asked again, after facts that call for no decision."""
-        inner = self._inner_of(part.queue)
-        return self._sooner(part, inner.wake(part, self._memo_of(part.queue), self.now))
-
-    def _sooner(self, part: Part, wake: int | None) -> int | None:
-        """That time, or when a promise of ours to a job of the queue begins or ends to hold."""
-        line = self.line_of(part) if part.overrule is not None else None
-        due = line.next_expiry() if line is not None else None
-        return wake if due is None or (wake is not None and wake < due) else due
+            self._wakes[queue] = wake
 
     def _memo_of(self, queue: str) -> object:
         if queue in self._new_memos:
@@ -295,3 +291,10 @@ class Round:
                 self.start(tip, record, placement)
                 return True
         return False
+
+
+def sooner(inner: Inner, part: Part, memo: object, wake: int | None, now: int) -> int | None:
+    """That time, or when a promise of ours to a job of the queue begins or ends to hold."""
+    line = inner.line(part, memo, now) if part.overrule is not None else None
+    due = line.next_expiry() if line is not None else None
+    return wake if due is None or (wake is not None and wake < due) else due

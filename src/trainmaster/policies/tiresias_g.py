@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trainmaster.core.order import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.plan import FrozenMap, Plan, Rank
@@ -76,6 +77,12 @@ class TiresiasG(TiresiasL):
         assert isinstance(memo, Memo)
         self._service.show(memo.learned)
         return super().wake(view, memo.resets, now)
+
+    def line(self, view: View, memo: object, now: int) -> Order:
+        if isinstance(memo, Memo):
+            self._service.show(memo.learned)
+            memo = memo.resets
+        return super().line(view, memo, now)
 
     def rank_in_queue(self, record: JobRecord, queue: int, base: int, attained: int) -> Rank:
         """By 1/G within the queue, then first start; holds until the index changes."""
