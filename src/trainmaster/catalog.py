@@ -19,6 +19,8 @@ POLICIES: Mapping[str, str] = {
     "tiresias-g": "trainmaster.policies.tiresias_g:TiresiasG",
     "max-min": "trainmaster.policies.max_min:MaxMin",
     "afs-l": "trainmaster.policies.afs_l:AfsL",
+    "antman": "trainmaster.policies.antman:AntMan",
+    "big-brain": "trainmaster.policies.big_brain:BigBrain",
 }
 
 ENTRY_POINT_GROUP = "trainmaster.policies"

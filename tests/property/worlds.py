@@ -66,8 +66,18 @@ CONTENDERS: dict[str, tuple[str, dict[str, object]]] = {
         "gandiva",
         {"quantum_s": 7, "packing": "off", "migration": "off", "grow": "off"},
     ),
+    "antman": ("antman", {}),
+    "antman hasty": ("antman", {"opportunistic_after_s": 2, "queues": "default:1,other:2"}),
+    "antman guarded": ("antman", {"starve_after_s": 10, "min_run_s": 3}),
+    "antman crowded": ("antman", {"guaranteed_per_gpu": 2, "reserve": "no", "upgrade": "no"}),
+    "big-brain": ("big-brain", {"trial_s": 1}),
+    "big-brain packed": ("big-brain", {"concurrency": 3}),
+    "big-brain mps": ("big-brain", {"concurrency": 2, "sharing": "mps", "split": "no"}),
 }
 """Every policy of the catalog, with the options that change what it does."""
+
+OPPORTUNISTIC = ("antman hasty",)
+"""Those under which a job may come to live on idle cycles: it books the part that it keeps busy."""
 
 MODELS = ("", "vgg16", "resnet50", "alexnet")
 
@@ -109,7 +119,9 @@ def demands(draw: st.DrawFn, *, plain: bool = False) -> Demand:
     kind = (
         "whole"
         if plain
-        else draw(st.sampled_from(["whole"] * 4 + ["part", "elastic", "hosty", "split"]))
+        else draw(
+            st.sampled_from(["whole"] * 4 + ["part", "elastic", "hosty", "split", "small", "small"])
+        )
     )
     size = draw(st.sampled_from([1, 1, 2, 2, 3, 4, 6]))
     if kind == "part":
@@ -118,6 +130,8 @@ def demands(draw: st.DrawFn, *, plain: bool = False) -> Demand:
         count = draw(st.sampled_from([1, 1, 1, 2]))
         sharing = draw(st.sampled_from([None, None, Sharing.TIME]))
         return Demand(Shape(count, share, memory), count, count, sharing=sharing)
+    if kind == "small":
+        return Demand(Shape(1, memory=draw(st.sampled_from([GIB, 3 * GIB, 7 * GIB]))), 1, 1)
     if kind == "elastic":
         low, high = draw(st.integers(1, size)), size + draw(st.integers(0, 3))
         return Demand(Shape(size), low, high)

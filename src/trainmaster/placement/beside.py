@@ -99,11 +99,11 @@ class SpareCycles:
         self._limit = limit_ppm
         self._open: list[tuple[int, int]] = []
         """(utilisation, GPU), growing."""
-        for gpu, mode in enumerate(space.mode):
+        for gpu in [gpu for gpu, free in enumerate(space.free_memory) if free > 0]:
+            mode = space.mode[gpu]
             if mode not in (None, SHARING) or not space.free_spare[gpu]:
                 continue
-            is_open = space.withheld.get(gpu, True) and space.node_of[gpu] not in space.closed
-            if is_open and space.free_memory[gpu] > 0:
+            if space.withheld.get(gpu, True) and space.node_of[gpu] not in space.closed:
                 used = busy(gpu) if mode is not None else 0
                 if used < limit_ppm:
                     self._open.append((used, gpu))

@@ -92,7 +92,8 @@ class AntMan(BasePolicy[AntManOptions]):
             return Plan((), tuple(guest.id for guest in guests))
         quotas = self._known_quotas(view)
         parts = view.parts()
-        lines = {queue: self._line(part, quotas, now) for queue, part in parts.items()}
+        waiting = [part for part in parts.values() if part.waiting_count]
+        lines = {part.queue: self._line(part, quotas, now) for part in waiting}
         draft = Draft(view)
         for job in view.reservations:
             draft.release(view.jobs[job])

@@ -5,7 +5,8 @@ has a free slot, the job goes there; else if two GPUs have room for half of it e
 else it waits, and so do all behind it. The wrapper alone prevents running out of memory: a job goes
 beside others only where its stated memory fits; one that states none, and one of several GPUs, has its
 GPUs for itself. With `concurrency=auto` the factor is found by measuring, for each class of jobs
-(model and quarter of utilisation), and only jobs of one class share a GPU.
+(model and quarter of utilisation), only jobs of one class share a GPU, and a job is split only where
+its class was found to gain from company.
 
 Deviations. The seed leaves the factor to its user and asks for the sweet spot: the tuner is ours. A
 free slot is taken on the least crowded GPU. At most one half sits on a GPU. A run that was packed for
@@ -31,8 +32,7 @@ from trainmaster.policies.options import choice, option, positive_seconds, whole
 from trainmaster.policies.tenants import Tenants
 from trainmaster.policies.tuner import Lessons, Tuner
 
-MOST_CLIENTS = 48
-"""Processes that a GPU serves at once under MPS, Volta and later."""
+MOST_CLIENTS = 48  # processes that a GPU serves at once under MPS, Volta and later
 QUARTERS = 4
 
 
@@ -131,7 +131,7 @@ class BigBrain(BasePolicy[BigBrainOptions]):
         is_open = self._open_to(tenants, lessons, label)
         share = slot(ceiling, splits=self.splits)
         placement = place_in_slot(space, demand, share, self._sharing, is_open)
-        if placement is not None or not self.splits:
+        if placement is not None or not self._may_split(lessons, label):
             return placement
         for split in demand.splits:
             if len(split.parts) == 2 and all(part.memory > 0 for part in split.parts):
@@ -139,8 +139,15 @@ class BigBrain(BasePolicy[BigBrainOptions]):
                 return place_halves(space, demand, split, self._sharing, is_open)
         return None
 
+    def _may_split(self, lessons: Lessons, label: str) -> bool:
+        """In auto only where company was found to pay: half a job is company too."""
+        if self._fixed is not None:
+            return self.splits
+        is_known = self._tuner.next_trial(lessons, label) is None
+        return self.splits and is_known and self._tuner.factor(lessons, label) > 1
+
     def _open_to(self, tenants: Tenants, lessons: Lessons, label: str) -> IsOpen:
-        """Which shared GPUs may take one more whole job of a class."""
+        """Shared GPUs that may take one more whole job of a class."""
         if self._fixed is not None:
             most = self._fixed
             return lambda gpu: self._count(tenants, gpu) < most

@@ -56,6 +56,7 @@ class Pass:
     guests: list[JobRecord]
     """Opportunistic runs, in order of submission."""
     lines: Mapping[str, Order]
+    """Of the queues in which somebody waits."""
     held: dict[str, int]
     """Per queue: thousandths of a GPU that its guaranteed runs hold."""
     busier: dict[int, int] = field(default_factory=dict)
@@ -68,7 +69,9 @@ class Pass:
 
     def serve_guaranteed(self) -> None:
         """The queue that holds the smallest part of its quota starts its first job, and so on."""
-        waiting = {queue: iter(self._in_line(queue)) for queue in self.lines}
+        upgradable = {record.job.queue: None for record in self.guests if self._can_upgrade(record)}
+        queues = sorted({*self.lines, *upgradable})
+        waiting = {queue: iter(self._in_line(queue)) for queue in queues}
         turns: list[tuple[int, int, int, str, JobRecord]] = []
 
         def take_turn(queue: str) -> None:
@@ -86,8 +89,9 @@ class Pass:
 
     def _in_line(self, queue: str) -> Iterable[JobRecord]:
         """Its guaranteed jobs that wait, and those that already run on idle cycles."""
-        order = self.lines[queue]
-        mine = {key: line for key, line in order.waiting.items() if _tag(key[0]) != OPPORTUNISTIC}
+        order = self.lines.get(queue)
+        lines = {} if order is None else order.waiting
+        mine = {key: line for key, line in lines.items() if _tag(key[0]) != OPPORTUNISTIC}
         waiting = ((key, record) for key, _, record in Candidates(mine, self.now))
         running = [
             (_key(record), record)
