@@ -32,7 +32,7 @@ BASES = {"ideal": IDEAL, "default": DEFAULT}
 KEYS = {
     *("base", "speed", "gpu_speed", "table_error", "elastic", "elastic_efficiency"),
     *("interference", "sharing", "neighbours", "switch"),
-    *("node_failures", "checkpoint_every_s", "failures"),
+    *("node_failures", "checkpoint_every_s", "failures", "split_speed"),
 }
 PATHS: Mapping[str, tuple[int | None, int | None]] = {
     "driver": (published.DRIVER_SAVE, published.DRIVER_LOAD),
@@ -62,7 +62,15 @@ def world_from(mapping: Mapping[str, object], name: str) -> World:
         switching=_switching(base.switching, section(mapping, "switch")),
         breakage=_breakage(base.breakage, mapping),
         has_failures=flag(mapping, "failures", base.has_failures),
+        split_ppm=_split(base.split_ppm, mapping),
     )
+
+
+def _split(base: int, mapping: Mapping[str, object]) -> int:
+    """`split_speed: 0.9`: a model over two GPUs against one that holds all of it."""
+    if "split_speed" not in mapping:
+        return base
+    return part(mapping["split_speed"], "split_speed", "one GPU that holds all of it is best")
 
 
 # -- speed by place ----------------------------------------------------------------------------------

@@ -71,9 +71,10 @@ class Granting:
         key = (record.group, record.job.model, count)
         if key not in self._speeds:
             where = self._place(record, count)
-            self._speeds[key] = where and estimator.speed(
-                record.job, record.profile or UNKNOWN, estimator.allocation(where), corrections
-            )
+            self._speeds[key] = None
+            if where is not None:
+                there, profile = estimator.allocation(where), record.profile or UNKNOWN
+                self._speeds[key] = estimator.speed(record.job, profile, there, corrections)
         return self._speeds[key]
 
     def _place(self, record: JobRecord, count: int) -> Placement | None:
