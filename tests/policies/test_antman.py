@@ -328,6 +328,16 @@ def test_a_gang_above_its_queues_quota_is_opportunistic_from_the_start() -> None
     assert starts(result) == {"big": 0}
 
 
+def test_nobody_waits_for_a_quota_that_never_comes() -> None:
+    """Half a GPU of quota guarantees nothing, whatever the other options say."""
+    half = {"queues": "default:1,other:1", "opportunistic_after_s": 0, "util_limit": 0}
+    for classes in ("yes", "no"):
+        for job in (a_job("half", 10, share=0.5), a_job("whole", 10, gib=0)):
+            policy = a_policy("antman", classes=classes, **half)
+            result = result_of(simulated(a_scenario([job], "1x1"), policy))
+            assert [each.start_ms for each in result.jobs] == [0]
+
+
 def test_a_waiting_job_can_say_that_the_quota_is_used_up() -> None:
     controller = Controller(cluster("1x2"), a_policy("antman"))
     jobs = [a_job("a1", 10, queue="a").job, a_job("a2", 10, queue="a").job]

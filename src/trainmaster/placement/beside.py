@@ -28,11 +28,8 @@ def place_guaranteed(space: Occupancy, record: JobRecord, share: int) -> Placeme
     With a share below a whole GPU, also beside other guaranteed runs, where its memory is known.
     """
     demand, shape = record.demand, record.demand.nominal
-    wanted = parts_of(shape)
-    if shape.is_whole and not shape.memory:
-        share = WHOLE
-    shares = [share if shape.is_whole else max(share, part.share) for part in wanted]
-    if shape.is_whole and share == WHOLE:
+    wanted, shares = parts_of(shape), guaranteed_shares(shape, share)
+    if shape.is_whole and shares[0] == WHOLE:
         found = RELAXING.shaped(space, demand, shape)
     else:
         parts = tuple(Part(shares[at], part.memory) for at, part in enumerate(wanted))
@@ -51,6 +48,18 @@ def place_guaranteed(space: Occupancy, record: JobRecord, share: int) -> Placeme
 def parts_of(shape: Shape) -> tuple[Part, ...]:
     """Its pieces, equal or not."""
     return shape.parts or (Part(shape.share, shape.memory),) * shape.count
+
+
+def guaranteed_shares(shape: Shape, share: int) -> list[int]:
+    """What each piece books of a GPU's guaranteed layer: `share`, or all where memory is unstated."""
+    if shape.is_whole:
+        return [share if shape.memory else WHOLE] * shape.count
+    return [max(share, part.share) for part in parts_of(shape)]
+
+
+def guaranteed_size(demand: Demand, share: int) -> int:
+    """What the nominal shape books in all."""
+    return sum(guaranteed_shares(demand.nominal, share))
 
 
 def memory_on(space: Occupancy, gpu: int, part: Part) -> int:
@@ -105,7 +114,7 @@ class SpareCycles:
                 continue
             if space.withheld.get(gpu, True) and space.node_of[gpu] not in space.closed:
                 used = busy(gpu) if mode is not None else 0
-                if used < limit_ppm:
+                if mode is None or used < limit_ppm:
                     self._open.append((used, gpu))
         self._open.sort()
 

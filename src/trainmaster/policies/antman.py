@@ -29,6 +29,7 @@ from trainmaster.model.placement import Role
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import NOMINAL, WHOLE, to_ms
+from trainmaster.placement.beside import guaranteed_size
 from trainmaster.policies.base import BasePolicy
 from trainmaster.policies.guards import PreemptiveOptions
 from trainmaster.policies.guests import GUARANTEED, LATE, OPPORTUNISTIC, Pass, Rules
@@ -56,7 +57,9 @@ class AntManOptions(PreemptiveOptions):
         at_least_zero,
         "a guaranteed job may be opportunistic after waiting so long; 0: never",
     )
-    classes: str = option("yes", choice("yes", "no"), "no: every job is guaranteed")
+    classes: str = option(
+        "yes", choice("yes", "no"), "no: every job that its quota allows is guaranteed"
+    )
     reserve: str = option("yes", choice("yes", "no"), "hold part of a gang's GPUs for it")
     upgrade: str = option(
         "yes", choice("yes", "no"), "opportunistic to guaranteed when quota frees"
@@ -143,13 +146,14 @@ class AntMan(BasePolicy[AntManOptions]):
 
     def _tag(self, record: JobRecord, quotas: Quotas, now: int) -> str:
         """In which line of its queue a waiting job stands."""
-        if self.options.classes == "no":
-            return GUARANTEED
-        if record.job.role is Role.OPPORTUNISTIC:
+        has_classes = self.options.classes == "yes"
+        if has_classes and record.job.role is Role.OPPORTUNISTIC:
             return OPPORTUNISTIC
+        size = guaranteed_size(record.demand, self._rules.share)
+        if not quotas.allow(record.job.queue, size):
+            return LATE
         is_late = self._patience and now - record.waiting_since_ms >= self._patience
-        size = record.demand.nominal.total_share
-        return LATE if is_late or not quotas.allow(record.job.queue, size) else GUARANTEED
+        return LATE if is_late and has_classes else GUARANTEED
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
         """A start changes nothing here."""
@@ -157,7 +161,7 @@ class AntMan(BasePolicy[AntManOptions]):
 
     def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
         """The queue's quota where that is in the way, else what the GPUs say."""
-        queue, size = record.job.queue, record.demand.nominal.total_share
+        queue, size = record.job.queue, guaranteed_size(record.demand, self._rules.share)
         quota = Quotas.of(view.queues, self._weights, view.topology.training_gpus * WHOLE)
         mine = [each for each in view.running() if each.job.queue == queue and not _is_guest(each)]
         held = sum(each.placement.total_share for each in mine if each.placement is not None)

@@ -20,6 +20,8 @@ from trainmaster.model.placement import Placement, Role
 from trainmaster.model.units import SECOND, WHOLE
 from trainmaster.placement.beside import (
     SpareCycles,
+    guaranteed_shares,
+    guaranteed_size,
     parts_of,
     place_guaranteed,
     unguaranteed,
@@ -107,7 +109,7 @@ class Pass:
 
     def _serve(self, queue: str, record: JobRecord) -> bool:
         """Start or upgrade it; False where the queue must wait behind it."""
-        size = self.size(record)
+        size = guaranteed_size(record.demand, self.rules.share)
         if not self.quotas.allow(queue, size):
             return True  # never guaranteed: it does not stand in the others' way
         has_quota = self.quotas.allow(queue, self.held[queue] + size)
@@ -125,13 +127,6 @@ class Pass:
         self.held[queue] += size
         self._busy_with(record, placement)
         return True
-
-    def size(self, record: JobRecord) -> int:
-        """What it will hold of the guaranteed layer."""
-        shape = record.demand.nominal
-        if shape.is_whole:
-            return shape.count * (self.rules.share if shape.memory else WHOLE)
-        return sum(max(self.rules.share, part.share) for part in parts_of(shape))
 
     def _place(self, record: JobRecord) -> Placement | None:
         placement = place_guaranteed(self.draft.space, record, self.rules.share)
@@ -184,8 +179,9 @@ class Pass:
         assert placement is not None
         if draft.is_touched(record):
             return False
-        share = self.rules.share if record.demand.nominal.memory else WHOLE
-        slices = tuple(p._replace(share=max(share, p.share)) for p in placement.slices)
+        shares = guaranteed_shares(record.demand.nominal, self.rules.share)
+        pairs = zip(placement.slices, shares, strict=True)
+        slices = tuple(piece._replace(share=share) for piece, share in pairs)
         better = replace(placement, slices=slices, role=Role.GUARANTEED)
         space.unbook(placement, record.demand)
         why = space.refusal(better, record.demand)
