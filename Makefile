@@ -46,8 +46,9 @@ run: .stamps/base ## Simulate a generated trace under six policies, and write a 
 	@echo
 	@echo 'The report is at file://$(CURDIR)/$(DEMO)/report/index.html'
 
-bench: .stamps/base ## Measure the simulator's speed and memory
+bench: .stamps/base ## Measure the simulator's speed and memory, and every policy's
 	@$(BIN)/python -m benchmarks.simulator
+	@$(BIN)/python -m benchmarks.policies
 
 # -------------------------------------------------------------------------------------------- check
 
