@@ -115,10 +115,10 @@ def least_loaded_free(
                     continue
                 if space.is_even[kind]:
                     return node
-                found = (servers.load(node), node)
+                found = (servers.load(node), -free, node)
                 best = found if best is None or found < best else best
         if best is not None:
-            return best[1]
+            return best[2]
     return None
 
 

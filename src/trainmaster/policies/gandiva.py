@@ -134,8 +134,8 @@ class Gandiva(BasePolicy[GandivaOptions]):
             if is_end and self._packs:
                 packing.try_pairs()
                 shift.fill()
-            if self._migrates and not has_shrunk and (is_end or view.ended):
-                moving.make_room()
+            if self._migrates and not has_shrunk:
+                moving.make_room(for_all=is_end or bool(view.ended))
             if is_end or self.guards.starve_after_ms:
                 shift.rotate(starving_only=not is_end)
                 shift.fill()

@@ -169,8 +169,11 @@ class Moving:
 
     # -- room for wide jobs ----------------------------------------------------------------------
 
-    def make_room(self) -> None:
-        """Move small jobs away so that one that waits can start on one server."""
+    def make_room(self, *, for_all: bool) -> None:
+        """Move small jobs away so that one that waits can start on one server.
+
+        Tried for whoever is first of his demand, where something may have changed; else for newcomers.
+        """
         space = self.draft.space
         candidates = self.roster.line.candidates(self.now)
         for _, group, record in candidates:
@@ -178,6 +181,9 @@ class Moving:
             demand = record.demand
             count, kinds = demand.nominal.count, space.kinds_for(demand)
             if count < 2 or not record.is_whole or self.draft.is_touched(record):
+                continue
+            is_new = record.first_start_ms is None and record.waiting_since_ms == self.now
+            if not is_new and not for_all:
                 continue
             if space.has_too_few(demand) or space.fewest_nodes(kinds, demand, count) > 1:
                 continue
