@@ -346,3 +346,13 @@ def test_a_waiting_job_can_say_that_the_quota_is_used_up() -> None:
     reason = controller.explain("a2")
     assert (reason.why, reason.need, reason.free) == (Why.SHARE_USED_UP, WHOLE, 0)
     assert reason.held_by == ("a1",)
+
+
+def test_a_gpu_in_use_by_two_counts_once() -> None:
+    """A guaranteed and an opportunistic job on one GPU for 10 s: busy all the time, not twice."""
+    guest = a_job("guest", 10, busy=0.3)
+    guest = replace(guest, job=replace(guest.job, role=Role.OPPORTUNISTIC))
+    scenario = a_scenario([a_job("owner", 10, busy=0.3), guest], "1x1")
+    result = result_of(simulated(scenario, a_policy("antman")))
+    assert result.summary.gpu_util == pytest.approx(1.0)
+    assert sum(job.held for job in result.jobs) > 10 * WHOLE * 1000

@@ -172,7 +172,7 @@ class SimEngine:
             felt_by = company.join(run)
             run.speed_ppm = company.speed(run)
         run.since_ms = now
-        self._ledger.progress(run.share)
+        self._ledger.progress(run.placement, 1, now)
         self._schedule_end(run, now)
         return felt_by
 
@@ -199,7 +199,7 @@ class SimEngine:
     def _stop_training(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
         if run.doing is Doing.TRAINING:
             self._settle(run, now)
-            self._ledger.progress(-run.share)
+            self._ledger.progress(run.placement, -1, now)
             if self._company is not None:
                 self._reprice(self._company.leave(run), now, facts)
         elif run.doing is not Doing.FROZEN:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from trainmaster.core.state import JobRecord
-from trainmaster.model.placement import Placement
+from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.queue import Queue
 from trainmaster.model.result import Stint
 from trainmaster.model.trace import Outcome, TracedJob
-from trainmaster.model.units import NOMINAL
+from trainmaster.model.units import NOMINAL, WHOLE
 
 
 class Account:
@@ -94,6 +94,11 @@ class Ledger:
         self.accounts: dict[str, Account] = {}
         self.progressing = 0
         """Thousandths of a GPU making progress now."""
+        self._busy: dict[int, int] = {}
+        """Thousandths of each shared GPU that runs make progress on; opportunistic ones add to others."""
+        self._beyond = 0
+        self._overlap = 0
+        self._overlap_ms = 0
         self.active = 0
         self.ended_count = 0
         self.stints: list[Stint] | None = [] if keep_stints else None
@@ -149,8 +154,24 @@ class Ledger:
         if account.start_ms is None:
             account.start_ms = now
 
-    def progress(self, share: int) -> None:
-        self.progressing += share
+    def progress(self, placement: Placement, sign: int, now: int) -> None:
+        """A run begins (1) or ceases (-1) to make progress there; a GPU counts once, however shared."""
+        if placement.sharing is Sharing.EXCLUSIVE:
+            self.progressing += sign * placement.total_share
+            return
+        self.overlap(now)
+        for piece in placement.slices:
+            before = self._busy.get(piece.gpu, 0)
+            after = self._busy[piece.gpu] = before + sign * piece.share
+            beyond = max(0, after - WHOLE) - max(0, before - WHOLE)
+            self._beyond += beyond
+            self.progressing += after - before - beyond
+
+    def overlap(self, now: int) -> int:
+        """GPU time up to now in which runs made progress on a GPU beyond the whole of it."""
+        self._overlap += self._beyond * (now - self._overlap_ms)
+        self._overlap_ms = now
+        return self._overlap
 
     def trained(self, account: Account, share: int, ms: int, work: int) -> None:
         account.trained += share * ms

@@ -186,7 +186,8 @@ def _summary(simulation: Simulation, jobs: Sequence[JobResult]) -> Summary:
     finished = sum(job.finish_ms is not None for job in jobs)
     unfinished = sum(_is_open(job) for job in jobs)
     on_gpus = [account for account in accounts if _is_on_gpus(account.traced)]
-    times = _times(jobs, sum(account.trained - account.on_slots for account in on_gpus), gpus)
+    trained = sum(account.trained - account.on_slots for account in on_gpus)
+    times = _times(jobs, trained - ledger.overlap(simulation.now), gpus)
     return Summary(
         jobs=len(jobs),
         finished=finished,
