@@ -44,6 +44,14 @@ def test_too_few_points_give_no_model() -> None:
     assert fitted(points[:4]) is not None
 
 
+def test_as_many_servers_as_workers_need_fewer_points() -> None:
+    points = [(n, n, SYNCHRONOUS.speed(n, n)) for n in (1, 2, 4)]
+    assert fitted(points[:2], batch=100) is None
+    found = fitted(points, batch=100)
+    assert found is not None
+    assert found.speed(3, 3) == pytest.approx(SYNCHRONOUS.speed(3, 3))
+
+
 def test_a_measured_point_overrides_the_fit() -> None:
     points = [(p, w, ASYNCHRONOUS.speed(p, w)) for p, w in GRID]
     points[4] = (2, 2, 0.1)
