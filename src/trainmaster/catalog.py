@@ -17,6 +17,7 @@ POLICIES: Mapping[str, str] = {
     "gittins": "trainmaster.policies.gittins:Gittins",
     "tiresias-l": "trainmaster.policies.tiresias_l:TiresiasL",
     "tiresias-g": "trainmaster.policies.tiresias_g:TiresiasG",
+    "optimus": "trainmaster.policies.optimus:Optimus",
     "max-min": "trainmaster.policies.max_min:MaxMin",
     "afs-l": "trainmaster.policies.afs_l:AfsL",
     "antman": "trainmaster.policies.antman:AntMan",

@@ -49,6 +49,7 @@ OPTIONS = {
     "yarn-cs": {"backfill": "none"},
     "srtf": {},
     "srsf": {},
+    "optimus": {"interval_s": 600, "learn": "fit", "starve_after_s": 0, "min_run_s": 0},
     "las": {"quantum_s": 60, "starve_after_s": 0, "min_run_s": 0},
     "gittins": {"quantum_s": 60, "service_samples": "", "starve_after_s": 0, "min_run_s": 0},
     "tiresias-g": {
@@ -116,6 +117,8 @@ BAD_VALUES = [
     ("tiresias-l", "promote_knob", "nan"),
     ("tiresias-l", "pack_limit", "1.5"),
     ("fifo", "backfill", "always"),
+    ("optimus", "interval_s", "0"),
+    ("optimus", "learn", "guess"),
 ]
 
 

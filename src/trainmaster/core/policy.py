@@ -26,6 +26,11 @@ class Policy(Protocol):
         """Whether it may start an elastic job below its nominal size."""
         ...
 
+    @property
+    def progress_every_ms(self) -> int | None:
+        """How often elastic runs report their progress to it; None = it does not ask."""
+        ...
+
     def first_memo(self) -> object:
         """The memory it starts with."""
         ...

@@ -18,7 +18,10 @@ from trainmaster.model.job import Run
 from trainmaster.model.units import NOMINAL
 
 MOST_SAMPLES = 64
-"""Progress reports kept per job: enough for a fit, bounded for a year."""
+"""Progress reports kept per job; when there are more, every second one is dropped.
+
+So the whole life of a job is covered, ever more densely towards the present.
+"""
 
 
 def _current(state: State, run: Run) -> JobRecord | None:
@@ -161,7 +164,8 @@ def _run_speed_changed(state: State, event: e.RunSpeedChanged, now: int) -> None
 def _run_progressed(state: State, event: e.RunProgressed, now: int) -> None:
     record = _current(state, event.run)
     if record is not None:
-        record.samples = (*record.samples, event.sample)[-MOST_SAMPLES:]
+        samples = (*record.samples, event.sample)
+        record.samples = samples if len(samples) <= MOST_SAMPLES else samples[::2]
 
 
 def _run_succeeded(state: State, event: e.RunSucceeded, now: int) -> None:

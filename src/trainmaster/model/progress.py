@@ -17,3 +17,7 @@ class Sample:
     """How many GPUs it ran on."""
     speed_ppm: int
     """Its speed since the last report, in parts per million of the nominal one."""
+    epoch_steps: int = 1
+    """Steps in one pass over its training set."""
+    work: int = 0
+    """Work done by then: ms x parts per million."""

@@ -32,6 +32,11 @@ class BasePolicy(Generic[O]):
         """Whether it may start an elastic job below its nominal size."""
         return False
 
+    @property
+    def progress_every_ms(self) -> int | None:
+        """How often elastic runs report their progress to it; None = it does not ask."""
+        return None
+
     def __init__(self, options: O) -> None:
         self.options = options
         self.guards = Guards.of(options)

@@ -14,7 +14,8 @@ from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.policy import Policy
 from trainmaster.model import events as e
-from trainmaster.model.job import Demand, Estimate, Oracle, Source
+from trainmaster.model.job import Demand, Estimate, Job, Oracle, Source
+from trainmaster.model.profile import Profile
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Refusal
 from trainmaster.model.topology import Topology
@@ -24,6 +25,7 @@ from trainmaster.perf.world import Speeds, World
 from trainmaster.placement.placers import ever_fits
 from trainmaster.sim.engine import SimEngine
 from trainmaster.sim.ledger import Account, Ledger
+from trainmaster.sim.progress import MEASURING_ERROR, ProgressReports
 from trainmaster.sim.sampler import Sampler
 
 FOREVER = 1 << 62
@@ -83,6 +85,8 @@ class Simulation:
         self._wake_at: int | None = None
         self._random = Random(f"estimates/{scenario.seed}")
         self._nodes = NodeSchedule(scenario, self.now)
+        self._reports = self._progress_reports()
+        self._profiles: dict[tuple[str, int, int], Profile] = {}
 
     def run(self, on_progress: Progress | None = None) -> None:
         """Until every job has ended, or the horizon; interrupted, it keeps what is known so far."""
@@ -116,11 +120,21 @@ class Simulation:
         facts = self.engine.facts_at(now)
         if self._nodes.is_busy:
             facts += self._nodes.facts_at(now, self.engine)
+        if self._reports is not None:
+            facts += self._reports.facts_at(now, self.engine.progress(now))
         first_new = self._arrived
         if now >= self._next_arrival:
             self._take_arrivals(now, facts)
         self._step(now, facts, first_new)
         return True
+
+    def _progress_reports(self) -> ProgressReports | None:
+        """For a policy that asks, where some job could be given another number of GPUs."""
+        every, estimates = self.policy.progress_every_ms, self.scenario.estimates
+        if every is None or not any(each.job.demand.is_elastic for each in self.accepted):
+            return None
+        error = estimates.error if estimates.known else MEASURING_ERROR
+        return ProgressReports(every, error, self.scenario.seed)
 
     def _take_arrivals(self, now: int, facts: list[e.Event]) -> None:
         jobs = self.accepted
@@ -141,6 +155,8 @@ class Simulation:
         due = engine.next_time()
         if due is not None and due < soonest:
             soonest = due
+        if due is not None and self._reports is not None:
+            soonest = min(soonest, self._reports.next_time(self.now))
         if self._wake_at is not None and self._wake_at < soonest:
             soonest = self._wake_at
         if self._nodes.is_busy:
@@ -187,7 +203,22 @@ class Simulation:
         account = Account(traced, has_failures=self.scenario.world.has_failures)
         self.ledger.submitted(account, now)
         known = self._profile(account)
-        return e.JobSubmitted(traced.job, known.estimate, known.oracle)
+        return e.JobSubmitted(
+            traced.job, known.estimate, known.oracle, self._declared_speedups(traced.job)
+        )
+
+    def _declared_speedups(self, job: Job) -> Profile | None:
+        """What its owner says of an elastic job on more GPUs: the truth, unless nothing is known."""
+        demand = job.demand
+        if not demand.is_elastic or not self.scenario.estimates.known:
+            return None
+        key = (job.model, demand.min_count, demand.max_count)
+        profile = self._profiles.get(key)
+        if profile is None:
+            table = self.scenario.world.speedups_of(job)
+            beyond = tuple((count, speed) for count, speed in table if count > 1)
+            profile = self._profiles[key] = Profile(speedups=((1, NOMINAL), *beyond))
+        return profile
 
     def _profile(self, account: Account) -> e.JobProfiled:
         """What a policy may know of the work that is left, from the present attempt on."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from tests.builders import a_job
 from tests.unit.core.stage import Strings
 from trainmaster.core.lifecycle import Phase
+from trainmaster.core.reduce import MOST_SAMPLES
 from trainmaster.core.state import JobRecord
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Estimate, Oracle, Part, Run, Shape, Source
+from trainmaster.model.progress import Sample
 from trainmaster.model.queue import Queue
 from trainmaster.model.units import NOMINAL, SECOND, WHOLE
 
@@ -264,3 +268,21 @@ def test_a_migration_whose_target_leaves_ends_as_a_suspension() -> None:
     world.tell(e.NodeLeft(1))
     assert world.tell(e.RunSuspended(Run("a", 1), 0)) == []
     assert world.phase("a") is Phase.SUSPENDED
+
+
+def test_reports_of_progress_are_thinned_and_not_forgotten() -> None:
+    """A year of reports: few, from the first on, and the denser the later."""
+    world = Strings("1x1").running("a", 0)
+    for step in range(1, 1_001):
+        world.tell(e.RunProgressed(Run("a", 1), Sample(step, 500_000, 1, NOMINAL)))
+    steps = [sample.step for sample in world.job("a").samples]
+    assert len(steps) <= MOST_SAMPLES
+    assert steps[0] == 1
+    assert steps[-1] == 1_000
+    gaps = [later - earlier for earlier, later in pairwise(steps)]
+    assert gaps == sorted(gaps, reverse=True)
+    world.tell(
+        e.RunProgressed(Run("a", 7), Sample(5, 1, 1, 1)),
+        e.RunProgressed(Run("z", 1), Sample(5, 1, 1, 1)),
+    )
+    assert world.job("a").samples[-1].step == 1_000
