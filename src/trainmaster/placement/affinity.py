@@ -8,6 +8,7 @@ that wait there for their turn, so that more GPUs can be allocated than are pres
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import heapify, heapreplace
 
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.model.job import Demand
@@ -122,19 +123,33 @@ def least_loaded_free(
     return None
 
 
-def least_loaded(
-    space: Occupancy, servers: Servers, demand: Demand, count: int, among: int
-) -> int | None:
-    """Of these, the server to over-subscribe: the least loaded that could hold the job if empty."""
-    kinds, nodes, best = space.kinds_for(demand), space.topology.nodes, None
-    for node in bits(among & ((1 << len(nodes)) - 1)):
-        if space.node_type[node] not in kinds or node in space.closed:
-            continue
-        if not could_carry(space, node, demand, count):
-            continue
-        found = (servers.load(node), node)
-        best = found if best is None or found < best else best
-    return None if best is None else best[1]
+class Choice:
+    """Servers to over-subscribe for one demand: those that could hold the job if empty, by load."""
+
+    def __init__(
+        self, space: Occupancy, servers: Servers, demand: Demand, count: int, among: int
+    ) -> None:
+        self._servers = servers
+        kinds, nodes = space.kinds_for(demand), (1 << len(space.topology.nodes)) - 1
+        self._heap = [
+            (servers.load(node), node)
+            for node in bits(among & nodes)
+            if space.node_type[node] in kinds
+            and node not in space.closed
+            and could_carry(space, node, demand, count)
+        ]
+        heapify(self._heap)
+
+    def least_loaded(self) -> int | None:
+        """As loads are now: they only grow while jobs are being placed."""
+        heap = self._heap
+        while heap:
+            load, node = heap[0]
+            now = self._servers.load(node)
+            if now == load:
+                return node
+            heapreplace(heap, (now, node))
+        return None
 
 
 def could_carry(space: Occupancy, node: int, demand: Demand, count: int) -> bool:

@@ -102,13 +102,16 @@ class Gandiva(BasePolicy[GandivaOptions]):
         shift.partner, shift.start_pair = packing.partner, packing.start_pair
         rest = REST_QUANTA * self._quantum
         moving = Moving(view, draft, roster, shift, self._trial, rest, now, dict(memo.moves))
-        self._decide(shift, packing, moving, memo)
+        is_done = self._decide(shift, packing, moving, memo)
         is_busy = bool(roster.holding) or not draft.is_empty()
         has_turns = is_busy and (bool(shift.homes) or shift.awaits_turn())
-        turn_end = self._next_end(now) if has_turns else None
+        turn_end = (now // self._quantum + 1) * self._quantum if has_turns else None
         roster.take_back()
+        if not is_done:
+            turn_end = memo.turn_end_ms
         later = self._remembered(memo, shift, packing, moving, turn_end)
-        return draft.plan(later, self._wake_at(view, roster, later, now))
+        wake_at = self._wake_at(view, roster, later, now) if is_done else now + 1
+        return draft.plan(later, wake_at)
 
     def _rostered(self, view: View, memo: Memo, now: int) -> Roster:
         roster = self._roster
@@ -116,39 +119,36 @@ class Gandiva(BasePolicy[GandivaOptions]):
             roster = self._roster = Roster(view, memo.homes, self.guards, now)
         return roster
 
-    def _decide(self, shift: Shift, packing: Packing, moving: Moving, memo: Memo) -> None:
-        view, draft, roster, now = shift.view, shift.draft, shift.roster, shift.now
-        is_end = memo.turn_end_ms is not None and now >= memo.turn_end_ms
+    def _decide(self, shift: Shift, packing: Packing, moving: Moving, memo: Memo) -> bool:
+        """Whether everybody has had the turn that is due."""
+        view, draft, roster = shift.view, shift.draft, shift.roster
+        is_end = memo.turn_end_ms is not None and shift.now >= memo.turn_end_ms
+        has_shrunk, is_done = False, True
         if view.draining:
             evacuate(view, draft, self.placer)
         if packing.pairs:
             packing.judge()
         if moving.moves:
             moving.judge()
-        has_shrunk = (
-            False  # GPUs that are given back are for those who wait: moves come before them
-        )
         if roster.line.has_waiting():
             has_shrunk = shrink(shift)
             shift.fill()
             if is_end and self._packs:
                 packing.try_pairs()
                 shift.fill()
-            if self._migrates and not has_shrunk:
+            if self._migrates and not has_shrunk:  # moves come before GPUs are given back
                 moving.make_room(for_all=is_end or bool(view.ended))
             if is_end or self.guards.starve_after_ms:
-                shift.rotate(starving_only=not is_end)
+                is_done = shift.rotate(memo.turn_end_ms if is_end else None) or not is_end
                 shift.fill()
         if self._migrates and view.ended and not has_shrunk:
             moving.tidy()
-        is_calm = not has_shrunk and shift.has_served_everyone()
-        if is_calm and (packing.pairs or roster.elastic):
+        may_spread = (packing.pairs or roster.elastic) and not has_shrunk
+        if may_spread and shift.has_served_everyone():
             packing.part_where_idle()
             if self._grows:
                 grow(shift)
-
-    def _next_end(self, now: int) -> int:
-        return (now // self._quantum + 1) * self._quantum
+        return is_done
 
     def _remembered(
         self, memo: Memo, shift: Shift, packing: Packing, moving: Moving, turn_end: int | None

@@ -16,11 +16,14 @@ from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.placement import Placement, Sharing, Slice
-from trainmaster.placement.affinity import EVERYWHERE, Home, free_server, home_of, least_loaded
+from trainmaster.placement.affinity import EVERYWHERE, Choice, Home, free_server, home_of
 from trainmaster.placement.placers import RELAXING
 from trainmaster.placement.whole import placement_of
 from trainmaster.policies.guards import STARVING, Guards
 from trainmaster.policies.roster import Roster
+
+MOST_TURNS = 400
+"""Turns that begin in one pass: thousands at once would hold up the controller."""
 
 
 @dataclass(slots=True)
@@ -44,6 +47,8 @@ class Shift:
     """Who shares GPUs with this job whenever both run."""
     start_pair: Callable[[JobRecord, JobRecord, Placement], None] = lambda one, other, place: None
     """Start both on the GPUs of a placement, sharing them; the first alone where that cannot be."""
+    _choices: dict[int, Choice] = field(default_factory=dict)
+    """By demand: servers to join."""
     _held: set[int] = field(default_factory=set)
     """Nodes on which somebody has to wait for a turn that has just begun."""
 
@@ -69,7 +74,7 @@ class Shift:
     def free_place(self, record: JobRecord) -> Placement | None:
         """Idle GPUs for this job: at home, else by affinity; a gang wider than any server: anywhere."""
         space, demand = self.draft.space, record.demand
-        if not record.is_whole or not demand.nominal.is_whole:
+        if not _takes_turns(record):
             return RELAXING.place(space, record)
         if not space.affords(demand.nominal.total_share) or space.has_too_few(demand):
             return None
@@ -110,26 +115,28 @@ class Shift:
 
     # -- turns -----------------------------------------------------------------------------------
 
-    def rotate(self, *, starving_only: bool = False) -> bool:
-        """Give those who wait their turn; whether anybody has one coming."""
-        candidates = self.roster.line.candidates(self.now)
-        is_awaited = False
+    def rotate(self, ended_ms: int | None) -> bool:
+        """Give those who waited when the quantum ended their turn; without an end, who starves.
+
+        False where `MOST_TURNS` were not enough for all: the others have theirs in the next pass.
+        """
+        turns, candidates = 0, self.roster.line.candidates(self.now)
         for key, group, record in candidates:
             is_starving = key[0] == STARVING
-            if starving_only and not is_starving:
+            if ended_ms is None and not is_starving:
                 break
-            if not record.is_whole or not record.demand.nominal.is_whole:
+            if not _takes_turns(record) or self.draft.is_touched(record):
                 continue
-            if self.draft.is_touched(record):
+            if ended_ms is not None and _has_just_yielded(record, ended_ms):
                 continue
             home = self._turn_home(record, is_starving=is_starving)
-            if home is not None:
-                is_awaited = True
-                if self._take_turn(record, home):
-                    continue
-            if self.roster.home(record) is None:
+            if home is not None and self._take_turn(record, home):
+                turns += 1
+                if turns == MOST_TURNS:
+                    return False
+            elif self.roster.home(record) is None:
                 candidates.drop(group)
-        return is_awaited
+        return True
 
     def has_served_everyone(self) -> bool:
         """Whether nobody is left who got nothing in this pass."""
@@ -138,11 +145,10 @@ class Shift:
 
     def awaits_turn(self) -> bool:
         """Whether somebody who got nothing in this pass has a server to take turns on."""
+        self._choices.clear()
         candidates = self.roster.line.candidates(self.now)
         for _, group, record in candidates:
-            if self.draft.is_touched(record) or not record.is_whole:
-                continue
-            if not record.demand.nominal.is_whole:
+            if self.draft.is_touched(record) or not _takes_turns(record):
                 continue
             if self._turn_home(record, is_starving=False) is not None:
                 return True
@@ -162,9 +168,13 @@ class Shift:
         own = roster.servers.with_affinity(count)
         if space.fewest_nodes(space.kinds_for(demand), demand, count) > 1:
             return self._gang_home(count)
-        node = least_loaded(space, roster.servers, demand, count, own)
+        choice = self._choices.get(record.group)
+        if choice is None:
+            choice = Choice(space, roster.servers, demand, count, own)
+            self._choices[record.group] = choice
+        node = choice.least_loaded()
         if node is None and is_starving:
-            node = least_loaded(space, roster.servers, demand, count, EVERYWHERE)
+            node = Choice(space, roster.servers, demand, count, EVERYWHERE).least_loaded()
         return None if node is None else ((node, count),)
 
     def _gang_home(self, count: int) -> Home | None:
@@ -246,13 +256,12 @@ class Shift:
         return sorted(residents, key=lambda each: (each.run_since_ms, -each.seq))
 
     def _may_yield(self, record: JobRecord) -> bool:
-        since, demand = record.run_since_ms, record.demand
+        since = record.run_since_ms
         return (
             record.phase is Phase.RUNNING
             and since is not None
             and since + self.least_turn_ms <= self.now
-            and record.is_whole
-            and demand.nominal.is_whole
+            and _takes_turns(record)
             and record.id in self.view.jobs
             and record.id not in self.fixed
             and not self.draft.is_touched(record)
@@ -267,6 +276,16 @@ class Shift:
             since = each.run_since_ms
             if each.phase in HOLDING and (since is None or since > latest):
                 self._held.add(node)
+
+
+def _takes_turns(record: JobRecord) -> bool:
+    """Jobs for whole GPUs do."""
+    return record.is_whole and record.demand.nominal.is_whole
+
+
+def _has_just_yielded(record: JobRecord, ended_ms: int) -> bool:
+    """Whether it has had its turn of the quantum that ended then."""
+    return record.phase is Phase.SUSPENDED and record.waiting_since_ms >= ended_ms
 
 
 def _is_idle(space: Occupancy, piece: Slice) -> bool:

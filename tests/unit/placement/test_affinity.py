@@ -10,10 +10,10 @@ from trainmaster.model.job import gpus
 from trainmaster.model.placement import Role, Sharing
 from trainmaster.model.topology import Topology
 from trainmaster.placement.affinity import (
+    Choice,
     Servers,
     free_server,
     height,
-    least_loaded,
 )
 from trainmaster.placement.whole import placement_of
 
@@ -89,7 +89,14 @@ def test_of_its_affinity_the_least_loaded_server_is_over_subscribed() -> None:
     space, servers = hosting(topology, ("a", 1), ("a", 1), ("b", 1), ("b", 1), ("c", 2))
     servers.add(((0, 1),), 1)  # a third waits for its turn on a
     own = servers.with_affinity(1)
-    assert least_loaded(space, servers, gpus(1), 1, own) == 1
-    space.close(1)
-    assert least_loaded(space, servers, gpus(1), 1, own) == 0
-    assert least_loaded(space, servers, gpus(3), 3, own) is None
+
+    def least_loaded(size: int) -> int | None:
+        return Choice(space, servers, gpus(size), size, own).least_loaded()
+
+    assert least_loaded(1) == 1
+    assert least_loaded(3) is None
+    choice = Choice(space, servers, gpus(1), 1, own)
+    servers.add(((1, 2),), 1)
+    assert choice.least_loaded() == 0  # as loads are by now
+    space.close(0)
+    assert least_loaded(1) == 1
