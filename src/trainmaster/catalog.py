@@ -11,17 +11,21 @@ from typing import Any
 POLICIES: Mapping[str, str] = {
     "fifo": "trainmaster.policies.fifo:Fifo",
     "yarn-cs": "trainmaster.policies.yarn_cs:YarnCs",
+    "fair": "trainmaster.policies.fair:Fair",
     "srtf": "trainmaster.policies.srtf:Srtf",
     "srsf": "trainmaster.policies.srsf:Srsf",
     "las": "trainmaster.policies.las:Las",
     "gittins": "trainmaster.policies.gittins:Gittins",
     "tiresias-l": "trainmaster.policies.tiresias_l:TiresiasL",
     "tiresias-g": "trainmaster.policies.tiresias_g:TiresiasG",
-    "optimus": "trainmaster.policies.optimus:Optimus",
     "max-min": "trainmaster.policies.max_min:MaxMin",
     "afs-l": "trainmaster.policies.afs_l:AfsL",
+    "optimus": "trainmaster.policies.optimus:Optimus",
+    "themis": "trainmaster.policies.themis:Themis",
     "antman": "trainmaster.policies.antman:AntMan",
     "big-brain": "trainmaster.policies.big_brain:BigBrain",
+    "gandiva": "trainmaster.policies.gandiva:Gandiva",
+    "two-level": "trainmaster.policies.two_level:TwoLevel",
 }
 
 ENTRY_POINT_GROUP = "trainmaster.policies"
