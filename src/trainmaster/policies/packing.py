@@ -175,6 +175,8 @@ class Packing:
         candidates = self.roster.line.candidates(self.now)
         for _, group, record in candidates:
             home = self.roster.home(record)
+            if self.draft.is_touched(record):
+                continue
             if home is not None:
                 found |= {node for node, _ in home}
             elif record.is_whole:

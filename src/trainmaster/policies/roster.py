@@ -118,6 +118,3 @@ class Roster:
         """Where it runs or waits for its turn."""
         counted = self._homes.get(record.seq)
         return None if counted is None else counted[0]
-
-    def is_crowded(self, node: int) -> bool:
-        return self.servers.allocated[node] > self.servers.present[node]
