@@ -182,3 +182,14 @@ def test_who_molds_takes_elastic_jobs_larger_than_the_cluster() -> None:
         one(outcome_of(a_scenario([soft], "1x4"), a_policy("fifo")), "soft").status
         is Status.REJECTED
     )
+
+
+def test_a_run_does_not_grow_onto_gpus_that_another_is_only_leaving() -> None:
+    """Shrinking one and growing another in the same plan was refused at admission."""
+    jobs = [
+        traced("grown", gpus(1, minimum=1, maximum=3), 60),
+        traced("ready", gpus(1, minimum=1, maximum=4), 60),
+        traced("late", 1, 10, at_s=20),
+    ]
+    scenario = a_scenario(jobs, "1x4", costly(resize_ms=1000))
+    Drive(scenario, a_policy("fifo", elastic="malleable")).run().everything_ended()

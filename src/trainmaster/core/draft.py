@@ -53,6 +53,8 @@ class Draft:
         self._log: list[Undo] = []
         self._placed: dict[str, tuple[JobRecord, Placement]] = {}
         self._evicted: dict[str, JobRecord] = {}
+        self._vacated: set[int] = set()
+        """GPUs that a run has been told to leave in this draft, or was for a while."""
         self._stopped: list[JobRecord] = []
         self._reserved: dict[str, Reserve] = {}
         self._released: dict[str, tuple[Slice, ...]] = {}
@@ -122,6 +124,9 @@ class Draft:
             self.space.give_back(held.slices)
             self._released[record.id] = held.slices
 
+    def has_released(self, record: JobRecord) -> bool:
+        return record.id in self._released
+
     def _withhold_again(self, job: str, slices: tuple[Slice, ...]) -> None:
         is_open = self.view.reservations[job].open_to is OpenTo.OPPORTUNISTIC
         self.space.withhold(slices, open_to_spare=is_open)
@@ -132,6 +137,10 @@ class Draft:
 
     def is_evicted(self, record: JobRecord) -> bool:
         return record.id in self._evicted
+
+    def is_at_hand(self, gpu: int) -> bool:
+        """Whether nobody has yet to leave it: a run can grow onto such GPUs only, without waiting."""
+        return gpu not in self._vacated and gpu not in self.view.releasing
 
     def is_placed(self, record: JobRecord) -> bool:
         return record.id in self._placed
@@ -198,6 +207,7 @@ class Draft:
         self._log.append((True, record, placement))
 
     def _unbook(self, record: JobRecord, placement: Placement) -> None:
+        self._vacated.update(placement.gpus())
         self.space.unbook(placement, record.demand)
         self._log.append((False, record, placement))
 

@@ -16,8 +16,10 @@ def shrink_for_waiting(view: View, draft: Draft) -> None:
     """Every job that has grown gives back what is beyond its nominal number."""
     for record in view.running():
         placement, nominal = record.placement, record.demand.nominal.count
-        if record.phase is not Phase.RUNNING or placement is None:
+        if record.phase is not Phase.RUNNING or placement is None or draft.is_touched(record):
             continue
+        if not view.occupancy.closed.isdisjoint(placement.nodes):
+            continue  # what is left there is to be moved, not reshaped
         if record.demand.is_elastic and len(placement.slices) > nominal:
             draft.resize(record, resized(view, placement, placement.slices[:nominal]))
 
@@ -48,7 +50,7 @@ def idle_beside(draft: Draft, record: JobRecord, placement: Placement, room: int
         carried = space.room_on(node, room - len(found), demand)
         first, memory = space.first_gpu[node], demand.nominal.memory
         idle = [first + local for local in bits(space.whole[node])]
-        free = [gpu for gpu in idle if gpu not in draft.view.releasing]
+        free = [gpu for gpu in idle if draft.is_at_hand(gpu)]
         found += [Slice(node, gpu, memory=memory) for gpu in free[:carried]]
     return found
 
