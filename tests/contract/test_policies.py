@@ -49,7 +49,15 @@ OPTIONS = {
     "yarn-cs": {"backfill": "none"},
     "srtf": {},
     "srsf": {},
-    "optimus": {"interval_s": 600, "learn": "fit", "starve_after_s": 0, "min_run_s": 0},
+    "gandiva": {
+        "quantum_s": 60,
+        "packing": "on",
+        "migration": "on",
+        "grow": "on",
+        "trial_s": 60,
+        "starve_after_s": 0,
+        "min_run_s": 0,
+    },
     "las": {"quantum_s": 60, "starve_after_s": 0, "min_run_s": 0},
     "gittins": {"quantum_s": 60, "service_samples": "", "starve_after_s": 0, "min_run_s": 0},
     "tiresias-g": {
@@ -61,6 +69,22 @@ OPTIONS = {
         "min_run_s": 0,
     },
     "tiresias-l": {"thresholds_gpu_s": "3250,7200,18000", "promote_knob": 0, "pack_limit": 0.4},
+    "optimus": {"interval_s": 600, "learn": "fit", "starve_after_s": 0, "min_run_s": 0},
+    "max-min": {"resize_cost_s": 0, "starve_after_s": 0, "min_run_s": 0},
+    "afs-l": {"resize_cost_s": 0, "starve_after_s": 0, "min_run_s": 0},
+    "fair": {
+        "queues": "",
+        "inner": "fifo",
+        "inner_options": "",
+        "preemption": "on",
+        "preempt_timeout_s": 300,
+        "share_threshold": 0.5,
+        "utilisation_threshold": 0.8,
+        "half_life_s": 0,
+        "starve_after_s": 0,
+        "min_run_s": 0,
+    },
+    "two-level": {"queues": "", "inner": "tiresias-l", "inner_options": "", "min_run_s": 0},
     "antman": {"queues": "", "util_limit": 0.8, "starve_after_s": 0, "min_run_s": 0},
     "big-brain": {"concurrency": "auto"},
 }
@@ -117,8 +141,13 @@ BAD_VALUES = [
     ("tiresias-l", "promote_knob", "nan"),
     ("tiresias-l", "pack_limit", "1.5"),
     ("fifo", "backfill", "always"),
+    ("gandiva", "quantum_s", "0"),
+    ("gandiva", "trial_s", "-1"),
+    ("gandiva", "packing", "maybe"),
     ("optimus", "interval_s", "0"),
     ("optimus", "learn", "guess"),
+    ("max-min", "resize_cost_s", "-1"),
+    ("afs-l", "resize_cost_s", "nan"),
 ]
 
 

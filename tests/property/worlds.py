@@ -49,13 +49,13 @@ CONTENDERS: dict[str, tuple[str, dict[str, object]]] = {
     ),
     "tiresias-l": ("tiresias-l", {"thresholds_gpu_s": "5,40"}),
     "tiresias-l promoting": ("tiresias-l", {"thresholds_gpu_s": "5,40", "promote_knob": 0.5}),
-    "optimus": ("optimus", {"interval_s": 7}),
-    "optimus given": ("optimus", {"interval_s": 20, "learn": "given"}),
-    "optimus guarded": ("optimus", {"interval_s": 5, "starve_after_s": 25, "min_run_s": 4}),
     "themis": ("themis", {"lease_s": 7}),
     "themis open": ("themis", {"lease_s": 11, "filter_f": 0}),
     "themis guarded": ("themis", {"lease_s": 5, "starve_after_s": 25, "min_run_s": 9}),
     "tiresias-l packing": ("tiresias-l", {"thresholds_gpu_s": "20", "pack_limit": 0}),
+    "optimus": ("optimus", {"interval_s": 7}),
+    "optimus given": ("optimus", {"interval_s": 20, "learn": "given"}),
+    "optimus guarded": ("optimus", {"interval_s": 5, "starve_after_s": 25, "min_run_s": 4}),
     "max-min": ("max-min", {}),
     "max-min costly": ("max-min", {"resize_cost_s": 3, "starve_after_s": 9}),
     "afs-l": ("afs-l", {}),
@@ -76,6 +76,40 @@ CONTENDERS: dict[str, tuple[str, dict[str, object]]] = {
     "big-brain": ("big-brain", {"trial_s": 1}),
     "big-brain packed": ("big-brain", {"concurrency": 3}),
     "big-brain mps": ("big-brain", {"concurrency": 2, "sharing": "mps", "split": "no"}),
+    "fair": ("fair", {"preempt_timeout_s": 3}),
+    "fair at once": ("fair", {"preempt_timeout_s": 0, "queues": "default:1,other:3"}),
+    "fair remembering": ("fair", {"preempt_timeout_s": 5, "half_life_s": 20}),
+    "fair strict": ("fair", {"preempt_timeout_s": 2, "inner_options": "backfill=none"}),
+    "fair easy": ("fair", {"preempt_timeout_s": 2, "inner_options": "backfill=easy"}),
+    "fair guarded": ("fair", {"preempt_timeout_s": 1, "starve_after_s": 9, "min_run_s": 4}),
+    "fair over srsf": ("fair", {"inner": "srsf", "preempt_timeout_s": 4}),
+    "fair malleable": (
+        "fair",
+        {"preempt_timeout_s": 2, "inner_options": "backfill=skip;elastic=malleable"},
+    ),
+    "philly": ("philly", {"acquire_timeout_s": 3, "backoff_s": 2, "preempt_timeout_s": 3}),
+    "philly patient": (
+        "philly",
+        {"acquire_timeout_s": 7, "backoff_s": 0.5, "relax_after": 2, "queues": "default:1,other:3"},
+    ),
+    "philly guarded": (
+        "philly",
+        {"acquire_timeout_s": 1, "backoff_s": 4, "preempt_timeout_s": 0, "utilisation_threshold": 0}
+        | {"starve_after_s": 9, "min_run_s": 4},
+    ),
+    "two-level": ("two-level", {"inner_options": "thresholds_gpu_s=5,40;promote_knob=0.5"}),
+    "two-level uneven": (
+        "two-level",
+        {"queues": "default:3,other:1", "inner_options": "thresholds_gpu_s=5;pack_limit=0"},
+    ),
+    "two-level las": ("two-level", {"inner": "las", "inner_options": "quantum_s=7"}),
+    "two-level guarded": ("two-level", {"inner": "las", "min_run_s": 4, "starve_after_s": 20}),
+    "two-level fifo": ("two-level", {"inner": "fifo", "starve_after_s": 9, "min_run_s": 2}),
+    "two-level gittins": ("two-level", {"inner": "gittins", "inner_options": "quantum_s=9"}),
+    "two-level tiresias-g": (
+        "two-level",
+        {"inner": "tiresias-g", "inner_options": "thresholds_gpu_s=5,40;promote_knob=0.5"},
+    ),
 }
 """Every policy of the catalog, with the options that change what it does."""
 

@@ -131,11 +131,21 @@ def cautions(scenario: Scenario, runs: Sequence[Ran]) -> Iterator[str]:
     """Rejected jobs, what became of unfinished ones, and what each policy got wrong."""
     yield from rejections(scenario, runs[0].result)
     yield from (remark for ran in runs for remark in ran.result.warnings)
-    if scenario.queues:
-        strange = {traced.job.queue for traced in scenario.trace.jobs} - set(scenario.queues)
-        if strange:
-            some = ", ".join(sorted(strange)[:NAMED])
-            yield f"{plural(len(strange), 'queue')} of the trace not in the queues file: {some}"
+    yield from _strange_queues(scenario, runs)
+
+
+def _strange_queues(scenario: Scenario, runs: Sequence[Ran]) -> Iterator[str]:
+    """Queues of the trace that are neither in the queues file nor among those of an option."""
+    stated = [str(ran.result.options.get("queues", "")) for ran in runs]
+    named = {pair.rpartition(":")[0].strip() for text in stated if text for pair in text.split(",")}
+    defined = named | set(scenario.queues)
+    strange = {traced.job.queue for traced in scenario.trace.jobs} - defined
+    if defined and strange:
+        some = ", ".join(sorted(strange)[:NAMED])
+        yield (
+            f"{plural(len(strange), 'queue')} of the trace not defined: {some};"
+            " such a queue has weight 1 and no bounds"
+        )
 
 
 def rejections(scenario: Scenario, result: Result) -> Iterator[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from trainmaster.cli.complaints import BadInput
 from trainmaster.cli.files import parse_yaml, read_text, read_yaml
@@ -15,6 +16,7 @@ from trainmaster.model.queues import queues_from
 from trainmaster.model.topology import ISLAND_LEVELS, SHORTHAND_LEVELS, Topology, parse_shorthand
 from trainmaster.perf.from_mapping import BASES, WorldError, world_from
 from trainmaster.perf.world import World
+from trainmaster.policies.options import divides_queues
 from trainmaster.sim.driver import Estimates
 
 LARGEST = 1e12
@@ -101,14 +103,16 @@ def finite(value: float, option: str) -> float:
     return value
 
 
-def idle_limits(queues: Mapping[str, Queue]) -> list[str]:
-    """No policy of today uses a queue's bounds: whoever sets them is told so."""
+def idle_limits(queues: Mapping[str, Queue], policies: Sequence[Any]) -> list[str]:
+    """Only policies between queues keep a queue's bounds: whoever sets them for others is told so."""
     bound = [
         name for name, queue in queues.items() if queue.guaranteed or queue.maximum is not None
     ]
-    if not bound:
+    heedless = [each.name for each in policies if not divides_queues(type(each))]
+    if not bound or not heedless:
         return []
-    return [f"guaranteed and maximum GPUs of queue {bound[0]} are not enforced by any policy yet."]
+    who = ", ".join(heedless)
+    return [f"guaranteed and maximum GPUs of queue {bound[0]} are not enforced by {who}."]
 
 
 def check_spans(world: World, topology: Topology) -> None:

@@ -116,7 +116,7 @@ def simulate(
         keep_stints=report is not None,
         trace=load(trace, trace_format),
     )
-    remark("Note", [*scenario.trace.notes, *inputs.idle_limits(scenario.queues)])
+    remark("Note", [*scenario.trace.notes, *inputs.idle_limits(scenario.queues, policies)])
     inputs.check_spans(scenario.world, scenario.topology)
     _compare(scenario, policies, trace.resolve().name, json, report)
 

@@ -73,9 +73,11 @@ class Draft:
         self._evicted[record.id] = record
 
     def keep(self, record: JobRecord) -> bool:
-        """Undo an eviction where the job's own GPUs are all still free; False where they are not."""
-        placement = record.placement
+        """Undo an eviction where the job's own GPUs are all still free and affordable; else False."""
+        placement, allowance = record.placement, self.space.allowance
         assert placement is not None
+        if allowance is not None and placement.total_share > allowance:
+            return False
         if record.id not in self._evicted or self.space.refusal(placement, record.demand):
             return False
         self._book(record, placement)

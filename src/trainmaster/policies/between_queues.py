@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from trainmaster.catalog import CatalogError, policy_class
 from trainmaster.core.state import JobRecord
@@ -21,16 +21,18 @@ from trainmaster.model.units import WHOLE
 from trainmaster.placement.placers import Placer
 from trainmaster.policies.base import BasePolicy
 from trainmaster.policies.guards import PreemptiveOptions
-from trainmaster.policies.options import Pairs, option, queue_weights, read_options, settings
+from trainmaster.policies.options import (
+    Pairs,
+    divides_queues,
+    option,
+    queue_weights,
+    read_options,
+    settings,
+)
 from trainmaster.policies.queue_tree import Node, QueueTree
 from trainmaster.policies.rounds import Inner, Round, RoundMemo, sooner
 
 PASSED_ON = ("starve_after_s", "min_run_s")
-
-
-def divides_queues(kind: type) -> bool:
-    """Whether this policy class divides between queues itself: it can be told their weights."""
-    return any(each.name == "queues" for each in fields(getattr(kind, "options_type")))  # noqa: B009
 
 
 def inner_policy(text: str) -> str:
@@ -45,17 +47,21 @@ def inner_policy(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueOptions(PreemptiveOptions):
+class DividingOptions(PreemptiveOptions):
     queues: Pairs[int] = option(
         Pairs(), queue_weights, "name:weight,...; goes before the weights of --queues"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOptions(DividingOptions):
     inner: str = option("fifo", inner_policy, "the policy inside each queue")
     inner_options: Pairs[str] = option(
         Pairs((), "=", ";"), settings, "options of the inner policy, key=value;..."
     )
 
 
-Q = TypeVar("Q", bound=QueueOptions)
+Q = TypeVar("Q", bound=DividingOptions)
 
 
 class BetweenQueues(BasePolicy[Q]):
@@ -66,14 +72,9 @@ class BetweenQueues(BasePolicy[Q]):
 
     def __init__(self, options: Q) -> None:
         super().__init__(options)
-        kind = policy_class(options.inner)
-        given = dict(self.inner_defaults.get(options.inner, {})) | dict(options.inner_options.items)
+        kind, self._inner_options = self.chosen_inner(options)
         known = {each.name for each in fields(kind.options_type)}
-        for key in PASSED_ON:
-            if key in known:
-                given.setdefault(key, str(getattr(options, key)))
         self._inner_kind = kind
-        self._inner_options = read_options(options.inner, kind.options_type, given)
         self._overrules = self.guards.are_on and not known.issuperset(PASSED_ON)
         self._any_inner: Inner = kind(self._inner_options)
         self._inners: dict[str, Inner] = {}
@@ -81,6 +82,17 @@ class BetweenQueues(BasePolicy[Q]):
         self._tree: QueueTree | None = None
         self._tree_of: tuple[tuple[Queue, ...], tuple[str, ...]] = ((), ())
         self.needs_oracle = self._any_inner.needs_oracle
+
+    def chosen_inner(self, options: Q) -> tuple[Any, object]:
+        """The class of the inner policy, and its options; a policy with one of its own overrides this."""
+        assert isinstance(options, QueueOptions)
+        kind = policy_class(options.inner)
+        given = dict(self.inner_defaults.get(options.inner, {})) | dict(options.inner_options.items)
+        known = {each.name for each in fields(kind.options_type)}
+        for key in PASSED_ON:
+            if key in known:
+                given.setdefault(key, str(getattr(options, key)))
+        return kind, read_options(options.inner, kind.options_type, given)
 
     @property
     def molds(self) -> bool:

@@ -7,6 +7,7 @@ from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.placement import Placement, Sharing, Slice
+from trainmaster.model.units import WHOLE
 from trainmaster.placement.whole import bits
 
 ELASTIC_MODES = ("rigid", "moldable", "malleable")
@@ -32,7 +33,9 @@ def grow_idle(view: View, draft: Draft) -> None:
             continue
         if placement.sharing is not Sharing.EXCLUSIVE:
             continue
-        room = record.demand.max_count - len(placement.slices)
+        room, allowance = record.demand.max_count - len(placement.slices), draft.space.allowance
+        if allowance is not None:
+            room = min(room, allowance // WHOLE)
         if room > 0:
             extra = idle_beside(draft, record, placement, room)
             if extra:

@@ -28,7 +28,7 @@ from trainmaster.core.view import View
 from trainmaster.model.plan import FrozenMap, Plan
 from trainmaster.model.reasons import Reason
 from trainmaster.model.units import NOMINAL, to_ms
-from trainmaster.policies.between_queues import BetweenQueues, QueueOptions, capacity
+from trainmaster.policies.between_queues import BetweenQueues, Q, QueueOptions, capacity
 from trainmaster.policies.options import at_least_zero, choice, fraction, option
 from trainmaster.policies.queue_tree import Node
 from trainmaster.policies.reclaim import Reclaim, latest_started
@@ -62,19 +62,18 @@ class FairMemo:
     usage: Usage = field(default_factory=Usage)
 
 
-class Fair(BetweenQueues[FairOptions]):
-    name = "fair"
-    options_type = FairOptions
-    inner_defaults: ClassVar = {"fifo": {"backfill": "skip"}}
+class FairLayer(BetweenQueues[Q]):
+    """Fair sharing on these terms, for a policy with options of its own."""
 
-    def __init__(self, options: FairOptions) -> None:
+    def __init__(self, options: Q, terms: FairOptions) -> None:
         super().__init__(options)
-        self._timeout_ms = to_ms(options.preempt_timeout_s)
-        self._half_life_ms = to_ms(options.half_life_s)
-        self._threshold_ppm = round(options.share_threshold * NOMINAL)
-        self._full_ppm = round(options.utilisation_threshold * NOMINAL)
+        self.is_preemptive = terms.preemption == "on"
+        self._timeout_ms = to_ms(terms.preempt_timeout_s)
+        self._half_life_ms = to_ms(terms.half_life_s)
+        self._threshold_ppm = round(terms.share_threshold * NOMINAL)
+        self._full_ppm = round(terms.utilisation_threshold * NOMINAL)
 
-    def first_memo(self) -> FairMemo:
+    def first_memo(self) -> object:
         return FairMemo()
 
     def plan(self, view: View, memo: object, now: int) -> Plan:
@@ -87,7 +86,7 @@ class Fair(BetweenQueues[FairOptions]):
         elif not (round_.is_enough_for_all(total) and round_.serve_all()):
             self._divide(round_, total, averages)
             round_.plan_within_budgets()
-            if self.options.preemption == "on":
+            if self.is_preemptive:
                 self._take_back(round_, memo.starving, total)
             round_.lend()
             starving = FrozenMap(self._starving_since(round_, memo.starving))
@@ -122,16 +121,14 @@ class Fair(BetweenQueues[FairOptions]):
         if sum(tip.used for tip in tips) * NOMINAL <= self._full_ppm * total:
             return
         for tip in tips:
-            began = since.get(tip.name)
-            if began is None or round_.now < began + self._timeout_ms:
-                continue
-            if self._is_starving(tip):
+            began = since.get(tip.name, round_.now)
+            if round_.now >= began + self._timeout_ms and self._is_starving(tip):
                 Reclaim(round_, _fair, latest_started).serve(tip, min(tip.fair, tip.wanted))
                 Reclaim(round_, _guaranteed, latest_started).serve(tip, tip.claim.least)
 
     def _wake_at(self, round_: Round, starving: FrozenMap[str, int]) -> int | None:
         times = [round_.wake_at()]
-        if self.options.preemption == "on":
+        if self.is_preemptive:
             times += [began + self._timeout_ms for began in starving.values()]
         return min((at for at in times if at is not None and at > round_.now), default=None)
 
@@ -155,6 +152,15 @@ class Fair(BetweenQueues[FairOptions]):
     def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
         assert isinstance(memo, FairMemo)
         return self.explain_in(view, memo.rounds, record, now)
+
+
+class Fair(FairLayer[FairOptions]):
+    name = "fair"
+    options_type = FairOptions
+    inner_defaults: ClassVar = {"fifo": {"backfill": "skip"}}
+
+    def __init__(self, options: FairOptions) -> None:
+        super().__init__(options, options)
 
 
 def _fair(node: Node) -> int:

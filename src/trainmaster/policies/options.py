@@ -123,6 +123,12 @@ def queue_weights(text: str) -> Pairs[int]:
     return Pairs(tuple(found.items()))
 
 
+def divides_queues(kind: type) -> bool:
+    """Whether this policy class divides between queues itself: it can be told their weights."""
+    options: Any = getattr(kind, "options_type", NoOptions)
+    return any(each.name == "queues" for each in fields(options))
+
+
 def settings(text: str) -> Pairs[str]:
     """`key=value;...`, as options of another policy are passed on."""
     found: dict[str, str] = {}

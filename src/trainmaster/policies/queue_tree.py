@@ -75,6 +75,19 @@ class Node:
         rooms = [node.maximum - node.used for node in self.path() if node.maximum is not None]
         return min(rooms, default=None)
 
+    def room_below(self, limit: int) -> int:
+        """How much more it may hold up to a limit of its own, within the maxima."""
+        room = self.headroom
+        return limit - self.used if room is None else min(room, limit - self.used)
+
+    def full_for(self, share: int) -> list[Node]:
+        """Itself and those around it whose maximum stands in the way of so much more."""
+        return [
+            node
+            for node in self.path()
+            if node.maximum is not None and node.used + share > node.maximum
+        ]
+
     def never_holds(self, share: int) -> bool:
         """Whether a maximum forbids a job of that size for good."""
         return any(node.maximum is not None and share > node.maximum for node in self.path())

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from trainmaster.core.lifecycle import HOLDING
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import Part
-from trainmaster.model.placement import Placement
 from trainmaster.model.units import WHOLE
 from trainmaster.policies.greedy import Clearing
 from trainmaster.policies.queue_tree import Node
@@ -41,31 +40,34 @@ class Reclaim:
             return
         for record in round_.waiting_in_line(part, lambda: owed - tip.used):
             placement = round_.placed(record)
-            if placement is None:
-                placement = self._make_room(tip, record)
-            if placement is not None and not round_.draft.is_touched(record):
+            if placement is None or tip.full_for(record.demand.nominal.total_share):
+                self._make_room(tip, record, has_gpus=placement is not None)
+            else:
                 round_.start(tip, record, placement)
 
     def excess(self, tip: Node) -> int:
         """How much more than its own a queue holds."""
         return tip.used - self._own(tip)
 
-    def _make_room(self, tip: Node, record: JobRecord) -> Placement | None:
+    def _make_room(self, tip: Node, record: JobRecord, *, has_gpus: bool) -> None:
         """Start the job where runs give way; those that are not in its way stay."""
-        round_, draft = self.round, self.round.draft
-        offers = reversed(round_.tree.offers())
-        givers = [each for each in offers if each is not tip and self.excess(each) > 0]
-        reach = Reach(round_, record)
+        round_, draft, size = self.round, self.round.draft, record.demand.nominal.total_share
+        givers = [
+            each
+            for each in reversed(round_.tree.offers())
+            if each is not tip and self.excess(each) > 0
+        ]
+        reach = Reach(round_, record, has_gpus=has_gpus)
         if not reach.could_come(sum(self.excess(each) for each in givers)):
-            return None
+            return
         mark, gone, going = draft.checkpoint(), list[JobRecord](), list[JobRecord]()
         placement = None
         for victim in self._to_go(self, [round_.parts[each.name] for each in givers]):
-            if not self._can_go(victim, tip):
+            if not self._can_go(victim, tip, size):
                 continue
             self._give(victim, -1)
             going.append(victim)
-            if reach.comes_with(victim):
+            if reach.comes_with(victim) and not tip.full_for(size):
                 needed = [each for each in going if reach.is_needed(each)]
                 going = [each for each in going if not reach.is_needed(each)]
                 for each in needed:
@@ -74,27 +76,30 @@ class Reclaim:
                 placement = round_.placed(record)
                 if placement is not None:
                     break
-        if placement is None:
-            draft.roll_back(mark)
-        else:
-            round_.start(tip, record, placement)
-        for victim in reversed(gone):
-            if placement is None or draft.keep(victim):
-                self._give(victim, 1)
         for victim in going:
             self._give(victim, 1)
-        return placement
+        if placement is None:
+            draft.roll_back(mark)
+            for victim in gone:
+                self._give(victim, 1)
+            return
+        round_.start(tip, record, placement)
+        for victim in reversed(gone):
+            if not self._tip(victim).full_for(self._size(victim)) and draft.keep(victim):
+                self._give(victim, 1)
 
     def _give(self, victim: JobRecord, sign: int) -> None:
-        self.round.tree.tips[victim.job.queue].give(sign * self._size(victim))
+        self._tip(victim).give(sign * self._size(victim))
+
+    def _tip(self, victim: JobRecord) -> Node:
+        return self.round.tree.tips[victim.job.queue]
 
     def _size(self, victim: JobRecord) -> int:
         return self.round.parts[victim.job.queue].held_by(victim)
 
-    def _can_go(self, victim: JobRecord, claimant: Node) -> bool:
-        """Whether its queue, and those around it, keep what is their own without this run."""
-        round_, size = self.round, self._size(victim)
-        tip = round_.tree.tips[victim.job.queue]
+    def _can_go(self, victim: JobRecord, claimant: Node, wanted: int) -> bool:
+        """Whether it would help, and its queue and those around keep what is their own without it."""
+        round_, size, tip = self.round, self._size(victim), self._tip(victim)
         if not 0 < size <= self.excess(tip):
             return False
         if round_.draft.is_touched(victim) or victim.phase not in HOLDING:
@@ -104,6 +109,9 @@ class Reclaim:
             outside = [node for node in tip.path() if node not in around]
             if any(size > self.excess(node) for node in outside):
                 return False
+        full = claimant.full_for(wanted)
+        if full and not set(tip.path()).issuperset(full):
+            return False
         guards = round_.guards
         if guards.are_on and guards.is_protected(victim, round_.now):
             round_.wake_by(guards.next_due(victim, round_.now))
@@ -114,13 +122,13 @@ class Reclaim:
 class Reach:
     """Counts what runs would free if they went, to say when a job may have room."""
 
-    def __init__(self, round_: Round, record: JobRecord) -> None:
+    def __init__(self, round_: Round, record: JobRecord, *, has_gpus: bool) -> None:
         space, demand = round_.draft.space, record.demand
         self._space = space
         self._kinds = space.kinds_for(demand)
         self._need = demand.nominal.count
         self._free = sum([space.free_gpus[kind] for kind in self._kinds])
-        self._is_counted = record.is_whole and not space.shared_gpus
+        self._is_counted = record.is_whole and not space.shared_gpus and not has_gpus
         self._clearing: Clearing | None = None
         if round_.placer_of(record).insists:
             largest = max([space.largest[kind] for kind in self._kinds])

@@ -125,13 +125,11 @@ class Round:
 
     def plan_within_budgets(self) -> None:
         tips = self.tree.offers()
-        claims = [self._claimed(tip) for tip in tips]
-        unserved = sum(claims)
-        for tip, claimed in zip(tips, claims, strict=True):
+        is_contended = sum([self.parts[tip.name].waiting_count > 0 for tip in tips]) > 1
+        for tip in tips:
             part = self.parts[tip.name]
-            unserved -= claimed
             if tip.name in self._to_ask:
-                self._ask(part, tip, unserved)
+                self._ask(part, tip, is_contended=is_contended)
             if part.waiting_count:
                 self._start_in_line(part, tip, tip.budget)
         self.take_note()
@@ -149,11 +147,10 @@ class Round:
             return 0
         return min(left, part.wanted - part.held)
 
-    def _ask(self, part: Part, tip: Node, unserved: int) -> None:
-        """Let the inner policy plan with what is the queue's, and what nobody else can claim."""
-        spare = max(0, self.draft.space.total_free() * WHOLE - unserved)
-        allowance = max(0, tip.budget - tip.used, spare)
-        room = tip.headroom
+    def _ask(self, part: Part, tip: Node, *, is_contended: bool) -> None:
+        """Let the inner policy plan with what is the queue's, and what nobody else waits for."""
+        free = 0 if is_contended else self.draft.space.total_free() * WHOLE
+        allowance, room = max(0, tip.budget - tip.used, free), tip.headroom
         self._planned(part, tip, allowance if room is None else max(0, min(allowance, room)))
 
     def _planned(self, part: Part, tip: Node, allowance: int | None) -> None:
@@ -210,11 +207,13 @@ class Round:
 
     def _start_in_line(self, part: Part, tip: Node, limit: int | None) -> None:
         """Start waiting jobs, first in line first, while the queue holds no more than the limit."""
-        if not self._may_fit(part, None if limit is None else limit - tip.used):
+
+        def room() -> int | None:
+            return tip.headroom if limit is None else tip.room_below(limit)
+
+        if not self._may_fit(part, room()):
             return
-        for record in self.waiting_in_line(
-            part, lambda: None if limit is None else limit - tip.used
-        ):
+        for record in self.waiting_in_line(part, room):
             placement = self.placed(record)
             if placement is not None:
                 self.start(tip, record, placement)
@@ -261,6 +260,7 @@ class Round:
         return self.placer_of(record).place(self.draft.space, record)
 
     def start(self, tip: Node, record: JobRecord, placement: Placement) -> None:
+        self.draft.unreserve(record)
         self.draft.start(record, placement)
         tip.give(placement.total_share)
 

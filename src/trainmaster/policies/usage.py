@@ -15,7 +15,8 @@ from trainmaster.model.plan import FrozenMap
 FINE = 1 << 20
 """Averages are kept in this part of a thousandth of a GPU, so that many short steps do not stall."""
 FACTOR_BITS = 40
-WEIGHT_UNIT = 1 << 20
+WEIGHT_UNIT = 64
+"""Lessened weights are in these parts, so that crumbs of usage do not cost a queue a whole GPU."""
 
 
 @dataclass(frozen=True, slots=True)
