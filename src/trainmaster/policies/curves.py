@@ -91,8 +91,8 @@ class Measured:
     """What runs have shown so far: a policy's memory of speeds."""
 
     corrections: Corrections = NOTHING_MEASURED
-    seen: FrozenMap[str, int] = field(default_factory=FrozenMap)
-    """By job: since when the speed that was last taken note of has held."""
+    seen: FrozenMap[str, tuple[int, int]] = field(default_factory=FrozenMap)
+    """By job: the run, and its number of GPUs, whose speed was last taken note of."""
 
 
 class Curves:
@@ -129,15 +129,16 @@ class Curves:
 
         What was foretold to within a hundredth tells nothing new.
         """
-        corrections, news = memo.corrections, dict[str, int]()
+        corrections, news = memo.corrections, dict[str, tuple[int, int]]()
         estimator = self.estimator
         for record in records:
-            since, placement = record.since_ms, record.placement
-            if since is None or placement is None or memo.seen.get(record.id) == since:
+            placement = record.placement
+            if record.since_ms is None or placement is None:
                 continue
-            if placement.sharing is not Sharing.EXCLUSIVE:
+            shown = (record.attempt, len(placement.slices))
+            if memo.seen.get(record.id) == shown or placement.sharing is not Sharing.EXCLUSIVE:
                 continue
-            news[record.id] = since
+            news[record.id] = shown
             job, profile, speed = record.job, record.profile or UNKNOWN, record.speed_ppm
             where = estimator.allocation(placement)
             foretold = estimator.speed(job, profile, where, corrections)
@@ -154,9 +155,8 @@ class Curves:
             table = profile.speedups
             speeds = tuple(speedup_at(table, n) for n in range(1, high + 1))
             return curve_of(speeds, demand.min_count, high, speedup_at(table, demand.nominal.count))
-        found = self.estimator.curve(record.job, profile, range(1, high + 1), corrections)
-        speeds = tuple(speed for _, speed in found)
-        speeds += speeds[-1:] * (high - len(speeds))
+        found = self.estimator.curve(record.job, profile, _samples(high), corrections)
+        speeds = tuple(speedup_at(found, n) for n in range(1, high + 1))
         return curve_of(speeds, demand.min_count, high, NOMINAL)
 
     def _most(self, demand: Demand) -> int:
@@ -167,3 +167,13 @@ class Curves:
             found = sum(node.gpus for node in nodes if demand.allows(node.type.name))
             self._room[demand.gpu_type] = found
         return found
+
+
+@lru_cache(maxsize=256)
+def _samples(high: int) -> tuple[int, ...]:
+    """Numbers of GPUs at which a curve is foretold: all small ones, ever fewer of the large."""
+    found, step = [1], 1
+    while found[-1] < high:
+        step = max(step, found[-1] // 8)
+        found.append(min(high, found[-1] + step))
+    return tuple(found)

@@ -76,12 +76,15 @@ def carry_out(
     targets: Sequence[tuple[JobRecord, int]],
     speed_of: SpeedOf,
     is_worth: IsWorth = always,
+    *,
+    shrinks_for_growth: bool = True,
 ) -> Shortfall:
     """Draft what makes each of these jobs have its number of GPUs; 0 suspends, others stay as they are.
 
-    Waiting jobs are placed and runs grow in the order given. Nobody shrinks unless somebody needs it.
+    Waiting jobs are placed and runs grow in the order given. Nobody shrinks unless somebody needs it:
+    a newcomer, or, where that is wanted, a run that grows.
     """
-    return _Division(draft, speed_of, is_worth).carry_out(targets)
+    return _Division(draft, speed_of, is_worth).carry_out(targets, shrinks_for_growth)
 
 
 class _Division:
@@ -95,7 +98,9 @@ class _Division:
         self.freed: set[int] = set()
         """GPUs that this draft takes from somebody: not yet there for those who grow."""
 
-    def carry_out(self, targets: Sequence[tuple[JobRecord, int]]) -> Shortfall:
+    def carry_out(
+        self, targets: Sequence[tuple[JobRecord, int]], shrinks_for_growth: bool
+    ) -> Shortfall:
         starts: list[tuple[JobRecord, int]] = []
         shrinks: list[tuple[JobRecord, int]] = []
         grows: list[tuple[JobRecord, int]] = []
@@ -111,7 +116,7 @@ class _Division:
             elif count > len(held.slices):
                 grows.append((record, count))
         grows = [each for each in grows if self._accepts(*each)]
-        if self._is_short(starts, grows):
+        if self._is_short(starts, grows if shrinks_for_growth else ()):
             for record, count in shrinks:
                 self._shrink(record, count)
         for record, count in starts:
@@ -189,18 +194,21 @@ class _Division:
         return frozen if is_clear and space.affords(frozen.total_share) else None
 
     def _grow(self, record: JobRecord, count: int) -> None:
+        """Take what is near and makes it faster; where others have yet to leave it, that is owed."""
         held = record.placement
         assert held is not None
         room = count - len(held.slices)
-        extra = list(self._idle(record, held, room))
-        if len(extra) < room and self._awaits_release():
-            self.short.is_owed = True
-            return
+        extra = list(self._free(record, held, room))
         wider = self._by_nodes(held, (*held.slices, *extra), beyond=len(held.slices))
         grown = self._fastest(record, [held, *wider])
-        if len(grown.slices) < count:
+        took = len(grown.slices) - len(held.slices)
+        if took < len(extra) or (len(extra) < room and sum(self.space.free_gpus) > len(extra)):
             self.short.fewer[record.seq] = len(grown.slices)
-        if grown is not held and self._holds(record, held, grown):
+        if grown is held or not self._holds(record, held, grown):
+            return
+        if self._is_being_left(grown):
+            self.short.is_owed = True
+        else:
             self.draft.resize(record, grown)
 
     def _holds(self, record: JobRecord, held: Placement, grown: Placement) -> bool:
@@ -213,24 +221,25 @@ class _Division:
             self.short.fewer[record.seq] = len(held.slices)
         return fits
 
-    def _awaits_release(self) -> bool:
-        """Whether GPUs that nobody has been promised are still being left."""
-        free = self.space.free_share
-        return any(free[gpu] == WHOLE for gpu in (*self.freed, *self.draft.view.releasing))
+    def _is_being_left(self, placement: Placement) -> bool:
+        """Whether somebody has yet to leave one of these GPUs."""
+        releasing = self.draft.view.releasing
+        return any(gpu in self.freed or gpu in releasing for gpu in placement.gpus())
 
-    def _idle(self, record: JobRecord, held: Placement, room: int) -> Iterator[Slice]:
-        """Up to `room` GPUs that are really free: on its own nodes, then the nearest, fewest nodes."""
-        memory = record.demand.nominal.memory
+    def _free(self, record: JobRecord, held: Placement, room: int) -> Iterator[Slice]:
+        """Up to `room` GPUs that nobody is entitled to: on its own nodes, then on the nearest."""
+        space, memory = self.space, record.demand.nominal.memory
         for node in self._nearest(record, held, room):
-            gpus = self._idle_on(node)
-            carried = self.space.room_on(node, min(room, len(gpus)), record.demand)
+            first = space.first_gpu[node]
+            gpus = [first + local for local in bits(space.whole[node])]
+            carried = space.room_on(node, min(room, len(gpus)), record.demand)
             yield from (Slice(node, gpu, memory=memory) for gpu in gpus[:carried])
             room -= carried
             if not room:
                 return
 
     def _nearest(self, record: JobRecord, held: Placement, room: int) -> Iterator[int]:
-        """Open nodes that may have idle GPUs: its own, then those of ever wider domains."""
+        """Its own nodes, then those with free GPUs of ever wider domains, best fit first."""
         space, topology = self.space, self.topology
         own = held.nodes
         yield from own
@@ -246,13 +255,6 @@ class _Division:
                 for row in rows:
                     yield from bits(row[free] & within)
 
-    def _idle_on(self, node: int) -> list[int]:
-        first, releasing = self.space.first_gpu[node], self.draft.view.releasing
-        idle = [first + local for local in bits(self.space.whole[node])]
-        if not releasing and not self.freed:
-            return idle
-        return [gpu for gpu in idle if gpu not in releasing and gpu not in self.freed]
-
     # -- choosing ------------------------------------------------------------------------------
 
     def _fastest(self, record: JobRecord, choices: Sequence[Placement]) -> Placement:
@@ -266,9 +268,14 @@ class _Division:
     def _by_nodes(
         self, like: Placement, slices: Sequence[Slice], beyond: int = 0
     ) -> list[Placement]:
-        """More than `beyond` of these slices: up to the end of one node, of the next, up to all."""
+        """All of these slices; all but those of the last node; those up to the end of the first node.
+
+        Only choices of more than `beyond` slices. What lies between is hardly ever the fastest.
+        """
         ends = [i for i in range(1, len(slices)) if slices[i].node != slices[i - 1].node]
-        return [self._placed(like, slices[:end]) for end in (*ends, len(slices)) if end > beyond]
+        ends = [end for end in ends if end > beyond]
+        found = [*ends[:1], *ends[1:][-1:], len(slices)]
+        return [self._placed(like, slices[:end]) for end in found if end > beyond]
 
     def _placed(self, like: Placement, slices: Sequence[Slice]) -> Placement:
         span = self.topology.span_of_gpus([piece.gpu for piece in slices])

@@ -13,6 +13,7 @@ slipped in is suspended when an earlier one fits. `resize_cost_s` limits re-shar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heapify, heappop, heapreplace
 
 from trainmaster.core.state import JobRecord
@@ -39,16 +40,44 @@ class WaterFilling:
         return True
 
     def finish(self) -> None:
+        if len(self._pool.left) == 1:
+            raise_level(self._claims, self._pool.total // WHOLE)
+        else:
+            self._one_by_one()
+
+    def _one_by_one(self) -> None:
+        """Where jobs may use different types of GPUs."""
         heap = [(claim.count, index, claim) for index, claim in enumerate(self._claims)]
         heapify(heap)
-        take = self._pool.take
         while heap and self._pool.total >= WHOLE:
             count, index, claim = heap[0]
-            if count == claim.high or not take(claim.kinds, WHOLE):
+            if count == claim.high or not self._pool.take(claim.kinds, WHOLE):
                 heappop(heap)
             else:
                 claim.count = count + 1
                 heapreplace(heap, (count + 1, index, claim))
+
+
+def raise_level(claims: Sequence[Claim], left: int) -> None:
+    """Give out `left` GPUs: all get the highest level that they can all have, the rest one more each.
+
+    A job whose minimum is above the level keeps it, one whose maximum is below gets that.
+    """
+    left += sum(claim.low for claim in claims)
+    level, above = 0, 1 + max((claim.high for claim in claims), default=0)
+    while above - level > 1:
+        middle = (level + above) // 2
+        if sum([min(max(middle, claim.low), claim.high) for claim in claims]) <= left:
+            level = middle
+        else:
+            above = middle
+    for claim in claims:
+        claim.count = min(max(level, claim.low), claim.high)
+        left -= claim.count
+    for claim in claims:
+        if left and claim.low <= level < claim.high:
+            claim.count += 1
+            left -= 1
 
 
 class MaxMin(Redividing[RedividingOptions]):

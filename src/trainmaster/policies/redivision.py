@@ -48,6 +48,8 @@ class Memo:
 
     measured: Measured = field(default_factory=Measured)
     is_owed: bool = False
+    jobs: tuple[int, int] = (0, 0)
+    """How many jobs there were, and the number of the last elastic one: has one come or gone since?"""
 
 
 class Redividing(BasePolicy[O], Generic[O]):
@@ -98,8 +100,11 @@ class Redividing(BasePolicy[O], Generic[O]):
         measured = self.curves(view).learned(elastic.values(), memo.measured, view.jobs)
         if view.draining:
             evacuate(view, draft, _resident)
-        owed = self._redivide(view, draft, order, measured.corrections, now)
-        return draft.plan(Memo(measured, owed), order.next_expiry())
+        jobs = len(view.jobs), next(reversed(elastic))
+        is_owed = self._redivide(
+            view, draft, order, measured.corrections, now, is_news=jobs != memo.jobs
+        )
+        return draft.plan(Memo(measured, is_owed, jobs), order.next_expiry())
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
         """At once where growth waited for what has just been left."""
@@ -143,9 +148,20 @@ class Redividing(BasePolicy[O], Generic[O]):
     # -- dividing ------------------------------------------------------------------------------
 
     def _redivide(
-        self, view: View, draft: Draft, order: Order, corrections: Corrections, now: int
+        self,
+        view: View,
+        draft: Draft,
+        order: Order,
+        corrections: Corrections,
+        now: int,
+        *,
+        is_news: bool,
     ) -> bool:
-        """Divide and carry out until the cluster follows; whether growth is owed."""
+        """Divide and carry out until the cluster follows; whether growth is owed.
+
+        Runs yield GPUs to runs only when a job has come or gone: else two divisions that differ by
+        little, before and after a resizing, could go on for ever.
+        """
         curves = self.curves(view)
         limits = Limits()
 
@@ -162,7 +178,8 @@ class Redividing(BasePolicy[O], Generic[O]):
             limits.may_evict = left > 0
             asked = Round(draft, order, limits, self.divider, curve_of, self.length, now)
             mark = draft.checkpoint()
-            short = carry_out(draft, asked.targets(), speed_of, is_worth)
+            targets = asked.targets()
+            short = carry_out(draft, targets, speed_of, is_worth, shrinks_for_growth=is_news)
             if not short or not left:
                 break
             limits.note(short)
