@@ -99,6 +99,10 @@ class BetweenQueues(BasePolicy[Q]):
         return self._any_inner.molds
 
     @property
+    def splits(self) -> bool:
+        return self._any_inner.splits
+
+    @property
     def progress_every_ms(self) -> int | None:
         return self._any_inner.progress_every_ms
 
