@@ -24,6 +24,7 @@ POLICIES: Mapping[str, str] = {
     "themis": "trainmaster.policies.themis:Themis",
     "antman": "trainmaster.policies.antman:AntMan",
     "big-brain": "trainmaster.policies.big_brain:BigBrain",
+    "philly": "trainmaster.policies.philly:Philly",
     "gandiva": "trainmaster.policies.gandiva:Gandiva",
     "two-level": "trainmaster.policies.two_level:TwoLevel",
 }

@@ -72,6 +72,15 @@ OPTIONS = {
     "optimus": {"interval_s": 600, "learn": "fit", "starve_after_s": 0, "min_run_s": 0},
     "max-min": {"resize_cost_s": 0, "starve_after_s": 0, "min_run_s": 0},
     "afs-l": {"resize_cost_s": 0, "starve_after_s": 0, "min_run_s": 0},
+    "philly": {
+        "acquire_timeout_s": 150,
+        "backoff_s": 120,
+        "relax_after": 1,
+        "queues": "",
+        "utilisation_threshold": 0.9,
+        "starve_after_s": 0,
+        "min_run_s": 0,
+    },
     "fair": {
         "queues": "",
         "inner": "fifo",

@@ -356,7 +356,7 @@ class Occupancy:
         if known is None:
             nodes = [node for node in self.topology.nodes if self.node_type[node.index] in kinds]
             known, left = 0, count
-            for size in sorted((_most_on(node, demand) for node in nodes), reverse=True):
+            for size in sorted((most_on(node, demand) for node in nodes), reverse=True):
                 if left <= 0:
                     break
                 known, left = known + 1, left - size
@@ -381,7 +381,7 @@ def is_opportunistic(placement: Placement) -> bool:
     return placement.role is Role.OPPORTUNISTIC and placement.sharing is not Sharing.EXCLUSIVE
 
 
-def _most_on(node: Node, demand: Demand) -> int:
+def most_on(node: Node, demand: Demand) -> int:
     """GPUs of a job that this node could carry if it were empty."""
     most = node.gpus
     if demand.cpus:

@@ -84,6 +84,16 @@ class Bin:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeDelays:
+    """Job-seconds of waiting by cause, of jobs of one size class."""
+
+    label: str
+    fair_share_s: float
+    fragmentation_s: float
+    contention_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Delays:
     """Job-seconds of waiting by cause."""
 
@@ -91,6 +101,8 @@ class Delays:
     fragmentation_s: float
     contention_s: float
     """Too few GPUs free, or held back by the policy's order, with the queue inside its share."""
+    by_size: tuple[SizeDelays, ...] = ()
+    """The same for each size class in which somebody waited."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,15 +79,22 @@ class Placer:
         count = shape.count
         kinds = space.kinds_for(demand)
         for row, searched in rows_for(space, kinds, count):
-            shares = one_node(space, row, demand, count) if count < len(row) else None
-            if self.locality is Locality.SPREAD:
-                shares = shares if count == 1 else anywhere(space, row, demand, count)
-            elif shares is None:
-                shares = self._several(space, row, demand, count, searched)
+            shares = self._shares(space, row, demand, count, searched)
             if shares is not None:
                 placement = placement_of(space, shares, shape, Sharing.EXCLUSIVE, role)
-                return placement if _has_memory(space, placement, shape.memory) else None
+                return placement if has_memory(space, placement, shape.memory) else None
         return None
+
+    def _shares(
+        self, space: Occupancy, row: Row, demand: Demand, count: int, kinds: tuple[int, ...]
+    ) -> list[Share] | None:
+        """How many GPUs of which nodes, out of one row; placers with other ideas override this."""
+        shares = one_node(space, row, demand, count) if count < len(row) else None
+        if self.locality is Locality.SPREAD:
+            return shares if count == 1 else anywhere(space, row, demand, count)
+        if shares is None:
+            shares = self._several(space, row, demand, count, kinds)
+        return shares
 
     def _several(
         self, space: Occupancy, row: Row, demand: Demand, count: int, kinds: tuple[int, ...]
@@ -107,7 +114,7 @@ RELAXING = Placer(Locality.RELAXING)
 SPREAD = Placer(Locality.SPREAD)
 
 
-def _has_memory(space: Occupancy, placement: Placement, memory: int) -> bool:
+def has_memory(space: Occupancy, placement: Placement, memory: int) -> bool:
     """Whether frozen runs leave the memory that the job states on each of its GPUs."""
     return not memory or all(space.free_memory[gpu] >= memory for gpu in placement.gpus())
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from trainmaster.model.result import JobResult, Result
+from trainmaster.model.result import Delays, JobResult, Result
 from trainmaster.model.units import SECOND, WHOLE
 
 
@@ -27,10 +27,15 @@ def _entry(result: Result, wall_s: float | None) -> str:
         "cluster": result.cluster,
         "summary": summary,
         "bins": [_rounded_all(asdict(each)) for each in result.bins],
-        "delays": None if result.delays is None else _rounded_all(asdict(result.delays)),
+        "delays": None if result.delays is None else _delays(result.delays),
     }
     jobs = ",\n".join(json.dumps(job_fields(job)) for job in result.jobs)
     return json.dumps(head)[:-1] + ', "jobs": [\n' + jobs + "\n]}"
+
+
+def _delays(delays: Delays) -> dict[str, object]:
+    by_size = [_rounded_all(asdict(each)) for each in delays.by_size]
+    return _rounded_all(asdict(delays)) | {"by_size": by_size}
 
 
 def _rounded_all(fields: Mapping[str, object]) -> dict[str, object]:

@@ -76,7 +76,7 @@ class Simulation:
         self.ledger = Ledger(scenario.queues, gpus, keep_stints=scenario.keep_stints)
         self.engine = SimEngine(Speeds(world, topology, scenario.seed), self.ledger, self._profile)
         self.accepted, self.rejected = split_by_fit(scenario.trace, topology, molds=policy.molds)
-        self.sampler = Sampler(self.controller.state, self.ledger, arrival_span(self.accepted))
+        self.sampler = Sampler(self.controller, self.ledger, arrival_span(self.accepted))
         self.now = self.accepted[0].job.submit_ms if self.accepted else 0
         self.events = 0
         self.refusals: list[Refusal] = []

@@ -12,21 +12,13 @@ from trainmaster.model.units import HOUR, SECOND, WHOLE
 from trainmaster.policies.options import effective
 from trainmaster.sim.driver import Simulation, arrival_span
 from trainmaster.sim.ledger import Account, Ledger, jain
+from trainmaster.sim.sampler import SIZE_BINS
 
 STATUS = {
     Outcome.SUCCEEDED: Status.SUCCEEDED,
     Outcome.FAILED: Status.FAILED,
     Outcome.CANCELLED: Status.CANCELLED,
 }
-
-SIZE_BINS = (
-    ("under 1 GPU", 0, WHOLE - 1),
-    ("1 GPU", WHOLE, WHOLE),
-    ("2-4 GPUs", WHOLE + 1, 4 * WHOLE),
-    ("5-8 GPUs", 4 * WHOLE + 1, 8 * WHOLE),
-    ("over 8 GPUs", 8 * WHOLE + 1, 1 << 60),
-)
-"""Philly's size classes, and one for fractions: label, from, to (thousandths of a GPU)."""
 
 
 def percentile(ordered: Sequence[float], part: float) -> float | None:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
+from collections.abc import Callable
+from enum import Enum
+from typing import Protocol, runtime_checkable
 
-from trainmaster.core.state import State
+from trainmaster.core.controller import Controller
+from trainmaster.core.view import View
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Role, Sharing
-from trainmaster.model.result import Curve, Delays
+from trainmaster.model.reasons import Why
+from trainmaster.model.result import Curve, Delays, SizeDelays
 from trainmaster.model.units import SECOND, WHOLE
 from trainmaster.placement.placers import CONSOLIDATED
 from trainmaster.sim.ledger import Ledger
@@ -15,12 +21,50 @@ from trainmaster.sim.ledger import Ledger
 SAMPLES = 1_500
 """At most about this many looks at fragmentation and causes over the arrivals' span."""
 
+SIZE_BINS = (
+    ("under 1 GPU", 0, WHOLE - 1),
+    ("1 GPU", WHOLE, WHOLE),
+    ("2-4 GPUs", WHOLE + 1, 4 * WHOLE),
+    ("5-8 GPUs", 4 * WHOLE + 1, 8 * WHOLE),
+    ("over 8 GPUs", 8 * WHOLE + 1, 1 << 60),
+)
+"""Philly's size classes, and one for fractions: label, from, to (thousandths of a GPU)."""
+
+
+def size_label(share: int) -> str:
+    return next(label for label, low, high in SIZE_BINS if low <= share <= high)
+
+
+class Cause(Enum):
+    """What a delay is put down to."""
+
+    FAIR_SHARE = "fair share"
+    FRAGMENTATION = "fragmentation"
+    CONTENTION = "contention"
+
+
+CAUSE_OF = {Why.SHARE_USED_UP: Cause.FAIR_SHARE, Why.FRAGMENTED: Cause.FRAGMENTATION}
+"""A policy's own reasons; the others are contention."""
+
+Blamed = tuple[str, Cause]
+"""A size class, and why its jobs wait."""
+
+
+@runtime_checkable
+class Attributing(Protocol):
+    """A policy that puts delays down to causes itself."""
+
+    def causes(self, view: View, memo: object, now: int) -> Callable[[str, Demand], Why]:
+        """Why jobs of a queue that ask for so much wait now."""
+        ...
+
 
 class Sampler:
     """Looks at a run after each step, at most every `grain_ms`."""
 
-    def __init__(self, state: State, ledger: Ledger, span_ms: int) -> None:
-        self._state = state
+    def __init__(self, controller: Controller, ledger: Ledger, span_ms: int) -> None:
+        self._controller = controller
+        self._state = state = controller.state
         self._ledger = ledger
         self._grain = span_ms // SAMPLES
         self.next_ms = 0
@@ -29,8 +73,8 @@ class Sampler:
         self._queued = array("q")
         self._looks = array("q")
         self._fragmented = array("d")
-        self._causes: tuple[int, int, int] = (0, 0, 0)
-        self._delays = [0, 0, 0]
+        self._causes = Counter[Blamed]()
+        self._delays = Counter[Blamed]()
         self._demands: list[Demand] = []
         self._gpus = max(1, state.topology.training_gpus)
 
@@ -51,15 +95,15 @@ class Sampler:
         looks = self._looks
         if looks:
             span = now - looks[-1]
-            for cause, jobs in enumerate(self._causes):
-                self._delays[cause] += jobs * span
+            for blamed, jobs in self._causes.items():
+                self._delays[blamed] += jobs * span
         self.next_ms = now + self._grain
         if looks and looks[-1] == now:
             looks.pop()
             self._fragmented.pop()
         looks.append(now)
         self._fragmented.append(self._fragmentation())
-        self._causes = self._count_causes() if self._ledger.queued else (0, 0, 0)
+        self._causes = self._count_causes(now) if self._ledger.queued else Counter()
 
     def end(self, now: int) -> None:
         """The last point of every curve."""
@@ -81,37 +125,57 @@ class Sampler:
                 empty += space.largest[kind] * row[space.largest[kind]].bit_count()
         return 1.0 - empty / free
 
-    def _count_causes(self) -> tuple[int, int, int]:
-        """Waiting jobs by cause: share used up, fragmentation, contention."""
-        ledger, space = self._ledger, self._state.occupancy
+    def _count_causes(self, now: int) -> Counter[Blamed]:
+        """Waiting jobs by size class and cause."""
+        ledger, found = self._ledger, Counter[Blamed]()
         if len(self._demands) != len(self._state.groups):
             self._demands = list(self._state.groups)
-        parts = ledger.fairness.parts(list(ledger.using))
-        fair_share = fragmentation = contention = 0
-        fits: dict[int, bool] = {}
+        cause_of = self._causes_now(now)
         for (queue, group), jobs in ledger.waiting.items():
-            if not jobs:
-                continue
-            demand = self._demands[group]
+            if jobs:
+                demand = self._demands[group]
+                label = size_label(demand.nominal.total_share)
+                found[label, cause_of(queue, demand)] += jobs
+        return found
+
+    def _causes_now(self, now: int) -> Callable[[str, Demand], Cause]:
+        """The policy's own reasons where it gives them, else what the occupancy shows."""
+        policy = self._controller.policy
+        if not isinstance(policy, Attributing):
+            return self._as_it_looks()
+        why = policy.causes(self._controller.view, self._controller.memo, now)
+        return lambda queue, demand: CAUSE_OF.get(why(queue, demand), Cause.CONTENTION)
+
+    def _as_it_looks(self) -> Callable[[str, Demand], Cause]:
+        ledger, space = self._ledger, self._state.occupancy
+        parts = ledger.fairness.parts(list(ledger.using))
+        fits: dict[Demand, bool] = {}
+
+        def cause_of(queue: str, demand: Demand) -> Cause:
             need = demand.nominal.total_share
             share = self._gpus * WHOLE * parts.get(queue, 1.0)
             if len(ledger.using) > 1 and ledger.using.get(queue, 0) + need > share:
-                fair_share += jobs
-                continue
+                return Cause.FAIR_SHARE
             free = sum(space.free_gpus[kind] for kind in space.kinds_for(demand)) * WHOLE
-            if demand.mode is Sharing.EXCLUSIVE and free >= need:
-                if group not in fits:
-                    found = CONSOLIDATED.shaped(space, demand, demand.nominal, Role.GUARANTEED)
-                    fits[group] = found is not None
-                if not fits[group]:
-                    fragmentation += jobs
-                    continue
-            contention += jobs
-        return fair_share, fragmentation, contention
+            if demand.mode is not Sharing.EXCLUSIVE or free < need:
+                return Cause.CONTENTION
+            if demand not in fits:
+                found = CONSOLIDATED.shaped(space, demand, demand.nominal, Role.GUARANTEED)
+                fits[demand] = found is not None
+            return Cause.CONTENTION if fits[demand] else Cause.FRAGMENTATION
+
+        return cause_of
 
     def delays(self) -> Delays:
-        fair_share, fragmentation, contention = (total / SECOND for total in self._delays)
-        return Delays(fair_share, fragmentation, contention)
+        waited = self._delays
+
+        def seconds(label: str) -> list[float]:
+            return [waited[label, cause] / SECOND for cause in Cause]
+
+        rows = {label: seconds(label) for label, _, _ in SIZE_BINS}
+        by_size = tuple(SizeDelays(label, *row) for label, row in rows.items() if any(row))
+        fair_share, fragmentation, contention = map(sum, zip(*rows.values(), strict=True))
+        return Delays(fair_share, fragmentation, contention, by_size)
 
     def utilisation(self) -> Curve:
         capacity = self._gpus * WHOLE

@@ -60,3 +60,14 @@ def test_percentiles_follow_the_contract():
 def test_there_is_no_load_without_gpus_or_without_a_span():
     assert describe(TRACE).load is None
     assert describe(Trace(TRACE.jobs[:1]), gpus=8).load is None
+
+
+def test_the_ends_of_phillys_jobs():
+    """Table 6 of the study: 66,696 passed, 12,996 killed, 16,568 unsuccessful of 96,260."""
+    ends = {Outcome.SUCCEEDED: 66_696, Outcome.CANCELLED: 12_996, Outcome.FAILED: 16_568}
+    job = Job("a", 0, demand_for(1))
+    jobs = tuple(TracedJob(job, HOUR, end) for end, count in ends.items() for _ in range(count))
+    found = describe(Trace(jobs))
+    assert found.jobs == 96_260
+    shares = {each.outcome: round(100 * each.jobs / found.jobs, 1) for each in found.outcomes}
+    assert shares == {Outcome.SUCCEEDED: 69.3, Outcome.CANCELLED: 13.5, Outcome.FAILED: 17.2}
