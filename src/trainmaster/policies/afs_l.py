@@ -32,12 +32,14 @@ from trainmaster.policies.redivision import Redividing, RedividingOptions
 
 NEVER_STARTED = (1, 1)
 """Gain of the first GPU as the longer job sees it: (p' - p)/p' = 1."""
+ROUNDING = 1e-9
+"""Floats that differ by a greater part of themselves are in the right order."""
 
 
 class Tie:
     """Jobs of one curve and one share: equal in what a GPU would bring them, the shortest first."""
 
-    __slots__ = ("curve", "jobs", "more", "now", "rise", "share")
+    __slots__ = ("curve", "due", "jobs", "more", "now", "rise", "share")
 
     def __init__(self, curve: Curve, share: int) -> None:
         self.curve = curve
@@ -45,12 +47,24 @@ class Tie:
         self.now, self.more, self.rise = curve.gain(share)
         self.jobs: list[tuple[int, int, Claim]] = []
         """A heap of (work left, order of asking, claim)."""
+        self.due = 0.0
+        """When its first job ends at this share, roughly: most comparisons need no more."""
 
     def add(self, order: int, claim: Claim) -> None:
         heappush(self.jobs, (claim.work, order, claim))
+        self.due = self.jobs[0][0] * self.curve.unit / self.now
+
+    def pop(self) -> tuple[int, Claim]:
+        """The shortest, taken out."""
+        _, order, claim = heappop(self.jobs)
+        if self.jobs:
+            self.due = self.jobs[0][0] * self.curve.unit / self.now
+        return order, claim
 
     def ends_before(self, other: Tie) -> bool:
         """Whether its first job ends sooner than the other's, at their present shares."""
+        if abs(self.due - other.due) > ROUNDING * self.due:
+            return self.due < other.due
         (mine, first, _), (theirs, second, _) = self.jobs[0], other.jobs[0]
         left = mine * self.curve.unit * other.now
         right = theirs * other.curve.unit * self.now
@@ -117,7 +131,7 @@ class Tournament:
 
     def _grant(self, tie: Tie) -> None:
         """One GPU more for the shortest of these; one that cannot have it is out."""
-        _, order, claim = heappop(tie.jobs)
+        order, claim = tie.pop()
         if not tie.jobs:
             self._leave(tie)
         if self._pool.take(claim.kinds, WHOLE):

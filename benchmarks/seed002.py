@@ -1,0 +1,162 @@
+"""Seed 002's experiment: 512 jobs of 8 models (CNN, RNN, GAN) on 512 GPUs, static against dynamic shares.
+
+The poster gives neither curves nor lengths, so these are ours: jobs ask for 4 to 64 GPUs, run for
+minutes to hours at that size, and arrive so that what they ask for is `LOAD` times the cluster. Static:
+`fifo` gives each what it asks for, first come first served. Dynamic: `max-min` and `afs-l` give each
+between one GPU and what it asks for. Nodes have four GPUs, as the poster's.
+
+    python -m benchmarks.seed002 [--seeds 3] [--out benchmarks/results/seed002.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+from trainmaster.catalog import policy_class
+from trainmaster.model.job import Job, gpus
+from trainmaster.model.topology import parse_shorthand
+from trainmaster.model.trace import Trace, TracedJob
+from trainmaster.model.units import MINUTE, NOMINAL
+from trainmaster.perf.elastic import Elasticity
+from trainmaster.perf.neighbours import Neighbours
+from trainmaster.perf.world import DEFAULT, IDEAL, World
+from trainmaster.policies.options import read_options
+from trainmaster.sim.driver import Scenario, Simulation
+from trainmaster.sim.metrics import result_of
+
+LOAD = 1.5
+SIZES = (4, 8, 16, 32, 64)
+LINE_UP: tuple[tuple[str, dict[str, str]], ...] = (
+    ("fifo", {}),
+    ("fifo", {"backfill": "skip"}),
+    ("max-min", {}),
+    ("afs-l", {}),
+)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model whose speed-up on n GPUs is n / (1 + serial x (n - 1)): Amdahl's law."""
+
+    name: str
+    kind: str
+    serial: float
+
+    def speedup(self, count: int) -> float:
+        return count / (1 + self.serial * (count - 1))
+
+
+MODELS = (
+    Model("resnet50", "CNN", 0.01),
+    Model("inception3", "CNN", 0.015),
+    Model("googlenet", "CNN", 0.03),
+    Model("vgg16", "CNN", 0.08),
+    Model("alexnet", "CNN", 0.10),
+    Model("deepqa", "RNN", 0.06),
+    Model("lstm-lm", "RNN", 0.12),
+    Model("dcgan", "GAN", 0.04),
+)
+COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
+
+def curves(base: World) -> World:
+    """The same world with these models' curves."""
+    tables = {
+        model.name.replace("-", ""): {n: round(model.speedup(n) * NOMINAL) for n in COUNTS}
+        for model in MODELS
+    }
+    return replace(base, elasticity=Elasticity(base.elasticity.doubling_ppm, tables))
+
+
+def workload(count: int, cluster_gpus: int, seed: int, largest: int = 64) -> Trace:
+    """Jobs of random models and sizes; lengths lognormal around half an hour."""
+    chance = Random(f"seed002/{seed}")
+    sizes = [size for size in SIZES if size <= largest]
+    drawn = [
+        (
+            chance.choice(MODELS).name,
+            chance.choice(sizes),
+            round(min(max(chance.lognormvariate(0, 1) * 30, 2), 600) * MINUTE),
+        )
+        for _ in range(count)
+    ]
+    area = sum(size * length for _, size, length in drawn)
+    gap = area / (LOAD * cluster_gpus * count)
+    jobs, now = [], 0.0
+    for index, (model, size, length) in enumerate(drawn):
+        job = Job(f"j{index:03}", round(now), gpus(size, minimum=1), model=model)
+        jobs.append(TracedJob(job, length))
+        now += chance.expovariate(1 / gap)
+    return Trace(tuple(jobs))
+
+
+ALONE = replace(DEFAULT, name="alone", neighbours=Neighbours())
+"""The default world, but jobs on one server do not slow each other down."""
+WORLDS = (IDEAL, ALONE, DEFAULT)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one policy made of it."""
+
+    label: str
+    perf: str
+    seed: int
+    mean_jct_s: float
+    makespan_s: float
+    gpu_util: float
+    wall_s: float
+
+
+def run(
+    trace: Trace, cluster: str, world: World, name: str, options: dict[str, str], seed: int
+) -> Found:
+    kind = policy_class(name)
+    policy = kind(read_options(name, kind.options_type, options))
+    simulation = Simulation(Scenario(trace, parse_shorthand(cluster), cluster, world), policy)
+    start = time.process_time()
+    simulation.run()
+    took = time.process_time() - start
+    summary = result_of(simulation).summary
+    assert summary.avg_jct_s is not None
+    assert summary.makespan_s is not None
+    label = " ".join([name, *(f"{key}={value}" for key, value in options.items())])
+    return Found(
+        label,
+        world.name,
+        seed,
+        round(summary.avg_jct_s),
+        round(summary.makespan_s),
+        round(summary.gpu_util or 0.0, 3),
+        round(took, 2),
+    )
+
+
+def main() -> None:
+    reading = argparse.ArgumentParser(description=__doc__)
+    reading.add_argument("--seeds", type=int, default=3)
+    reading.add_argument("--out", type=Path)
+    given = reading.parse_args()
+    found = []
+    for seed in range(given.seeds):
+        trace = workload(512, 512, seed)
+        for world in WORLDS:
+            for name, options in LINE_UP:
+                one = run(trace, "128x4", curves(world), name, options, seed)
+                found.append(one)
+                print(
+                    f"{one.perf:8} seed {seed} {one.label:28} mean {one.mean_jct_s:7.0f} s"
+                    f" makespan {one.makespan_s:7.0f} s util {one.gpu_util:.3f} {one.wall_s:6.2f} s CPU",
+                    flush=True,
+                )
+    if given.out:
+        given.out.write_text(json.dumps([vars(each) for each in found], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

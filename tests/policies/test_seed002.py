@@ -1,0 +1,31 @@
+"""Seed 002's experiment in small: 64 jobs of its 8 models on 64 GPUs (benchmarks/seed002.py has it whole)."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.seed002 import ALONE, MODELS, Found, curves, run, workload
+from trainmaster.perf.world import IDEAL, World
+
+POLICIES = ("fifo", "max-min", "afs-l")
+
+
+def found(world: World, seed: int) -> dict[str, Found]:
+    trace = workload(64, 64, seed, largest=16)
+    return {name: run(trace, "16x4", curves(world), name, {}, seed) for name in POLICIES}
+
+
+def test_there_are_eight_models_of_three_kinds() -> None:
+    assert len(MODELS) == 8
+    assert {model.kind for model in MODELS} == {"CNN", "RNN", "GAN"}
+
+
+@pytest.mark.parametrize("world", [IDEAL, ALONE], ids=["ideal", "switching and spans cost"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_dynamic_shares_beat_static_ones_in_mean_jct_and_makespan(world: World, seed: int) -> None:
+    """AFS-L aims at the mean alone: it lets the longest jobs wait, so that they end last."""
+    got = found(world, seed)
+    static, fair, afs = got["fifo"], got["max-min"], got["afs-l"]
+    assert fair.mean_jct_s < static.mean_jct_s
+    assert fair.makespan_s < static.makespan_s
+    assert afs.mean_jct_s < static.mean_jct_s
