@@ -27,6 +27,11 @@ class Policy(Protocol):
         ...
 
     @property
+    def splits(self) -> bool:
+        """Whether it wants to know how each one-GPU job could run in two halves."""
+        ...
+
+    @property
     def progress_every_ms(self) -> int | None:
         """How often elastic runs report their progress to it; None = it does not ask."""
         ...

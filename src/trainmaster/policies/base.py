@@ -33,6 +33,11 @@ class BasePolicy(Generic[O]):
         return False
 
     @property
+    def splits(self) -> bool:
+        """Whether it wants to know how each one-GPU job could run in two halves."""
+        return False
+
+    @property
     def progress_every_ms(self) -> int | None:
         """How often elastic runs report their progress to it; None = it does not ask."""
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from bisect import insort
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -27,6 +27,7 @@ from trainmaster.sim.engine import SimEngine
 from trainmaster.sim.ledger import Account, Ledger
 from trainmaster.sim.progress import MEASURING_ERROR, ProgressReports
 from trainmaster.sim.sampler import Sampler
+from trainmaster.sim.splitting import Splitter
 
 FOREVER = 1 << 62
 """Later than any instant of a run."""
@@ -75,7 +76,10 @@ class Simulation:
         gpus = topology.training_gpus * WHOLE
         self.ledger = Ledger(scenario.queues, gpus, keep_stints=scenario.keep_stints)
         self.engine = SimEngine(Speeds(world, topology, scenario.seed), self.ledger, self._profile)
-        self.accepted, self.rejected = split_by_fit(scenario.trace, topology, molds=policy.molds)
+        jobs = scenario.trace.jobs
+        if policy.splits:
+            jobs = tuple(map(Splitter(world.split_ppm).split, jobs))
+        self.accepted, self.rejected = split_by_fit(jobs, topology, molds=policy.molds)
         self.sampler = Sampler(self.controller, self.ledger, arrival_span(self.accepted))
         self.now = self.accepted[0].job.submit_ms if self.accepted else 0
         self.events = 0
@@ -99,13 +103,19 @@ class Simulation:
                 self.ledger.fairness.count_up_to(self.now)
 
     def _run(self, on_progress: Progress | None) -> None:
-        if self.scenario.queues:
-            self._step(self.now, [e.QueueDefined(q) for q in self.scenario.queues.values()], 0)
+        self.define_queues()
         steps = 0
         while self._advance():
             steps += 1
             if on_progress is not None and steps % PROGRESS_EVERY == 0:
                 on_progress(self.ledger.ended_count, len(self.accepted), self.now)
+
+    def define_queues(self) -> None:
+        """State the queues before anything happens, be it to a node ahead of the first arrival."""
+        queues, changes = self.scenario.queues.values(), self.scenario.node_changes
+        if queues:
+            start = min([self.now, *(change.at_ms for change in changes)])
+            self._step(start, [e.QueueDefined(queue) for queue in queues], 0)
 
     def _advance(self) -> bool:
         """One instant; False when there is nothing left to happen."""
@@ -300,14 +310,14 @@ class NodeSchedule:
 
 
 def split_by_fit(
-    trace: Trace, topology: Topology, *, molds: bool
+    jobs: Iterable[TracedJob], topology: Topology, *, molds: bool
 ) -> tuple[list[TracedJob], list[TracedJob]]:
     """Jobs that the empty cluster could hold, and those that it never can."""
     space = Occupancy(topology)
     fits: dict[Demand, bool] = {}
     accepted: list[TracedJob] = []
     rejected: list[TracedJob] = []
-    for traced in trace.jobs:
+    for traced in jobs:
         demand = traced.job.demand
         if demand not in fits:
             fits[demand] = ever_fits(space, demand, molds=molds)
