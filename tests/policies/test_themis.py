@@ -204,6 +204,57 @@ def test_jobs_of_one_app_share_its_rho() -> None:
     assert one(by_app, "single").finish_ms < one(by_job, "single").finish_ms  # type: ignore[operator]
 
 
+def of_app(app: str, job: TracedJob) -> TracedJob:
+    return replace(job, job=replace(job.job, app=app, user="u"))
+
+
+class Appraised(Themis):
+    """Notes what the bundles of each app come to, first round only."""
+
+    seen: dict[str, list[int]]
+
+    def _auction(self, bidders, offered):  # type: ignore[no-untyped-def]
+        for each in bidders:
+            self.seen.setdefault(each.name, [gpus_ for gpus_, _, _ in each.grants])
+        return super()._auction(bidders, offered)
+
+
+def test_an_app_bids_for_no_more_than_the_offer_holds() -> None:
+    """Its rho is that of its best feasible bundle: 40 jobs cannot all run on 4 GPUs."""
+    policy = Appraised(ThemisOptions(filter_f=0))
+    policy.seen = {}
+    sweep = [of_app("sweep", traced(f"s{i}", 1, 60)) for i in range(40)]
+    outcome_of(a_scenario([*sweep, of_app("single", traced("x", 1, 60))], "1x4"), policy)
+    assert policy.seen == {"default/u/sweep": [1, 2, 3, 4], "default/u/single": [1]}
+
+
+def test_an_app_of_many_jobs_bids_for_a_few_numbers_of_them() -> None:
+    """A table of every number of a thousand jobs would cost their square in each round."""
+    policy = Appraised(ThemisOptions(filter_f=0))
+    policy.seen = {}
+    sweep = [of_app("sweep", traced(f"s{i}", 1, 60)) for i in range(101)]
+    outcome_of(a_scenario(sweep, "25x4"), policy)
+    assert policy.seen == {"default/u/sweep": [*range(1, 17), 32, 64, 100]}
+
+
+def test_a_run_whose_gpus_were_won_by_another_moves_to_those_that_are_left() -> None:
+    """`q` ends as the lease of `p` does; `w` wins either node, and `p` goes on on the other."""
+    jobs = [traced("p", 4, 100), traced("q", 4, 10)]
+    jobs += [traced("w", 4, 20, at_s=1), traced("big", 8, 1000, at_s=1)]
+    scenario = replace(a_scenario(jobs, "2x4"), until_ms=25_000)
+    result = outcome_of(scenario, a_policy("themis", lease_s=10))
+    assert one(result, "w").start_ms == 10_000
+    assert one(result, "p").preemptions == 0
+    assert one(result, "p").suspended_ms == 0
+
+
+def test_jobs_of_no_length_are_served_like_others() -> None:
+    """Their fair share of nothing takes no time: rho must stay a number."""
+    jobs = [traced(f"z{i}", 2, 0) for i in range(3)] + [traced("c", 1, 10)]
+    result = outcome_of(a_scenario(jobs, "1x2"), a_policy("themis", filter_f=0))
+    assert max(job.finish_ms for job in result.jobs) == 10_000  # type: ignore[type-var]
+
+
 CASES = {
     "an idle GPU goes to whoever waits": Case(
         cluster="n1[4]",

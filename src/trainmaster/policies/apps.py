@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from trainmaster.core.lifecycle import ENDED, WAITING
@@ -14,6 +14,7 @@ Grant = tuple[tuple[JobRecord, int], ...]
 """Jobs of an app, and how many GPUs each would get."""
 SpeedOf = Callable[[JobRecord, int], int | None]
 """Speed in parts per million of nominal on so many GPUs of the offer; None where they do not fit."""
+FEW_JOBS = 16
 AT_LEAST = MINUTE * NOMINAL
 """Work that a job is taken to have left when nobody knows, or its estimate was too short."""
 
@@ -74,13 +75,19 @@ class AppIndex:
 def work_of(record: JobRecord, now: int) -> tuple[int, int]:
     """(left, total): by its estimate; without one, as much again as it has done.
 
-    A job that has outlived its estimate is taken to need a tenth more each time.
+    A job that has outlived its estimate is taken to need a tenth more each time. No job is taken to
+    be shorter than 1 ms in all: nobody's share of nothing can be compared.
     """
     done = record.work_at(now)
     if record.estimate is None:
         return max(done, AT_LEAST), done + max(done, AT_LEAST)
     left = record.estimate.work - done
-    return left if left > 0 else max(done // 10, AT_LEAST), record.estimate.work
+    return left if left > 0 else max(done // 10, AT_LEAST), max(record.estimate.work, NOMINAL)
+
+
+def _is_bid_for(jobs: int) -> bool:
+    """Whether an app bids for so many of its jobs: any few, then doublings, else tables grow large."""
+    return jobs <= FEW_JOBS or jobs.bit_count() == 1
 
 
 def sizes_of(record: JobRecord) -> list[int]:
@@ -114,8 +121,10 @@ class Contender:
     grants: list[tuple[int, float, Grant]] = field(default_factory=list)
     """(GPUs, rho, who gets how many), growing in GPUs and falling in rho."""
 
-    def value(self, speed_of: SpeedOf, best_speed_of: SpeedOf, cluster_gpus: int) -> None:
-        """Fill in what each feasible bundle is worth."""
+    def value(
+        self, speed_of: SpeedOf, best_speed_of: SpeedOf, cluster_gpus: int, offered: int
+    ) -> None:
+        """Fill in what each bundle is worth that the offer could hold."""
         (first, *others) = self.jobs.values()
         if not others and not first.demand.is_elastic:
             self._value_gang(first, speed_of, cluster_gpus)
@@ -124,20 +133,14 @@ class Contender:
         sizes = [record.demand.nominal.count for record in self.jobs.values()]
         left = sum(each[0] * size for each, size in zip(works, sizes, strict=True))
         alone = self._alone(works, sizes, best_speed_of, cluster_gpus)
+        bidding = {record.seq for record in self.candidates}
         held = sum(
             record.speed_ppm * record.demand.nominal.count
-            for record in self.jobs.values()
-            if record.since_ms is not None and record not in self.candidates
+            for seq, record in self.jobs.items()
+            if record.since_ms is not None and seq not in bidding
         )
-        for grant in self._bundles():
-            speeds = [speed_of(record, count) for record, count in grant]
-            if any(speed is None for speed in speeds):
-                continue
-            speed = held + sum(
-                (each or 0) * record.demand.nominal.count
-                for each, (record, _) in zip(speeds, grant, strict=True)
-            )
-            late = rho(self.elapsed, left, speed, alone)
+        for grant, gained in self._bundles(speed_of, offered):
+            late = rho(self.elapsed, left, held + gained, alone)
             if not self.grants or late < self.grants[-1][1]:
                 self.grants.append((sum(count for _, count in grant), late, grant))
 
@@ -166,12 +169,32 @@ class Contender:
         )
         return total / (speed * min(1.0, cluster_gpus / most)) * self.contenders
 
-    def _bundles(self) -> list[Grant]:
+    def _bundles(self, speed_of: SpeedOf, offered: int) -> Iterator[tuple[Grant, int]]:
+        """Bundles within the offer, growing, and the speed that the app gains by each.
+
+        One job may have any of its sizes; of several, the first ones get the least they can use.
+        """
         if len(self.candidates) == 1:
             (record,) = self.candidates
-            return [((record, count),) for count in sizes_of(record)]
-        wanted = tuple((record, sizes_of(record)[0]) for record in self.candidates)
-        return [wanted[: length + 1] for length in range(len(wanted))]
+            for count in sizes_of(record):
+                speed = speed_of(record, count)
+                if speed is not None:
+                    yield ((record, count),), speed * record.demand.nominal.count
+            return
+        grant: list[tuple[JobRecord, int]] = []
+        used = gained = 0
+        for record in self.candidates:
+            count = sizes_of(record)[0]
+            speed = speed_of(record, count) if used + count <= offered else None
+            if speed is None:
+                continue
+            grant.append((record, count))
+            used += count
+            gained += speed * record.demand.nominal.count
+            if _is_bid_for(len(grant)):
+                yield tuple(grant), gained
+        if grant and not _is_bid_for(len(grant)):
+            yield tuple(grant), gained
 
     @property
     def rho(self) -> float:

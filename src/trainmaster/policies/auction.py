@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log
+from math import exp, log
 
 MOST_EXACT = 16
 """More bidders than this are served greedily."""
@@ -100,7 +100,7 @@ def kept_fractions(bids: Sequence[Bid], gpus: int, winners: Winners) -> dict[str
         others = [other for other in served if other.bidder != bid.bidder]
         beside = _welfare(others, winners)
         without = _welfare(others, allocate(others, gpus))
-        kept[bid.bidder] = min(1.0, 2.718281828459045 ** (beside - without))
+        kept[bid.bidder] = min(1.0, exp(beside - without))
     return kept
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
@@ -25,7 +27,11 @@ def shrink_for_waiting(view: View, draft: Draft) -> None:
             draft.resize(record, resized(view, placement, placement.slices[:nominal]))
 
 
-def grow_idle(view: View, draft: Draft) -> None:
+IsWorth = Callable[[JobRecord, Placement], bool]
+"""Whether a job gains by this placement instead of its present one."""
+
+
+def grow_idle(view: View, draft: Draft, is_worth: IsWorth = lambda record, placement: True) -> None:
     """In order of submission, each elastic job takes idle GPUs of its own nodes, up to its maximum."""
     for record in view.running():
         placement = record.placement
@@ -39,8 +45,9 @@ def grow_idle(view: View, draft: Draft) -> None:
         if room > 0:
             extra = idle_beside(draft, record, placement, room)
             if extra:
-                slices = (*placement.slices, *extra)
-                draft.resize(record, resized(view, placement, slices))
+                larger = resized(view, placement, (*placement.slices, *extra))
+                if is_worth(record, larger):
+                    draft.resize(record, larger)
 
 
 def idle_beside(draft: Draft, record: JobRecord, placement: Placement, room: int) -> list[Slice]:

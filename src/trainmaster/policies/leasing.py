@@ -8,7 +8,8 @@ from heapq import heappop, heappush
 from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
 from trainmaster.model.placement import Placement
-from trainmaster.perf.throughput import UNKNOWN, Corrections, Estimator
+from trainmaster.model.profile import Profile
+from trainmaster.perf.throughput import UNKNOWN, Corrections, Estimator, key_of
 from trainmaster.placement.placers import RELAXING
 from trainmaster.policies.apps import Contender, Grant, sizes_of
 from trainmaster.policies.elastic import idle_beside, resized
@@ -51,31 +52,56 @@ class Ends:
 class Granting:
     """One round's grants on top of a draft in which the pool has been emptied."""
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: Draft, estimator: Estimator, corrections: Corrections) -> None:
         self.draft = draft
-        self._speeds: dict[tuple[int, str, int], int | None] = {}
-        """What a gang of that demand, model and size would reach in the offer, alone."""
+        self.corrections = corrections
+        """What measured speeds have taught about the estimates."""
+        self._estimator = estimator
+        self._speeds: dict[tuple[int, str, Profile | None, int], int | None] = {}
+        """What a gang of that demand, model, profile and size would reach in the offer, alone."""
         self._granted: dict[str, Grant] = {}
 
     def offered(self) -> int:
         """Whole GPUs in the offer."""
         return self.draft.space.total_free()
 
-    def speed(
-        self, record: JobRecord, count: int, estimator: Estimator, corrections: Corrections
-    ) -> int | None:
+    def learn(self, pool: Sequence[JobRecord]) -> None:
+        """Take in speeds measured over a lease, where they say more than the nominal one."""
+        for record in pool:
+            placement, job = record.placement, record.job
+            if placement is None or (len(placement.nodes) == 1 and not job.demand.is_elastic):
+                continue
+            where, profile = self._estimator.allocation(placement), record.profile or UNKNOWN
+            self.corrections = self._estimator.learned(
+                job, profile, where, record.speed_ppm, self.corrections
+            )
+
+    def speed(self, record: JobRecord, count: int) -> int | None:
         """A run that stays keeps its measured speed; others are foretold at the place they would get."""
         stays = record.placement is not None and len(record.placement.slices) == count
         if stays and record.speed_ppm:
             return record.speed_ppm
-        key = (record.group, record.job.model, count)
+        whose = key_of(record.job)
+        alike = whose if self.corrections.of(whose) else record.job.model
+        key = (record.group, alike, record.profile, count)
         if key not in self._speeds:
             where = self._place(record, count)
-            self._speeds[key] = None
-            if where is not None:
-                there, profile = estimator.allocation(where), record.profile or UNKNOWN
-                self._speeds[key] = estimator.speed(record.job, profile, there, corrections)
+            self._speeds[key] = None if where is None else self._speed_at(record, where)
         return self._speeds[key]
+
+    def best_speed(self, record: JobRecord, count: int) -> int | None:
+        """On that many GPUs of the empty cluster."""
+        profile = record.profile or UNKNOWN
+        curve = self._estimator.curve(record.job, profile, (count,), self.corrections)
+        return curve[0][1] if curve else None
+
+    def is_faster(self, record: JobRecord, where: Placement) -> bool:
+        """Whether a run would gain speed there."""
+        return self._speed_at(record, where) > record.speed_ppm
+
+    def _speed_at(self, record: JobRecord, where: Placement) -> int:
+        there, profile = self._estimator.allocation(where), record.profile or UNKNOWN
+        return self._estimator.speed(record.job, profile, there, self.corrections)
 
     def _place(self, record: JobRecord, count: int) -> Placement | None:
         demand = record.demand
@@ -112,15 +138,13 @@ class Granting:
     def _settle(self, record: JobRecord, count: int) -> bool:
         """Give a job its GPUs: in place, smaller or larger in place, or anew; False where none are."""
         draft = self.draft
-        if record.placement is None:
-            if draft.is_placed(record):
-                return True
+        if draft.is_placed(record):
+            return True
+        if record.placement is None or (draft.is_evicted(record) and not draft.keep(record)):
             where = self._place(record, count)
             if where is not None:
                 draft.start(record, where)
             return where is not None
-        if draft.is_evicted(record) and not draft.keep(record):
-            return False
         change = count - len(record.placement.slices)
         if change < 0:
             fewer = record.placement.slices[:count]
@@ -142,7 +166,7 @@ class Granting:
     def give_leftovers(self, able: Sequence[Contender]) -> None:
         """What nobody won, was withheld or could not be placed: by need, smallest bundles first.
 
-        Jobs of the pool that got nothing keep their GPUs where those are still free.
+        Jobs of the pool that got nothing keep their GPUs where those are still free, else they move.
         """
         full: set[tuple[int, int]] = set()
         for contender in able:

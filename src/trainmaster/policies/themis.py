@@ -24,18 +24,19 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.plan import FrozenMap, Plan
 from trainmaster.model.units import NOMINAL, ceil_div, to_ms
-from trainmaster.perf.throughput import NOTHING_MEASURED, UNKNOWN, Corrections, Estimator
+from trainmaster.perf.throughput import NOTHING_MEASURED, Corrections, Estimator
 from trainmaster.policies.apps import AppIndex, Contender
 from trainmaster.policies.auction import Bid, Bundle, allocate, kept_fractions
 from trainmaster.policies.base import BasePolicy
+from trainmaster.policies.census import Census
 from trainmaster.policies.elastic import grow_idle
 from trainmaster.policies.greedy import evacuate
 from trainmaster.policies.guards import PreemptiveOptions
 from trainmaster.policies.leasing import Ends, Granting
 from trainmaster.policies.options import fraction, option, positive_seconds
 
-NOBODY: FrozenMap[str, tuple[int, int]] = FrozenMap()
 NO_LEASES: FrozenMap[str, int] = FrozenMap()
+NO_APPS = Census()
 GRID = 10
 """Leases end on multiples of a lease / GRID."""
 
@@ -50,19 +51,11 @@ class ThemisOptions(PreemptiveOptions):
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """How many apps there were, since when each has been there, and until when GPUs are leased."""
+    """How many apps there were, until when GPUs are leased, and what speeds were measured."""
 
-    area: int = 0
-    """Apps x ms up to `counted_ms`."""
-    counted_ms: int = 0
-    apps: int = 0
-    arrived: FrozenMap[str, tuple[int, int]] = NOBODY
-    """By app: when it came, and the area then."""
+    census: Census = NO_APPS
     leases: FrozenMap[str, int] = NO_LEASES
     corrections: Corrections = NOTHING_MEASURED
-
-    def at(self, now: int) -> int:
-        return self.area + self.apps * (now - self.counted_ms)
 
 
 class Themis(BasePolicy[ThemisOptions]):
@@ -93,22 +86,26 @@ class Themis(BasePolicy[ThemisOptions]):
     def plan(self, view: View, memo: object, now: int) -> Plan:
         assert isinstance(memo, Memo)
         index = self._follow(view, memo)
-        memo = self._counted(index, memo, now)
+        if index.has_changed:
+            index.has_changed = False
+            memo = replace(memo, census=memo.census.counted(index.jobs, now))
         if view.is_settled() and not index.elastic:
             return Plan((), memo)
         draft = Draft(view)
         if view.draining:
             evacuate(view, draft, self.placer)
-        if not index.elastic and Granting(draft).give_to_all(index.in_line()):
+        granting = Granting(draft, self._estimate(view), memo.corrections)
+        if not index.elastic and granting.give_to_all(index.in_line()):
             leases = self._leased(view, draft, memo, (), now)
             return draft.plan(replace(memo, leases=leases))
         pool = [record for record in self._ends.due(now) if not draft.is_touched(record)]
         if pool or view.occupancy.total_free():
-            memo = replace(memo, corrections=self._learned(view, pool, memo.corrections))
+            granting.learn(pool)
+            memo = replace(memo, corrections=granting.corrections)
             for record in pool:
                 draft.suspend(record)
             contenders = self._contenders(index, pool, memo, now)
-            self._hold_round(view, Granting(draft), contenders, memo, grows=bool(index.elastic))
+            self._hold_round(view, granting, contenders, grows=bool(index.elastic))
             memo = replace(memo, leases=self._leased(view, draft, memo, pool, now))
         return draft.plan(memo, self._ends.next())
 
@@ -118,35 +115,19 @@ class Themis(BasePolicy[ThemisOptions]):
         return None if view.is_settled() and not index.elastic else self._ends.next()
 
     def _hold_round(
-        self,
-        view: View,
-        granting: Granting,
-        contenders: list[Contender],
-        memo: Memo,
-        *,
-        grows: bool,
+        self, view: View, granting: Granting, contenders: list[Contender], *, grows: bool
     ) -> None:
-        estimator = self._estimate(view)
-
-        def in_offer(record: JobRecord, count: int) -> int | None:
-            return granting.speed(record, count, estimator, memo.corrections)
-
-        def at_best(record: JobRecord, count: int) -> int | None:
-            profile = record.profile or UNKNOWN
-            curve = estimator.curve(record.job, profile, (count,), memo.corrections)
-            return curve[0][1] if curve else None
-
-        gpus = max(1, view.topology.training_gpus)
+        gpus, offered = max(1, view.topology.training_gpus), granting.offered()
         for contender in contenders:
-            contender.value(in_offer, at_best, gpus)
+            contender.value(granting.speed, granting.best_speed, gpus, offered)
         able = sorted((each for each in contenders if each.grants), key=Contender.order)
         bidders = able[: max(1, ceil_div(self._bidding_ppm * len(able), NOMINAL))]
-        for contender, gpus_kept in self._auction(bidders, granting.offered()):
+        for contender, gpus_kept in self._auction(bidders, offered):
             granting.give(contender, gpus_kept)
         granting.keep_all()
         granting.give_leftovers(able)
         if grows and all(granting.has_all(each) for each in contenders):
-            grow_idle(view, granting.draft)
+            grow_idle(view, granting.draft, granting.is_faster)
 
     def _auction(self, bidders: Sequence[Contender], offered: int) -> list[tuple[Contender, int]]:
         """Who won how many GPUs, after payment; in order of need."""
@@ -169,11 +150,10 @@ class Themis(BasePolicy[ThemisOptions]):
     ) -> list[Contender]:
         found = []
         for name, candidates in index.contending(pool).items():
-            start, area = memo.arrived[name]
-            mean = (memo.at(now) - area) / (now - start) if now > start else float(memo.apps)
+            census, jobs = memo.census, index.jobs[name]
+            life, mean = census.life_of(name, now), census.mean_since(name, now)
             starving = any(self.guards.is_starving(record, now) for record in candidates)
-            jobs = index.jobs[name]
-            found.append(Contender(name, jobs, candidates, now - start, mean, starving, now))
+            found.append(Contender(name, jobs, candidates, life, mean, starving, now))
         return found
 
     def _end_of(self, record: JobRecord, leases: FrozenMap[str, int]) -> int | None:
@@ -211,33 +191,7 @@ class Themis(BasePolicy[ThemisOptions]):
             self._ends.put(record, self._end_of(record, memo.leases))
         return index
 
-    def _counted(self, index: AppIndex, memo: Memo, now: int) -> Memo:
-        """Apps that came or went since: integrate their number, note the newcomers."""
-        if not index.has_changed:
-            return memo
-        index.has_changed = False
-        new = [name for name in index.jobs if name not in memo.arrived]
-        if not new and memo.apps == len(index.jobs):
-            return memo
-        area = memo.at(now)
-        arrived = memo.arrived.updated(dict.fromkeys(new, (now, area))).only(index.jobs)
-        return replace(memo, area=area, counted_ms=now, apps=len(index.jobs), arrived=arrived)
-
     def _estimate(self, view: View) -> Estimator:
         if self._estimator is None:
             self._estimator = Estimator(view.topology)
         return self._estimator
-
-    def _learned(
-        self, view: View, pool: Sequence[JobRecord], corrections: Corrections
-    ) -> Corrections:
-        """Speeds measured over a lease, where they say more than the nominal one."""
-        estimator = self._estimate(view)
-        for record in pool:
-            placement, job = record.placement, record.job
-            if placement is None or (len(placement.nodes) == 1 and not job.demand.is_elastic):
-                continue
-            where = estimator.allocation(placement)
-            profile = record.profile or UNKNOWN
-            corrections = estimator.learned(job, profile, where, record.speed_ppm, corrections)
-        return corrections
