@@ -12,6 +12,7 @@ from tests.policies.cases import Case
 from trainmaster.model.job import gpus
 from trainmaster.model.trace import TracedJob
 from trainmaster.perf.fairness import alone_with, rho, speed_of
+from trainmaster.perf.world import DEFAULT
 from trainmaster.policies import auction
 from trainmaster.policies.auction import Bid, Bundle, allocate, kept_fractions
 from trainmaster.policies.themis import Themis, ThemisOptions
@@ -253,6 +254,17 @@ def test_jobs_of_no_length_are_served_like_others() -> None:
     jobs = [traced(f"z{i}", 2, 0) for i in range(3)] + [traced("c", 1, 10)]
     result = outcome_of(a_scenario(jobs, "1x2"), a_policy("themis", filter_f=0))
     assert max(job.finish_ms for job in result.jobs) == 10_000  # type: ignore[type-var]
+
+
+def test_a_bundle_is_valued_where_it_would_be_had() -> None:
+    """`e` runs on two slow GPUs; a fast one elsewhere is no reason to give up one of them.
+
+    Valued there and taken away here, it shrank and grew in turn, and never ended.
+    """
+    jobs = [traced("hog", 1, 30), traced("e", gpus(2, minimum=1, maximum=2), 200)]
+    scenario = a_scenario(jobs, "n1[1fast] n2[2slow]", DEFAULT, until_s=5000)
+    result = outcome_of(scenario, a_policy("themis", lease_s=20))
+    assert one(result, "e").finish_ms == pytest.approx(424_000, abs=1000)
 
 
 CASES = {

@@ -11,6 +11,7 @@ from trainmaster.core.promises import begin_release, launch, revoke
 from trainmaster.core.reduce import stop
 from trainmaster.core.state import FROZEN_GPU_MEMORY, JobRecord, State
 from trainmaster.model import actions as a
+from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Role, Sharing
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Refusal, Refused
@@ -84,25 +85,28 @@ def _start(state: State, record: JobRecord, action: a.Start | a.Resume, now: int
 def shape_refusal(state: State, record: JobRecord, placement: Placement) -> Refused | None:
     """Whether these slices are one of the job's admissible shapes."""
     demand = record.demand
+    is_as_asked = placement.sharing is demand.mode
+    if not is_as_asked and placement.sharing is not Sharing.TIME and demand.sharing is not None:
+        return Refused.NOT_ADMISSIBLE
+    is_whole = demand.nominal.is_whole
+    if (is_as_asked or not is_whole) and _is_shape_of(demand, placement):
+        return None
+    return _packing_refusal(state, record, placement) if is_whole else Refused.NOT_ADMISSIBLE
+
+
+def _is_shape_of(demand: Demand, placement: Placement) -> bool:
+    """Whether each piece has at least what the nominal shape, or a split, states for it."""
     count = len(placement.slices)
-    if placement.sharing is not demand.mode:
-        if placement.sharing is not Sharing.TIME and demand.sharing is not None:
-            return Refused.NOT_ADMISSIBLE
-        if demand.nominal.is_whole:
-            return _packing_refusal(state, record, placement)
     for split in (demand.nominal, *demand.splits) if demand.nominal.parts else demand.splits:
         if len(split.parts) == count and all(
             piece.share >= part.share and piece.memory >= part.memory
             for piece, part in zip(placement.slices, split.parts, strict=True)
         ):
-            return None
-    if not demand.min_count <= count <= demand.max_count:
-        return Refused.NOT_ADMISSIBLE
+            return True
     share, memory = demand.nominal.share, demand.nominal.memory
-    for piece in placement.slices:
-        if piece.share < share or piece.memory < memory:
-            return Refused.NOT_ADMISSIBLE
-    return None
+    return demand.min_count <= count <= demand.max_count and all(
+        piece.share >= share and piece.memory >= memory for piece in placement.slices
+    )
 
 
 def _packing_refusal(state: State, record: JobRecord, placement: Placement) -> Refused | None:

@@ -172,11 +172,12 @@ class Occupancy:
         return self.allowance is None or share <= self.allowance
 
     def has_host_room(
-        self, node: int, share: int, demand: Demand, *, is_spare: bool = False
+        self, node: int, share: int, demand: Demand, *, is_spare: bool = False, kept: int = 0
     ) -> bool:
         """Whether the node's CPUs and host memory can carry that much share of this job.
 
-        Opportunistic runs live on what is idle: they book only what they state.
+        Opportunistic runs live on what is idle: they book only what they state. `kept` is host memory
+        that a frozen run of the job holds there and gives back when it is thawed.
         """
         cpus, host = demand.cpus, demand.host_memory
         if cpus is None:
@@ -185,7 +186,7 @@ class Occupancy:
             host = 0 if is_spare else self.host_per_gpu[node]
         return (
             cpus * share <= self.free_cpus[node] * WHOLE
-            and host * share <= self.free_host[node] * WHOLE
+            and host * share <= (self.free_host[node] + kept) * WHOLE
         )
 
     def host_part(self, node: int, share: int, demand: Demand) -> int:

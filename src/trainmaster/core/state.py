@@ -321,11 +321,15 @@ class State:
 
     def frozen_host(self, record: JobRecord, placement: Placement) -> int:
         """Host memory per GPU that holds the frozen run's GPU memory."""
-        stated = record.demand.nominal.memory
-        return stated or self.topology.type_of_gpu[placement.slices[0].gpu].memory
+        return frozen_host(self.topology, record.demand, placement)
 
     def drop_reservation(self, job: str) -> None:
         reservation = self.reservations.pop(job, None) if self.reservations else None
         if reservation is not None:
             self.occupancy.give_back(reservation.slices)
             self.touched.update([piece.node for piece in reservation.slices])
+
+
+def frozen_host(topology: Topology, demand: Demand, placement: Placement) -> int:
+    """Host memory per GPU that a run frozen there would hold: its GPU memory."""
+    return demand.nominal.memory or topology.type_of_gpu[placement.slices[0].gpu].memory

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from trainmaster.core.occupancy import Occupancy
-from trainmaster.core.state import JobRecord
+from trainmaster.core.state import JobRecord, frozen_host
 from trainmaster.model.job import Demand, Shape
 from trainmaster.model.placement import Placement, Role, Sharing
 from trainmaster.model.units import WHOLE
@@ -50,7 +50,7 @@ class Placer:
         demand = record.demand
         if space.allowance is not None and not space.affords(demand.nominal.total_share):
             return None
-        if record.frozen is not None and _is_clear(space, record.frozen):
+        if record.frozen is not None and can_thaw(space, record, record.frozen):
             return record.frozen
         if not record.is_whole:
             return self.shaped(space, demand, demand.nominal)
@@ -119,11 +119,19 @@ def has_memory(space: Occupancy, placement: Placement, memory: int) -> bool:
     return not memory or all(space.free_memory[gpu] >= memory for gpu in placement.gpus())
 
 
-def _is_clear(space: Occupancy, frozen: Placement) -> bool:
-    """Whether the GPUs of a frozen run are free, so that it can be thawed there."""
+def can_thaw(space: Occupancy, record: JobRecord, frozen: Placement) -> bool:
+    """Whether the GPUs of its frozen run are idle, and their nodes can carry it again."""
+    shares: dict[int, int] = {}
+    for piece in frozen.slices:
+        node = piece.node
+        is_idle = space.whole[node] >> (piece.gpu - space.first_gpu[node]) & 1
+        if not is_idle or node in space.closed:
+            return False
+        shares[node] = shares.get(node, 0) + WHOLE
+    kept = frozen_host(space.topology, record.demand, frozen)
     return all(
-        space.free_share[piece.gpu] == WHOLE and piece.node not in space.closed
-        for piece in frozen.slices
+        space.has_host_room(node, share, record.demand, kept=kept * share // WHOLE)
+        for node, share in shares.items()
     )
 
 

@@ -90,6 +90,11 @@ def _is_bid_for(jobs: int) -> bool:
     return jobs <= FEW_JOBS or jobs.bit_count() == 1
 
 
+def present_size(record: JobRecord) -> int:
+    """As many GPUs as it has, or the fewest it can start with."""
+    return sizes_of(record)[0] if record.placement is None else len(record.placement.slices)
+
+
 def sizes_of(record: JobRecord) -> list[int]:
     """Gang-feasible numbers of GPUs worth bidding for: the bounds, the nominal, doublings between."""
     demand = record.demand
@@ -172,7 +177,8 @@ class Contender:
     def _bundles(self, speed_of: SpeedOf, offered: int) -> Iterator[tuple[Grant, int]]:
         """Bundles within the offer, growing, and the speed that the app gains by each.
 
-        One job may have any of its sizes; of several, the first ones get the least they can use.
+        One job may have any of its sizes; of several, the first ones get the least they can use, and
+        at last those that run as many as they have.
         """
         if len(self.candidates) == 1:
             (record,) = self.candidates
@@ -195,6 +201,11 @@ class Contender:
                 yield tuple(grant), gained
         if grant and not _is_bid_for(len(grant)):
             yield tuple(grant), gained
+        as_they_are = tuple((record, present_size(record)) for record, _ in grant)
+        more = sum(count for _, count in as_they_are) - used
+        if 0 < more <= offered - used:
+            speeds = [(speed_of(*pair) or 0, pair[0].demand.nominal.count) for pair in as_they_are]
+            yield as_they_are, sum(speed * size for speed, size in speeds)
 
     @property
     def rho(self) -> float:

@@ -7,11 +7,11 @@ from heapq import heappop, heappush
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
-from trainmaster.model.placement import Placement
+from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.profile import Profile
 from trainmaster.perf.throughput import UNKNOWN, Corrections, Estimator, key_of
 from trainmaster.placement.placers import RELAXING
-from trainmaster.policies.apps import Contender, Grant, sizes_of
+from trainmaster.policies.apps import Contender, Grant, present_size
 from trainmaster.policies.elastic import idle_beside, resized
 
 
@@ -77,10 +77,12 @@ class Granting:
             )
 
     def speed(self, record: JobRecord, count: int) -> int | None:
-        """A run that stays keeps its measured speed; others are foretold at the place they would get."""
-        stays = record.placement is not None and len(record.placement.slices) == count
-        if stays and record.speed_ppm:
-            return record.speed_ppm
+        """A run that stays keeps its measured speed; others are foretold where they would be."""
+        if record.placement is not None:
+            where = self._where(record, count)
+            if where == record.placement and record.speed_ppm:
+                return record.speed_ppm
+            return None if where is None else self._speed_at(record, where)
         whose = key_of(record.job)
         alike = whose if self.corrections.of(whose) else record.job.model
         key = (record.group, alike, record.profile, count)
@@ -136,30 +138,49 @@ class Granting:
             self._settle(record, count)
 
     def _settle(self, record: JobRecord, count: int) -> bool:
-        """Give a job its GPUs: in place, smaller or larger in place, or anew; False where none are."""
+        """Give a job its GPUs; False where there are none for it."""
         draft = self.draft
         if draft.is_placed(record):
             return True
+        where = self._where(record, count)
+        if where is None:
+            return False
         if record.placement is None or (draft.is_evicted(record) and not draft.keep(record)):
-            where = self._place(record, count)
-            if where is not None:
-                draft.start(record, where)
-            return where is not None
-        change = count - len(record.placement.slices)
-        if change < 0:
-            fewer = record.placement.slices[:count]
-            draft.resize(record, resized(draft.view, record.placement, fewer))
-        elif change > 0:
-            more = idle_beside(draft, record, record.placement, change)
-            if more:
-                slices = (*record.placement.slices, *more)
-                draft.resize(record, resized(draft.view, record.placement, slices))
+            draft.start(record, where)
+        elif where != record.placement:
+            draft.resize(record, where)
         return True
+
+    def _where(self, record: JobRecord, count: int) -> Placement | None:
+        """Where a job would have so many GPUs: a run in its place, smaller or larger, else anew."""
+        draft, mine = self.draft, record.placement
+        if mine is None:
+            return self._place(record, count)
+        if draft.is_evicted(record) and draft.space.refusal(mine, record.demand):
+            return self._place(record, count)
+        change = count - len(mine.slices)
+        if change == 0:
+            return mine
+        if change < 0:
+            return resized(draft.view, mine, mine.slices[:count])
+        more = self._idle_beside(record, mine, change)
+        return resized(draft.view, mine, (*mine.slices, *more)) if more else mine
+
+    def _idle_beside(self, record: JobRecord, mine: Placement, room: int) -> list[Slice]:
+        """Idle GPUs of its nodes that these can carry beside those that it has or had."""
+        draft, space = self.draft, self.draft.space
+        if not draft.is_evicted(record):
+            return idle_beside(draft, record, mine, room)
+        space.book(mine, record.demand)
+        found = idle_beside(draft, record, mine, room)
+        space.unbook(mine, record.demand)
+        return found
 
     def has_all(self, contender: Contender) -> bool:
         """Whether none of its jobs is left without GPUs."""
-        return not any(
-            self.draft.is_evicted(record) if record.placement else not self.draft.is_placed(record)
+        draft = self.draft
+        return all(
+            draft.is_placed(record) or (record.placement and not draft.is_evicted(record))
             for record in contender.candidates
         )
 
@@ -171,13 +192,8 @@ class Granting:
         full: set[tuple[int, int]] = set()
         for contender in able:
             for record in contender.candidates:
-                count, waits = _least(record), record.placement is None
+                count, waits = present_size(record), record.placement is None
                 if self.draft.is_placed(record) or (waits and (record.group, count) in full):
                     continue
                 if not self._settle(record, count) and waits:
                     full.add((record.group, count))
-
-
-def _least(record: JobRecord) -> int:
-    """As many as it has, or the fewest it can start with."""
-    return sizes_of(record)[0] if record.placement is None else len(record.placement.slices)

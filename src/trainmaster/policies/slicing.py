@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import HOLDING, WAITING, Phase
-from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.model.placement import Placement, Sharing, Slice
+from trainmaster.model.placement import Placement, Sharing
 from trainmaster.placement.affinity import EVERYWHERE, Choice, Home, free_server, home_of
-from trainmaster.placement.placers import RELAXING
+from trainmaster.placement.placers import RELAXING, can_thaw
 from trainmaster.placement.whole import placement_of
 from trainmaster.policies.guards import STARVING, Guards
 from trainmaster.policies.roster import Roster
@@ -94,8 +93,7 @@ class Shift:
         space, frozen = self.draft.space, record.frozen
         if any(node in space.closed for node, _ in home):
             return None
-        is_bound = frozen is not None and home_of(frozen) == home
-        if frozen is not None and is_bound and all(_is_idle(space, each) for each in frozen.slices):
+        if frozen is not None and home_of(frozen) == home and can_thaw(space, record, frozen):
             return frozen
         if any(space.whole[node].bit_count() < count for node, count in home):
             return None
@@ -286,10 +284,6 @@ def _takes_turns(record: JobRecord) -> bool:
 def _has_just_yielded(record: JobRecord, ended_ms: int) -> bool:
     """Whether it has had its turn of the quantum that ended then."""
     return record.phase is Phase.SUSPENDED and record.waiting_since_ms >= ended_ms
-
-
-def _is_idle(space: Occupancy, piece: Slice) -> bool:
-    return bool(space.whole[piece.node] >> (piece.gpu - space.first_gpu[piece.node]) & 1)
 
 
 def _count(record: JobRecord, short: dict[int, int], sign: int) -> None:

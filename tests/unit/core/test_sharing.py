@@ -144,3 +144,12 @@ def test_an_allowance_bounds_what_is_booked() -> None:
     assert not space.affords(2 * WHOLE)
     space.unbook(first, demand)
     assert space.affords(2 * WHOLE)
+
+
+@pytest.mark.parametrize(("memory", "is_refused"), [(6 * GIB, False), (5 * GIB, True)])
+def test_who_asks_to_take_turns_may_be_given_a_part(memory: int, is_refused: bool) -> None:
+    """As anybody else may whose memory is known: asking for it must not make it harder."""
+    asking = Demand(Shape(1, memory=6 * GIB), 1, 1, sharing=Sharing.TIME)
+    strings = Strings("1x2").submit("j", asking)
+    start = a.Start("j", strings.on(0, share=300, memory=memory, sharing=Sharing.TIME))
+    assert strings.refused(start) == ([("j", Refused.NOT_ADMISSIBLE)] if is_refused else [])
