@@ -5,7 +5,7 @@ minutes to hours at that size, and arrive so that what they ask for is `LOAD` ti
 `fifo` gives each what it asks for, first come first served. Dynamic: `max-min` and `afs-l` give each
 between one GPU and what it asks for. Nodes have four GPUs, as the poster's.
 
-    python -m benchmarks.seed002 [--seeds 3] [--out benchmarks/results/seed002.json]
+    python -m benchmarks.seed002 [--seeds 2] [--out benchmarks/results/seed002.json]
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def run(
 
 def main() -> None:
     reading = argparse.ArgumentParser(description=__doc__)
-    reading.add_argument("--seeds", type=int, default=3)
+    reading.add_argument("--seeds", type=int, default=2)
     reading.add_argument("--out", type=Path)
     given = reading.parse_args()
     found = []
