@@ -117,6 +117,7 @@ OPPORTUNISTIC = ("antman hasty",)
 """Those under which a job may come to live on idle cycles: it books the part that it keeps busy."""
 
 MODELS = ("", "vgg16", "resnet50", "alexnet")
+TYPE_CHOICES = (*[None] * 8, "fast", "cpu", "gpu|cpu")
 
 FREEZING = replace(
     DEFAULT,
@@ -171,7 +172,7 @@ def demands(draw: st.DrawFn, *, plain: bool = False) -> Demand:
         return Demand(Shape(1, memory=draw(st.sampled_from([GIB, 3 * GIB, 7 * GIB]))), 1, 1)
     if kind == "elastic":
         low, high = draw(st.integers(1, size)), size + draw(st.integers(0, 3))
-        return Demand(Shape(size), low, high)
+        return Demand(Shape(size), low, high, gpu_type=draw(st.sampled_from(TYPE_CHOICES)))
     if kind == "hosty":
         return Demand(
             Shape(size, memory=draw(st.sampled_from([0, 6 * GIB]))),
@@ -187,7 +188,7 @@ def demands(draw: st.DrawFn, *, plain: bool = False) -> Demand:
         )
         split = Shape(len(parts), parts=parts, speed_ppm=700_000)
         return Demand(Shape(size), max(1, size - 1), size, splits=(split,))
-    kinds = [None] * 8 if plain else [None] * 8 + ["fast", "cpu"]
+    kinds = [None] if plain else TYPE_CHOICES
     return Demand(Shape(size), size, size, gpu_type=draw(st.sampled_from(kinds)))
 
 

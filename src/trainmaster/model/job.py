@@ -15,6 +15,16 @@ ANY_GPU = "any"
 """In a list of types: every GPU, whatever its type."""
 
 
+def allows_type(gpu_type: str | None, kind: str) -> bool:
+    """Whether a demand for `gpu_type` (one, several with `|` between, or none) will do with `kind`."""
+    if not gpu_type:
+        return kind != CPU_TYPE
+    if gpu_type == kind:
+        return True
+    named = [each.strip() for each in gpu_type.split("|")]
+    return kind in named or (ANY_GPU in named and kind != CPU_TYPE)
+
+
 class Part(NamedTuple):
     """One piece of a split model: what its GPU must hold."""
 
@@ -75,12 +85,7 @@ class Demand:
 
     def allows(self, kind: str) -> bool:
         """Whether it may run on devices of this type: on CPU slots only if it says so."""
-        if not self.gpu_type:
-            return kind != CPU_TYPE
-        if self.gpu_type == kind:
-            return True
-        named = [each.strip() for each in self.gpu_type.split("|")]
-        return kind in named or (ANY_GPU in named and kind != CPU_TYPE)
+        return allows_type(self.gpu_type, kind)
 
     def sized(self, count: int) -> Shape:
         """The elastic shape of that many GPUs."""

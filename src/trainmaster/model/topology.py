@@ -24,6 +24,8 @@ MOST_GPUS = 1_000_000
 SHORTHAND_LEVELS = ("fabric", "rack", "node", "gpu")
 ISLAND_LEVELS = ("socket", "pcie", "island")
 """Levels that may lie inside a node, outermost first: sockets, PCIe switches, other islands."""
+INSIDE_NODE = ("node", *ISLAND_LEVELS, "gpu")
+"""Spans of what lies on one machine."""
 
 
 class TopologyError(ValueError):

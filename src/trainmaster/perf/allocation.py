@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
+from trainmaster.model.job import allows_type
 from trainmaster.model.placement import Placement
-from trainmaster.model.topology import CPU_TYPE, GpuType, Node, Topology
+from trainmaster.model.topology import GpuType, Node, Topology
 from trainmaster.model.units import NOMINAL
 
 
@@ -75,7 +76,7 @@ class EmptyCluster:
 
     def __init__(self, topology: Topology, gpu_type: str | None = None) -> None:
         self.topology = topology
-        nodes = [node for node in topology.nodes if _suits(node, gpu_type)]
+        nodes = [node for node in topology.nodes if allows_type(gpu_type, node.type.name)]
         nodes.sort(key=lambda node: (-node.gpus, -node.type.speed_ppm, node.index))
         self.room = sum(node.gpus for node in nodes)
         """GPUs of that type in all."""
@@ -110,13 +111,6 @@ class EmptyCluster:
             span = self.topology.span_of_nodes([node.index for node, _ in taken])
         per_node = tuple(sorted((took for _, took in taken), reverse=True))
         return Allocation(per_node, self.topology.levels[span], _kinds(types.items()))
-
-
-def _suits(node: Node, gpu_type: str | None) -> bool:
-    """Whether a demand's `gpu_type` (a name, several with | between, or any) allows this node."""
-    kind = node.type.name
-    named = [each.strip() for each in (gpu_type or "any").split("|")]
-    return kind in named or ("any" in named and kind != CPU_TYPE)
 
 
 def _distinct_domains(nodes: Sequence[Node], level: int) -> list[tuple[int, list[Node]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from trainmaster.model.placement import Sharing
 from trainmaster.model.units import NOMINAL
@@ -11,12 +11,14 @@ from trainmaster.perf.models import table_name
 from trainmaster.perf.neighbours import Neighbours
 from trainmaster.perf.reading import (
     WorldError,
+    below_one,
     count,
     number,
     only,
     part,
     parts_by_model,
     positive,
+    rows_of,
     section,
 )
 from trainmaster.perf.sharing import Law, Measured, SharedGpu
@@ -47,45 +49,37 @@ def shared_gpu_from(base: SharedGpu, said: Mapping[str, object]) -> SharedGpu:
     return SharedGpu(
         law=law,
         constant_ppm=_constant(said, base.constant_ppm),
-        per_job_ppm=positive(said["b"], "sharing.b") if "b" in said else base.per_job_ppm,
+        per_job_ppm=_given(said, "b", "sharing", positive, base.per_job_ppm),
         tables=tables,
-        small_util_ppm=_small_util(said, base.small_util_ppm),
+        small_util_ppm=_given(said, "small_util", "sharing", below_one, base.small_util_ppm),
         bandwidth={
             **base.bandwidth,
             **{table_name(m): part(used[m], f"sharing.bandwidth.{m}", whole) for m in used},
         },
         pairs=pairs,
-        tolerance_ppm=_share(guests, "tolerance", where, base.tolerance_ppm),
-        floor_ppm=part(guests["floor"], f"{where}.floor") if "floor" in guests else base.floor_ppm,
+        tolerance_ppm=_given(guests, "tolerance", where, below_one, base.tolerance_ppm),
+        floor_ppm=_given(guests, "floor", where, part, base.floor_ppm),
     )
+
+
+def _given(
+    said: Mapping[str, object],
+    key: str,
+    where: str,
+    read: Callable[[object, str], int],
+    default: int,
+) -> int:
+    return read(said[key], f"{where}.{key}") if key in said else default
 
 
 def _constant(said: Mapping[str, object], default: int) -> int:
     """The linear law's a: may be below 0, as fitted ones are."""
-    value = said.get("a")
-    if value is None:
+    if "a" not in said:
         return default
+    value = said["a"]
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < MOST:
         raise WorldError(f"sharing.a must be a number, not {value!r}.")
     return round(value * NOMINAL)
-
-
-def _small_util(said: Mapping[str, object], default: int) -> int:
-    if "small_util" not in said:
-        return default
-    found = number(said["small_util"], "sharing.small_util", NOMINAL)
-    if found >= NOMINAL:
-        raise WorldError("sharing.small_util must be below 1, where a job fills the GPU.")
-    return found
-
-
-def _share(said: Mapping[str, object], key: str, where: str, default: int) -> int:
-    if key not in said:
-        return default
-    found = number(said[key], f"{where}.{key}", NOMINAL)
-    if found >= NOMINAL:
-        raise WorldError(f"{where}.{key} must be below 1.")
-    return found
 
 
 def _times(base: Mapping[Sharing, Measured], said: Mapping[str, object]) -> dict[Sharing, Measured]:
@@ -97,7 +91,7 @@ def _times(base: Mapping[Sharing, Measured], said: Mapping[str, object]) -> dict
         classes = section(said, mode, "sharing.times")
         only(classes, {"small", "filling"}, at)
         known = base[MODES[mode]]
-        tables = {key: _longer(section(classes, key, at), f"{at}.{key}") for key in classes}
+        tables = {key: _longer(rows_of(classes, key, at), f"{at}.{key}") for key in classes}
         found[MODES[mode]] = Measured(
             small=tables.get("small", known.small), filling=tables.get("filling", known.filling)
         )

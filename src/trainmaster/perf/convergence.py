@@ -76,12 +76,15 @@ def curve_converging_at(epochs: float, b1: float, b2: float) -> LossCurve:
 
 
 def fitted(points: Points) -> LossCurve | None:
-    """The curve through these reports; None where they are too few or do not fall."""
-    points = without_outliers(points)
+    """The curve through these reports; None where they are too few or do not fall.
+
+    No curve of this form reaches 0, so losses that do say nothing of it.
+    """
+    points = without_outliers([(k, loss) for k, loss in points if loss > 0])
     if len(points) < ENOUGH:
         return None
     far, high = max(k for k, _ in points), max(loss for _, loss in points)
-    if far <= 0 or high <= 0:
+    if far <= 0:
         return None
     scaled = [(k / far, loss / high) for k, loss in points]
     weights = _weights(len(scaled))

@@ -12,6 +12,7 @@ from functools import cached_property
 from math import exp, log
 
 from trainmaster.perf.allocation import Allocation
+from trainmaster.perf.least_squares import solved
 from trainmaster.perf.timeline import AS_PREDICTED, Scales, Timeline
 
 TRUST = (0.2, 0.7, 1.0, 1.0)
@@ -89,7 +90,9 @@ def fitted(measured: Measured) -> Scales:
         normal, right = _normal_equations(measured, logs)
         for i, row in enumerate(normal):
             row[i] *= 1 + damping
-        moved = [old + change for old, change in zip(logs, _solved(normal, right), strict=True)]
+        changes = solved(normal, right)
+        assert changes is not None, "the priors make the matrix positive definite"
+        moved = [old + change for old, change in zip(logs, changes, strict=True)]
         found = _misfit(measured, moved)
         if found >= misfit:
             damping *= 10
@@ -139,18 +142,3 @@ def _normal_equations(
             for j, other in enumerate(slopes):
                 row[j] += slope * other
     return normal, right
-
-
-def _solved(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Gaussian elimination; the matrix is positive definite, so no pivot is zero."""
-    size = len(right)
-    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
-    for i in range(size):
-        for k in range(i + 1, size):
-            factor = rows[k][i] / rows[i][i]
-            rows[k] = [a - factor * b for a, b in zip(rows[k], rows[i], strict=True)]
-    solution = [0.0] * size
-    for i in reversed(range(size)):
-        known = sum(rows[i][j] * solution[j] for j in range(i + 1, size))
-        solution[i] = (rows[i][size] - known) / rows[i][i]
-    return solution

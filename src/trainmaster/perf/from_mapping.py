@@ -14,6 +14,7 @@ from trainmaster.perf.locality import PER_DOUBLING, Locality
 from trainmaster.perf.models import table_name
 from trainmaster.perf.reading import (
     WorldError,
+    below_one,
     count,
     flag,
     number,
@@ -21,6 +22,7 @@ from trainmaster.perf.reading import (
     part,
     parts_by_count,
     positive,
+    rows_of,
     section,
 )
 from trainmaster.perf.tables import Table
@@ -94,7 +96,7 @@ def _locality(base: Locality, mapping: Mapping[str, object]) -> Locality:
     spans = _spans(section(speed, "default", "speed"), "speed.default")
     error = base.error_ppm
     if "table_error" in mapping:
-        error = number(mapping["table_error"], "table_error", NOMINAL)
+        error = below_one(mapping["table_error"], "table_error")
     return Locality({**base.spans, **spans}, models, nodes, widths, error)
 
 
@@ -108,7 +110,7 @@ def _node_counts(rows: Mapping[str, object]) -> dict[str, dict[int, Table]]:
     found: dict[str, dict[int, Table]] = {}
     for model in rows:
         at = f"speed.nodes.{model}"
-        sizes = section(rows, model, "speed.nodes")
+        sizes = rows_of(rows, model, "speed.nodes")
         found[table_name(model)] = {
             count(size, at, 2): parts_by_count(sizes, size, at, 2) for size in sizes
         }
@@ -120,7 +122,7 @@ def _widths(rows: Mapping[str, object]) -> dict[str, Table]:
     found: dict[str, Table] = {}
     for model in rows:
         at = f"speed.widths.{model}"
-        table = section(rows, model, "speed.widths")
+        table = rows_of(rows, model, "speed.widths")
         wides = {_width(wide, at): part(table[wide], f"{at}.{wide}") for wide in table}
         found[table_name(model)] = wides
     return found
@@ -140,7 +142,7 @@ def _gpu_speeds(rows: Mapping[str, object]) -> dict[str, dict[str, int]]:
     """`{resnet50: {K80: 0.14, V100: 1}}`: relative to the GPU that run times were measured on."""
     found: dict[str, dict[str, int]] = {}
     for model in rows:
-        table = section(rows, model, "gpu_speed")
+        table = rows_of(rows, model, "gpu_speed")
         at = f"gpu_speed.{model}"
         found[table_name(model)] = {
             table_name(kind): positive(table[kind], f"{at}.{kind}") for kind in table
@@ -161,7 +163,9 @@ def _elasticity(base: Elasticity, mapping: Mapping[str, object]) -> Elasticity:
         ("elastic.default_efficiency", elastic, "default_efficiency"),
     ):
         if key in table:
-            kept = positive(table[key], where)
+            kept = part(table[key], where, "twice the GPUs are at most twice as fast")
+            if 2 * kept < NOMINAL:
+                raise WorldError(f"{where} must be at least 0.5: more GPUs are never slower.")
     rows = section(elastic, "models", "elastic")
     tables = {table_name(model): _speedups(rows, model) for model in rows}
     return Elasticity(kept, {**base.models, **tables})
@@ -171,7 +175,7 @@ def _speedups(rows: Mapping[str, object], model: str) -> Table:
     """Speeds in any unit, made relative to one GPU; more GPUs are never slower."""
     at = f"elastic.models.{model}"
     table = section(rows, model, "elastic.models")
-    found = {count(gpus, at): positive(table[gpus], f"{at}.{gpus}") for gpus in table}
+    found = {count(gpus, at): _speed(table[gpus], f"{at}.{gpus}") for gpus in table}
     if 1 not in found:
         raise WorldError(f"{at} must say the speed on 1 GPU, which the others are relative to.")
     counts = list(found)
@@ -183,7 +187,16 @@ def _speedups(rows: Mapping[str, object], model: str) -> Table:
                 f"{at} must not fall: {more} GPUs are slower than {fewer};"
                 f" leave {more} out, and the speed stays that of {fewer}."
             )
-    return {gpus: max(1, speed * NOMINAL // found[1]) for gpus, speed in found.items()}
+    return {gpus: round(speed / found[1] * NOMINAL) for gpus, speed in found.items()}
+
+
+def _speed(value: object, where: str) -> float:
+    """More than 0, in any unit."""
+    number(value, where, NOMINAL)
+    assert isinstance(value, int | float)
+    if not value:
+        raise WorldError(f"{where} must be more than 0.")
+    return float(value)
 
 
 # -- switching and breaking --------------------------------------------------------------------------

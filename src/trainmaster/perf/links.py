@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from trainmaster.model.fields import Fields
+from trainmaster.model.topology import INSIDE_NODE
 from trainmaster.perf.allocation import Allocation
 
-INSIDE = ("gpu", "island", "pcie", "socket", "node")
-"""Levels inside one machine."""
 GB = 1_000_000_000
 MB = 1_000_000
 
@@ -64,7 +63,7 @@ class Links:
 
     def inside_ns(self, allocation: Allocation, size: int) -> int:
         """Time to add up the gradients of the GPUs within each node: a ring on the fullest."""
-        level = allocation.span if allocation.span in INSIDE else "node"
+        level = allocation.span if allocation.span in INSIDE_NODE else "node"
         return self._ring_ns(allocation.per_node[0], size, self.at(level))
 
     def between_ns(self, allocation: Allocation, size: int) -> int:

@@ -11,14 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from trainmaster.model.topology import INSIDE_NODE
 from trainmaster.model.units import NOMINAL
-from trainmaster.perf.models import table_name
+from trainmaster.perf.models import DEFAULT_MODEL, table_name
 from trainmaster.perf.tables import Table, between
 
-INSIDE = ("gpu", "pcie", "island", "socket", "node")
-"""Levels inside one machine."""
-DEFAULT_MODEL = "default"
-"""In a table by model: every model that is not listed."""
 PER_DOUBLING = 100
 """Hundredths: how finely a gang's width is told apart between once and twice the fewest nodes."""
 
@@ -43,13 +40,15 @@ class Locality:
         name = table_name(model)
         table = self.models.get(name, self.spans)
         factor = table.get(span, self.spans.get(span))
-        if span in INSIDE:
+        if span in INSIDE_NODE:
             return NOMINAL if factor is None else factor
         if factor is None:
-            factor = min((self.spans[each] for each in self.spans if each not in INSIDE), default=0)
+            factor = min(
+                (self.spans[each] for each in self.spans if each not in INSIDE_NODE), default=0
+            )
             factor = factor or NOMINAL
         if self.error_ppm:
-            error = self.error_ppm * _noise(f"{seed}/{model}/{span}") // NOMINAL
+            error = self.error_ppm * _noise(f"{seed}/{name}/{span}") // NOMINAL
             factor = max(1, factor * (NOMINAL + error) // NOMINAL)
         return factor
 

@@ -34,6 +34,8 @@ MODELS = {
     "googlenet": ModelSize(26.7, 3.9),
 }
 
+DEFAULT_MODEL = "default"
+"""In a table by model: every model that is not listed."""
 OTHER_NAMES = {"inceptionv3": "inception3", "inceptionv4": "inception4"}
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from trainmaster.model.units import NOMINAL
-from trainmaster.perf.models import table_name
+from trainmaster.perf.models import DEFAULT_MODEL, table_name
 from trainmaster.perf.tables import Table, between
 
 
@@ -23,10 +23,6 @@ class Wire(Enum):
 
     SERVER = "server"
     NIC = "nic"
-
-
-DEFAULT_MODEL = "default"
-"""In a table by model: every model that is not listed."""
 
 
 @dataclass(frozen=True, slots=True)

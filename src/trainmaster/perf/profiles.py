@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trainmaster.model.profile import Profile
-from trainmaster.perf.models import MODELS
+from trainmaster.perf.models import MODELS, table_name
 
 MIB_PER_MB = 1 << 20
 """Tiresias gives sizes in units of 2^20 bytes: 548.1 for the 143.7 million parameters of VGG-19."""
@@ -35,12 +35,18 @@ SPEEDS = {
     "inception4": Measured(128 * 68.32 / 133.04),
     "googlenet": Measured(195 * 468.09 / 178.01),
 }
-ALEXNET = Profile(step_us=round(512e6 / 2987), batch=512, sync_bytes=round(235.9 * MIB_PER_MB))
+
+
+def _size(model: str) -> int:
+    return round(MODELS[model].total_mb * MIB_PER_MB)
+
+
+ALEXNET = Profile(step_us=round(512e6 / 2987), batch=512, sync_bytes=_size("alexnet"))
 """The only one measured at 512 images per step."""
 
 
 def _profile(model: str, speed: Measured) -> Profile:
-    size = round(MODELS[model].total_mb * MIB_PER_MB)
+    size = _size(model)
     at_32 = 32e6 / speed.at_32
     if speed.at_64 is None:
         return Profile(step_us=round(at_32), batch=32, sync_bytes=size)
@@ -57,4 +63,4 @@ PROFILES = {
 
 def known_profile(model: str) -> Profile | None:
     """The published profile of a model, its batch being that of one GPU."""
-    return PROFILES.get(model.lower().replace("-", "").replace("_", "").replace("nv", "n"))
+    return PROFILES.get(table_name(model))

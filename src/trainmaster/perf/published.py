@@ -9,7 +9,8 @@ from __future__ import annotations
 from trainmaster.model.placement import Sharing
 from trainmaster.model.units import NOMINAL, SECOND
 from trainmaster.perf.elastic import Elasticity
-from trainmaster.perf.locality import DEFAULT_MODEL, Locality
+from trainmaster.perf.locality import Locality
+from trainmaster.perf.models import DEFAULT_MODEL
 from trainmaster.perf.neighbours import Neighbours
 from trainmaster.perf.sharing import Law, Measured, SharedGpu
 from trainmaster.perf.switching import Switching
@@ -157,6 +158,6 @@ SWITCHING = Switching(
 # Median gain of a doubling in Gavel's consolidated tables: 1.737 (168 pairs, three GPU types).
 ELASTICITY = Elasticity(doubling_ppm=868_000)
 
-SPLIT_PPM = 984_000
-"""A model split over GPUs by m-ETF against one GPU: 457-460 ms a step against 465-466
+SPLIT_PPM = 985_000
+"""A model split over GPUs by m-ETF against one GPU: 465-466 ms a step against 457-460
 (BaechiPyTorch, Inception-v3 of batch 64 on four GPUs; algorithms.md section 11)."""

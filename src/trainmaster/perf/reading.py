@@ -28,6 +28,14 @@ def section(mapping: Mapping[str, object], key: str, where: str = "") -> Mapping
     return {str(each): value[each] for each in value}
 
 
+def rows_of(mapping: Mapping[str, object], key: str, where: str) -> Mapping[str, object]:
+    """The same where there must be something in it."""
+    found = section(mapping, key, where)
+    if not found:
+        raise WorldError(f"{where}.{key} must not be empty.")
+    return found
+
+
 def number(value: object, where: str, unit: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
         raise WorldError(f"{where} must be a number of at least 0, not {value!r}.")
@@ -46,6 +54,14 @@ def part(value: object, where: str, why: str = "it is a part of the speed alone"
     found = positive(value, where)
     if found > NOMINAL:
         raise WorldError(f"{where} must be at most 1: {why}.")
+    return found
+
+
+def below_one(value: object, where: str) -> int:
+    """From 0 to less than 1, in parts per million."""
+    found = number(value, where, NOMINAL)
+    if found >= NOMINAL:
+        raise WorldError(f"{where} must be below 1.")
     return found
 
 
@@ -68,10 +84,7 @@ def count(key: str, where: str, least: int = 1) -> int:
 
 def parts_by_count(mapping: Mapping[str, object], key: str, where: str, least: int) -> Table:
     """`{2: 0.765, 4: 0.53}`: what is left of the speed at each count."""
-    rows = section(mapping, key, where)
-    at = f"{where}.{key}"
-    if not rows:
-        raise WorldError(f"{at} must say the speed at one count at least.")
+    rows, at = rows_of(mapping, key, where), f"{where}.{key}"
     return {count(row, at, least): part(rows[row], f"{at}.{row}") for row in rows}
 
 

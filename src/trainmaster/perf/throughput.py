@@ -24,8 +24,9 @@ from trainmaster.perf.corrections import (
     fitted,
     measured_ns,
 )
-from trainmaster.perf.links import DEFAULT_LINKS, INSIDE, Links, links_from
+from trainmaster.perf.links import DEFAULT_LINKS, Links, links_from
 from trainmaster.perf.profiles import known_profile
+from trainmaster.perf.published import ELASTICITY, LOCALITY
 from trainmaster.perf.timeline import Scales, Timeline, predict, shares, timeline
 
 __all__ = [
@@ -52,10 +53,6 @@ Curve = tuple[tuple[int, int], ...]
 """(GPUs, speed in parts per million of nominal)."""
 UNKNOWN = Profile()
 """A job of which nobody has said anything."""
-DOUBLING = 0.868
-"""Efficiency that an unknown model keeps per doubling: the median of Gavel's consolidated tables."""
-SPAN_SPEEDS = {"rack": 0.8537, "fabric": 0.7288, "cluster": 0.7288}
-"""Its speed by span, relative to the inside of a node: Philly's ResNet-50; further out, the same again."""
 NEWS = 100
 """A repeated measurement that differs by less than one part in so many tells nothing new."""
 MOST_CACHED = 20_000
@@ -72,21 +69,14 @@ def key_of(job: Job) -> str:
     return f"{job.model}/{job.demand.nominal.count}" if job.model else f"{job.id}/"
 
 
-def default_speedup(count: int) -> float:
-    """Speed of an unknown model on so many GPUs at best placement, relative to one."""
-    low = 1 << (count.bit_length() - 1)
-    reached = (2 * DOUBLING) ** (count.bit_length() - 1)
-    return reached + reached * (2 * DOUBLING - 1) * (count - low) / low
-
-
 def default_timeline(allocation: Allocation, best_span: str) -> Timeline:
-    """A model that nobody knows: the default curve, and the default penalty for a wider span.
+    """A model that nobody knows: the published curve, and the published penalty for a wider span.
 
     The curve is that of best placements, so only a span wider than it need be costs more.
     """
     compute = UNIT_NS * NOMINAL / allocation.speed_ppm
-    near = compute * allocation.count / default_speedup(allocation.count)
-    widening = _span_speed(best_span) / _span_speed(allocation.span)
+    near = compute * allocation.count * NOMINAL / ELASTICITY.speedup("", allocation.count)
+    widening = LOCALITY.at_span("", best_span) / LOCALITY.at_span("", allocation.span)
     return Timeline(
         compute_ns=round(compute),
         fixed_ns=0,
@@ -97,10 +87,6 @@ def default_timeline(allocation: Allocation, best_span: str) -> Timeline:
     )
 
 
-def _span_speed(span: str) -> float:
-    return 1.0 if span in INSIDE else SPAN_SPEEDS.get(span, SPAN_SPEEDS["cluster"])
-
-
 class Estimator:
     """Speeds of allocations of one cluster; holds caches only, `forget` drops them."""
 
@@ -109,7 +95,7 @@ class Estimator:
         self.links = links
         self._clusters: dict[str | None, EmptyCluster] = {}
         self._best: dict[tuple[int, str | None], Allocation] = {}
-        self._timelines: dict[tuple[Profile, Allocation], Timeline] = {}
+        self._timelines: dict[tuple[Profile, Allocation, str | None], Timeline] = {}
         self._scales: dict[str, tuple[Measured, Scales]] = {}
         self._curves: dict[Hashable, tuple[Measured, Curve]] = {}
 
@@ -137,15 +123,16 @@ class Estimator:
         """Parts per million of the job's speed in its nominal shape at best placement."""
         measured = corrections.of(key_of(job))
         profile = _completed(profile, job)
-        nominal = self._nominal(job)
-        predicted, reference = self._timeline(profile, allocation), self._timeline(profile, nominal)
+        nominal, gpu_type = self._nominal(job), job.demand.gpu_type
+        predicted = self._timeline(profile, allocation, gpu_type)
+        reference = self._timeline(profile, nominal, gpu_type)
         known = measured_ns(measured, allocation, predicted) if measured else None
         if known is not None:
             return max(1, round(reference.step_ns() * NOMINAL / known))
         scales = self._fitted(key_of(job), measured)
         if not profile.speedups:
             return max(1, round(reference.step_ns(scales) * NOMINAL / predicted.step_ns(scales)))
-        best = self._timeline(profile, self._consolidated(job, allocation.count))
+        best = self._timeline(profile, self._consolidated(job, allocation.count), gpu_type)
         declared = speedup_at(profile.speedups, allocation.count) * NOMINAL
         declared //= speedup_at(profile.speedups, nominal.count)
         return max(1, round(declared * best.step_ns(scales) / predicted.step_ns(scales)))
@@ -184,12 +171,12 @@ class Estimator:
         corrections: Corrections,
     ) -> Corrections:
         """The corrections after the job was seen at this speed (of its nominal one) on this allocation."""
-        key, nominal = key_of(job), self._nominal(job)
+        key, nominal, gpu_type = key_of(job), self._nominal(job), job.demand.gpu_type
         profile = _completed(profile, job)
-        reference = self._timeline(profile, nominal)
+        reference = self._timeline(profile, nominal, gpu_type)
         if not corrections.of(key):
             corrections = corrections.updated(key, nominal, reference, round(reference.step_ns()))
-        predicted = self._timeline(profile, allocation)
+        predicted = self._timeline(profile, allocation, gpu_type)
         step = round(reference.step_ns() * NOMINAL / max(1, speed_ppm))
         known = measured_ns(corrections.of(key), allocation, predicted)
         if known is not None and abs(known - step) * NEWS < step:
@@ -212,14 +199,16 @@ class Estimator:
         best = self.best(min(count, max(1, self._empty(gpu_type).room)), gpu_type)
         return best.at_nominal_speed()
 
-    def _timeline(self, profile: Profile, allocation: Allocation) -> Timeline:
-        key = (profile, allocation)
+    def _timeline(self, profile: Profile, allocation: Allocation, gpu_type: str | None) -> Timeline:
+        """Of a job that may use these types: how near its best place is depends on them."""
+        key = (profile, allocation, gpu_type)
         found = self._timelines.get(key)
         if found is None:
             if profile.is_predictive:
                 found = timeline(profile, allocation, self.links)
             else:
-                found = default_timeline(allocation, self.best(allocation.count).span)
+                best = self.best(allocation.count, gpu_type)
+                found = default_timeline(allocation, best.span)
             _keep(self._timelines, key, found)
         return found
 

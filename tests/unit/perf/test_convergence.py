@@ -50,6 +50,13 @@ def test_too_few_reports_or_none_that_fall_say_nothing() -> None:
     assert fitted([(float(k), 0.0) for k in range(9)]) is None
 
 
+def test_losses_of_zero_and_below_say_nothing() -> None:
+    falling = [(float(k), CURVE.at(k)) for k in range(20)]
+    over = [(20.0 + k, loss) for k, loss in enumerate((0.0, 0.0, 0.0, -0.1, -0.2))]
+    assert fitted([*falling, *over]) == fitted(falling)
+    assert fitted(over) is None
+
+
 def test_a_wild_report_is_left_out() -> None:
     points = [(float(k), CURVE.at(k)) for k in range(20)]
     points[7] = (7.0, 40.0)

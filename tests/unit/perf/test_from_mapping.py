@@ -108,6 +108,12 @@ def test_neighbours_and_interference_can_be_turned_off() -> None:
     assert not world_from({"base": "ideal", "neighbours": False}, "x").interferes
 
 
+def test_speeds_by_size_may_be_in_any_unit() -> None:
+    tiny = {1: 0.000_001_4, 2: 0.000_002_6, 4: 0.000_004_9}
+    world = world_from({"elastic": {"models": {"a": tiny}}}, "x")
+    assert world.elasticity.models["a"] == {1: NOMINAL, 2: 1_857_143, 4: 3_500_000}
+
+
 def test_the_short_form_of_efficiency() -> None:
     assert world_from({"elastic_efficiency": 0.7}, "x").doubling_ppm == 700_000
 
@@ -177,7 +183,27 @@ MISTAKES = {
     ),
     "an empty table of nodes": (
         {"speed": {"nodes": {"a": {4: {}}}}},
-        "speed.nodes.a.4 must say the speed at one count at least.",
+        "speed.nodes.a.4 must not be empty.",
+    ),
+    "a model without nodes": ({"speed": {"nodes": {"a": {}}}}, "speed.nodes.a must not be empty."),
+    "a model without widths": (
+        {"speed": {"widths": {"a": {}}}},
+        "speed.widths.a must not be empty.",
+    ),
+    "a model without GPU types": ({"gpu_speed": {"a": {}}}, "gpu_speed.a must not be empty."),
+    "a law without times": (
+        {"sharing": {"times": {"mps": {"small": {}}}}},
+        "sharing.times.mps.small must not be empty.",
+    ),
+    "tables that may be wrong by all": ({"table_error": 1}, "table_error must be below 1."),
+    "nothing for a constant": ({"sharing": {"a": None}}, "sharing.a must be a number, not None."),
+    "twice the GPUs, thrice the speed": (
+        {"elastic": {"default_efficiency": 1.5}},
+        "elastic.default_efficiency must be at most 1: twice the GPUs are at most twice as fast.",
+    ),
+    "twice the GPUs, less speed": (
+        {"elastic_efficiency": 0.4},
+        "elastic_efficiency must be at least 0.5: more GPUs are never slower.",
     ),
     "a width of one": (
         {"speed": {"widths": {"a": {1: 0.5}}}},

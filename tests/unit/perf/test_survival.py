@@ -19,7 +19,6 @@ from trainmaster.perf.survival import (
     gpu_ms,
 )
 
-
 ALMOST_NONE = 1e-9
 """Weight of a parent that has nothing to say."""
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import a_job, cluster
-from trainmaster.model.job import Job, gpus
+from trainmaster.model.job import Demand, Job, Shape, gpus
 from trainmaster.model.profile import Profile, ProfileError, speedup_at, speedups_from
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.model.units import NOMINAL
@@ -53,6 +53,21 @@ def test_a_published_model_is_known_by_its_name() -> None:
     named = estimator().speed(elastic("vgg16"), UNKNOWN, SPREAD)
     assert named != estimator().speed(elastic("nobody"), UNKNOWN, SPREAD)
     assert estimator().speed(elastic("resnet50"), UNKNOWN, SPREAD) > named
+
+
+def test_a_published_model_is_known_however_it_is_written() -> None:
+    plain = estimator().speed(elastic("resnet50"), UNKNOWN, SPREAD)
+    assert estimator().speed(elastic("ResNet-50 (batch size 64)"), UNKNOWN, SPREAD) == plain
+
+
+@pytest.mark.parametrize("gpu_type", ["cpu", "gpu|cpu"])
+def test_more_cpu_slots_than_there_are_gpus(gpu_type: str) -> None:
+    """A place is as wide as need be if the job may use no better one, or only so many of them."""
+    mixed = Estimator(cluster("n1[2gpu] n2[8cpu] n3[8cpu]"))
+    job = a_job("a", Demand(Shape(4), 1, 16, gpu_type=gpu_type))
+    curve = dict(mixed.curve(job, UNKNOWN, (2, 4, 8, 16)))
+    assert curve[4] == NOMINAL
+    assert curve[8] == pytest.approx(2 * 868_000, abs=1)
 
 
 def test_a_declared_table_is_believed_before_a_prediction() -> None:
