@@ -20,7 +20,7 @@ from tests.builders import (
 )
 from tests.property.drive import Drive
 from trainmaster.model import actions as a
-from trainmaster.model.job import Demand, Shape, gpus
+from trainmaster.model.job import Demand, Shape
 from trainmaster.model.placement import Sharing
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import GIB, NOMINAL, SECOND, WHOLE
@@ -56,6 +56,28 @@ def test_each_of_three_jobs_for_two_gpus_gets_two_of_any_three_quanta(
     had = [gpu_seconds(long_jobs(jobs), words, quanta) for quanta in range(1, 10)]
     for before, after in zip(had, had[3:], strict=False):
         assert [late - early for early, late in zip(before, after, strict=True)] == [120] * jobs
+
+
+@pytest.mark.parametrize(
+    ("jobs", "size", "words"), [(5, 1, "1x2"), (7, 1, "1x3"), (7, 2, "1x4"), (5, 1, "1x3")]
+)
+def test_of_n_jobs_on_m_places_each_runs_m_of_n_quanta(jobs: int, size: int, words: str) -> None:
+    """More than two rounds deep, too: those who yielded together go on in the order they came in."""
+    places = int(words.split("x")[1]) // size
+    had = gpu_seconds(long_jobs(jobs, size), words, 3 * jobs)
+    assert had == [3 * places * size * QUANTUM] * jobs
+
+
+def test_who_is_slow_to_suspend_does_not_lose_his_turn() -> None:
+    """Of five jobs on two GPUs one takes 9 s to save: it is next all the same."""
+    world = costly(suspend_ms=1_000, save_bytes_s=2 * GIB)
+    jobs = [traced(f"j{n}", 1, 100_000) for n in range(4)]
+    jobs.append(traced("large", Demand(Shape(1, memory=16 * GIB), 1, 1), 100_000))
+    simulation = simulated(
+        a_scenario(jobs, "1x2", world, until_s=100 * QUANTUM), a_policy("gandiva")
+    )
+    turns = [account.trained for account in simulation.ledger.accounts.values()]
+    assert min(turns) > 0.9 * max(turns)
 
 
 def test_six_jobs_on_four_gpus_keep_all_gpus_busy() -> None:
@@ -340,97 +362,3 @@ def test_a_pair_parts_when_a_gpu_becomes_idle() -> None:
             if isinstance(order, a.Launch):
                 last[order.run.job] = order.placement.sharing
     assert Sharing.EXCLUSIVE in (last["a"], last["b"], last["c"])
-
-
-# -- migration -------------------------------------------------------------------------------------
-
-
-def ends(scenario: Scenario, migration: str) -> dict[str, float | None]:
-    return finishes(outcome_of(scenario, a_policy("gandiva", migration=migration)))
-
-
-def test_jobs_that_take_turns_move_to_vacated_gpus() -> None:
-    """a and b share n0, c has n1 and ends at 90: whoever waits then goes on there."""
-    jobs = [traced("a", 1, 300), traced("c", 1, 90), traced("b", 1, 300, at_s=1)]
-    scenario = a_scenario(jobs, "2x1")
-    assert ends(scenario, "on")["a"] == 300 + 30  # b had its place 60-90
-    assert max(time or 0 for time in ends(scenario, "off").values()) == 600
-
-
-def test_a_gang_on_more_servers_than_it_needs_moves_together_when_there_is_room() -> None:
-    """Free are 2, 1 and 3 GPUs when the gang of six comes; at 100 it can be on two servers."""
-    jobs = [
-        traced("a", 2, 100),
-        traced("b", 3, 100),
-        traced("c", 1, 1_000),
-        traced("gang", 6, 1_000, at_s=1),
-    ]
-    scenario = a_scenario(jobs, "n0[4] n1[4] n2[4]")
-    on, off = (outcome_of(scenario, a_policy("gandiva", migration=m)) for m in ("on", "off"))
-    assert one(on, "gang").migrations == 1
-    assert one(off, "gang").migrations == 0
-
-
-def strays() -> list[TracedJob]:
-    """x of two GPUs has n0; w and y of one fill n1, so that z strays to n0, until w has ended."""
-    return [
-        traced("x", 2, 1_000),
-        traced("w", 1, 50),
-        traced("y", 1, 1_000),
-        traced("z", 1, 1_000, at_s=1),
-    ]
-
-
-def test_a_job_on_a_server_of_another_affinity_goes_home_on_a_departure() -> None:
-    scenario = a_scenario(strays(), "n0[4] n1[2]")
-    on, off = (outcome_of(scenario, a_policy("gandiva", migration=m)) for m in ("on", "off"))
-    assert [job.migrations for job in on.jobs] == [0, 0, 0, 1]
-    assert [job.migrations for job in off.jobs] == [0, 0, 0, 0]
-
-
-def test_a_move_that_slows_a_job_down_is_taken_back_for_good(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """n1 is half as fast: z goes home when w ends at 100, is measured for a minute, and returns."""
-    scenario = a_scenario(strays(), "n0[4fast] n1[2slow]")
-    z = one(outcome_of(scenario, a_policy("gandiva")), "z")
-    assert (z.migrations, z.finish_ms) == (2, 1_031 * SECOND)  # 99 + 30 done by 160, 871 left
-    monkeypatch.setattr("trainmaster.policies.moving.HARM_PERCENT", 0)
-    z = one(outcome_of(scenario, a_policy("gandiva")), "z")
-    assert (z.migrations, z.finish_ms) == (1, 1_902 * SECOND)
-
-
-def test_small_jobs_make_room_for_a_wide_one() -> None:
-    """Both servers have two GPUs free: two small jobs move together, and the job of four can start."""
-    jobs = [
-        *[traced(f"n0-{n}", 1, 100 if n < 2 else 1_000) for n in range(4)],
-        *[traced(f"n1-{n}", 1, 1_000) for n in range(2)],
-        traced("wide", 4, 100, at_s=200),
-    ]
-    scenario = a_scenario(jobs, "2x4")
-    on, off = (outcome_of(scenario, a_policy("gandiva", migration=m)) for m in ("on", "off"))
-    assert one(on, "wide").start_ms == 200 * SECOND
-    assert sum(job.migrations for job in on.jobs) == 2
-    assert one(off, "wide").start_ms == 1_000 * SECOND
-
-
-# -- grow and shrink -------------------------------------------------------------------------------
-
-
-def elastic_and_late() -> Scenario:
-    jobs = [traced("big", gpus(2, minimum=2, maximum=4), 100), traced("late", 2, 10, at_s=20)]
-    return a_scenario(jobs, "1x4")
-
-
-def test_an_elastic_job_grows_into_idle_gpus_and_shrinks_at_once_when_somebody_comes() -> None:
-    """Twice as fast 0-20 and from 30 on: 40 + 10 + 50 of its 100 seconds by 55."""
-    result = outcome_of(elastic_and_late(), a_policy("gandiva"))
-    assert one(result, "late").start_ms == 20 * SECOND
-    assert finishes(result) == {"big": 55, "late": 30}
-    still = outcome_of(elastic_and_late(), a_policy("gandiva", grow="off"))
-    assert finishes(still) == {"big": 100, "late": 30}
-
-
-def test_an_elastic_job_grows_on_its_own_server_only() -> None:
-    jobs = [traced("big", gpus(2, minimum=2, maximum=4), 100), traced("other", 1, 200)]
-    assert finishes(outcome_of(a_scenario(jobs, "2x2"), a_policy("gandiva")))["big"] == 100

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainmaster.core.lifecycle import HOLDING, WAITING, Cause, Phase
@@ -57,9 +57,11 @@ class Claims:
         memory: dict[int, int] = {}
         for action in plan.actions:
             record = state.jobs.get(action.job)
-            if record is None or not isinstance(action, a.Start | a.Resume | a.Migrate):
+            if record is None or not isinstance(action, a.Start | a.Resume | a.Migrate | a.Resize):
                 continue
-            for piece in action.placement.slices:
+            stays = record.placement if isinstance(action, a.Resize) else None
+            held = frozenset(() if stays is None else stays.gpus())
+            for piece in [each for each in action.placement.slices if each.gpu not in held]:
                 part = state.occupancy.host_part(piece.node, piece.share, record.demand)
                 host[piece.node] = host.get(piece.node, 0) + part
                 memory[piece.gpu] = memory.get(piece.gpu, 0) + piece.memory
@@ -260,7 +262,8 @@ def _reserve(state: State, record: JobRecord, action: a.Reserve, now: int) -> Re
     state.drop_reservation(record.id)
     mode = Sharing.TIME if action.open_to is a.OpenTo.OPPORTUNISTIC else Sharing.EXCLUSIVE
     whole = Placement(action.slices, 0, mode, Role.GUARANTEED)
-    why = state.occupancy.refusal(whole, record.demand)
+    gpus_only = replace(record.demand, cpus=0, host_memory=0)  # hosts are booked by who starts
+    why = state.occupancy.refusal(whole, gpus_only)
     if why is not None:
         return why
     is_open = action.open_to is a.OpenTo.OPPORTUNISTIC

@@ -116,7 +116,7 @@ class Gandiva(BasePolicy[GandivaOptions]):
     def _rostered(self, view: View, memo: Memo, now: int) -> Roster:
         roster = self._roster
         if roster is None or not roster.keep_up(view, memo.homes, now):
-            roster = self._roster = Roster(view, memo.homes, self.guards, now)
+            roster = self._roster = Roster(view, memo.homes, self.guards, self._quantum, now)
         return roster
 
     def _decide(self, shift: Shift, packing: Packing, moving: Moving, memo: Memo) -> bool:

@@ -16,6 +16,8 @@ from trainmaster.model.plan import Rank
 from trainmaster.placement.affinity import Home, Servers, home_of
 from trainmaster.policies.guards import Guards
 
+LONGEST_MS = 1 << 40
+"""Longer than any job runs: 35 years."""
 Homes = Mapping[str, Home]
 """Where suspended jobs ran."""
 
@@ -23,11 +25,12 @@ Homes = Mapping[str, Home]
 class Roster:
     """The index behind a time-slicing policy."""
 
-    def __init__(self, view: View, homes: Homes, guards: Guards, now: int) -> None:
+    def __init__(self, view: View, homes: Homes, guards: Guards, quantum_ms: int, now: int) -> None:
         self._guards = guards
+        self._quantum = quantum_ms
         self.servers = Servers(view.topology)
         self.line = Order()
-        """Waiting jobs, the longest wait first, starving ones before all."""
+        """Waiting jobs: the starving, then the longest wait in quanta, then who has run least."""
         self.holding: dict[int, JobRecord] = {}
         self.gangs: dict[int, JobRecord] = {}
         """Jobs at home on more than one node."""
@@ -63,9 +66,17 @@ class Roster:
             return (record.group, record.id in homes)
 
         def rank(record: JobRecord) -> Rank:
-            return self._guards.rank(record, Rank(0, record.waiting_since_ms), now)
+            return self._guards.rank(record, Rank(0, self._turn(record, now)), now)
 
         self.line.refresh(records, rank, group, with_running=False)
+
+    def _turn(self, record: JobRecord, now: int) -> int:
+        """Its place in the round: those who began to wait in one quantum, by how long they have run.
+
+        By the ms, whoever is suspended faster, or was submitted before, would always be next.
+        """
+        ran = min(ran_ms(record, now), LONGEST_MS - 1)
+        return record.waiting_since_ms // self._quantum * LONGEST_MS + ran
 
     def _drop(self, seq: int) -> None:
         self._known.pop(seq, None)
@@ -118,3 +129,8 @@ class Roster:
         """Where it runs or waits for its turn."""
         counted = self._homes.get(record.seq)
         return None if counted is None else counted[0]
+
+
+def ran_ms(record: JobRecord, now: int) -> int:
+    """How long it has run in all, counted at its nominal size."""
+    return record.attained_at(now) // record.demand.nominal.total_share

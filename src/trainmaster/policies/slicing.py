@@ -2,7 +2,7 @@
 
 Whoever waits gets GPUs that are idle at once, by affinity. Where none are, the end of the quantum
 comes: in order of waiting time each takes its turn on its own server, and those who have run longest
-without a break there yield. So of n jobs of one size on m places each runs m of any n quanta.
+without a break there yield. So of n jobs of one size on m places each runs m of n quanta.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainmaster.placement.affinity import EVERYWHERE, Choice, Home, free_server
 from trainmaster.placement.placers import RELAXING, can_thaw
 from trainmaster.placement.whole import placement_of
 from trainmaster.policies.guards import STARVING, Guards
-from trainmaster.policies.roster import Roster
+from trainmaster.policies.roster import Roster, ran_ms
 
 MOST_TURNS = 400
 """Turns that begin in one pass: thousands at once would hold up the controller."""
@@ -249,9 +249,15 @@ class Shift:
         return [victim, other] if other is not None and is_beside else [victim]
 
     def _longest_run_first(self, node: int) -> list[JobRecord]:
-        """Runs on this node that may have to yield; of those that began together the youngest job first."""
+        """Runs on this node that may have to yield.
+
+        Of those that began together who has run most in all, then the youngest job.
+        """
+        now = self.now
         residents = [each for each in self.view.residents(node) if self._may_yield(each)]
-        return sorted(residents, key=lambda each: (each.run_since_ms, -each.seq))
+        return sorted(
+            residents, key=lambda each: (each.run_since_ms, -ran_ms(each, now), -each.seq)
+        )
 
     def _may_yield(self, record: JobRecord) -> bool:
         since = record.run_since_ms

@@ -6,6 +6,7 @@ import pytest
 
 from tests.builders import a_job, fraction
 from tests.unit.core.stage import Strings
+from trainmaster.core.admit import Claims
 from trainmaster.core.lifecycle import Phase
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
@@ -13,7 +14,7 @@ from trainmaster.model.job import Demand, Part, Run, Shape, gpus
 from trainmaster.model.placement import Placement, Sharing, Slice
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Refused
-from trainmaster.model.topology import GpuType, NodeSpec, build
+from trainmaster.model.topology import GpuType, NodeSpec, build, parse_shorthand
 from trainmaster.model.units import GIB, NOMINAL, SECOND
 
 
@@ -235,6 +236,23 @@ def test_reservations_go_with_their_job_and_with_their_node() -> None:
         assert not world.state.reservations
         world.tell(back)
         assert world.state.occupancy.total_free() == 2
+
+
+def test_what_a_run_grows_by_is_claimed_before_others_are_frozen() -> None:
+    """Its host's part for the GPU that it gets, not for the one that it has."""
+    world = Strings("1x4").submit("grows", gpus(1, minimum=1, maximum=2))
+    world.plan(a.Start("grows", world.on(0)))
+    part = world.state.occupancy.host_per_gpu[0]
+    claims = Claims.of(Plan((a.Resize("grows", world.on(0, 1)),)), world.state)
+    assert claims.host == {0: part}
+
+
+def test_a_reservation_holds_gpus_and_no_part_of_the_host() -> None:
+    """CPUs that others have taken meanwhile are asked for when the job starts."""
+    all_cpus = Demand(Shape(1), 1, 1, cpus=parse_shorthand("1x2").nodes[0].cpus)
+    world = Strings("1x2").submit("greedy", all_cpus).submit("gang", 2)
+    world.plan(a.Start("greedy", world.on(0)))
+    assert world.refused(a.Reserve("gang", world.on(1).slices)) == []
 
 
 def test_only_free_gpus_can_be_reserved() -> None:
