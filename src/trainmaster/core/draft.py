@@ -226,29 +226,30 @@ class Draft:
         return Plan(tuple(self._actions()), memo, wake_at)
 
     def _actions(self) -> list[Action]:
-        """Stops and releases, then evictions, moves and resizes, then starts and reservations."""
+        """Stops and releases, evictions and shrinkings, then moves, growth, starts and reservations."""
         placed = self._placed.values()
         is_plain = not (self._evicted or self._stopped or self._released or self._reserved)
         if is_plain and all(record.placement is None for record, _ in placed):
             return [_start(record, where) for record, where in placed]
         starts: list[Action] = []
         moves: list[Action] = []
-        resizes: list[tuple[int, Action]] = []
+        smaller: list[Action] = []
+        larger: list[Action] = []
         for job, (record, placement) in self._placed.items():
             if job in self._evicted:
                 moves.append(Migrate(job, placement))
             elif record.placement is None:
                 starts.append(_start(record, placement))
             else:
-                growth = len(placement.slices) - len(record.placement.slices)
-                resizes.append((growth, Resize(job, placement)))
-        resizes.sort(key=lambda pair: pair[0])  # shrinking first: it can pay for growing
+                is_smaller = len(placement.slices) < len(record.placement.slices)
+                (smaller if is_smaller else larger).append(Resize(job, placement))
         return [
             *(Stop(record.id) for record in self._stopped),
             *(Release(job) for job in self._released),
             *(Suspend(job) for job in self._evicted if job not in self._placed),
+            *smaller,
             *moves,
-            *(resize for _, resize in resizes),
+            *larger,
             *starts,
             *self._reserved.values(),
         ]
