@@ -50,6 +50,11 @@ class Empirical:
         spent = self._sums[upto] - self._sums[beyond] - (upto - beyond) * attained
         return upto - beyond, spent + (len(self.samples) - upto) * (end - attained)
 
+    def next_point(self, service: int) -> int | None:
+        """The smallest sample beyond."""
+        place = bisect_right(self.points, service)
+        return self.points[place] if place < len(self.points) else None
+
     def stretch(self, low: int, high: int) -> Stretch:
         """What a job that has attained `low` meets until it has attained `high`."""
         beyond = bisect_right(self.samples, low)

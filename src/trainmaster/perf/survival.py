@@ -31,8 +31,8 @@ ENTRIES = 30
 ONE = 1_000
 """Weight of one job: counts are in thousandths, for they fade."""
 PRIOR_WEIGHT = 2.0
-NO_END = 1 << 48
-"""1/G in GPU-ms where nothing known ends any more: behind all others."""
+NO_END = 1 << 62
+"""1/G where nothing known ends any more: behind all others."""
 
 
 def _edges() -> tuple[int, ...]:
@@ -126,16 +126,16 @@ class Outlook:
 
     @cached_property
     def best(self) -> list[int]:
-        """1/G at the beginning of each bin for the quantum that makes it least, in GPU-ms."""
+        """1/G at the beginning of each bin for the quantum that makes it least, as service."""
         stretches = [_constant(*piece) for piece in zip(self.hazards, WIDTHS, strict=False)]
         last = Stretch(1.0, 1.0 / self.hazards[-1])
-        return [gpu_ms(inverse) for inverse in inverse_indices([*stretches, last])]
+        return [as_service(inverse) for inverse in inverse_indices([*stretches, last])]
 
     def within(self, first: int, quantum: int | None) -> int:
-        """1/G at the beginning of a bin for one service quantum, or one without end, in GPU-ms."""
+        """1/G at the beginning of a bin for one service quantum, or one without end, as service."""
         found = self._within.get((first, quantum))
         if found is None:
-            found = self._within[first, quantum] = gpu_ms(self._inverse(first, quantum))
+            found = self._within[first, quantum] = as_service(self._inverse(first, quantum))
         return found
 
     def _inverse(self, first: int, quantum: int | None) -> float:
@@ -161,6 +161,6 @@ def _constant(hazard: float, width: float) -> Stretch:
     return Stretch(ends, ends / hazard)
 
 
-def gpu_ms(gpu_s: float) -> int:
-    """Whole GPU-ms, for ranks."""
-    return round(gpu_s * SECOND) if gpu_s * SECOND < NO_END else NO_END
+def as_service(gpu_s: float) -> int:
+    """For ranks: to the GPU-ms, for finer differences are noise, in thousandths of a GPU x ms."""
+    return round(gpu_s * SECOND) * WHOLE if gpu_s * GPU_SECOND < NO_END else NO_END

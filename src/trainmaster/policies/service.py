@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import pairwise
 from typing import Protocol
 
@@ -21,7 +22,6 @@ from trainmaster.model.units import MINUTE, WHOLE
 from trainmaster.perf.gittins import Empirical, inverse_indices
 from trainmaster.perf.survival import (
     BINS,
-    EDGES,
     ENTRIES,
     GPU_SECOND,
     NO_END,
@@ -30,8 +30,8 @@ from trainmaster.perf.survival import (
     UPPER,
     Outlook,
     Tally,
+    as_service,
     bin_of,
-    gpu_ms,
 )
 from trainmaster.policies.options import ContentError, FromFile
 
@@ -54,11 +54,14 @@ Class = tuple[Hashable, ...]
 Samples = FromFile[tuple[int, ...]]
 SAMPLES_HELP = "a file of total GPU-seconds of past jobs; none: learn from those that end"
 Worth = tuple[int, int | None]
-"""(1/G in GPU-ms, the attained service at which it changes if that is known)."""
+"""(1/G as service, the attained service at which it changes if that is known)."""
 
 
 class Service(Protocol):
     """Both kinds of knowledge."""
+
+    falls: bool
+    """Whether 1/G within a quantum falls by all service received until it changes; else it stays."""
 
     def first(self) -> Learned | None: ...
 
@@ -110,9 +113,8 @@ class GivenService:
 
     def __init__(self, samples: Iterable[int]) -> None:
         self._known = Empirical(tuple(samples))
-        points = sorted({0, *self._known.points})
-        self._is_exact = len(points) <= FEW
-        self._steps = sorted({*points, *EDGES}) if self._is_exact else _fine_steps(points)
+        self.falls = len(self._known.points) <= FEW
+        self._steps = [] if self.falls else _fine_steps(self._known.points)
         self._table: list[int] | None = None
 
     def first(self) -> None:
@@ -125,38 +127,49 @@ class GivenService:
         pass
 
     def worth(self, record: JobRecord, attained: int) -> Worth:
-        if self._is_exact:
-            index = self._known.index(attained)
-            inverse = NO_END if not index else gpu_ms(float(1 / index) / GPU_SECOND)
-            return inverse, attained + 1 if index else None
+        if self.falls:
+            inverse = _inverse(self._known.index(attained))
+            return inverse, attained + 1 if inverse < NO_END else None
         if self._table is None:
-            steps = self._steps
-            pieces = [self._known.stretch(a, b) for a, b in pairwise(steps)]
+            pieces = [self._known.stretch(a, b) for a, b in pairwise(self._steps)]
             inverses = inverse_indices(pieces)
-            self._table = [*(gpu_ms(inverse / GPU_SECOND) for inverse in inverses), NO_END]
+            self._table = [*(as_service(inverse / GPU_SECOND) for inverse in inverses), NO_END]
         step = bisect_right(self._steps, attained) - 1
         return self._table[step], self._next(step)
 
     def worth_within(self, record: JobRecord, attained: int, quantum: int | None) -> Worth:
+        if self.falls:
+            return self._inverse_within(attained, quantum), self._next_sample(attained, quantum)
         step = bisect_right(self._steps, attained) - 1
-        begin = self._steps[step]
+        return self._inverse_within(self._steps[step], quantum), self._next(step)
+
+    def _inverse_within(self, attained: int, quantum: int | None) -> int:
         if quantum is None:
-            index = self._known.index_to_the_end(begin)
-        else:
-            index = self._known.index(begin, quantum)
-        inverse = NO_END if not index else gpu_ms(float(1 / index) / GPU_SECOND)
-        return inverse, self._next(step)
+            return _inverse(self._known.index_to_the_end(attained))
+        return _inverse(self._known.index(attained, quantum))
+
+    def _next_sample(self, attained: int, quantum: int | None) -> int | None:
+        """Where a sample is passed, or comes into the reach of the quantum."""
+        passed = self._known.next_point(attained)
+        if quantum is None or passed is None:
+            return passed
+        reached = self._known.next_point(attained + quantum)
+        return passed if reached is None else min(passed, reached - quantum)
 
     def _next(self, step: int) -> int | None:
         return self._steps[step + 1] if step + 1 < len(self._steps) else None
 
 
+def _inverse(index: Fraction) -> int:
+    return min(NO_END, index.denominator // index.numerator) if index else NO_END
+
+
 def _fine_steps(points: list[int]) -> list[int]:
     """From 0 over the smallest sample to the largest, growing evenly."""
-    found, step = [0], float(points[1])
+    found, step = [0], points[0] or points[1]
     while step < points[-1]:
-        found.append(round(step))
-        step *= FINE
+        found.append(step)
+        step = max(step + 1, round(step * FINE))
     return [*found, points[-1]]
 
 
@@ -187,6 +200,8 @@ class Learned:
 
 class LearnedService:
     """Hazards by class. Everything held here is a cache of the `known` that it was last shown."""
+
+    falls = False
 
     def __init__(self) -> None:
         self._known: FrozenMap[Class, Tally] = FrozenMap()

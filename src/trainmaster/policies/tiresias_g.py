@@ -7,10 +7,10 @@ service comes from `service_samples` or is learned (policies/service.py). Jobs o
 all of them until enough have been seen to learn from, are served in order of first start, as in
 `tiresias-l`.
 
-Deviations. Those of `tiresias-l`. Indices change in steps of service (a factor of 2, or 1.05 where
-samples are given, or at each sample where they are few), not continuously, and are looked at again at
-whole seconds. The authors' simulator uses one quantum (3,250) for all queues and averages total instead
-of remaining service; ours does not.
+Deviations. Those of `tiresias-l`. Indices change in steps of service (a factor of 2 where learned, of
+1.05 where more than 64 different samples are given); with fewer they are exact, and that a sample has
+been passed is noticed at whole seconds. The authors' simulator uses one quantum (3,250) for all queues
+and averages total instead of remaining service; ours does not.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ from trainmaster.policies.service import (
     parse_samples,
 )
 from trainmaster.policies.tiresias_l import Memo as Resets
-from trainmaster.policies.tiresias_l import TiresiasL, TiresiasOptions, whole_second
+from trainmaster.policies.tiresias_l import NEVER, TiresiasL, TiresiasOptions, whole_second
+
+STARTS = 2 * NEVER
+"""First starts are smaller: they tell apart who has the same index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,11 @@ class TiresiasG(TiresiasL):
         return super().line(view, memo, now)
 
     def rank_in_queue(self, record: JobRecord, queue: int, base: int, attained: int) -> Rank:
-        """By 1/G within the queue, then first start; holds until the index changes."""
+        """By 1/G within the queue, then first start; holds until the index changes.
+
+        Between two samples 1/G = (sum of the samples within reach + reach of all others) / how many are
+        within reach - attained: a straight line.
+        """
         quantum = self.limits[queue] if queue < len(self.limits) else None
         inverse, changes_at = self._service.worth_within(record, attained, quantum)
         _, start, _, until = super().rank_in_queue(record, queue, base, attained)
@@ -93,4 +100,8 @@ class TiresiasG(TiresiasL):
             missing = changes_at + base - record.attained
             at = whole_second(record.since_ms + ceil_div(missing, record.rate))
             until = at if until is None or at < until else until
-        return Rank(queue * 2 * NO_END + inverse, start, until_ms=until)
+        value, rate = inverse, 0
+        if record.since_ms is not None and self._service.falls and inverse < NO_END:
+            value += attained + base - record.attained + record.since_ms * record.rate
+            rate = -record.rate
+        return Rank(queue, value * STARTS + start, rate * STARTS, until)

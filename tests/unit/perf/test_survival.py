@@ -15,8 +15,8 @@ from trainmaster.perf.survival import (
     WIDTHS,
     Outlook,
     Tally,
+    as_service,
     bin_of,
-    gpu_ms,
 )
 
 ALMOST_NONE = 1e-9
@@ -69,9 +69,9 @@ def test_knowing_nothing_the_index_falls_with_service_as_in_las() -> None:
 
 def test_constant_hazard_means_constant_index_whatever_the_quantum() -> None:
     outlook = Outlook([0.01] * BINS)
-    assert set(outlook.best) == {100_000}
+    assert set(outlook.best) == {100 * GPU_SECOND}
     for quantum in (None, *gpu_s(1, 60, 1_000)):
-        assert outlook.within(3, quantum) == 100_000
+        assert outlook.within(3, quantum) == 100 * GPU_SECOND
 
 
 def test_a_job_on_its_way_to_where_many_end_is_worth_more_the_nearer_it_is() -> None:
@@ -79,8 +79,8 @@ def test_a_job_on_its_way_to_where_many_end_is_worth_more_the_nearer_it_is() -> 
     hazards[10] = 1.0
     best = Outlook(hazards).best
     assert best[:11] == sorted(best[:11], reverse=True)
-    assert best[10] == 1_000
-    assert best[11] == 1_000_000_000
+    assert best[10] == GPU_SECOND
+    assert best[11] == 1_000_000 * GPU_SECOND
 
 
 def test_a_quantum_ends_inside_a_bin() -> None:
@@ -90,15 +90,15 @@ def test_a_quantum_ends_inside_a_bin() -> None:
     ends = first + (1 - first) * second
     spends = first / 0.01 + (1 - first) * second / 0.05
     (quantum,) = gpu_s(70)
-    assert Outlook(hazards).within(0, quantum) == gpu_ms(spends / ends)
+    assert Outlook(hazards).within(0, quantum) == as_service(spends / ends)
 
 
 def test_without_end_is_the_mean_still_to_come() -> None:
     hazards = [0.01, *[0.1] * (BINS - 1)]
     survives = exp(-0.01 * 60)
-    assert Outlook(hazards).within(0, None) == gpu_ms((1 - survives) / 0.01 + survives / 0.1)
+    assert Outlook(hazards).within(0, None) == as_service((1 - survives) / 0.01 + survives / 0.1)
 
 
 def test_what_never_ends_ranks_behind_everything() -> None:
-    assert gpu_ms(float("inf")) == gpu_ms(1e300) == NO_END
-    assert gpu_ms(1.5) == 1_500
+    assert as_service(float("inf")) == as_service(1e300) == NO_END
+    assert as_service(1.5) == 1_500_000
