@@ -133,7 +133,7 @@ class Pass:
             return self._by_trial(key, record, placer)
         if not placer.insists:
             return self._by_count(key, record, placer)
-        if space.allowance is not None or not self._is_plain(record):
+        if not self._is_plain(record):
             return self._by_trial(key, record, placer)
         victims = self._together(key, record)
         return None if victims is None else self._evict(victims, record, placer)
@@ -193,18 +193,32 @@ class Pass:
         kinds = space.kinds_for(record.demand)
         largest = max(space.largest[kind] for kind in kinds)
         clearing = Clearing(space, kinds, record.demand.nominal.count, largest)
+        missing = (
+            0 if space.allowance is None else record.demand.nominal.count - space.allowance // WHOLE
+        )
         victims: Victims = []
+        has_room = False
         for worst, victim in self._behind(key):
             victims.append((worst, victim))
-            if clearing.add(victim):
-                return self._needed(clearing, victims)
+            has_room = clearing.add(victim) or has_room
+            missing -= _size(victim)
+            if has_room and missing <= 0:
+                return self._needed(clearing, victims, record)
         self._spare(victims)
         return None
 
-    def _needed(self, clearing: Clearing, victims: Victims) -> Victims:
-        """Those on the nodes that make the room; the others are spared."""
+    def _needed(self, clearing: Clearing, victims: Victims, record: JobRecord) -> Victims:
+        """Those on the nodes that make the room, and whoever else must go to afford it."""
         needed = [each for each in victims if clearing.is_needed(each[1])]
-        self._spare([each for each in victims if not clearing.is_needed(each[1])])
+        others = [each for each in victims if not clearing.is_needed(each[1])]
+        allowance = self.draft.space.allowance
+        if allowance is not None:
+            missing = record.demand.nominal.count - allowance // WHOLE
+            missing -= sum([_size(victim) for _, victim in needed])
+            while missing > 0:
+                missing -= _size(others[0][1])
+                needed.append(others.pop(0))
+        self._spare(others)
         return needed
 
     def _evict(self, victims: Victims, record: JobRecord, placer: Placer) -> Placement | None:
@@ -257,6 +271,12 @@ class Pass:
     def _spare(self, victims: Victims) -> None:
         for worst, victim in victims:
             self.worst_first().give_back(worst, victim)
+
+
+def _size(victim: JobRecord) -> int:
+    """GPUs that it holds."""
+    assert victim.placement is not None
+    return len(victim.placement.slices)
 
 
 class Clearing:

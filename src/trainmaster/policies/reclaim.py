@@ -7,7 +7,7 @@ an attempt that cannot succeed costs a look at each run and no more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from trainmaster.core.lifecycle import HOLDING
 from trainmaster.core.state import JobRecord
@@ -30,6 +30,8 @@ class Reclaim:
         self.round = round_
         self._own = own
         self._to_go = to_go
+        self._in_vain: dict[Hashable, int] = {}
+        """The fewest GPUs for which nobody could make room: room only shrinks during a round."""
 
     def serve(self, tip: Node, owed: int) -> None:
         """Start waiting jobs of a queue while it holds less than it is owed, at the cost of others."""
@@ -58,6 +60,9 @@ class Reclaim:
             if each is not tip and self.excess(each) > 0
         ]
         reach = Reach(round_, record, has_gpus=has_gpus)
+        likeness = (reach.likeness, tip.parent)
+        if size >= self._in_vain.get(likeness, size + 1):
+            return
         if not reach.could_come(sum(self.excess(each) for each in givers)):
             return
         mark, gone, going = draft.checkpoint(), list[JobRecord](), list[JobRecord]()
@@ -82,6 +87,8 @@ class Reclaim:
             draft.roll_back(mark)
             for victim in gone:
                 self._give(victim, 1)
+            if reach.likeness is not None:
+                self._in_vain[likeness] = size
             return
         round_.start(tip, record, placement)
         for victim in reversed(gone):
@@ -131,8 +138,17 @@ class Reach:
         self._is_counted = record.is_whole and not space.shared_gpus and not has_gpus
         self._clearing: Clearing | None = None
         if round_.placer_of(record).insists:
+            is_even = all(space.is_even[kind] for kind in self._kinds)
+            self._is_counted &= is_even and demand.cpus is None and demand.host_memory is None
             largest = max([space.largest[kind] for kind in self._kinds])
             self._clearing = Clearing(space, self._kinds, self._need, largest)
+
+    @property
+    def likeness(self) -> Hashable:
+        """Jobs alike in this need what the smaller of them needs, and more; None = nobody is alike."""
+        if not self._is_counted:
+            return None
+        return (self._kinds, self._clearing is not None)
 
     def could_come(self, excess: int) -> bool:
         """Whether so much more could be enough."""
@@ -153,7 +169,9 @@ class Reach:
 
     def is_needed(self, victim: JobRecord) -> bool:
         """Whether a run counted is one of those that make the room."""
-        return self._clearing is None or self._clearing.is_needed(victim)
+        if not self._is_counted or self._clearing is None:
+            return True
+        return self._clearing.is_needed(victim)
 
 
 def worst_in_line(reclaim: Reclaim, parts: Sequence[Part]) -> Iterator[JobRecord]:

@@ -51,9 +51,11 @@ class TwoLevel(BetweenQueues[TwoLevelOptions]):
     def _share_out(self, round_: Round, total: int) -> None:
         round_.tree.divide_budgets(total)
         round_.plan_within_budgets()
+        budgets = Reclaim(round_, _budget, worst_in_line)
+        guarantees = Reclaim(round_, _guaranteed, worst_in_line)
         for tip in round_.needy():
-            Reclaim(round_, _budget, worst_in_line).serve(tip, tip.budget)
-            Reclaim(round_, _guaranteed, worst_in_line).serve(tip, tip.claim.least)
+            budgets.serve(tip, tip.budget)
+            guarantees.serve(tip, tip.claim.least)
         round_.lend()
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
