@@ -191,7 +191,17 @@ class _Division:
             space.free_share[piece.gpu] == WHOLE and piece.node not in space.closed
             for piece in frozen.slices
         )
-        return frozen if is_clear and space.affords(frozen.total_share) else None
+        is_carried = is_clear and all(self._carries(node, record, frozen) for node in frozen.nodes)
+        return frozen if is_carried and space.affords(frozen.total_share) else None
+
+    def _carries(self, node: int, record: JobRecord, frozen: Placement) -> bool:
+        """Whether the host has room for what runs there, once what the frozen run keeps is let go."""
+        space, demand = self.space, record.demand
+        gpus = [piece.gpu for piece in frozen.slices if piece.node == node]
+        kept = sum(demand.nominal.memory or self.topology.type_of_gpu[gpu].memory for gpu in gpus)
+        cpus = space.cpus_per_gpu[node] if demand.cpus is None else demand.cpus
+        host = space.host_part(node, WHOLE * len(gpus), demand)
+        return cpus * len(gpus) <= space.free_cpus[node] and host <= space.free_host[node] + kept
 
     def _grow(self, record: JobRecord, count: int) -> None:
         """Take what is near and makes it faster; where others have yet to leave it, that is owed."""
