@@ -9,7 +9,7 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.validate import check
 from trainmaster.model import actions as a
 from trainmaster.model.actions import OpenTo
-from trainmaster.model.job import Demand, Part, Shape
+from trainmaster.model.job import Demand, Part, Shape, gpus
 from trainmaster.model.placement import Sharing
 from trainmaster.model.reasons import Refused
 from trainmaster.model.units import GIB
@@ -60,3 +60,16 @@ def test_a_draft_can_take_back_what_it_reserved() -> None:
     assert space.withheld == {0: True}
     assert [type(action) for action in draft.plan().actions] == [a.Reserve]
     check(strings.state)
+
+
+def test_a_draft_shrinks_a_run_before_another_moves_onto_what_it_leaves() -> None:
+    strings = Strings("1x4").submit("wide", gpus(2, minimum=1, maximum=2)).running("mover", 2)
+    strings.start("wide", 0, 1)
+    wide, mover = strings.job("wide"), strings.job("mover")
+    draft = Draft(strings.controller.view)
+    draft.suspend(mover)
+    draft.resize(wide, strings.on(0))
+    draft.start(mover, strings.on(1))
+    actions = draft.plan().actions
+    assert [type(action) for action in actions] == [a.Resize, a.Migrate]
+    assert strings.refused(*actions) == []
