@@ -19,9 +19,10 @@ from pathlib import Path
 
 from benchmarks.published_steps import MILLION, Point, Testbed, testbeds
 from trainmaster.perf.corrections import NOTHING_MEASURED, fitted
+from trainmaster.perf.published import ELASTICITY
 from trainmaster.perf.throughput import Links, timeline
 
-DOUBLING = 0.868
+DOUBLING = ELASTICITY.doubling_ppm / MILLION
 
 
 # ---------------------------------------------------------------------------------- measuring

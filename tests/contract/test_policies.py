@@ -146,6 +146,7 @@ BAD_VALUES = [
     ("tiresias-l", "thresholds_gpu_s", "4,4"),
     ("tiresias-l", "thresholds_gpu_s", "0"),
     ("tiresias-l", "thresholds_gpu_s", ""),
+    ("tiresias-l", "thresholds_gpu_s", "4,"),
     ("tiresias-l", "promote_knob", "-1"),
     ("tiresias-l", "promote_knob", "nan"),
     ("tiresias-l", "pack_limit", "1.5"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from trainmaster.model.job import Job
 from trainmaster.model.placement import Placement, Role, Sharing
@@ -17,8 +18,14 @@ from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.perf.models import table_name
 from trainmaster.perf.tables import Table, between
 
-Guest = tuple[Job, Placement]
-"""A job and where it sits."""
+
+class Guest(NamedTuple):
+    """A job on the GPU in question."""
+
+    model: str
+    role: Role
+    busy_ppm: int
+    """Part of the GPU that it keeps busy."""
 
 
 class Law(Enum):
@@ -63,8 +70,8 @@ class SharedGpu:
 
     def left(self, mine: Guest, beside: Sequence[Guest], sharing: Sharing) -> int:
         """Speed of a job on a GPU that it shares with others, in parts per million of alone."""
-        hosts = [each for each in beside if each[1].role is Role.GUARANTEED]
-        if mine[1].role is Role.OPPORTUNISTIC:
+        hosts = [each for each in beside if each.role is Role.GUARANTEED]
+        if mine.role is Role.OPPORTUNISTIC:
             return (
                 self._as_guest(hosts, len(beside) - len(hosts))
                 if hosts
@@ -73,13 +80,13 @@ class SharedGpu:
         among = self._among(mine, hosts, sharing)
         if len(hosts) == len(beside):
             return among
-        used = sum(utilisation(each) for each in (mine, *hosts))
+        used = sum(each.busy_ppm for each in (mine, *hosts))
         lost = min(self.tolerance_ppm, max(0, used + self.floor_ppm - NOMINAL))
         return among * (NOMINAL - lost) // NOMINAL
 
     def _as_guest(self, hosts: Sequence[Guest], other_guests: int) -> int:
         """What the guaranteed jobs leave idle, in equal parts for all guests."""
-        idle = NOMINAL - sum(utilisation(host) for host in hosts)
+        idle = NOMINAL - sum(host.busy_ppm for host in hosts)
         return max(self.floor_ppm, idle) // (1 + other_guests)
 
     def _among(self, mine: Guest, others: Sequence[Guest], sharing: Sharing) -> int:
@@ -87,7 +94,7 @@ class SharedGpu:
         if not others:
             return NOMINAL
         if len(others) == 1:
-            pair = (table_name(mine[0].model), table_name(others[0][0].model))
+            pair = (table_name(mine.model), table_name(others[0].model))
             measured = self.pairs.get(pair)
             if measured is not None:
                 return measured
@@ -99,11 +106,11 @@ class SharedGpu:
         if self.law is Law.LINEAR:
             return self.constant_ppm + self.per_job_ppm * count
         if self.law is Law.UTILISATION:
-            bandwidth = sum(self.bandwidth.get(table_name(job.model), 0) for job, _ in guests)
-            return max(sum(utilisation(guest) for guest in guests), bandwidth)
+            bandwidth = sum(self.bandwidth.get(table_name(guest.model), 0) for guest in guests)
+            return max(sum(guest.busy_ppm for guest in guests), bandwidth)
         measured = self.tables[sharing]
         small, filling = _crowded(measured.small, count), _crowded(measured.filling, count)
-        mean = sum(utilisation(guest) for guest in guests) // count
+        mean = sum(guest.busy_ppm for guest in guests) // count
         above = min(NOMINAL, max(0, mean - self.small_util_ppm))
         return small + (filling - small) * above // max(1, NOMINAL - self.small_util_ppm)
 
@@ -114,12 +121,14 @@ def _crowded(table: Table, count: int) -> int:
     return table[most] * count // most if count > most else between(table, count)
 
 
-def utilisation(guest: Guest) -> int:
-    """Part of a GPU a job keeps busy: measured, else its share."""
-    job, placement = guest
-    if job.gpu_util_ppm is not None:
-        return job.gpu_util_ppm
-    return placement.slices[0].share * NOMINAL // WHOLE
+def guest_on(gpu: int, job: Job, placement: Placement) -> Guest | None:
+    """What a job is to others on a GPU: it keeps busy what was measured, else its share of it."""
+    for piece in placement.slices:
+        if piece.gpu == gpu:
+            measured = job.gpu_util_ppm
+            busy = piece.share * NOMINAL // WHOLE if measured is None else measured
+            return Guest(job.model, placement.role, busy)
+    return None
 
 
 def fit_linear(points: Sequence[tuple[int, float]]) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from trainmaster.perf.elastic import Elasticity
 from trainmaster.perf.locality import Locality
 from trainmaster.perf.models import table_name
 from trainmaster.perf.neighbours import Neighbours, Wire
-from trainmaster.perf.sharing import Guest, SharedGpu
+from trainmaster.perf.sharing import SharedGpu, guest_on
 from trainmaster.perf.switching import Switching
 
 __all__ = ["DEFAULT", "IDEAL", "Breakage", "Speeds", "Switching", "World"]
@@ -183,15 +183,18 @@ class Speeds:
 
     # -- in company ------------------------------------------------------------------------------
 
-    def slowdown(self, job: Job, placement: Placement, others: Sequence[Guest]) -> int:
+    def slowdown(
+        self, job: Job, placement: Placement, others: Sequence[tuple[Job, Placement]]
+    ) -> int:
         """How much others on its GPUs leave of the speed alone, in parts per million."""
         if not self.world.interferes or not others or placement.sharing is Sharing.EXCLUSIVE:
             return NOMINAL
-        mine, law = (job, placement), self.world.shared_gpu
-        worst = NOMINAL
+        law, worst = self.world.shared_gpu, NOMINAL
         for gpu in placement.gpus():
-            beside = [other for other in others if gpu in other[1].gpus()]
-            worst = min(worst, law.left(mine, beside, placement.sharing))
+            mine, *beside = (guest_on(gpu, *each) for each in ((job, placement), *others))
+            assert mine is not None
+            company = [each for each in beside if each is not None]
+            worst = min(worst, law.left(mine, company, placement.sharing))
         return max(1, worst)
 
     def wires(self, placement: Placement) -> tuple[int, ...]:

@@ -91,9 +91,13 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
 
 def increasing(text: str) -> tuple[float, ...]:
     """A comma list of growing positive numbers."""
-    values = tuple(_float(part) for part in text.split(","))
+    wanted = "growing positive numbers with commas between"
+    try:
+        values = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(wanted) from None
     if any(not 0 < value < 1e15 for value in values) or list(values) != sorted(set(values)):
-        raise ValueError("growing positive numbers with commas between")
+        raise ValueError(wanted)
     return values
 
 

@@ -31,8 +31,8 @@ from trainmaster.policies.service import (
     known_from,
     parse_samples,
 )
-from trainmaster.policies.tiresias_l import Memo as Resets
 from trainmaster.policies.tiresias_l import NEVER, TiresiasL, TiresiasOptions, whole_second
+from trainmaster.policies.tiresias_l import Memo as Resets
 
 STARTS = 2 * NEVER
 """First starts are smaller: they tell apart who has the same index."""

@@ -29,7 +29,7 @@ from trainmaster.perf.world import DEFAULT, IDEAL, Speeds
 WORLD = replace(IDEAL, name="neighbours", interferes=True, neighbours=DEFAULT.neighbours)
 """Nothing but neighbours."""
 SERVER = 0.85
-"""What Philly's ResNet-50 keeps on one server beside another job."""
+"""What a model that nobody measured keeps on one server beside another job."""
 
 
 def ended(jobs: list[object], topology: str | Topology, **more: object) -> dict[str, float | None]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import a_job, cluster, fraction, on
-from trainmaster.model.job import Job
-from trainmaster.model.placement import Placement, Role, Sharing
+from trainmaster.model.job import Demand, Job, Shape
+from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.perf.from_mapping import world_from
 from trainmaster.perf.sharing import fit_linear
@@ -68,6 +68,17 @@ def test_without_a_measurement_the_share_counts() -> None:
     half = a_job("b", fraction(0.5))
     assert left(half, [half], M2, Sharing.MPS) == NOMINAL
     assert left(half, [half, half], M2, Sharing.MPS) == NOMINAL * 2 // 3
+
+
+def test_of_unequal_parts_each_counts_on_its_own_gpu() -> None:
+    """A split with 0.8 on one GPU and 0.2 on another, beside a half on the second: 0.7 in all."""
+    topology = cluster("1x2")
+    half = a_job("h", fraction(0.5))
+    split = a_job("s", Demand(Shape(1), 1, 1))
+    pieces = (Slice(0, 0, 800), Slice(0, 1, 200))
+    seat = replace(on(topology, 0, 1, sharing=Sharing.MPS), slices=pieces)
+    beside = on(topology, 1, share=WHOLE // 2, sharing=Sharing.MPS)
+    assert Speeds(M2, topology).slowdown(half, beside, [(split, seat)]) == NOMINAL
 
 
 def test_the_linear_law_of_a_machine_is_fitted_by_least_squares() -> None:
