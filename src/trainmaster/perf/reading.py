@@ -38,7 +38,7 @@ def rows_of(mapping: Mapping[str, object], key: str, where: str) -> Mapping[str,
 
 def number(value: object, where: str, unit: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
-        raise WorldError(f"{where} must be a number of at least 0, not {value!r}.")
+        raise WorldError(f"{where} must be a number of at least 0, below 10^12, not {value!r}.")
     return round(value * unit)
 
 

@@ -62,10 +62,6 @@ class World:
         """Efficiency kept per doubling of the GPUs of a model without a table."""
         return self.elasticity.doubling_ppm
 
-    def span_factor(self, model: str, span: str, seed: int = 0) -> int:
-        """Speed at a span, in parts per million of the speed where all is near."""
-        return self.locality.at_span(model, span, seed)
-
     def scaling(self, count: int, nominal: int, model: str = "") -> int:
         """Speed of an elastic job on `count` GPUs relative to its nominal number."""
         speedup = self.elasticity.speedup

@@ -96,7 +96,7 @@ def test_everything_can_be_said() -> None:
 
 def test_what_a_file_says_of_a_model_replaces_what_was_measured_of_its_nodes() -> None:
     world = world_from({"speed": {"models": {"ResNet-50": {"rack": 0.5}}}}, "x")
-    assert world.span_factor("resnet50", "rack") == 500_000
+    assert world.locality.at_span("resnet50", "rack") == 500_000
     assert "resnet50" not in world.locality.node_counts
     assert "resnet50" not in world.locality.widths
     assert "inception3" in world.locality.node_counts, "others are untouched"
@@ -130,9 +130,9 @@ def test_ways_for_memory_to_travel(path: str, rates: tuple[int | None, int | Non
 
 def test_a_model_keeps_the_spans_that_the_file_does_not_name() -> None:
     world = world_from({"speed": {"models": {"vgg16": {"rack": 0.5}}}}, "x")
-    assert world.span_factor("vgg16", "rack") == 500_000
-    assert world.span_factor("vgg16", "cluster") == 623_200
-    assert DEFAULT.span_factor("vgg16", "rack") == 730_000, "the default itself is untouched"
+    assert world.locality.at_span("vgg16", "rack") == 500_000
+    assert world.locality.at_span("vgg16", "cluster") == 623_200
+    assert DEFAULT.locality.at_span("vgg16", "rack") == 730_000, "the default itself is untouched"
 
 
 MISTAKES = {
