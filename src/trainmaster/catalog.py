@@ -18,14 +18,14 @@ POLICIES: Mapping[str, str] = {
     "gittins": "trainmaster.policies.gittins:Gittins",
     "tiresias-l": "trainmaster.policies.tiresias_l:TiresiasL",
     "tiresias-g": "trainmaster.policies.tiresias_g:TiresiasG",
+    "philly": "trainmaster.policies.philly:Philly",
+    "gandiva": "trainmaster.policies.gandiva:Gandiva",
+    "optimus": "trainmaster.policies.optimus:Optimus",
     "max-min": "trainmaster.policies.max_min:MaxMin",
     "afs-l": "trainmaster.policies.afs_l:AfsL",
-    "optimus": "trainmaster.policies.optimus:Optimus",
     "themis": "trainmaster.policies.themis:Themis",
     "antman": "trainmaster.policies.antman:AntMan",
     "big-brain": "trainmaster.policies.big_brain:BigBrain",
-    "philly": "trainmaster.policies.philly:Philly",
-    "gandiva": "trainmaster.policies.gandiva:Gandiva",
     "two-level": "trainmaster.policies.two_level:TwoLevel",
 }
 

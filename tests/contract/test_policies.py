@@ -24,7 +24,10 @@ every_contender = pytest.mark.parametrize("contender", CONTENDERS)
 
 
 def test_the_names_are_those_of_the_contract() -> None:
-    assert list(POLICIES) == ["fifo", "yarn-cs", "srtf", "srsf", "las", "tiresias-l"]
+    assert " ".join(POLICIES) == (
+        "fifo yarn-cs fair srtf srsf las gittins tiresias-l tiresias-g philly gandiva optimus"
+        " max-min afs-l themis antman big-brain two-level"
+    )
     assert policy_names()[: len(POLICIES)] == tuple(POLICIES)
 
 
@@ -68,6 +71,7 @@ OPTIONS = {
         "starve_after_s": 0,
         "min_run_s": 0,
     },
+    "themis": {"filter_f": 0.8, "lease_s": 600, "starve_after_s": 0, "min_run_s": 0},
     "tiresias-l": {"thresholds_gpu_s": "3250,7200,18000", "promote_knob": 0, "pack_limit": 0.4},
     "optimus": {"interval_s": 600, "learn": "fit", "starve_after_s": 0, "min_run_s": 0},
     "max-min": {"resize_cost_s": 0, "starve_after_s": 0, "min_run_s": 0},

@@ -200,10 +200,17 @@ class OptionHelp:
 
 def describe_options(kind: type) -> tuple[OptionHelp, ...]:
     found = []
-    for each in fields(kind):
+    for each in _own_first(kind):
         assert each.default is not MISSING, f"{kind.__name__}.{each.name} needs a default"
         found.append(OptionHelp(each.name, shown(each.default), each.metadata["help"]))
     return tuple(found)
+
+
+def _own_first(kind: type) -> list[Field[Any]]:
+    """What a policy has for itself before what it shares with others."""
+    declared = [cls.__dict__.get("__annotations__", {}) for cls in kind.__mro__]
+    found: list[Field[Any]] = list(fields(kind))
+    return sorted(found, key=lambda each: [each.name in names for names in declared].index(True))
 
 
 def shown(value: object) -> object:
@@ -221,5 +228,4 @@ def shown(value: object) -> object:
 
 def effective(options: object) -> dict[str, object]:
     """All options with the values in force."""
-    names = fields(options)  # type: ignore[arg-type]
-    return {each.name: shown(getattr(options, each.name)) for each in names}
+    return {each.name: shown(getattr(options, each.name)) for each in _own_first(type(options))}
