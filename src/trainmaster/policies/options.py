@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
+from inspect import get_annotations
 from typing import Any, Generic, TypeVar
 
 from trainmaster.model.units import SECOND
@@ -208,7 +209,7 @@ def describe_options(kind: type) -> tuple[OptionHelp, ...]:
 
 def _own_first(kind: type) -> list[Field[Any]]:
     """What a policy has for itself before what it shares with others."""
-    declared = [cls.__dict__.get("__annotations__", {}) for cls in kind.__mro__]
+    declared = [get_annotations(cls) for cls in kind.__mro__]
     found: list[Field[Any]] = list(fields(kind))
     return sorted(found, key=lambda each: [each.name in names for names in declared].index(True))
 
