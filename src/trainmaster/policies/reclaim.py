@@ -41,11 +41,11 @@ class Reclaim:
         if smallest is None or smallest > owed - tip.used:
             return
         for record in round_.waiting_in_line(part, lambda: owed - tip.used):
-            placement = round_.placed(record)
-            if placement is None or tip.full_for(record.demand.nominal.total_share):
-                self._make_room(tip, record, has_gpus=placement is not None)
-            else:
+            placement = round_.placed(record, owed - tip.used)
+            if placement is not None and not tip.full_for(placement.total_share):
                 round_.start(tip, record, placement)
+            elif record.demand.nominal.total_share <= owed - tip.used:
+                self._make_room(tip, record, has_gpus=placement is not None)
 
     def excess(self, tip: Node) -> int:
         """How much more than its own a queue holds."""
@@ -78,7 +78,7 @@ class Reclaim:
                 for each in needed:
                     draft.suspend(each)
                 gone += needed
-                placement = round_.placed(record)
+                placement = round_.placed(record, size)
                 if placement is not None:
                     break
         for victim in going:

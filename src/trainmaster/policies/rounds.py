@@ -62,12 +62,16 @@ class Round:
         self._new_memos: dict[str, object] = {}
         self._wakes: dict[str, int] | None = None
         """As in the memo until one changes."""
+        self._molds = any(inner_of(name).molds for name in list(parts)[:1])
         self._to_ask = self._those_to_ask(view)
         self._due: int | None = None
 
     def _those_to_ask(self, view: View) -> set[str]:
-        """Queues with news, those whose inner policy's time has come, and all where nodes drain."""
-        if view.draining:
+        """Queues with news, those whose inner policy's time has come, and all where nodes drain.
+
+        A policy that gives jobs other sizes than they ask for has to say itself what fits: all.
+        """
+        if view.draining or self._molds:
             return set(self.parts)
         found = {name for name in view.stirred if name in self.parts}
         for name, at in self._memo.wakes.items():
@@ -201,6 +205,8 @@ class Round:
     def _may_fit(self, part: Part, room: int | None) -> bool:
         """Whether there is any use in looking at its waiting jobs."""
         smallest = part.smallest_waiting
+        if smallest is not None and self._molds:
+            return True
         if smallest is None or (room is not None and smallest > room):
             return False
         return smallest < WHOLE or smallest <= self.draft.space.total_free() * WHOLE
@@ -214,7 +220,7 @@ class Round:
         if not self._may_fit(part, room()):
             return
         for record in self.waiting_in_line(part, room):
-            placement = self.placed(record)
+            placement = self.placed(record, room())
             if placement is not None:
                 self.start(tip, record, placement)
 
@@ -234,7 +240,7 @@ class Round:
             if self.draft.is_touched(record):
                 continue
             left = room()
-            if left is None or record.demand.nominal.total_share <= left:
+            if left is None or self._least(record) <= left:
                 yield record
             if not self.draft.is_touched(record):
                 if not skips:
@@ -248,7 +254,7 @@ class Round:
             left = room()
             if record.group in failed or self.draft.is_touched(record):
                 continue
-            if left is None or record.demand.nominal.total_share <= left:
+            if left is None or self._least(record) <= left:
                 yield record
             if not self.draft.is_touched(record):
                 failed.add(record.group)
@@ -256,8 +262,25 @@ class Round:
     def placer_of(self, record: JobRecord) -> Placer:
         return self._inner_of(record.job.queue).placer(record)
 
-    def placed(self, record: JobRecord) -> Placement | None:
-        return self.placer_of(record).place(self.draft.space, record)
+    def _least(self, record: JobRecord) -> int:
+        """The smallest share that it could start with."""
+        demand = record.demand
+        if self._molds and demand.is_elastic:
+            return demand.sized(demand.min_count).total_share
+        return demand.nominal.total_share
+
+    def placed(self, record: JobRecord, room: int | None) -> Placement | None:
+        """Where it fits now within the room, smaller than nominal where the inner policy molds."""
+        demand, space, placer = record.demand, self.draft.space, self.placer_of(record)
+        found = None
+        if room is None or demand.nominal.total_share <= room:
+            found = placer.place(space, record)
+        if found is None and self._molds and demand.is_elastic:
+            for count in range(demand.nominal.count - 1, demand.min_count - 1, -1):
+                shape = demand.sized(count)
+                if found is None and (room is None or shape.total_share <= room):
+                    found = placer.shaped(space, demand, shape, record.job.role)
+        return found
 
     def start(self, tip: Node, record: JobRecord, placement: Placement) -> None:
         self.draft.unreserve(record)
@@ -286,7 +309,7 @@ class Round:
     def _lend_one(self, tip: Node, line: Iterator[JobRecord]) -> bool:
         """Start the next that fits; what did not fit before does not fit now."""
         for record in line:
-            placement = self.placed(record)
+            placement = self.placed(record, tip.headroom)
             if placement is not None:
                 self.start(tip, record, placement)
                 return True

@@ -106,6 +106,6 @@ def offer_key(name: str, claim: Claim, used: int, demand: int) -> OfferKey:
     weight; then by name. (YARN's tie-break by start time is for applications: its queues all start
     at 0.)
     """
-    is_needy = used < min(claim.least, demand)
+    is_needy = claim.least > 0 and used < min(claim.least, demand)
     divisor = claim.least if is_needy else claim.weight
     return (demand <= 0, not is_needy, used * RATIO_UNIT // divisor, name)
