@@ -102,10 +102,11 @@ H200 = {
         small={1: NOMINAL, 2: 1_200_900, 4: 1_767_900, 8: 3_125_000},
         filling={1: NOMINAL, 2: 2_145_500, 4: 4 * NOMINAL, 8: 8 * NOMINAL},
     ),
-    # MPS: 1.86, 1.96, 2.34, 3.78 of the small model. The large one was measured alone only: no gain.
+    # MPS: 1.86, 1.96, 2.34, 3.78 of the small model; 11.33, 21.17, 40.48, 82.32 of a large one
+    # (docs/measurements/packing.md).
     Sharing.MPS: Measured(
         small={1: NOMINAL, 2: 1_053_800, 4: 1_258_100, 8: 2_032_300},
-        filling={1: NOMINAL, 2: 2 * NOMINAL, 4: 4 * NOMINAL, 8: 8 * NOMINAL},
+        filling={1: NOMINAL, 2: 1_868_000, 4: 3_572_000, 8: 7_265_000},
     ),
 }
 

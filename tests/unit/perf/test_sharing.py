@@ -113,10 +113,15 @@ def test_small_jobs_on_an_h200(sharing: Sharing, longer: dict[int, float]) -> No
     )
 
 
-@pytest.mark.parametrize("sharing", [Sharing.TIME, Sharing.MPS])
 @pytest.mark.parametrize("count", [2, 4, 8])
-def test_jobs_that_fill_an_h200_gain_nothing(sharing: Sharing, count: int) -> None:
-    assert times_longer(filling(), count, sharing=sharing) >= count
+def test_jobs_that_fill_an_h200_gain_nothing_by_turns(count: int) -> None:
+    assert times_longer(filling(), count, sharing=Sharing.TIME) >= count
+
+
+@pytest.mark.parametrize(("count", "longer"), [(2, 1.868), (4, 3.572), (8, 7.265)])
+def test_under_mps_they_gain_a_little(count: int, longer: float) -> None:
+    """docs/measurements/packing.md; still best one by one, by the mean of four jobs at once."""
+    assert times_longer(filling(), count, sharing=Sharing.MPS) == pytest.approx(longer, rel=1e-3)
 
 
 def test_jobs_in_between_lie_in_between() -> None:
