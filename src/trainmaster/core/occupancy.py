@@ -78,6 +78,8 @@ class Occupancy:
         """Per type, per free share: a bit for each partly used, shareable GPU on an open node."""
         self.whole_slices = [Slice(node, gpu) for gpu, node in enumerate(topology.node_of_gpu)]
         """One shared value per whole GPU: big gangs need not make them anew."""
+        self.on_one_node: list[dict[int, Placement]] = [{} for _ in nodes]
+        """A cache: per node, the exclusive placement on the GPUs of a bit mask."""
         self.closed: set[int] = set()
         self.withheld: dict[int, bool] = {}
         """GPUs that are reserved, and whether opportunistic runs may use them meanwhile."""
@@ -219,40 +221,41 @@ class Occupancy:
 
     def _move_whole(self, slices: tuple[Slice, ...], demand: Demand, sign: int) -> None:
         """Book (sign 1) or unbook (-1) whole GPUs, one index update per node."""
-        first_gpu, free_share, modes = self.first_gpu, self.free_share, self.mode
+        free_share, modes = self.free_share, self.mode
         share, mode = (0, Sharing.EXCLUSIVE) if sign > 0 else (WHOLE, None)
         bits, last = 0, slices[0].node
+        first = self.first_gpu[last]
         for node, gpu, _, memory, _ in slices:
             free_share[gpu] = share
             modes[gpu] = mode
             if memory:
                 self.free_memory[gpu] -= sign * memory
             if node != last:
-                self._flip(last, bits, demand, sign)
-                bits, last = 0, node
-            bits |= 1 << (gpu - first_gpu[node])
-        self._flip(last, bits, demand, sign)
+                self._flip(last, bits, demand)
+                bits, last, first = 0, node, self.first_gpu[node]
+            bits |= 1 << (gpu - first)
+        self._flip(last, bits, demand)
 
-    def _flip(self, node: int, bits: int, demand: Demand, sign: int) -> None:
-        """Turn whole free GPUs of a node into taken ones, or back, with their host's part."""
-        self._set_whole(node, self.whole[node] ^ bits)
-        count = sign * bits.bit_count()
-        cpus, host = demand.cpus, demand.host_memory
-        self.free_cpus[node] -= count * (self.cpus_per_gpu[node] if cpus is None else cpus)
-        self.free_host[node] -= count * (self.host_per_gpu[node] if host is None else host)
-
-    def _set_whole(self, node: int, mask: int) -> None:
-        old, new = self.whole[node].bit_count(), mask.bit_count()
+    def _flip(self, node: int, bits: int, demand: Demand | None) -> None:
+        """Turn whole free GPUs of a node into taken ones, or back, with the demand's part of the host."""
+        mask = self.whole[node]
+        old = mask.bit_count()
+        mask ^= bits
         self.whole[node] = mask
-        if node in self.closed:
-            return
-        kind, bit, change = self.node_type[node], 1 << node, new - old
-        row = self.by_free[kind]
-        row[old] ^= bit
-        row[new] ^= bit
-        self.free_gpus[kind] += change
-        for counts, domain in self.above[node]:
-            counts[domain] += change
+        new = mask.bit_count()
+        change = new - old
+        if demand is not None:
+            cpus, host = demand.cpus, demand.host_memory
+            self.free_cpus[node] += change * (self.cpus_per_gpu[node] if cpus is None else cpus)
+            self.free_host[node] += change * (self.host_per_gpu[node] if host is None else host)
+        if node not in self.closed:
+            kind, bit = self.node_type[node], 1 << node
+            row = self.by_free[kind]
+            row[old] ^= bit
+            row[new] ^= bit
+            self.free_gpus[kind] += change
+            for counts, domain in self.above[node]:
+                counts[domain] += change
 
     def _count_free(self, node: int, change: int) -> None:
         self.free_gpus[self.node_type[node]] += change
@@ -301,9 +304,8 @@ class Occupancy:
         node = self.node_of[gpu]
         bit = 1 << (gpu - self.first_gpu[node])
         is_whole = self.mode[gpu] is None and gpu not in self.withheld
-        mask = self.whole[node] | bit if is_whole else self.whole[node] & ~bit
-        if mask != self.whole[node]:
-            self._set_whole(node, mask)
+        if bool(self.whole[node] & bit) != is_whole:
+            self._flip(node, bit, None)
 
     # -- what frozen runs and reservations hold --------------------------------------------------
 

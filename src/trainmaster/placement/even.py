@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.model.job import Demand
-from trainmaster.model.placement import Placement, Role, Sharing
+from trainmaster.model.placement import Placement, Role
 from trainmaster.placement.whole import Row, Share, bits, placement_of, rows_for
 
 
@@ -69,7 +69,5 @@ def _spread(
 
 
 def _placed(space: Occupancy, demand: Demand, shares: list[Share], role: Role) -> Placement | None:
-    found = placement_of(
-        space, shares, demand.sized(sum(n for _, n in shares)), Sharing.EXCLUSIVE, role
-    )
+    found = placement_of(space, shares, demand.sized(sum(n for _, n in shares)), role)
     return found if space.refusal(found, demand) is None else None

@@ -54,8 +54,6 @@ class Placer:
             return record.frozen
         if not record.is_whole:
             return self.shaped(space, demand, demand.nominal)
-        if space.has_too_few(demand):
-            return None
         return self._whole(space, demand, demand.nominal, record.job.role)
 
     def shaped(
@@ -77,12 +75,13 @@ class Placer:
         self, space: Occupancy, demand: Demand, shape: Shape, role: Role
     ) -> Placement | None:
         count = shape.count
-        kinds = space.kinds_for(demand)
-        for row, searched in rows_for(space, kinds, count):
+        for row, searched in rows_for(space, space.kinds_for(demand), count):
             shares = self._shares(space, row, demand, count, searched)
             if shares is not None:
-                placement = placement_of(space, shares, shape, Sharing.EXCLUSIVE, role)
-                return placement if has_memory(space, placement, shape.memory) else None
+                placement = placement_of(space, shares, shape, role)
+                if shape.memory and not has_memory(space, placement, shape.memory):
+                    return None
+                return placement
         return None
 
     def _shares(
@@ -116,7 +115,7 @@ SPREAD = Placer(Locality.SPREAD)
 
 def has_memory(space: Occupancy, placement: Placement, memory: int) -> bool:
     """Whether frozen runs leave the memory that the job states on each of its GPUs."""
-    return not memory or all(space.free_memory[gpu] >= memory for gpu in placement.gpus())
+    return all(space.free_memory[gpu] >= memory for gpu in placement.gpus())
 
 
 def can_thaw(space: Occupancy, record: JobRecord, frozen: Placement) -> bool:

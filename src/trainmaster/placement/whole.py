@@ -25,14 +25,19 @@ def bits(mask: int) -> Iterator[int]:
 
 def rows_for(
     space: Occupancy, kinds: tuple[int, ...], count: int
-) -> Iterator[tuple[Row, tuple[int, ...]]]:
+) -> list[tuple[Row, tuple[int, ...]]]:
     """Rows to search, fastest type first, all types together last; only those with enough free."""
+    found: list[tuple[Row, tuple[int, ...]]] = []
+    in_all = 0
     for kind in kinds:
-        if space.free_gpus[kind] >= count:
-            yield space.by_free[kind], (kind,)
-    if len(kinds) > 1 and sum(space.free_gpus[kind] for kind in kinds) >= count:
+        free = space.free_gpus[kind]
+        in_all += free
+        if free >= count:
+            found.append((space.by_free[kind], (kind,)))
+    if len(kinds) > 1 and in_all >= count:
         rows = [space.by_free[kind] for kind in kinds]
-        yield [_union(column) for column in zip(*rows, strict=True)], kinds
+        found.append(([_union(column) for column in zip(*rows, strict=True)], kinds))
+    return found
 
 
 def _union(masks: Sequence[int]) -> int:
@@ -166,9 +171,10 @@ def _island(space: Occupancy, node: int, count: int) -> int:
     return free
 
 
-def placement_of(
-    space: Occupancy, shares: Sequence[Share], shape: Shape, sharing: Sharing, role: Role
-) -> Placement:
+def placement_of(space: Occupancy, shares: Sequence[Share], shape: Shape, role: Role) -> Placement:
+    """Exclusive slices on the chosen nodes."""
+    if len(shares) == 1 and not shape.memory and role is Role.GUARANTEED:
+        return _on_one_node(space, *shares[0])
     slices = slices_of(space, shares, shape.memory)
     topology = space.topology
     if len(slices) == 1:
@@ -177,4 +183,26 @@ def placement_of(
         span = topology.span_of_nodes([node for node, _ in shares])
     else:
         span = topology.span_of_gpus([piece.gpu for piece in slices])
-    return Placement(slices, span, sharing, role)
+    return Placement(slices, span, Sharing.EXCLUSIVE, role)
+
+
+def _on_one_node(space: Occupancy, node: int, count: int) -> Placement:
+    """The usual placement, one shared value for all jobs that ever have these GPUs."""
+    chosen = _lowest(_island(space, node, count), count)
+    known = space.on_one_node[node].get(chosen)
+    if known is None:
+        first = space.first_gpu[node]
+        gpus = [first + local for local in bits(chosen)]
+        slices = tuple([space.whole_slices[gpu] for gpu in gpus])
+        known = Placement(slices, space.topology.span_of_gpus(gpus))
+        space.on_one_node[node][chosen] = known
+    return known
+
+
+def _lowest(mask: int, count: int) -> int:
+    """The lowest so many of the set bits."""
+    rest = mask
+    while count:
+        rest &= rest - 1
+        count -= 1
+    return mask ^ rest

@@ -22,7 +22,7 @@ from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.job import Demand
-from trainmaster.model.placement import Placement, Sharing, Slice
+from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.plan import FrozenMap, Plan, Rank
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.placers import RELAXING, Placer, has_memory
@@ -190,7 +190,7 @@ class Searching:
         if shares is None:
             return None
         role, memory = record.job.role, demand.nominal.memory
-        placement = placement_of(space, shares, demand.nominal, Sharing.EXCLUSIVE, role)
+        placement = placement_of(space, shares, demand.nominal, role)
         return placement if has_memory(space, placement, memory) else None
 
     # -- clocks ----------------------------------------------------------------------------------

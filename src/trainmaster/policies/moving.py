@@ -271,7 +271,7 @@ class Moving:
         space, shape = self.draft.space, record.demand.nominal
         if any(space.whole[node].bit_count() < count for node, count in home):
             return None
-        placement = placement_of(space, home, shape, Sharing.EXCLUSIVE, record.job.role)
+        placement = placement_of(space, home, shape, record.job.role)
         return None if space.refusal(placement, record.demand) else placement
 
     def _send(self, record: JobRecord, placement: Placement) -> None:

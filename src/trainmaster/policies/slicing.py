@@ -98,7 +98,7 @@ class Shift:
         if any(space.whole[node].bit_count() < count for node, count in home):
             return None
         shape, role = record.demand.nominal, record.job.role
-        placement = placement_of(space, home, shape, Sharing.EXCLUSIVE, role)
+        placement = placement_of(space, home, shape, role)
         return None if space.refusal(placement, record.demand) else placement
 
     def start(self, record: JobRecord, placement: Placement) -> None:
