@@ -21,7 +21,7 @@ def admit(plan: Plan, state: State, now: int) -> list[Refusal]:
     """Apply the plan's actions one by one; its migrations together, so that jobs can swap places."""
     refusals: list[Refusal] = []
     has_moved = False
-    claims = Claims.of(plan, state) if state.can_freeze else Claims({}, {})
+    claims = Claims.of(plan, state) if state.can_freeze else NO_CLAIMS
     for action in plan.actions:
         if type(action) is a.Migrate:
             if not has_moved:
@@ -68,6 +68,9 @@ class Claims:
         return cls(host, memory)
 
 
+NO_CLAIMS = Claims({}, {})
+
+
 def _start(state: State, record: JobRecord, action: a.Start | a.Resume, now: int) -> Refused | None:
     if record.phase not in WAITING:
         return Refused.WRONG_PHASE
@@ -75,7 +78,8 @@ def _start(state: State, record: JobRecord, action: a.Start | a.Resume, now: int
     why = shape_refusal(state, record, placement)
     if why is not None:
         return why
-    state.drop_reservation(record.id)
+    if state.reservations:
+        state.drop_reservation(record.id)
     why = state.entitle(record, placement)
     if why is not None:
         return why
@@ -143,9 +147,7 @@ def _suspend(state: State, record: JobRecord, now: int, claims: Claims) -> Refus
     placement = record.placement
     assert placement is not None
     record.preemptions += 1
-    has_spare = record.phase is Phase.RUNNING and _can_freeze(
-        state, record, placement, Claims({}, {})
-    )
+    has_spare = record.phase is Phase.RUNNING and _can_freeze(state, record, placement, NO_CLAIMS)
     state.disentitle(record)
     freeze = has_spare and _can_freeze(state, record, placement, claims)
     _tell_to_leave(state, record, placement, now, freeze=freeze)

@@ -16,7 +16,8 @@ from trainmaster.model.placement import Slice
 
 def launch(state: State, record: JobRecord, now: int) -> None:
     """Order the launch of a job that has its placement, or promise it."""
-    awaiting = _in_the_way(state, record)
+    is_free = record.frozen is None and not state.releasing
+    awaiting = set() if is_free else _in_the_way(state, record)
     if awaiting:
         _promise(state, record, awaiting, now)
     else:

@@ -156,13 +156,12 @@ class Simulation:
 
     def _next_time(self) -> int | None:
         """The earliest of what is due; None when every job has ended or nothing ever will happen."""
-        engine = self.engine
-        if engine.has_facts():
+        if self.engine.has_facts():
             return self.now
-        if self._next_arrival == FOREVER and not self.controller.state.jobs:
-            return None
         soonest = self._next_arrival
-        due = engine.next_time()
+        if soonest == FOREVER and not self.controller.state.jobs:
+            return None
+        due = self.engine.next_time()
         if due is not None and due < soonest:
             soonest = due
         if due is not None and self._reports is not None:
@@ -177,16 +176,14 @@ class Simulation:
 
     def _step(self, now: int, facts: Sequence[e.Event], first_new: int) -> None:
         self.events += len(facts)
-        decision = self.controller.step(now, facts)
+        orders, refusals, self._wake_at, _, given_up = self.controller.step(now, facts)
         if first_new < self._arrived:
             self._note_arrivals(first_new)
-        self._wake_at = decision.wake_at
-        if decision.refusals:
-            self.refusals.extend(decision.refusals)
-        execute = self.engine.execute
-        for order in decision.orders:
-            execute(order, now)
-        for job, phase in decision.given_up:
+        if refusals:
+            self.refusals.extend(refusals)
+        for order in orders:
+            self.engine.execute(order, now)
+        for job, phase in given_up:
             self._note_given_up(job, phase, now)
         self.sampler.note(now)
         if now >= self.sampler.next_ms:
@@ -212,10 +209,8 @@ class Simulation:
     def _submit(self, traced: TracedJob, now: int) -> e.JobSubmitted:
         account = Account(traced, has_failures=self.scenario.world.has_failures)
         self.ledger.submitted(account, now)
-        known = self._profile(account)
-        return e.JobSubmitted(
-            traced.job, known.estimate, known.oracle, self._declared_speedups(traced.job)
-        )
+        estimate, oracle = self._known(account)
+        return e.JobSubmitted(traced.job, estimate, oracle, self._declared_speedups(traced.job))
 
     def _declared_speedups(self, job: Job) -> Profile | None:
         """What its owner says of an elastic job on more GPUs: the truth, unless nothing is known."""
@@ -231,11 +226,14 @@ class Simulation:
         return profile
 
     def _profile(self, account: Account) -> e.JobProfiled:
+        """The news after a failed attempt."""
+        estimate, oracle = self._known(account)
+        return e.JobProfiled(account.traced.job.id, estimate=estimate, oracle=oracle)
+
+    def _known(self, account: Account) -> tuple[Estimate | None, Oracle | None]:
         """What a policy may know of the work that is left, from the present attempt on."""
         truth = account.work_left()
-        oracle = Oracle(truth) if self.policy.needs_oracle else None
-        name = account.traced.job.id
-        return e.JobProfiled(name, estimate=self._estimate(truth), oracle=oracle)
+        return self._estimate(truth), Oracle(truth) if self.policy.needs_oracle else None
 
     def _estimate(self, truth: int) -> Estimate | None:
         estimates = self.scenario.estimates

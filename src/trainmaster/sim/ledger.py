@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from trainmaster.core.state import JobRecord
@@ -106,11 +107,11 @@ class Ledger:
         self._area = 0
         self._area_ms = 0
         self.fairness = Fairness(queues, gpus_milli)
-        self.waiting: dict[tuple[str, int], int] = {}
+        self.waiting: defaultdict[tuple[str, int], int] = defaultdict(int)
         """Jobs that hold nothing, by queue and demand number."""
         self.queued = 0
         """The same in all."""
-        self.using: dict[str, int] = {}
+        self.using: defaultdict[str, int] = defaultdict(int)
         """Thousandths of a GPU held, by queue."""
 
     def submitted(self, account: Account, now: int) -> None:
@@ -126,14 +127,13 @@ class Ledger:
         self.active += change
 
     def waits(self, record: JobRecord, change: int) -> None:
-        key = (record.job.queue, record.group)
-        self.waiting[key] = self.waiting.get(key, 0) + change
+        self.waiting[record.job.queue, record.group] += change
         self.queued += change
 
     def took(self, account: Account, share: int, placement: Placement, now: int) -> None:
         account.holding, account.holding_since_ms = share, now
         queue = account.traced.job.queue
-        self.using[queue] = self.using.get(queue, 0) + share
+        self.using[queue] += share
         if account.record is not None:
             self.waits(account.record, -1)
         if self.stints is not None:

@@ -71,6 +71,7 @@ class Sampler:
         self._times = array("q")
         self._progressing = array("q")
         self._queued = array("q")
+        self._noted: tuple[int, int] | None = None
         self._looks = array("q")
         self._fragmented = array("d")
         self._causes = Counter[Blamed]()
@@ -80,12 +81,13 @@ class Sampler:
 
     def note(self, now: int) -> None:
         """Every change of what makes progress and of who waits, exactly."""
-        progressing, queued = self._ledger.progressing, self._ledger.queued
-        times = self._times
-        if not times or progressing != self._progressing[-1] or queued != self._queued[-1]:
-            if times and times[-1] == now:
-                self._progressing[-1], self._queued[-1] = progressing, queued
-                return
+        noted = progressing, queued = self._ledger.progressing, self._ledger.queued
+        if noted == self._noted:
+            return
+        self._noted, times = noted, self._times
+        if times and times[-1] == now:
+            self._progressing[-1], self._queued[-1] = noted
+        else:
             times.append(now)
             self._progressing.append(progressing)
             self._queued.append(queued)
