@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar, overload
 
 from trainmaster.model.actions import Action
 
 K = TypeVar("K")
 V = TypeVar("V")
+T = TypeVar("T")
 
 
 class FrozenMap(Mapping[K, V], Generic[K, V]):
@@ -25,6 +26,16 @@ class FrozenMap(Mapping[K, V], Generic[K, V]):
 
     def __contains__(self, key: object) -> bool:
         return key in self._items
+
+    @overload
+    def get(self, key: K, /) -> V | None: ...
+
+    @overload
+    def get(self, key: K, /, default: V | T) -> V | T: ...
+
+    def get(self, key: K, /, default: V | T | None = None) -> V | T | None:
+        """Without the exception that a missing key costs in a plain `Mapping`."""
+        return self._items.get(key, default)
 
     def __iter__(self) -> Iterator[K]:
         return iter(self._items)

@@ -115,7 +115,9 @@ class TiresiasL(BasePolicy[TiresiasOptions]):
 
     def _rank_from(self, record: JobRecord, base: int, now: int) -> Rank:
         """Queue by service since the last promotion, then the place in it; holds until it changes."""
-        attained = record.attained_at(_last_whole_second(record, now)) - base
+        attained = record.attained - base
+        if record.since_ms is not None:
+            attained = record.attained_at(_last_whole_second(record.since_ms, now)) - base
         return self.rank_in_queue(record, bisect_right(self.limits, attained), base, attained)
 
     def rank_in_queue(self, record: JobRecord, queue: int, base: int, attained: int) -> Rank:
@@ -145,9 +147,9 @@ class TiresiasL(BasePolicy[TiresiasOptions]):
         return max(1, ceil_div(self._knob_ppm * executed, NOMINAL))
 
 
-def _last_whole_second(record: JobRecord, now: int) -> int:
+def _last_whole_second(since_ms: int, now: int) -> int:
     """When demotion was last looked at: a whole second, or the start of the present run."""
-    return max(record.since_ms or 0, now // SECOND * SECOND)
+    return max(since_ms, now // SECOND * SECOND)
 
 
 def whole_second(ms: int) -> int:
