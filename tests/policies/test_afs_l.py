@@ -18,9 +18,9 @@ from trainmaster.model.units import NOMINAL, SECOND, WHOLE
 from trainmaster.perf.elastic import Elasticity
 from trainmaster.perf.world import IDEAL
 from trainmaster.policies.afs_l import AfsL, Tie, Tournament, beats
-from trainmaster.policies.claims import Claim, Divider, Pool
-from trainmaster.policies.curves import curve_of
-from trainmaster.policies.redivision import RedividingOptions
+from trainmaster.policies.elastic.claims import Claim, Divider, Pool
+from trainmaster.policies.elastic.curves import curve_of
+from trainmaster.policies.elastic.redivision import RedividingOptions
 from trainmaster.sim.driver import Estimates, Scenario
 
 SUB = (1.0, 1.9, 2.7, 3.4, 4.0, 4.5)

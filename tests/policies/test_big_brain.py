@@ -19,7 +19,7 @@ from trainmaster.model.units import GIB, NOMINAL, WHOLE, to_ms
 from trainmaster.perf.from_mapping import world_from
 from trainmaster.perf.world import IDEAL, World
 from trainmaster.policies.big_brain import BigBrain, label_of
-from trainmaster.policies.tuner import Lessons, Tuner, best_factor, total_jct
+from trainmaster.policies.sharing.tuner import Lessons, Tuner, best_factor, total_jct
 from trainmaster.sim.driver import Simulation
 from trainmaster.sim.metrics import result_of
 

@@ -27,7 +27,7 @@ from trainmaster.model.units import GIB, NOMINAL, SECOND, WHOLE
 from trainmaster.perf.sharing import SharedGpu
 from trainmaster.perf.world import IDEAL, World
 from trainmaster.policies.gandiva import Memo
-from trainmaster.policies.packing import is_worth_it
+from trainmaster.policies.sharing.packing import is_worth_it
 from trainmaster.sim.driver import Scenario
 
 QUANTUM = 60

@@ -20,10 +20,10 @@ from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import SECOND
 from trainmaster.perf.models import MODELS, skew_ppm
 from trainmaster.perf.survival import GPU_SECOND
-from trainmaster.policies import service
 from trainmaster.policies.gittins import Gittins, GittinsOptions
+from trainmaster.policies.line import service
+from trainmaster.policies.line.service import GivenService, Samples, Worth, parse_samples
 from trainmaster.policies.options import ContentError, FromFile, OptionError, read_options
-from trainmaster.policies.service import GivenService, Samples, Worth, parse_samples
 from trainmaster.policies.tiresias_g import TiresiasG, TiresiasGOptions
 
 

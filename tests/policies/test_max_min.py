@@ -17,9 +17,9 @@ from trainmaster.model.placement import Placement
 from trainmaster.model.units import SECOND
 from trainmaster.perf.corrections import Corrections
 from trainmaster.perf.world import IDEAL
-from trainmaster.policies.curves import Curve, Curves
+from trainmaster.policies.elastic.curves import Curve, Curves
+from trainmaster.policies.elastic.redivision import RedividingOptions
 from trainmaster.policies.max_min import MaxMin
-from trainmaster.policies.redivision import RedividingOptions
 from trainmaster.sim.driver import Estimates, Scenario
 
 

@@ -19,11 +19,11 @@ from trainmaster.model.units import NOMINAL
 from trainmaster.perf.elastic import Elasticity
 from trainmaster.perf.parameter_server import SpeedModel
 from trainmaster.perf.world import DEFAULT, IDEAL, World
-from trainmaster.policies.forecast import fitted_speeds
-from trainmaster.policies.headcount import GpuPool, Headcount
-from trainmaster.policies.marginal_gain import Claim, Task, give_first, grow
+from trainmaster.policies.elastic.forecast import fitted_speeds
+from trainmaster.policies.elastic.headcount import GpuPool, Headcount
+from trainmaster.policies.elastic.marginal_gain import Claim, Task, give_first, grow
+from trainmaster.policies.elastic.workers import Staffing
 from trainmaster.policies.optimus import Optimus, OptimusOptions
-from trainmaster.policies.workers import Staffing
 from trainmaster.sim.driver import Estimates, Scenario
 
 SPEEDUPS = {"j1": (1.0, 1.8, 2.4, 2.8), "j2": (1.0, 1.5, 1.8, 1.9)}

@@ -13,8 +13,8 @@ from trainmaster.model.job import gpus
 from trainmaster.model.trace import TracedJob
 from trainmaster.perf.fairness import alone_with, rho, speed_of
 from trainmaster.perf.world import DEFAULT
-from trainmaster.policies import auction
-from trainmaster.policies.auction import Bid, Bundle, allocate, kept_fractions
+from trainmaster.policies.auction import auction
+from trainmaster.policies.auction.auction import Bid, Bundle, allocate, kept_fractions
 from trainmaster.policies.themis import Themis, ThemisOptions
 
 # -- rho -------------------------------------------------------------------------------------------

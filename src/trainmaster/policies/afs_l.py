@@ -26,9 +26,9 @@ from trainmaster.core.view import View
 from trainmaster.model.plan import Rank
 from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.perf.throughput import UNKNOWN
-from trainmaster.policies.claims import Claim, Divider, Pool
-from trainmaster.policies.curves import Curve
-from trainmaster.policies.redivision import Redividing, RedividingOptions
+from trainmaster.policies.elastic.claims import Claim, Divider, Pool
+from trainmaster.policies.elastic.curves import Curve
+from trainmaster.policies.elastic.redivision import Redividing, RedividingOptions
 
 NEVER_STARTED = (1, 1)
 """Gain of the first GPU as the longer job sees it: (p' - p)/p' = 1."""

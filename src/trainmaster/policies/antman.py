@@ -32,7 +32,6 @@ from trainmaster.model.units import NOMINAL, WHOLE, to_ms
 from trainmaster.placement.beside import guaranteed_size
 from trainmaster.policies.base import BasePolicy
 from trainmaster.policies.guards import PreemptiveOptions
-from trainmaster.policies.guests import GUARANTEED, LATE, OPPORTUNISTIC, Pass, Rules
 from trainmaster.policies.options import (
     Pairs,
     at_least_zero,
@@ -42,7 +41,8 @@ from trainmaster.policies.options import (
     queue_weights,
     whole_number,
 )
-from trainmaster.policies.quotas import Quotas
+from trainmaster.policies.queues.quotas import Quotas
+from trainmaster.policies.sharing.guests import GUARANTEED, LATE, OPPORTUNISTIC, Pass, Rules
 
 Memo = tuple[str, ...] | None
 """Opportunistic runs; None = not known, to be found among all jobs."""

@@ -14,8 +14,8 @@ from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.placers import RELAXING, Placer
-from trainmaster.policies.greedy import Stuck, run_in_order
 from trainmaster.policies.guards import Guards
+from trainmaster.policies.line.greedy import Stuck, run_in_order
 
 O = TypeVar("O")  # noqa: E741
 

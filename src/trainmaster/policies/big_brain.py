@@ -27,10 +27,10 @@ from trainmaster.model.units import NOMINAL, to_ms
 from trainmaster.placement.placers import RELAXING
 from trainmaster.placement.slots import IsOpen, place_halves, place_in_slot, slot
 from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.greedy import evacuate
+from trainmaster.policies.line.greedy import evacuate
 from trainmaster.policies.options import choice, option, positive_seconds, whole_number
-from trainmaster.policies.tenants import Tenants
-from trainmaster.policies.tuner import Lessons, Tuner
+from trainmaster.policies.sharing.tenants import Tenants
+from trainmaster.policies.sharing.tuner import Lessons, Tuner
 
 MOST_CLIENTS = 48  # processes that a GPU serves at once under MPS, Volta and later
 QUARTERS = 4

@@ -28,12 +28,12 @@ from trainmaster.core.view import View
 from trainmaster.model.plan import FrozenMap, Plan
 from trainmaster.model.reasons import Reason
 from trainmaster.model.units import NOMINAL, to_ms
-from trainmaster.policies.between_queues import BetweenQueues, Q, QueueOptions, capacity
 from trainmaster.policies.options import at_least_zero, choice, fraction, option
-from trainmaster.policies.queue_tree import Node
-from trainmaster.policies.reclaim import Reclaim, latest_started
-from trainmaster.policies.rounds import Round, RoundMemo
-from trainmaster.policies.usage import Usage, in_thousandths, lessened
+from trainmaster.policies.queues.between_queues import BetweenQueues, Q, QueueOptions, capacity
+from trainmaster.policies.queues.queue_tree import Node
+from trainmaster.policies.queues.reclaim import Reclaim, latest_started
+from trainmaster.policies.queues.rounds import Round, RoundMemo
+from trainmaster.policies.queues.usage import Usage, in_thousandths, lessened
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,14 +27,14 @@ from trainmaster.model.plan import FrozenMap, Plan
 from trainmaster.model.units import to_ms
 from trainmaster.placement.affinity import Home
 from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.greedy import evacuate
-from trainmaster.policies.growing import grow, shrink
 from trainmaster.policies.guards import PreemptiveOptions
-from trainmaster.policies.moving import REST_QUANTA, Move, Moving, judgements
+from trainmaster.policies.line.greedy import evacuate
 from trainmaster.policies.options import choice, option, positive_seconds
-from trainmaster.policies.packing import MODEL, Packed, Packing, Pair, trial_ends
-from trainmaster.policies.roster import Roster
-from trainmaster.policies.slicing import Shift
+from trainmaster.policies.sharing.growing import grow, shrink
+from trainmaster.policies.sharing.moving import REST_QUANTA, Move, Moving, judgements
+from trainmaster.policies.sharing.packing import MODEL, Packed, Packing, Pair, trial_ends
+from trainmaster.policies.sharing.roster import Roster
+from trainmaster.policies.sharing.slicing import Shift
 
 SWITCH = ("on", "off")
 

@@ -3,7 +3,7 @@
 With a distribution of the service (GPUs x time) that jobs take, a job that has attained a has the
 index G(a) = sup over D of P(S - a <= D | S > a) / E[min(S - a, D) | S > a], completions per GPU-second;
 the highest runs first. The distribution comes from `service_samples`, or is learned from the jobs that
-ended and those that go on, by class (policies/service.py): until enough have ended the order is least
+ended and those that go on, by class (policies/line/service.py): until enough have ended the order is least
 attained service. Indices of running jobs are looked at again at whole multiples of `quantum_s`.
 
 Deviations. Ties go to the earlier first start, so that equals do not take turns. Learned indices, and
@@ -24,16 +24,16 @@ from trainmaster.core.view import View
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.units import ceil_div, to_ms
 from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.greedy import run_in_order
 from trainmaster.policies.guards import PreemptiveOptions
-from trainmaster.policies.options import option, option_from_file, positive_seconds
-from trainmaster.policies.service import (
+from trainmaster.policies.line.greedy import run_in_order
+from trainmaster.policies.line.service import (
     SAMPLES_HELP,
     Learned,
     Samples,
     known_from,
     parse_samples,
 )
+from trainmaster.policies.options import option, option_from_file, positive_seconds
 
 NEVER = 1 << 62
 """Rank value of a job that has not started: behind equals that have."""

@@ -20,8 +20,8 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.plan import Rank
 from trainmaster.model.units import WHOLE
-from trainmaster.policies.claims import Claim, Divider, Pool
-from trainmaster.policies.redivision import Redividing, RedividingOptions
+from trainmaster.policies.elastic.claims import Claim, Divider, Pool
+from trainmaster.policies.elastic.redivision import Redividing, RedividingOptions
 
 
 class WaterFilling:

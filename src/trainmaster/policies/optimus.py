@@ -27,13 +27,13 @@ from trainmaster.model.plan import FrozenMap, Plan, Rank
 from trainmaster.model.units import to_ms
 from trainmaster.placement.placers import Placer
 from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.division import RESIDENT, can_resize
-from trainmaster.policies.forecast import Forecasts
-from trainmaster.policies.greedy import evacuate
+from trainmaster.policies.elastic.division import RESIDENT, can_resize
+from trainmaster.policies.elastic.forecast import Forecasts
+from trainmaster.policies.elastic.headcount import GpuPool, Headcount, in_turn
+from trainmaster.policies.elastic.workers import Staffing
 from trainmaster.policies.guards import PreemptiveOptions
-from trainmaster.policies.headcount import GpuPool, Headcount, in_turn
+from trainmaster.policies.line.greedy import evacuate
 from trainmaster.policies.options import choice, option, positive_seconds
-from trainmaster.policies.workers import Staffing
 
 NOTHING_OWED: FrozenMap[str, int] = FrozenMap()
 TRIES = 3

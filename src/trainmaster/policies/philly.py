@@ -27,16 +27,7 @@ from trainmaster.model.plan import FrozenMap, Plan
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import WHOLE, to_ms
 from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.between_queues import DividingOptions, capacity
 from trainmaster.policies.fair import FairLayer, FairMemo, FairOptions
-from trainmaster.policies.locality_search import (
-    LocalitySearch,
-    Searches,
-    Searching,
-    Terms,
-    has_headroom,
-    idle_gpus,
-)
 from trainmaster.policies.options import (
     NoOptions,
     at_least_zero,
@@ -46,8 +37,17 @@ from trainmaster.policies.options import (
     positive_seconds,
     whole_number,
 )
-from trainmaster.policies.queue_tree import Node
-from trainmaster.policies.rounds import Inner, Round
+from trainmaster.policies.queues.between_queues import DividingOptions, capacity
+from trainmaster.policies.queues.locality_search import (
+    LocalitySearch,
+    Searches,
+    Searching,
+    Terms,
+    has_headroom,
+    idle_gpus,
+)
+from trainmaster.policies.queues.queue_tree import Node
+from trainmaster.policies.queues.rounds import Inner, Round
 
 
 @dataclass(frozen=True, slots=True)

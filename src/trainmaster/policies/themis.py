@@ -25,14 +25,14 @@ from trainmaster.core.view import View
 from trainmaster.model.plan import FrozenMap, Plan
 from trainmaster.model.units import NOMINAL, ceil_div, to_ms
 from trainmaster.perf.throughput import NOTHING_MEASURED, Corrections, Estimator
-from trainmaster.policies.apps import AppIndex, Contender
-from trainmaster.policies.auction import Bid, Bundle, allocate, kept_fractions
+from trainmaster.policies.auction.apps import AppIndex, Contender
+from trainmaster.policies.auction.auction import Bid, Bundle, allocate, kept_fractions
+from trainmaster.policies.auction.census import Census
+from trainmaster.policies.auction.leasing import Ends, Granting
 from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.census import Census
-from trainmaster.policies.elastic import grow_idle
-from trainmaster.policies.greedy import evacuate
 from trainmaster.policies.guards import PreemptiveOptions
-from trainmaster.policies.leasing import Ends, Granting
+from trainmaster.policies.line.elastic import grow_idle
+from trainmaster.policies.line.greedy import evacuate
 from trainmaster.policies.options import fraction, option, positive_seconds
 
 NO_LEASES: FrozenMap[str, int] = FrozenMap()

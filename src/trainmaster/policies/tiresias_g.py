@@ -3,7 +3,7 @@
 Queues, demotion, promotion and placement are those of `tiresias-l`. Inside a queue the job with the
 highest index goes first, for a service quantum as long as the queue's limit, without end in the last
 queue: the chance to end within the quantum over the service expected until then. The distribution of
-service comes from `service_samples` or is learned (policies/service.py). Jobs of equal index, and
+service comes from `service_samples` or is learned (policies/line/service.py). Jobs of equal index, and
 all of them until enough have been seen to learn from, are served in order of first start, as in
 `tiresias-l`.
 
@@ -23,14 +23,14 @@ from trainmaster.core.view import View
 from trainmaster.model.plan import FrozenMap, Plan, Rank
 from trainmaster.model.units import ceil_div
 from trainmaster.perf.survival import NO_END
-from trainmaster.policies.options import option_from_file
-from trainmaster.policies.service import (
+from trainmaster.policies.line.service import (
     SAMPLES_HELP,
     Learned,
     Samples,
     known_from,
     parse_samples,
 )
+from trainmaster.policies.options import option_from_file
 from trainmaster.policies.tiresias_l import NEVER, TiresiasL, TiresiasOptions, whole_second
 from trainmaster.policies.tiresias_l import Memo as Resets
 

@@ -28,8 +28,8 @@ from trainmaster.model.units import NOMINAL, SECOND, WHOLE, ceil_div
 from trainmaster.perf.models import skew_ppm
 from trainmaster.placement.placers import CONSOLIDATED, RELAXING, Placer
 from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.greedy import run_in_order
 from trainmaster.policies.guards import PreemptiveOptions
+from trainmaster.policies.line.greedy import run_in_order
 from trainmaster.policies.options import at_least_zero, fraction, increasing, option
 
 NEVER = 1 << 62

@@ -18,11 +18,16 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Reason
-from trainmaster.policies.between_queues import BetweenQueues, QueueOptions, capacity, inner_policy
 from trainmaster.policies.options import option
-from trainmaster.policies.queue_tree import Node
-from trainmaster.policies.reclaim import Reclaim, worst_in_line
-from trainmaster.policies.rounds import Round, RoundMemo
+from trainmaster.policies.queues.between_queues import (
+    BetweenQueues,
+    QueueOptions,
+    capacity,
+    inner_policy,
+)
+from trainmaster.policies.queues.queue_tree import Node
+from trainmaster.policies.queues.reclaim import Reclaim, worst_in_line
+from trainmaster.policies.queues.rounds import Round, RoundMemo
 
 
 @dataclass(frozen=True, slots=True)

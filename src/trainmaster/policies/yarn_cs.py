@@ -14,10 +14,10 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.placement.placers import CONSOLIDATED, Placer
-from trainmaster.policies.backfill import start_in_order
 from trainmaster.policies.base import BasePolicy
 from trainmaster.policies.fifo import BACKFILL
-from trainmaster.policies.greedy import evacuate
+from trainmaster.policies.line.backfill import start_in_order
+from trainmaster.policies.line.greedy import evacuate
 from trainmaster.policies.options import choice, option
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.builders import cluster
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.model.job import gpus
-from trainmaster.model.placement import Role, Sharing
+from trainmaster.model.placement import Role
 from trainmaster.model.topology import Topology
 from trainmaster.placement.affinity import (
     Choice,
@@ -23,9 +23,7 @@ def hosting(topology: Topology, *jobs: tuple[str, int]) -> tuple[Occupancy, Serv
     space, servers = Occupancy(topology), Servers(topology)
     for name, size in jobs:
         node, demand = topology.node_by_name[name].index, gpus(size)
-        placement = placement_of(
-            space, [(node, size)], demand.nominal, Sharing.EXCLUSIVE, Role.GUARANTEED
-        )
+        placement = placement_of(space, [(node, size)], demand.nominal, Role.GUARANTEED)
         space.book(placement, demand)
         servers.add(((node, size),), size)
     return space, servers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.model.queue import Queue
-from trainmaster.policies.quotas import Quotas
+from trainmaster.policies.queues.quotas import Quotas
 
 GPUS = 8_000
 

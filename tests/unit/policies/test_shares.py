@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.model.units import WHOLE
-from trainmaster.policies.shares import Claim, budgets, fair_shares, offer_key
+from trainmaster.policies.queues.shares import Claim, budgets, fair_shares, offer_key
 
 
 @pytest.mark.parametrize(

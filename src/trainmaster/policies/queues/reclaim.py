@@ -13,9 +13,9 @@ from trainmaster.core.lifecycle import HOLDING
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import Part
 from trainmaster.model.units import WHOLE
-from trainmaster.policies.greedy import Clearing
-from trainmaster.policies.queue_tree import Node
-from trainmaster.policies.rounds import Round
+from trainmaster.policies.line.greedy import Clearing
+from trainmaster.policies.queues.queue_tree import Node
+from trainmaster.policies.queues.rounds import Round
 
 Own = Callable[[Node], int]
 """What is a queue's own: nobody takes that from it."""

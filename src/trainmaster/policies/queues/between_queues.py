@@ -29,8 +29,8 @@ from trainmaster.policies.options import (
     read_options,
     settings,
 )
-from trainmaster.policies.queue_tree import Node, QueueTree
-from trainmaster.policies.rounds import Inner, Round, RoundMemo, sooner
+from trainmaster.policies.queues.queue_tree import Node, QueueTree
+from trainmaster.policies.queues.rounds import Inner, Round, RoundMemo, sooner
 
 PASSED_ON = ("starve_after_s", "min_run_s")
 

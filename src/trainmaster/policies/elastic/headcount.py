@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
 from trainmaster.model.units import WHOLE
-from trainmaster.policies.forecast import Forecasts
+from trainmaster.policies.elastic.forecast import Forecasts
+from trainmaster.policies.elastic.marginal_gain import Claim, Task, grow
 from trainmaster.policies.guards import Guards
-from trainmaster.policies.marginal_gain import Claim, Task, grow
 
 
 class GpuPool:

@@ -19,8 +19,8 @@ from trainmaster.core.view import View
 from trainmaster.model.placement import Placement, Role, Sharing
 from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.placement.affinity import home_of
-from trainmaster.policies.roster import Roster
-from trainmaster.policies.slicing import Shift
+from trainmaster.policies.sharing.roster import Roster
+from trainmaster.policies.sharing.slicing import Shift
 
 Pair = tuple[str, str]
 """Two jobs, or two models, in order of their names."""

@@ -13,7 +13,7 @@ from trainmaster.model.job import Shape
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.units import MINUTE
 from trainmaster.placement.placers import RELAXING
-from trainmaster.policies.greedy import PlacerOf
+from trainmaster.policies.line.greedy import PlacerOf
 
 
 def start_in_order(

@@ -11,8 +11,8 @@ from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.profile import Profile
 from trainmaster.perf.throughput import UNKNOWN, Corrections, Estimator, key_of
 from trainmaster.placement.placers import RELAXING
-from trainmaster.policies.apps import Contender, Grant, present_size
-from trainmaster.policies.elastic import idle_beside, resized
+from trainmaster.policies.auction.apps import Contender, Grant, present_size
+from trainmaster.policies.line.elastic import idle_beside, resized
 
 
 class Ends:

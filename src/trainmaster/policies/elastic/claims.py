@@ -15,8 +15,8 @@ from trainmaster.core.lifecycle import Phase
 from trainmaster.core.order import Candidates, Key, Order
 from trainmaster.core.state import JobRecord
 from trainmaster.model.units import WHOLE
-from trainmaster.policies.curves import Curve
-from trainmaster.policies.division import Shortfall, can_resize
+from trainmaster.policies.elastic.curves import Curve
+from trainmaster.policies.elastic.division import Shortfall, can_resize
 
 
 class Claim:

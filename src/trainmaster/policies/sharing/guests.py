@@ -28,7 +28,7 @@ from trainmaster.placement.beside import (
     utilisation,
 )
 from trainmaster.policies.guards import Guards
-from trainmaster.policies.quotas import Quotas
+from trainmaster.policies.queues.quotas import Quotas
 
 GUARANTEED, LATE, OPPORTUNISTIC = "guaranteed", "late", "opportunistic"
 """Lines of a queue: still only guaranteed; those that may also start on idle cycles; only those."""

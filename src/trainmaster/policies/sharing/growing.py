@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.model.placement import Placement, Sharing
-from trainmaster.policies.elastic import idle_beside, resized
-from trainmaster.policies.slicing import Shift
+from trainmaster.policies.line.elastic import idle_beside, resized
+from trainmaster.policies.sharing.slicing import Shift
 
 
 def shrink(shift: Shift) -> bool:

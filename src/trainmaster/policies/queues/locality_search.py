@@ -35,10 +35,10 @@ from trainmaster.placement.racks import (
 )
 from trainmaster.placement.whole import fewest_nodes, placement_of, slices_of
 from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.greedy import evacuate
+from trainmaster.policies.line.greedy import evacuate
 from trainmaster.policies.options import NoOptions
-from trainmaster.policies.queue_tree import Node
-from trainmaster.policies.rounds import Round
+from trainmaster.policies.queues.queue_tree import Node
+from trainmaster.policies.queues.rounds import Round
 
 SEARCHERS = 8
 """Jobs of a queue that search at a time."""

@@ -26,8 +26,8 @@ from trainmaster.placement.affinity import (
 )
 from trainmaster.placement.placers import RELAXING
 from trainmaster.placement.whole import bits, placement_of
-from trainmaster.policies.roster import Roster
-from trainmaster.policies.slicing import Shift
+from trainmaster.policies.sharing.roster import Roster
+from trainmaster.policies.sharing.slicing import Shift
 
 MOST_MOVES = 2
 """Moves for the sake of locality in one pass."""

@@ -15,7 +15,7 @@ from trainmaster.model.placement import Placement, Slice
 from trainmaster.placement.even import place_evenly
 from trainmaster.placement.placers import RELAXING
 from trainmaster.placement.whole import bits
-from trainmaster.policies.elastic import resized
+from trainmaster.policies.line.elastic import resized
 
 Targets = Mapping[JobRecord, int]
 """Workers that each job is to have; none: it is suspended."""

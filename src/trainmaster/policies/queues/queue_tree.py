@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from trainmaster.core.view import Part
 from trainmaster.model.queue import Queue
-from trainmaster.policies.shares import Claim, OfferKey, budgets, fair_shares, offer_key
+from trainmaster.policies.queues.shares import Claim, OfferKey, budgets, fair_shares, offer_key
 
 
 class Node:

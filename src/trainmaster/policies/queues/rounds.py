@@ -26,7 +26,7 @@ from trainmaster.model.units import WHOLE
 from trainmaster.placement.placers import Placer
 from trainmaster.policies.base import BasePolicy
 from trainmaster.policies.guards import Guards
-from trainmaster.policies.queue_tree import Node, QueueTree
+from trainmaster.policies.queues.queue_tree import Node, QueueTree
 
 Inner = BasePolicy[object]
 

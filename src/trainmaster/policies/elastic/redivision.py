@@ -21,11 +21,11 @@ from trainmaster.model.units import to_ms
 from trainmaster.perf.corrections import Corrections
 from trainmaster.placement.placers import Placer
 from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.claims import Divider, Limits, Pool, Round, is_divisible
-from trainmaster.policies.curves import Curve, Curves, Measured
-from trainmaster.policies.division import RESIDENT, carry_out
-from trainmaster.policies.greedy import evacuate, run_in_order
+from trainmaster.policies.elastic.claims import Divider, Limits, Pool, Round, is_divisible
+from trainmaster.policies.elastic.curves import Curve, Curves, Measured
+from trainmaster.policies.elastic.division import RESIDENT, carry_out
 from trainmaster.policies.guards import PreemptiveOptions
+from trainmaster.policies.line.greedy import evacuate, run_in_order
 from trainmaster.policies.options import at_least_zero, option
 
 ROUNDS = 6

@@ -19,7 +19,7 @@ from trainmaster.placement.affinity import EVERYWHERE, Choice, Home, free_server
 from trainmaster.placement.placers import RELAXING, can_thaw
 from trainmaster.placement.whole import placement_of
 from trainmaster.policies.guards import STARVING, Guards
-from trainmaster.policies.roster import Roster, ran_ms
+from trainmaster.policies.sharing.roster import Roster, ran_ms
 
 MOST_TURNS = 400
 """Turns that begin in one pass: thousands at once would hold up the controller."""
