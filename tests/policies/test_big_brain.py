@@ -13,6 +13,7 @@ from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Job, Part, Shape
 from trainmaster.model.placement import Sharing
+from trainmaster.model.plan import FrozenMap
 from trainmaster.model.result import Result
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import GIB, NOMINAL, WHOLE, to_ms
@@ -240,6 +241,22 @@ def factor_found(jobs: Sequence[TracedJob], world: World) -> int:
 def test_the_tuner_finds_the_best_factor(world: World, busy: float, factor: int) -> None:
     jobs = [a_job(f"j{n}", 200, busy=busy) for n in range(16)]
     assert factor_found(jobs, world) == factor
+
+
+@pytest.mark.parametrize(
+    ("longer", "then"),
+    [((1,), 2), ((1, 1.7), 4), ((1, 1.7, 2.0), 8), ((1, 2), None), ((1, 1.3, 2.7), None)],
+)
+def test_the_tuner_goes_on_while_more_jobs_together_get_more_done(
+    longer: tuple[float, ...], then: int | None
+) -> None:
+    """Two that take 1.7 times as long are worse for the mean than one by one; four at 2.0 are best."""
+    measured = times(*longer)
+    lessons = Lessons(
+        times=FrozenMap({("/1", k): 60_000 for k in measured}),
+        works=FrozenMap({("/1", k): 60_000 * NOMINAL * NOMINAL // s for k, s in measured.items()}),
+    )
+    assert Tuner(30_000).next_trial(lessons, "/1") == then
 
 
 def test_the_tuned_factor_comes_close_to_the_best_fixed_one() -> None:

@@ -17,8 +17,7 @@ from trainmaster.core.lifecycle import Phase
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
 from trainmaster.model.placement import Placement, Sharing, Slice
-from trainmaster.model.units import WHOLE
-from trainmaster.placement.placers import RELAXING, Locality, Placer
+from trainmaster.placement.placers import RELAXING, Locality, Placer, can_thaw
 from trainmaster.placement.whole import bits
 
 SpeedOf = Callable[[JobRecord, Placement], int]
@@ -187,21 +186,8 @@ class _Division:
         frozen, space = record.frozen, self.space
         if frozen is None or len(frozen.slices) > count:
             return None
-        is_clear = all(
-            space.free_share[piece.gpu] == WHOLE and piece.node not in space.closed
-            for piece in frozen.slices
-        )
-        is_carried = is_clear and all(self._carries(node, record, frozen) for node in frozen.nodes)
-        return frozen if is_carried and space.affords(frozen.total_share) else None
-
-    def _carries(self, node: int, record: JobRecord, frozen: Placement) -> bool:
-        """Whether the host has room for what runs there, once what the frozen run keeps is let go."""
-        space, demand = self.space, record.demand
-        gpus = [piece.gpu for piece in frozen.slices if piece.node == node]
-        kept = sum(demand.nominal.memory or self.topology.type_of_gpu[gpu].memory for gpu in gpus)
-        cpus = space.cpus_per_gpu[node] if demand.cpus is None else demand.cpus
-        host = space.host_part(node, WHOLE * len(gpus), demand)
-        return cpus * len(gpus) <= space.free_cpus[node] and host <= space.free_host[node] + kept
+        is_clear = can_thaw(space, record, frozen)
+        return frozen if is_clear and space.affords(frozen.total_share) else None
 
     def _grow(self, record: JobRecord, count: int) -> None:
         """Take what is near and makes it faster; where others have yet to leave it, that is owed."""

@@ -92,13 +92,14 @@ class Tuner:
         return best_factor(self.slowdowns(lessons, label))
 
     def next_trial(self, lessons: Lessons, label: str) -> int | None:
-        """The factor to be measured next; None when the best is known."""
+        """The factor to be measured next: while more jobs together get more done; else None."""
         known = self.slowdowns(lessons, label)
         if not known:
             return FACTORS[0]
-        last = max(known)
-        is_gaining = best_factor(known) == last and last != FACTORS[-1]
-        return FACTORS[FACTORS.index(last) + 1] if is_gaining else None
+        *before, last = known
+        is_gaining = not before or last * known[before[-1]] > before[-1] * known[last]
+        may_gain = is_gaining and last != FACTORS[-1]
+        return FACTORS[FACTORS.index(last) + 1] if may_gain else None
 
     def ceiling(self, lessons: Lessons, label: str) -> int:
         """The most jobs that a GPU may come to hold before this class is looked at again."""
