@@ -282,7 +282,7 @@ def test_packed_at_4_and_5_of_10_a_pair_is_undone_and_not_tried_again(
     assert sorted(packed_launches(scenario)) == [(120, "a"), (120, "b")]
     undone = outcome_of(scenario, a_policy("gandiva")).summary.makespan_s
     assert undone == 1_206  # a minute of trial at 0.9 lost six seconds
-    monkeypatch.setattr("trainmaster.policies.packing.is_worth_it", lambda *rates: True)
+    monkeypatch.setattr("trainmaster.policies.sharing.packing.is_worth_it", lambda *rates: True)
     kept = outcome_of(scenario, a_policy("gandiva")).summary.makespan_s
     assert kept is not None
     assert kept > undone
