@@ -22,7 +22,7 @@ SHARED = (Sharing.MPS, Sharing.TIME)
 class Occupancy:
     """Bookings of slices, CPUs and host memory; every change has an exact inverse."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, *, can_freeze: bool = False) -> None:
         self.topology = topology
         gpus, nodes = topology.gpu_count, topology.nodes
         self.free_share = [WHOLE] * gpus
@@ -36,7 +36,7 @@ class Occupancy:
         self.free_cpus = [node.cpus for node in nodes]
         self.free_host = [node.memory for node in nodes]
         self.cpus_per_gpu = [node.cpus // node.gpus if node.gpus else 0 for node in nodes]
-        self.host_per_gpu = [node.memory // node.gpus if node.gpus else 0 for node in nodes]
+        self.host_per_gpu = [_host_per_gpu(node, can_freeze=can_freeze) for node in nodes]
         self.type_index = {kind.name: index for index, kind in enumerate(topology.types)}
         self.node_type = [self.type_index[node.type.name] for node in nodes]
         self.node_of = topology.node_of_gpu
@@ -377,6 +377,17 @@ class Occupancy:
                 if kind.memory >= demand.nominal.memory and demand.allows(kind.name)
             )
         return kinds
+
+
+def _host_per_gpu(node: Node, *, can_freeze: bool) -> int:
+    """Host memory that goes with a GPU; where runs can be frozen, one per GPU finds room besides.
+
+    Else a full node would have none to spare, just when somebody is to be frozen there.
+    """
+    if not node.gpus:
+        return 0
+    each = node.memory // node.gpus
+    return max(each // 2, each - node.type.memory) if can_freeze else each
 
 
 def is_opportunistic(placement: Placement) -> bool:

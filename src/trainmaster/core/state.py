@@ -151,7 +151,7 @@ class State:
     def __init__(self, topology: Topology, *, can_freeze: bool = False) -> None:
         self.topology = topology
         self.can_freeze = can_freeze
-        self.occupancy = Occupancy(topology)
+        self.occupancy = Occupancy(topology, can_freeze=can_freeze)
         self.jobs: dict[str, JobRecord] = {}
         self.residents: list[dict[int, JobRecord]] = [{} for _ in topology.nodes]
         """Per node: the jobs entitled to GPUs there, by seq."""

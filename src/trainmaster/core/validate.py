@@ -22,7 +22,7 @@ COMPARED = (
 
 def rebuilt(state: State) -> Occupancy:
     """The occupancy as the records alone say it should be."""
-    fresh = Occupancy(state.topology)
+    fresh = Occupancy(state.topology, can_freeze=state.can_freeze)
     for record in state.jobs.values():
         if record.placement is not None:
             why = fresh.refusal(record.placement, record.demand)
