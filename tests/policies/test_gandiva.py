@@ -157,6 +157,45 @@ def test_a_starving_job_over_subscribes_any_server_at_once() -> None:
     assert one(result, "wide").finish_ms == 301 * SECOND
 
 
+def beside_a_stream(
+    service_s: float, every_s: float, count: int, topology: str = "1x4"
+) -> Scenario:
+    """A job for four GPUs, and small ones that come so often that four are never free together."""
+    small = [traced(f"s{n}", 1, service_s, at_s=n * every_s) for n in range(count)]
+    return a_scenario([*small, traced("wide", 4, 100, at_s=5)], topology)
+
+
+@pytest.mark.parametrize(
+    ("service_s", "every_s", "count"),
+    [
+        pytest.param(70, 20, 60, id="some have just begun"),
+        pytest.param(400, 100, 24, id="some GPUs are free"),
+    ],
+)
+def test_a_starving_job_has_its_turn_whoever_runs_there(
+    service_s: float, every_s: float, count: int
+) -> None:
+    scenario = beside_a_stream(service_s, every_s, count)
+    patient = outcome_of(scenario, a_policy("gandiva"))
+    starved = outcome_of(scenario, a_policy("gandiva", starve_after_s=120))
+    assert one(patient, "wide").start_ms >= 1_000 * SECOND
+    assert one(starved, "wide").start_ms == 125 * SECOND
+
+
+def test_gpus_are_kept_for_a_starving_job_while_young_runs_are_safe() -> None:
+    """At 125 s, runs that began at 100 and 120 are safe until 160 and 180; nobody else begins."""
+    scenario = beside_a_stream(70, 20, 60)
+    result = outcome_of(scenario, a_policy("gandiva", starve_after_s=120, min_run_s=60))
+    assert one(result, "wide").start_ms == 180 * SECOND
+
+
+def test_a_starving_gang_has_its_turn_on_servers_of_others() -> None:
+    small = [traced(f"s{n}", 1, 1_000) for n in range(8)]
+    scenario = a_scenario([*small, traced("gang", 8, 100, at_s=1)], "2x4")
+    result = outcome_of(scenario, a_policy("gandiva", starve_after_s=200))
+    assert one(result, "gang").start_ms == 201 * SECOND
+
+
 def test_no_run_yields_before_min_run() -> None:
     jobs = [traced("a", 1, 600), traced("b", 1, 60, at_s=1)]
     scenario = a_scenario(jobs, "1x1")

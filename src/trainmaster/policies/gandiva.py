@@ -12,13 +12,13 @@ servers can take turns; who joins an over-subscribed server gets his first turn 
 become empty has no affinity. Pairs are of equal size, on one server, of jobs whose memory and
 utilisation are known; packing is by turns of the driver (`time`), not MPS. Verdicts compare speeds relative
 to alone, as the authors' rule does for equal jobs. Jobs for parts of GPUs run where they fit and take no
-turns. A starving job (`starve_after_s`) may over-subscribe any server, at once.
+turns. A starving job (`starve_after_s`) may over-subscribe any server, at once (starving.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
@@ -35,6 +35,7 @@ from trainmaster.policies.sharing.moving import REST_QUANTA, Move, Moving, judge
 from trainmaster.policies.sharing.packing import MODEL, Packed, Packing, Pair, trial_ends
 from trainmaster.policies.sharing.roster import Roster
 from trainmaster.policies.sharing.slicing import Shift
+from trainmaster.policies.sharing.starving import Starving
 
 SWITCH = ("on", "off")
 
@@ -60,6 +61,8 @@ class Memo:
     refuted: frozenset[Pair] = frozenset()
     alone: FrozenMap[str, int] = field(default_factory=FrozenMap)
     moves: FrozenMap[str, Move] = field(default_factory=FrozenMap)
+    keeps: bool = False
+    """Whether GPUs are kept for a starving job until others may yield."""
 
 
 class Gandiva(BasePolicy[GandivaOptions]):
@@ -85,32 +88,25 @@ class Gandiva(BasePolicy[GandivaOptions]):
     def plan(self, view: View, memo: object, now: int) -> Plan:
         assert isinstance(memo, Memo)
         roster, draft = self._rostered(view, memo, now), Draft(view)
-        shift = Shift(
-            view, draft, roster, self.guards, now, max(1, self._quantum // 2), self._migrates
-        )
-        packing = Packing(
-            view,
-            draft,
-            roster,
-            shift,
-            self._trial,
-            now,
-            dict(memo.pairs),
-            set(memo.refuted),
-            dict(memo.alone),
-        )
+        least = max(1, self._quantum // 2)
+        shift = Shift(view, draft, roster, self.guards, now, least, self._migrates)
+        known = dict(memo.pairs), set(memo.refuted), dict(memo.alone)
+        packing = Packing(view, draft, roster, shift, self._trial, now, *known)
         shift.partner, shift.start_pair = packing.partner, packing.start_pair
         rest = REST_QUANTA * self._quantum
         moving = Moving(view, draft, roster, shift, self._trial, rest, now, dict(memo.moves))
-        is_done = self._decide(shift, packing, moving, memo)
+        starving = Starving(shift)
+        is_done = self._decide(shift, packing, moving, starving, memo)
         is_busy = bool(roster.holding) or not draft.is_empty()
         has_turns = is_busy and (bool(shift.homes) or shift.awaits_turn())
         turn_end = (now // self._quantum + 1) * self._quantum if has_turns else None
+        starving.give_back()
         roster.take_back()
         if not is_done:
             turn_end = memo.turn_end_ms
         later = self._remembered(memo, shift, packing, moving, turn_end)
-        wake_at = self._wake_at(view, roster, later, now) if is_done else now + 1
+        later = replace(later, keeps=starving.has_kept)
+        wake_at = self._wake_at(view, starving, later, now) if is_done else now + 1
         return draft.plan(later, wake_at)
 
     def _rostered(self, view: View, memo: Memo, now: int) -> Roster:
@@ -119,7 +115,9 @@ class Gandiva(BasePolicy[GandivaOptions]):
             roster = self._roster = Roster(view, memo.homes, self.guards, self._quantum, now)
         return roster
 
-    def _decide(self, shift: Shift, packing: Packing, moving: Moving, memo: Memo) -> bool:
+    def _decide(
+        self, shift: Shift, packing: Packing, moving: Moving, starving: Starving, memo: Memo
+    ) -> bool:
         """Whether everybody has had the turn that is due."""
         view, draft, roster = shift.view, shift.draft, shift.roster
         is_end = memo.turn_end_ms is not None and shift.now >= memo.turn_end_ms
@@ -132,15 +130,15 @@ class Gandiva(BasePolicy[GandivaOptions]):
             moving.judge()
         if roster.line.has_waiting():
             has_shrunk = shrink(shift)
-            shift.fill()
+            starving.fill()
             if is_end and self._packs:
                 packing.try_pairs()
-                shift.fill()
+                starving.fill()
             if self._migrates and not has_shrunk:  # moves come before GPUs are given back
                 moving.make_room(for_all=is_end or bool(view.ended))
-            if is_end or self.guards.starve_after_ms:
-                is_done = shift.rotate(memo.turn_end_ms if is_end else None) or not is_end
-                shift.fill()
+            if memo.turn_end_ms is not None and is_end:
+                is_done = shift.rotate(memo.turn_end_ms)
+                starving.fill()
         if self._migrates and view.ended and not has_shrunk:
             moving.tidy()
         may_spread = (packing.pairs or roster.elastic) and not has_shrunk
@@ -169,15 +167,18 @@ class Gandiva(BasePolicy[GandivaOptions]):
             FrozenMap(moving.moves),
         )
 
-    def _wake_at(self, view: View, roster: Roster, memo: Memo, now: int) -> int | None:
-        due = [self.wake(view, memo, now), memo.turn_end_ms]
+    def _wake_at(self, view: View, starving: Starving, memo: Memo, now: int) -> int | None:
+        due = [self._judged_at(view, memo, now), memo.turn_end_ms, starving.again_at]
         if self.guards.are_on:
-            due.append(roster.line.next_expiry())
+            due.append(starving.shift.roster.line.next_expiry())
         return min((time for time in due if time is not None and time > now), default=None)
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
-        """When a pair or a move will have been measured for long enough."""
+        """When a pair or a move can be judged; at once where a starving job waits for who began."""
         assert isinstance(memo, Memo)
+        return now + 1 if memo.keeps else self._judged_at(view, memo, now)
+
+    def _judged_at(self, view: View, memo: Memo, now: int) -> int | None:
         due = [
             *trial_ends(view.jobs, memo.pairs, self._trial),
             *judgements(view.jobs, memo.moves, self._trial),

@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import HOLDING, WAITING, Phase
+from trainmaster.core.occupancy import most_on
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.placement.affinity import EVERYWHERE, Choice, Home, free_server, home_of
 from trainmaster.placement.placers import RELAXING, can_thaw
 from trainmaster.placement.whole import placement_of
-from trainmaster.policies.guards import STARVING, Guards
+from trainmaster.policies.guards import Guards
 from trainmaster.policies.sharing.roster import Roster, ran_ms
 
 MOST_TURNS = 400
@@ -48,7 +50,7 @@ class Shift:
     """Start both on the GPUs of a placement, sharing them; the first alone where that cannot be."""
     _choices: dict[int, Choice] = field(default_factory=dict)
     """By demand: servers to join."""
-    _held: set[int] = field(default_factory=set)
+    held: set[int] = field(default_factory=set)
     """Nodes on which somebody has to wait for a turn that has just begun."""
 
     # -- idle GPUs -------------------------------------------------------------------------------
@@ -73,7 +75,7 @@ class Shift:
     def free_place(self, record: JobRecord) -> Placement | None:
         """Idle GPUs for this job: at home, else by affinity; a gang wider than any server: anywhere."""
         space, demand = self.draft.space, record.demand
-        if not _takes_turns(record):
+        if not takes_turns(record):
             return RELAXING.place(space, record)
         if not space.affords(demand.nominal.total_share) or space.has_too_few(demand):
             return None
@@ -113,21 +115,18 @@ class Shift:
 
     # -- turns -----------------------------------------------------------------------------------
 
-    def rotate(self, ended_ms: int | None) -> bool:
-        """Give those who waited when the quantum ended their turn; without an end, who starves.
+    def rotate(self, ended_ms: int) -> bool:
+        """Give those who waited when the quantum ended their turn.
 
         False where `MOST_TURNS` were not enough for all: the others have theirs in the next pass.
         """
         turns, candidates = 0, self.roster.line.candidates(self.now)
-        for key, group, record in candidates:
-            is_starving = key[0] == STARVING
-            if ended_ms is None and not is_starving:
-                break
-            if not _takes_turns(record) or self.draft.is_touched(record):
+        for _, group, record in candidates:
+            if not takes_turns(record) or self.draft.is_touched(record):
                 continue
-            if ended_ms is not None and _has_just_yielded(record, ended_ms):
+            if _has_just_yielded(record, ended_ms):
                 continue
-            home = self._turn_home(record, is_starving=is_starving)
+            home = self.turn_home(record, is_starving=False)
             if home is not None and self._take_turn(record, home):
                 turns += 1
                 if turns == MOST_TURNS:
@@ -146,15 +145,15 @@ class Shift:
         self._choices.clear()
         candidates = self.roster.line.candidates(self.now)
         for _, group, record in candidates:
-            if self.draft.is_touched(record) or not _takes_turns(record):
+            if self.draft.is_touched(record) or not takes_turns(record):
                 continue
-            if self._turn_home(record, is_starving=False) is not None:
+            if self.turn_home(record, is_starving=False) is not None:
                 return True
             if self.roster.home(record) is None:
                 candidates.drop(group)
         return False
 
-    def _turn_home(self, record: JobRecord, *, is_starving: bool) -> Home | None:
+    def turn_home(self, record: JobRecord, *, is_starving: bool) -> Home | None:
         """Its own servers; for one that has none, the least loaded of its affinity, or it queues.
 
         One that starves is content with any server.
@@ -165,7 +164,8 @@ class Shift:
             return home
         own = roster.servers.with_affinity(count)
         if space.fewest_nodes(space.kinds_for(demand), demand, count) > 1:
-            return self._gang_home(count)
+            gang_home = self._gang_home(count)
+            return self._any_servers(demand) if gang_home is None and is_starving else gang_home
         choice = self._choices.get(record.group)
         if choice is None:
             choice = Choice(space, roster.servers, demand, count, own)
@@ -190,13 +190,34 @@ class Shift:
                 best = (load, seq, home)
         return None if best is None else best[2]
 
+    def _any_servers(self, demand: Demand) -> Home | None:
+        """As few servers of one type as hold a gang, whoever is there: the least loaded."""
+        space, load = self.draft.space, self.roster.servers.load
+        for kind in space.kinds_for(demand):
+            sizes = [
+                (-most_on(node, demand), load(node.index), node.index)
+                for node in space.topology.nodes
+                if space.node_type[node.index] == kind and node.index not in space.closed
+            ]
+            home, left = [], demand.nominal.count
+            for size, _, node in sorted(sizes):
+                count = min(-size, left)
+                left -= count
+                if count:
+                    home.append((node, count))
+            if not left:
+                return tuple(home)
+        return None
+
     def _take_turn(self, record: JobRecord, home: Home) -> bool:
         """Start it at home in place of those who have run longest there."""
-        if any(node in self._held for node, _ in home):
+        if any(node in self.held for node, _ in home):
             return False
-        victims = self._yielding(home)
-        if victims is None:
-            return False
+        victims = self.yielding(home, at_once=False)
+        return victims is not None and self.replace(victims, record, home)
+
+    def replace(self, victims: list[JobRecord], record: JobRecord, home: Home) -> bool:
+        """Start a job at home in place of these; False, and they stay, where it would not fit."""
         for victim in victims:
             self.suspend(victim)
         share = record.demand.nominal.total_share
@@ -215,22 +236,27 @@ class Shift:
         self.draft.suspend(record)
         self.homes[record.id] = home_of(record.placement)
 
-    def _yielding(self, home: Home) -> list[JobRecord] | None:
-        """The runs to suspend so that those GPUs are idle; None where they cannot be."""
+    def yielding(self, home: Home, *, at_once: bool) -> list[JobRecord] | None:
+        """The runs to suspend so that those GPUs are idle; None where they cannot be.
+
+        At once: also those whose turn has just begun.
+        """
+        least = 0 if at_once else self.least_turn_ms
         space = self.draft.space
         short = {node: count - space.whole[node].bit_count() for node, count in home}
         chosen: dict[int, JobRecord] = {}
         for node, _ in home:
-            for victim in self._longest_run_first(node) if short[node] > 0 else ():
+            for victim in self._longest_run_first(node, least) if short[node] > 0 else ():
                 if victim.seq in chosen:
                     continue
-                for each in self._sharers(victim):
+                for each in self._sharers(victim, least):
                     chosen[each.seq] = each
                 _count(victim, short, -1)
                 if short[node] <= 0:
                     break
             if short[node] > 0:
-                self._hold(node)
+                if not at_once:
+                    self._hold(node)
                 return None
         for victim in list(chosen.values()):
             assert victim.placement is not None
@@ -242,30 +268,31 @@ class Shift:
                     _count(victim, short, -1)
         return list(chosen.values())
 
-    def _sharers(self, victim: JobRecord) -> list[JobRecord]:
+    def _sharers(self, victim: JobRecord, least: int) -> list[JobRecord]:
         """The run and the one it shares its GPUs with: they yield together."""
         other = self.partner(victim)
-        is_beside = other is not None and other.placement is not None and self._may_yield(other)
-        return [victim, other] if other is not None and is_beside else [victim]
+        if other is None or other.placement is None or not self._may_yield(other, least):
+            return [victim]
+        return [victim, other]
 
-    def _longest_run_first(self, node: int) -> list[JobRecord]:
+    def _longest_run_first(self, node: int, least: int) -> list[JobRecord]:
         """Runs on this node that may have to yield.
 
         Of those that began together who has run most in all, then the youngest job.
         """
         now = self.now
-        residents = [each for each in self.view.residents(node) if self._may_yield(each)]
+        residents = [each for each in self.view.residents(node) if self._may_yield(each, least)]
         return sorted(
             residents, key=lambda each: (each.run_since_ms, -ran_ms(each, now), -each.seq)
         )
 
-    def _may_yield(self, record: JobRecord) -> bool:
+    def _may_yield(self, record: JobRecord, least_turn_ms: int) -> bool:
         since = record.run_since_ms
         return (
             record.phase is Phase.RUNNING
             and since is not None
-            and since + self.least_turn_ms <= self.now
-            and _takes_turns(record)
+            and since + least_turn_ms <= self.now
+            and takes_turns(record)
             and record.id in self.view.jobs
             and record.id not in self.fixed
             and not self.draft.is_touched(record)
@@ -279,10 +306,10 @@ class Shift:
         for each in self.view.residents(node):
             since = each.run_since_ms
             if each.phase in HOLDING and (since is None or since > latest):
-                self._held.add(node)
+                self.held.add(node)
 
 
-def _takes_turns(record: JobRecord) -> bool:
+def takes_turns(record: JobRecord) -> bool:
     """Jobs for whole GPUs do."""
     return record.is_whole and record.demand.nominal.is_whole
 
