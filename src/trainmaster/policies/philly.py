@@ -10,7 +10,7 @@ Deviations. Times are those of the paper as remembered (2-3 and 2 minutes); afte
 relaxes is not published: 1. The clock runs only while locality is all that is missing: in a cluster
 without enough idle GPUs a job just waits, and relaxing could give it nothing. Jobs of one queue that ask
 for the same do not overtake each other. Who searches and holds is bounded (`locality_search.py`).
-Failure handling is not part of the policy here.
+Failure handling is left out. Jobs that wait `starve_after_s` take any GPUs, and those collect for them.
 """
 
 from __future__ import annotations
@@ -158,6 +158,7 @@ class Philly(FairLayer[PhillyOptions]):
         assert isinstance(memo, PhillyMemo)
         search = self._search
         search.space, search.searches = view.occupancy, memo.searches
+        search.starves = lambda other: self.guards.is_starving(other, now)
         reason = BasePolicy.explain(self, view, memo, record, now)
         if record.placement is not None:
             return reason

@@ -100,11 +100,15 @@ class LocalitySearch(BasePolicy[NoOptions]):
         self.space: Occupancy | None = None
         self.searches: Mapping[str, Search] = {}
         """As the pass that goes on knows them."""
+        self.starves: Callable[[JobRecord], bool] = _nobody
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         return Rank(-record.job.priority, record.job.submit_ms)
 
     def placer(self, record: JobRecord) -> Placer:
+        """As far apart as its search has come to allow; anywhere for one that has waited too long."""
+        if self.starves(record):
+            return RELAXING
         search = self.searches.get(record.id)
         if search is not None and search.is_asleep:
             return REFUSING
@@ -137,6 +141,7 @@ class Searching:
         self._has_let_go = False
         self._turn()
         inner.searches, inner.space = self.searches, self._space
+        inner.starves = lambda record: round_.guards.is_starving(record, round_.now)
 
     def _turn(self) -> None:
         jobs, now = self._draft.view.jobs, self._now
@@ -307,6 +312,10 @@ class Searching:
     def wake_at(self) -> int | None:
         times = [each.due_ms for each in self.searches.values() if each.due_ms is not None]
         return min(times, default=None)
+
+
+def _nobody(record: JobRecord) -> bool:
+    return False
 
 
 def idle_gpus(space: Occupancy, demand: Demand) -> int:

@@ -25,7 +25,8 @@ from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.placers import Placer
 from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.guards import Guards
+from trainmaster.policies.guards import STARVING, Guards
+from trainmaster.policies.queues.collecting import may_collect
 from trainmaster.policies.queues.queue_tree import Node, QueueTree
 
 Inner = BasePolicy[object]
@@ -65,6 +66,8 @@ class Round:
         self._molds = any(inner_of(name).molds for name in list(parts)[:1])
         self._to_ask = self._those_to_ask(view)
         self._due: int | None = None
+        self._collecting: list[JobRecord] = []
+        """Starving jobs for which free GPUs collect, once all that is within budgets has started."""
 
     def _those_to_ask(self, view: View) -> set[str]:
         """Queues with news, those whose inner policy's time has come, and all where nodes drain.
@@ -118,8 +121,9 @@ class Round:
         is_done = True
         for name, part in self.parts.items():
             tip = self.tree.tips[name]
+            tip.budget = part.wanted
             if name in self._to_ask:
-                self._planned(part, tip, None)
+                self._planned(part, tip, 0 if self._keeps_line(part) else None)
             if part.waiting_count and self._may_fit(part, None):
                 self._start_in_line(part, tip, None)
             is_done = is_done and (not part.waiting_count or tip.used >= part.wanted)
@@ -153,6 +157,9 @@ class Round:
 
     def _ask(self, part: Part, tip: Node, *, is_contended: bool) -> None:
         """Let the inner policy plan with what is the queue's, and what nobody else waits for."""
+        if self._keeps_line(part):
+            self._planned(part, tip, 0)
+            return
         free = 0 if is_contended else self.draft.space.total_free() * WHOLE
         allowance, room = max(0, tip.budget - tip.used, free), tip.headroom
         self._planned(part, tip, allowance if room is None else max(0, min(allowance, room)))
@@ -202,6 +209,32 @@ class Round:
         """The queue's jobs in the order of its inner policy, if that keeps one."""
         return self._inner_of(part.queue).line(part, self._memo_of(part.queue), self.now)
 
+    def _keeps_line(self, part: Part) -> bool:
+        """Whether a starving job of the queue is not to be passed by an inner policy that knows none."""
+        if part.overrule is None or not self.guards.starve_after_ms or not part.waiting_count:
+            return False
+        order = self.line_of(part)
+        first = None if order is None else order.best_waiting(self.now)
+        return first is not None and first[0] <= STARVING
+
+    def _collects(self, record: JobRecord) -> bool:
+        """Whether this job, which does not fit now, has waited so long that GPUs collect for it."""
+        if not self.guards.is_starving(record, self.now):
+            return False
+        tip, space = self.tree.tips[record.job.queue], self.draft.space
+        return may_collect(record, self._least(record), tip, space, self.placer_of)
+
+    def _first_that_collects(self, part: Part) -> Iterator[JobRecord]:
+        """Of a queue that holds less than its part: to the others it owes nothing."""
+        tip = self.tree.tips[part.queue]
+        order = self.line_of(part) if part.waiting_count and tip.used < tip.budget else None
+        for _, _, record in order.candidates(self.now) if order is not None else ():
+            if not self.guards.is_starving(record, self.now):
+                return
+            if not self.draft.is_touched(record) and self._collects(record):
+                yield record
+                return
+
     def _may_fit(self, part: Part, room: int | None) -> bool:
         """Whether there is any use in looking at its waiting jobs."""
         smallest = part.smallest_waiting
@@ -228,24 +261,37 @@ class Round:
         """Waiting jobs that nobody has placed yet and the room affords, first in line first.
 
         A job that is not placed by whoever asks is taken as one that does not fit: others like it
-        are passed over, and where the inner policy does not skip, so is everybody else.
+        are passed over, and where the inner policy does not skip, so is everybody else. Where it
+        starves, so is whoever could use the same GPUs (collecting.py).
         """
         skips = self._inner_of(part.queue).skips
         order = self.line_of(part)
         if order is None:
             yield from self._without_line(part, room)
             return
-        candidates = order.candidates(self.now)
+        candidates, space, barred = (
+            order.candidates(self.now),
+            self.draft.space,
+            self._barred_to(part),
+        )
         for _, group, record in candidates:
             if self.draft.is_touched(record):
                 continue
             left = room()
-            if left is None or self._least(record) <= left:
+            is_barred = not barred.isdisjoint(space.kinds_for(record.demand))
+            if not is_barred and (left is None or self._least(record) <= left):
                 yield record
             if not self.draft.is_touched(record):
                 if not skips:
                     return
                 candidates.drop(group)
+                if not is_barred and self._collects(record):
+                    barred.update(space.kinds_for(record.demand))
+
+    def _barred_to(self, part: Part) -> set[int]:
+        """Device types of which what is free collects for starving jobs of other queues."""
+        others = [each for each in self._collecting if each.job.queue != part.queue]
+        return {kind for each in others for kind in self.draft.space.kinds_for(each.demand)}
 
     def _without_line(self, part: Part, room: Callable[[], int | None]) -> Iterator[JobRecord]:
         ranked = sorted(part.waiting(), key=lambda record: (-record.job.priority, record.seq))
@@ -291,6 +337,9 @@ class Round:
 
     def lend(self) -> None:
         """One job at a time to the first in the order of offers that can use what is left."""
+        if self.guards.starve_after_ms:
+            parts = self.parts.values()
+            self._collecting = [each for part in parts for each in self._first_that_collects(part)]
         lines = {
             tip.name: self._borrowers(self.parts[tip.name], tip)
             for tip in self.tree.tips.values()
