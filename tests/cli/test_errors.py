@@ -394,3 +394,14 @@ def test_a_reader_that_goes_away_is_no_error(folder: Path) -> None:
     said = subprocess.run(["bash", "-c", command], cwd=folder, text=True, capture_output=True)
     assert said.stdout.startswith("job_id,")
     assert said.stderr == ""
+
+
+def test_a_job_that_only_some_policies_reject_names_them(tm, write) -> None:
+    """An elastic job is too large for the cluster only where it cannot start smaller."""
+    header = "job_id,submit_s,gpus,duration_s,min_gpus,max_gpus\n"
+    write("big.csv", header + "a,0,1,10,,\nwide,0,8,10,2,8\n")
+    said = tm("simulate big.csv --cluster 1x4 --policy max-min,fifo,srtf --perf ideal")
+    assert "Warning: job wide needs 8 GPUs, the cluster has 4: rejected by fifo, srtf\n" in said.err
+    row = next(line for line in said.out.splitlines() if "rejected jobs" in line)
+    assert row.split()[-3:] == ["0", "1", "1"]
+    assert "rejected jobs" not in tm("simulate big.csv --cluster 1x8 --policy fifo").out

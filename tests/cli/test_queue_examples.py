@@ -111,3 +111,59 @@ def test_bad_input(tm, write: Write, setting: str, sentence: str) -> None:
     assert said.code == 2
     assert sentence in said.err
     assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("queues", "warning"),
+    [
+        ("{name: a, guaranteed_gpus: 100}", "queue a is guaranteed 100 GPUs, the cluster has 8"),
+        (
+            "{name: a, guaranteed_gpus: 6}, {name: b, guaranteed_gpus: 6.5}",
+            "queues a, b are guaranteed 12.5 GPUs together, the cluster has 8",
+        ),
+        (
+            "{name: a}, {name: b, parent: a, guaranteed_gpus: 9}",
+            "queue a is guaranteed 9 GPUs, the cluster has 8",
+        ),
+    ],
+)
+def test_guarantees_that_cannot_be_met_are_said(
+    tm, write: Write, queues: str, warning: str
+) -> None:
+    write("t.csv", WEIGHTS)
+    write("q.yaml", f"queues: [{queues}]\n")
+    line = "simulate t.csv --cluster 1x8 --perf ideal --queues q.yaml --policy"
+    assert f"Warning: {warning}" in tm(f"{line} fair,fifo").err
+    assert "is guaranteed" not in tm(f"{line} fifo").err
+    assert "guaranteed" not in tm(f"{line} fair".replace("1x8", "20x8")).err
+
+
+def test_a_maximum_below_what_is_guaranteed_inside_is_refused(tm, write: Write) -> None:
+    write("t.csv", WEIGHTS)
+    write(
+        "q.yaml", "queues: [{name: a, maximum_gpus: 2}, {name: b, parent: a, guaranteed_gpus: 4}]\n"
+    )
+    said = tm("simulate t.csv --cluster 1x8 --policy fair --queues q.yaml")
+    assert said.code == 2
+    sentence = "queue 'a' guarantees 4 GPUs to queues inside it, its maximum_gpus is 2."
+    assert sentence in said.err
+
+
+def test_every_queue_with_bounds_is_named_where_they_are_not_enforced(tm, write: Write) -> None:
+    write("t.csv", WEIGHTS)
+    write("q.yaml", "queues: [{name: a, maximum_gpus: 2}, {name: b, guaranteed_gpus: 1}]\n")
+    said = tm("simulate t.csv --cluster 1x8 --perf ideal --queues q.yaml --policy fifo,srtf")
+    note = "Note: guaranteed and maximum GPUs of queues a, b are not enforced by fifo, srtf."
+    assert note in said.err
+
+
+def test_what_a_queue_has_that_nobody_defined_depends_on_the_policy(tm, write: Write) -> None:
+    write("t.csv", WEIGHTS)
+    line = "simulate t.csv --cluster 1x8 --perf ideal --set queues=a:1 --policy"
+    by_weight = "such a queue has weight 1 and no bounds"
+    no_quota = "such a queue has no quota"
+    antman, fair, both = (tm(f"{line} {names}").err for names in ("antman", "fair", "antman,fair"))
+    assert (no_quota in antman, by_weight in antman) == (True, False)
+    assert (no_quota in fair, by_weight in fair) == (False, True)
+    assert f"under antman {no_quota}" in both
+    assert f"under fair {by_weight}" in both

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 NAMED = 5
 """Rejected jobs that are named before they are only counted."""
 LABEL_WIDTH, VALUE_WIDTH = 16, 12
+BY_WEIGHT = "weight 1 and no bounds"
+STRANGERS = {"antman": "no quota, its jobs are opportunistic"}
+"""What a queue has that nobody defined, by policy; elsewhere it is by weight."""
 
 
 class Row(NamedTuple):
@@ -89,8 +92,9 @@ def _table(shown: Sequence[Ran], everyone: Sequence[Ran]) -> Table:
     for ran in shown:
         name = f"{ran.result.policy} (cut)" if ran.interrupted else ran.result.policy
         table.add_column(escape(name), justify="right", no_wrap=True)
-    if any(ran.result.summary.unfinished for ran in everyone):
-        table.add_row("unfinished jobs", *(_count(_of("unfinished")(ran)) for ran in shown))
+    for name in ("rejected", "unfinished"):
+        if any(_of(name)(ran) for ran in everyone):
+            table.add_row(f"{name} jobs", *(_count(_of(name)(ran)) for ran in shown))
     for row in ROWS:
         best = _best(row, everyone)
         table.add_row(row.label, *(_cell(row, ran, best) for ran in shown))
@@ -115,7 +119,7 @@ def _cell(row: Row, ran: Ran, best: str | None) -> str:
 
 def for_report(scenario: Scenario, runs: Sequence[Ran]) -> list[Result]:
     """Results that carry what the page should say beside their numbers."""
-    common = (*scenario.trace.notes, *rejections(scenario, runs[0].result))
+    common = (*scenario.trace.notes, *rejections(scenario, runs))
     return [
         replace(ran.result, warnings=(*common, *_cut_short(ran), *ran.result.warnings))
         for ran in runs
@@ -129,32 +133,48 @@ def _cut_short(ran: Ran) -> Iterator[str]:
 
 def cautions(scenario: Scenario, runs: Sequence[Ran]) -> Iterator[str]:
     """Rejected jobs, what became of unfinished ones, and what each policy got wrong."""
-    yield from rejections(scenario, runs[0].result)
+    yield from rejections(scenario, runs)
     yield from (remark for ran in runs for remark in ran.result.warnings)
     yield from _strange_queues(scenario, runs)
 
 
 def _strange_queues(scenario: Scenario, runs: Sequence[Ran]) -> Iterator[str]:
     """Queues of the trace that are neither in the queues file nor among those of an option."""
-    stated = [str(ran.result.options.get("queues", "")) for ran in runs]
+    dividing = [ran.result for ran in runs if "queues" in ran.result.options]
+    stated = [str(result.options["queues"]) for result in dividing]
     named = {pair.rpartition(":")[0].strip() for text in stated if text for pair in text.split(",")}
     defined = named | set(scenario.queues)
     strange = {traced.job.queue for traced in scenario.trace.jobs} - defined
-    if defined and strange:
+    if dividing and defined and strange:
         some = ", ".join(sorted(strange)[:NAMED])
-        yield (
-            f"{plural(len(strange), 'queue')} of the trace not defined: {some};"
-            " such a queue has weight 1 and no bounds"
-        )
+        rights = "; ".join(_rights_of_strangers([result.policy for result in dividing]))
+        yield f"{plural(len(strange), 'queue')} of the trace not defined: {some}; {rights}"
 
 
-def rejections(scenario: Scenario, result: Result) -> Iterator[str]:
-    gone = {job.job_id for job in result.jobs if job.status is Status.REJECTED}
-    named = [traced for traced in scenario.trace.jobs if traced.job.id in gone][:NAMED]
+def _rights_of_strangers(policies: Sequence[str]) -> Iterator[str]:
+    """What a queue has that nobody defined; under which policies, where they differ."""
+    found: dict[str, list[str]] = {}
+    for policy in policies:
+        found.setdefault(STRANGERS.get(policy, BY_WEIGHT), []).append(policy)
+    for rights, names in found.items():
+        under = f"under {', '.join(names)} " if len(found) > 1 else ""
+        yield f"{under}such a queue has {rights}"
+
+
+def rejections(scenario: Scenario, runs: Sequence[Ran]) -> Iterator[str]:
+    """Jobs that never fit; by whom, where a policy took them nevertheless."""
+    by: dict[str, list[str]] = {}
+    for ran in runs:
+        for job in ran.result.jobs:
+            if job.status is Status.REJECTED:
+                by.setdefault(job.job_id, []).append(ran.result.policy)
+    named = [traced for traced in scenario.trace.jobs if traced.job.id in by][:NAMED]
     for traced in named:
-        yield f"job {traced.job.id} {_why_rejected(traced, scenario.topology)}: rejected"
-    if len(gone) > len(named):
-        yield f"{plural(len(gone) - len(named), 'more job')} rejected for the same kind of reason"
+        who = by[traced.job.id]
+        whom = f" by {', '.join(who)}" if len(who) < len(runs) else ""
+        yield f"job {traced.job.id} {_why_rejected(traced, scenario.topology)}: rejected{whom}"
+    if len(by) > len(named):
+        yield f"{plural(len(by) - len(named), 'more job')} rejected for the same kind of reason"
 
 
 def _why_rejected(traced: TracedJob, topology: Topology) -> str:

@@ -12,14 +12,17 @@ from trainmaster.cli.complaints import BadInput
 from trainmaster.cli.files import parse_yaml, read_text, read_yaml
 from trainmaster.model.cluster import Cluster, cluster_from
 from trainmaster.model.queue import Queue
-from trainmaster.model.queues import queues_from
+from trainmaster.model.queues import guaranteed_in, queues_from
 from trainmaster.model.topology import ISLAND_LEVELS, SHORTHAND_LEVELS, Topology, parse_shorthand
+from trainmaster.model.units import WHOLE
 from trainmaster.perf.from_mapping import BASES, WorldError, world_from
 from trainmaster.perf.world import World
 from trainmaster.policies.options import divides_queues
 from trainmaster.sim.driver import Estimates
 
 LARGEST = 1e12
+NAMED = 5
+"""Queues that are named before they are only counted."""
 SHORTHAND = re.compile(r"\d+(x\d+)+", re.IGNORECASE)
 
 
@@ -112,7 +115,29 @@ def idle_limits(queues: Mapping[str, Queue], policies: Sequence[Any]) -> list[st
     if not bound or not heedless:
         return []
     who = ", ".join(heedless)
-    return [f"guaranteed and maximum GPUs of queue {bound[0]} are not enforced by {who}."]
+    return [f"guaranteed and maximum GPUs of {_queues_named(bound)} are not enforced by {who}."]
+
+
+def unmet_guarantees(
+    queues: Mapping[str, Queue], topology: Topology, policies: Sequence[Any]
+) -> list[str]:
+    """Queues can be guaranteed more than there is: whoever does that is told so."""
+    promised = {
+        name: guaranteed_in(name, queues)
+        for name, queue in queues.items()
+        if queue.parent is None and guaranteed_in(name, queues)
+    }
+    total, there = sum(promised.values()), topology.training_gpus
+    if total <= there * WHOLE or not any(divides_queues(type(each)) for each in policies):
+        return []
+    are, together = ("are", " together") if len(promised) > 1 else ("is", "")
+    gpus = f"{total / WHOLE:g} GPUs{together}"
+    return [f"{_queues_named(list(promised))} {are} guaranteed {gpus}, the cluster has {there:,}"]
+
+
+def _queues_named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{'queues' if len(names) > 1 else 'queue'} {', '.join(names[:NAMED])}{more}"
 
 
 def check_spans(world: World, topology: Topology) -> None:

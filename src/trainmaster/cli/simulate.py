@@ -117,6 +117,8 @@ def simulate(
         trace=load(trace, trace_format),
     )
     remark("Note", [*scenario.trace.notes, *inputs.idle_limits(scenario.queues, policies)])
+    unmet = inputs.unmet_guarantees(scenario.queues, scenario.topology, policies)
+    remark("Warning", unmet)
     inputs.check_spans(scenario.world, scenario.topology)
     _compare(scenario, policies, trace.resolve().name, json, report)
 

@@ -31,7 +31,28 @@ def queues_from(
         raise QueueError(f"{where} defines no queues.")
     for queue in found.values():
         _check_ancestors(queue, found, where)
+    for queue in found.values():
+        _check_maximum(queue, found, where)
     return found
+
+
+def guaranteed_in(name: str, queues: Mapping[str, Queue]) -> int:
+    """What a queue is guaranteed: at least what the queues inside it are, together."""
+    return max(queues[name].guaranteed, _guaranteed_inside(name, queues))
+
+
+def _guaranteed_inside(name: str, queues: Mapping[str, Queue]) -> int:
+    inside = [each.name for each in queues.values() if each.parent == name]
+    return sum(guaranteed_in(each, queues) for each in inside)
+
+
+def _check_maximum(queue: Queue, queues: Mapping[str, Queue], where: str) -> None:
+    inside = _guaranteed_inside(queue.name, queues)
+    if queue.maximum is not None and inside > queue.maximum:
+        raise QueueError(
+            f"{where}: queue {queue.name!r} guarantees {inside / WHOLE:g} GPUs to queues inside it,"
+            f" its maximum_gpus is {queue.maximum / WHOLE:g}."
+        )
 
 
 def _queue(fields: Fields) -> Queue:

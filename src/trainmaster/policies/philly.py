@@ -7,10 +7,9 @@ fewest servers of one rack; a search that lasts gives up what it holds, backs of
 (`locality_search.py`). Each delay has a cause: the queue's share is used up, or GPUs lie apart.
 
 Deviations. Times are those of the paper as remembered (2-3 and 2 minutes); after how many retries it
-relaxes is not published: 1. The clock runs only while locality is all that is missing: in a cluster
-without enough idle GPUs a job just waits, and relaxing could give it nothing. Jobs of one queue that ask
-for the same do not overtake each other. Who searches and holds is bounded (`locality_search.py`).
-Failure handling is left out. Jobs that wait `starve_after_s` take any GPUs, and those collect for them.
+relaxes is not published: 1. The clock runs only while locality is all that is missing. Jobs of one queue
+that ask for the same do not overtake each other. Who searches and holds is bounded. Failure handling is
+left out. A job that has waited `starve_after_s` takes any GPUs, and free ones collect for it.
 """
 
 from __future__ import annotations
