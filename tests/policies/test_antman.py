@@ -198,6 +198,28 @@ def test_only_as_many_guests_go_as_have_to() -> None:
     }
 
 
+def test_the_latest_guests_go_whichever_gpus_they_have() -> None:
+    """Four guests fill four GPUs; a gang of two takes those of the last two."""
+    guests = [
+        opportunistic(a_job(f"o{at}", 1_000, at_s=10 * at, gib=0, busy=None)) for at in range(4)
+    ]
+    result = antman([*guests, a_job("rg", 30, at_s=100, gpus=2, gib=0)], "1x4")
+    assert starts(result)["rg"] == 100
+    assert [one(result, f"o{at}").preemptions for at in range(4)] == [0, 0, 1, 1]
+
+
+def test_a_gang_is_not_torn_apart_to_spare_older_guests() -> None:
+    """o0 and o3 have n1, o1 and o2 have n2: the last two are on different nodes, a gang on one."""
+    ends = {"o0": 1_000, "brief": 25, "o1": 1_000, "o2": 1_000, "o3": 1_000}
+    guests = [
+        opportunistic(a_job(name, ends[name], at_s=at_s, gib=0, busy=None))
+        for name, at_s in (("o0", 0), ("brief", 0), ("o1", 10), ("o2", 20), ("o3", 30))
+    ]
+    result = antman([*guests, a_job("rg", 30, at_s=100, gpus=2, gib=0)], "2x2")
+    assert starts(result)["rg"] == 100
+    assert [one(result, f"o{at}").preemptions for at in range(4)] == [0, 1, 1, 0]
+
+
 def test_an_evicted_guest_moves_where_it_can() -> None:
     """Two GPUs, the second busy at 50 %: the guest goes there at once."""
     jobs = [
@@ -336,6 +358,54 @@ def test_nobody_waits_for_a_quota_that_never_comes() -> None:
             policy = a_policy("antman", classes=classes, **half)
             result = result_of(simulated(a_scenario([job], "1x1"), policy))
             assert [each.start_ms for each in result.jobs] == [0]
+
+
+def bounded(jobs: list[TracedJob], *queues: Queue, **options: object) -> dict[str, float]:
+    """Starts on four GPUs with these queues."""
+    known = {queue.name: queue for queue in queues}
+    scenario = replace(a_scenario(jobs, "1x4"), queues=known)
+    return starts(result_of(simulated(scenario, a_policy("antman", **options))))
+
+
+TWO_AT_MOST = Queue("a", maximum=2 * WHOLE)
+
+
+def test_a_queue_never_holds_more_than_its_maximum() -> None:
+    jobs = [a_job(f"j{at}", 50, queue="a") for at in range(4)]
+    assert list(bounded(jobs, TWO_AT_MOST).values()) == [0, 0, 50, 50]
+    assert list(bounded(jobs, Queue("a")).values()) == [0, 0, 0, 0]
+
+
+def test_the_maximum_is_of_the_queues_inside_too() -> None:
+    around = Queue("all", maximum=2 * WHOLE)
+    inside = [Queue("a", parent="all"), Queue("b", parent="all")]
+    jobs = [a_job(f"j{at}", 50, queue="ab"[at % 2]) for at in range(4)]
+    found = bounded(jobs, around, *inside, queues="a:1,b:1")
+    assert sorted(found.values()) == [0, 0, 50, 50]
+
+
+def test_opportunistic_jobs_count_with_the_gpus_they_ask_for() -> None:
+    jobs = [opportunistic(a_job(f"j{at}", 50, queue="a", busy=0.1)) for at in range(4)]
+    assert list(bounded(jobs, TWO_AT_MOST).values()) == [0, 0, 50, 50]
+    late = [a_job(f"j{at}", 50, queue="a") for at in range(4)]
+    assert list(bounded(late, TWO_AT_MOST, opportunistic_after_s=10).values()) == [0, 0, 50, 50]
+
+
+def test_a_guaranteed_job_takes_the_place_of_its_queues_latest_guest() -> None:
+    guests = [opportunistic(a_job(f"o{at}", 50, queue="a", busy=0.1)) for at in range(2)]
+    known = {"a": TWO_AT_MOST}
+    scenario = a_scenario([*guests, a_job("rg", 30, at_s=20, queue="a")], "1x4")
+    result = result_of(simulated(replace(scenario, queues=known), a_policy("antman")))
+    assert finishes(result) == {"o0": 50, "rg": 50, "o1": 80}
+
+
+def test_a_job_above_the_maximum_waits_and_holds_nobody_up() -> None:
+    jobs = [a_job("large", 10, gpus=3, queue="a", busy=0.1), a_job("small", 10, queue="a")]
+    assert bounded(jobs, TWO_AT_MOST, opportunistic_after_s=5) == {"small": 0}
+    controller = Controller(cluster("1x4"), a_policy("antman"))
+    facts: list[e.Event] = [e.QueueDefined(TWO_AT_MOST)]
+    controller.step(0, [*facts, *(e.JobSubmitted(each.job) for each in jobs)])
+    assert controller.explain("large").why is Why.NEVER_FITS
 
 
 def test_a_waiting_job_can_say_that_the_quota_is_used_up() -> None:

@@ -6,7 +6,8 @@ GPUs holds that part, closed to other guaranteed jobs and open to opportunistic 
 jobs have no quota: each goes to the least busy GPU among those with a utilisation below `util_limit`
 that has the memory for it, beside whoever is there. A guaranteed job that has waited
 `opportunistic_after_s` may start as an opportunistic one, and is upgraded when quota and a GPU are
-free. A guaranteed job whose memory does not fit evicts opportunistic runs, never guaranteed ones.
+free. A guaranteed job whose memory does not fit evicts opportunistic runs, never guaranteed ones. A
+queue's maximum bounds all that it holds.
 
 Deviations. Every GPU is shared by turns, so that nobody is launched anew when another joins. Memory is
 booked, not spilled to the host; cutting an opportunistic job's cycles belongs to the run's supervisor.
@@ -17,7 +18,7 @@ to free GPUs. Only jobs that asked for a guarantee are upgraded.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 from trainmaster.core.draft import Draft
@@ -41,6 +42,7 @@ from trainmaster.policies.options import (
     queue_weights,
     whole_number,
 )
+from trainmaster.policies.queues.ceilings import Ceilings
 from trainmaster.policies.queues.quotas import Quotas
 from trainmaster.policies.sharing.guests import GUARANTEED, LATE, OPPORTUNISTIC, Pass, Rules
 
@@ -104,7 +106,8 @@ class AntMan(BasePolicy[AntManOptions]):
         for guest in guests:
             assert guest.placement is not None
             held[guest.job.queue] -= guest.placement.total_share
-        turn = Pass(view, draft, now, self._rules, quotas, guests, lines, held)
+        ceilings = _ceilings(view, parts, guests)
+        turn = Pass(view, draft, now, self._rules, quotas, guests, lines, held, ceilings)
         if view.draining:
             turn.leave_draining()
         turn.serve_guaranteed()
@@ -162,13 +165,29 @@ class AntMan(BasePolicy[AntManOptions]):
     def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
         """The queue's quota where that is in the way, else what the GPUs say."""
         queue, size = record.job.queue, guaranteed_size(record.demand, self._rules.share)
+        ceilings = _ceilings(
+            view, view.parts(), [each for each in view.running() if _is_guest(each)]
+        )
+        if ceilings.never_holds(queue, record.demand.nominal.total_share):
+            return Reason(Why.NEVER_FITS, size)
         quota = Quotas.of(view.queues, self._weights, view.topology.training_gpus * WHOLE)
         mine = [each for each in view.running() if each.job.queue == queue and not _is_guest(each)]
         held = sum(each.placement.total_share for each in mine if each.placement is not None)
-        if record.job.role is Role.GUARANTEED and not quota.allow(queue, held + size):
+        is_spent = record.job.role is Role.GUARANTEED and not quota.allow(queue, held + size)
+        if is_spent or not ceilings.has_room(queue, record.demand.nominal.total_share):
             left = max(0, (quota.of_queue(queue) or 0) - held)
             return Reason(Why.SHARE_USED_UP, size, left, 0, tuple(each.id for each in mine[:5]))
         return super().explain(view, memo, record, now)
+
+
+def _ceilings(view: View, parts: Mapping[str, Part], guests: Iterable[JobRecord]) -> Ceilings:
+    """Maxima, with all that queues hold: of guests the GPUs they asked for, however small their part."""
+    ceilings = Ceilings(view.queues, parts)
+    for guest in guests:
+        assert guest.placement is not None
+        more = guest.demand.nominal.total_share - guest.placement.total_share
+        ceilings.give(guest.job.queue, more)
+    return ceilings
 
 
 def _is_guest(record: JobRecord) -> bool:

@@ -28,6 +28,7 @@ from trainmaster.placement.beside import (
     utilisation,
 )
 from trainmaster.policies.guards import Guards
+from trainmaster.policies.queues.ceilings import Ceilings
 from trainmaster.policies.queues.quotas import Quotas
 
 GUARANTEED, LATE, OPPORTUNISTIC = "guaranteed", "late", "opportunistic"
@@ -61,6 +62,8 @@ class Pass:
     """Of the queues in which somebody waits."""
     held: dict[str, int]
     """Per queue: thousandths of a GPU that its guaranteed runs hold."""
+    ceilings: Ceilings
+    """Of all that queues hold; a guest counts with the GPUs that it asked for."""
     busier: dict[int, int] = field(default_factory=dict)
     """Utilisation that this pass adds, by GPU."""
     evicted: list[JobRecord] = field(default_factory=list)
@@ -114,19 +117,56 @@ class Pass:
             return True  # never guaranteed: it does not stand in the others' way
         has_quota = self.quotas.allow(queue, self.held[queue] + size)
         if record.placement is not None:
+            more = size - record.demand.nominal.total_share
+            has_quota = has_quota and self.ceilings.has_room(queue, more)
             if has_quota and self._upgrade(record):
-                self.held[queue] += size
+                self._charge(queue, size, more)
             return True
-        placement = self._place(record) if has_quota else None
-        if placement is None and has_quota:
-            placement = self._make_room(record)
+        leaving = self._make_way(queue, size) if has_quota else None
+        if leaving is None:
+            return False
+        placement = self._place(record) or self._make_room(record)
         if placement is None:
-            if has_quota and self.rules.reserves:
+            for guest in leaving:
+                self._stay(guest)
+            if self.rules.reserves:
                 self._reserve(record)
             return False
-        self.held[queue] += size
+        self.evicted += leaving
+        self._charge(queue, size, size)
         self._busy_with(record, placement)
         return True
+
+    def _charge(self, queue: str, guaranteed: int, more: int) -> None:
+        self.held[queue] += guaranteed
+        self.ceilings.give(queue, more)
+
+    def _make_way(self, queue: str, size: int) -> list[JobRecord] | None:
+        """Guests that leave so that a queue stays within its maximum, the latest; None: too few."""
+        leaving: list[JobRecord] = []
+        for guest in reversed(self.guests):
+            if self.ceilings.has_room(queue, size):
+                break
+            if not self.ceilings.is_in_the_way(guest.job.queue, queue, size):
+                continue
+            if self._is_evictable(guest):
+                self._leave(guest)
+                leaving.append(guest)
+            elif self.rules.guards.is_protected(guest, self.now):
+                self._look_again(self.now + SECOND)
+        if self.ceilings.has_room(queue, size):
+            return leaving
+        for guest in leaving:
+            self._stay(guest)
+        return None
+
+    def _leave(self, guest: JobRecord) -> None:
+        self.draft.suspend(guest)
+        self.ceilings.give(guest.job.queue, -guest.demand.nominal.total_share)
+
+    def _stay(self, guest: JobRecord) -> None:
+        self.draft.restore(guest)
+        self.ceilings.give(guest.job.queue, guest.demand.nominal.total_share)
 
     def _place(self, record: JobRecord) -> Placement | None:
         placement = place_guaranteed(self.draft.space, record, self.rules.share)
@@ -136,22 +176,51 @@ class Pass:
 
     def _make_room(self, record: JobRecord) -> Placement | None:
         """On GPUs that only opportunistic runs use: those that do not fit beside it have to go."""
-        draft, space = self.draft, self.draft.space
+        draft = self.draft
         if not self.guests or self._is_hopeless(record):
             return None
         able = [guest for guest in self.guests if self._is_evictable(guest)]
         if len(able) < len(self.guests):
             self._look_again(self.now + SECOND)
-        for guest in able:
-            draft.suspend(guest)
-        placement = place_guaranteed(space, record, self.rules.share)
+        going, placement = self._fewest_going(record, able)
         if placement is None:
-            for guest in able:
-                draft.restore(guest)
             return None
         draft.start(record, placement)
-        self.evicted += [guest for guest in able if not draft.keep(guest)]
+        for guest in going:
+            if not draft.keep(guest):
+                self.evicted.append(guest)
+                self.ceilings.give(guest.job.queue, -guest.demand.nominal.total_share)
         return placement
+
+    def _fewest_going(
+        self, record: JobRecord, able: list[JobRecord]
+    ) -> tuple[list[JobRecord], Placement | None]:
+        """The latest guests that must go, suspended by now, and a place as compact as if all went."""
+        draft, space, share = self.draft, self.draft.space, self.rules.share
+        for guest in able:
+            draft.suspend(guest)
+        best = place_guaranteed(space, record, share)
+        staying, too_many = 0, len(able)
+        if best is None:
+            staying = self._let_stay(able, 0, too_many)
+        stay = staying
+        while best is not None and too_many - staying > 1:
+            stay = self._let_stay(able, stay, (staying + too_many) // 2)
+            found = place_guaranteed(space, record, share)
+            if found is not None and _spread(found) <= _spread(best):
+                staying, best = stay, found
+            else:
+                too_many = stay
+        self._let_stay(able, stay, staying)
+        return able[staying:], best
+
+    def _let_stay(self, able: list[JobRecord], before: int, after: int) -> int:
+        """So many of the oldest stay where they are, instead of as many as before."""
+        for guest in able[before:after]:
+            self.draft.restore(guest)
+        for guest in able[after:before]:
+            self.draft.suspend(guest)
+        return after
 
     def _is_hopeless(self, record: JobRecord) -> bool:
         """Whether even without opportunistic runs too few GPUs would be left."""
@@ -220,14 +289,20 @@ class Pass:
         for _, group, record in candidates:
             if self.draft.is_touched(record):
                 continue
-            if record.group in full or not self._join(spare, record):
+            size = record.demand.nominal.total_share
+            if not self.ceilings.has_room(record.job.queue, size):
+                candidates.drop(group)
+            elif record.group in full or not self._join(spare, record):
                 full.add(record.group)
                 candidates.drop(group)
 
     def _join(self, spare: SpareCycles, record: JobRecord) -> bool:
-        placement = spare.place(record)
+        """Start it where there is room for it and its queue's maximum allows."""
+        queue, size = record.job.queue, record.demand.nominal.total_share
+        placement = spare.place(record) if self.ceilings.has_room(queue, size) else None
         if placement is None:
             return False
+        self.ceilings.give(queue, size)
         if self.draft.unreserve(record):
             self._look_again(self.now + 1)  # others may have what it gives back
         self.draft.start(record, placement)
@@ -280,6 +355,11 @@ class Pass:
 def _tag(group: object) -> object:
     assert isinstance(group, tuple)
     return group[0]
+
+
+def _spread(placement: Placement) -> tuple[int, int]:
+    """How far apart its GPUs are."""
+    return len(placement.nodes), -placement.span
 
 
 def _key(record: JobRecord) -> Key:
