@@ -23,6 +23,7 @@ def test_every_policy_is_listed_with_its_options(tm) -> None:
     assert quantum == {
         "name": "quantum_s",
         "default": 60,
+        "allowed": "seconds above 0",
         "help": "seconds between comparisons while jobs wait",
     }
     assert [each["name"] for each in shared] == ["starve_after_s", "min_run_s"]
@@ -43,6 +44,35 @@ def test_one_policy_in_full(tm) -> None:
     assert "Deviations" in said.out
     assert "--set promote_knob" in said.out
     assert "--set min_run_s" in tm("policies srtf").out
+
+
+ALLOWED = {
+    ("fair", "preemption"): "on|off",
+    ("fair", "share_threshold"): "0 to 1",
+    ("fair", "half_life_s"): "0 or more",
+    ("fair", "queues"): "name:weight,...",
+    ("fair", "inner"): "a policy without queues",
+    ("fair", "inner_options"): "key=value;...",
+    ("philly", "relax_after"): "1 or more",
+    ("gittins", "service_samples"): "a file",
+    ("big-brain", "concurrency"): "auto|1 to 48",
+    ("big-brain", "split"): "on|off",
+    ("antman", "classes"): "on|off",
+    ("antman", "guaranteed_per_gpu"): "1 to 16",
+    ("tiresias-l", "thresholds_gpu_s"): "growing,numbers,...",
+}
+
+
+def test_options_say_what_they_allow(tm) -> None:
+    entries = json.loads(tm("policies --json").out)["policies"]
+    found = {
+        (each["name"], option["name"]): option["allowed"]
+        for each in entries
+        for option in each["options"]
+    }
+    assert all(found.values())
+    assert {key: found[key] for key in ALLOWED} == ALLOWED
+    assert "on|off" in tm("policies fair").out
 
 
 COMPLETIONS = {

@@ -167,3 +167,21 @@ def test_what_a_queue_has_that_nobody_defined_depends_on_the_policy(tm, write: W
     assert (no_quota in fair, by_weight in fair) == (False, True)
     assert f"under antman {no_quota}" in both
     assert f"under fair {by_weight}" in both
+
+
+@pytest.mark.parametrize("policy", ["fair", "two-level"])
+def test_an_inner_policy_reads_its_file(tm, write: Write, policy: str) -> None:
+    write("t.csv", "job_id,submit_s,gpus,duration_s\n1,0,2,2\n2,0,1,8\n3,0,2,6\n")
+    write("samples.csv", "4\n8\n12\n")
+    line = "simulate t.csv --cluster 1x2 --perf ideal --json - --policy"
+    inner = "quantum_s=1;service_samples=samples.csv"
+    plain = tm(f"{line} gittins --set quantum_s=1 --set service_samples=samples.csv")
+    within = tm(f"{line} {policy} --set inner=gittins --set 'inner_options={inner}'").results()[0]
+    assert starts(within) == starts(plain.results()[0])
+    assert within["options"]["inner_options"] == inner
+    absent = tm(f"{line} {policy} --set inner=gittins --set inner_options=service_samples=no.csv")
+    assert absent.code == 2
+    assert "no.csv" in absent.err
+    write("bad.csv", "4\nx\n")
+    bad = tm(f"{line} {policy} --set inner=gittins --set inner_options=service_samples=bad.csv")
+    assert "gittins: service_samples bad.csv line 2 must be GPU-seconds" in bad.err

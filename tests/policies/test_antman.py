@@ -124,7 +124,7 @@ def test_a_gpu_whose_memory_is_taken_is_no_candidate() -> None:
 def test_with_classes_ignored_the_opportunistic_job_waits_like_everybody() -> None:
     jobs = [a_job("rg", 100), opportunistic(a_job("ot", 10))]
     assert starts(antman(jobs))["ot"] == 0
-    assert starts(antman(jobs, classes="no"))["ot"] == 100
+    assert starts(antman(jobs, classes="off"))["ot"] == 100
 
 
 def test_fractions_work_too() -> None:
@@ -152,7 +152,7 @@ def test_the_guaranteed_job_keeps_its_speed_and_the_guest_gets_what_is_idle() ->
     result = antman(jobs, world=DEFAULT)
     assert finishes(result)["rg"] == pytest.approx(100, rel=0.04)
     assert finishes(result)["ot"] == pytest.approx(80, rel=0.04)
-    equals = antman(jobs, world=DEFAULT, classes="no", guaranteed_per_gpu=2)
+    equals = antman(jobs, world=DEFAULT, classes="off", guaranteed_per_gpu=2)
     slower = finishes(equals)["rg"]
     assert slower is not None
     assert slower > 110, "side by side without classes it loses"
@@ -257,7 +257,7 @@ def test_part_of_a_gang_is_held_for_it_closed_to_guaranteed_and_open_to_opportun
 
 def test_without_reservations_small_jobs_pass_the_gang() -> None:
     """The gang's queue is first in turn; only what it holds keeps the other queue from its GPU."""
-    passed = starts(antman(GANG[:3], "1x2", reserve="no"))
+    passed = starts(antman(GANG[:3], "1x2", reserve="off"))
     assert passed == {"first": 0, "small": 11, "gang": 111}
 
 
@@ -322,7 +322,7 @@ def test_an_opportunistic_job_is_upgraded_when_its_queue_and_its_gpu_allow() -> 
     result = antman(UPGRADED, queues=quotas, opportunistic_after_s=5)
     assert starts(result) == {"b1": 0, "a1": 5, "b2": 105}
     assert one(result, "a1").preemptions == 0
-    never = antman(UPGRADED, queues=quotas, opportunistic_after_s=5, upgrade="no")
+    never = antman(UPGRADED, queues=quotas, opportunistic_after_s=5, upgrade="off")
     assert starts(never) == {"b1": 0, "a1": 5, "b2": 30}
     assert one(never, "a1").preemptions == 1
 
@@ -353,7 +353,7 @@ def test_a_gang_above_its_queues_quota_is_opportunistic_from_the_start() -> None
 def test_nobody_waits_for_a_quota_that_never_comes() -> None:
     """Half a GPU of quota guarantees nothing, whatever the other options say."""
     half = {"queues": "default:1,other:1", "opportunistic_after_s": 0, "util_limit": 0}
-    for classes in ("yes", "no"):
+    for classes in ("on", "off"):
         for job in (a_job("half", 10, share=0.5), a_job("whole", 10, gib=0)):
             policy = a_policy("antman", classes=classes, **half)
             result = result_of(simulated(a_scenario([job], "1x1"), policy))

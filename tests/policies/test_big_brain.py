@@ -80,7 +80,7 @@ def test_two_gpus_take_twice_the_factor_and_one_that_is_split(factor: int, slots
     assert sizes == [1] * slots + [2]
     on_each = [[p.gpu for x in launched for p in x.placement.slices].count(g) for g in (0, 1)]
     assert on_each == [factor + 1, factor + 1]
-    whole_only = started_at_once(jobs, "1x2", concurrency=factor, split="no")
+    whole_only = started_at_once(jobs, "1x2", concurrency=factor, split="off")
     assert len(whole_only) == slots
 
 
@@ -106,7 +106,7 @@ def test_a_split_job_runs_at_the_speed_of_its_split() -> None:
     """100 s at half its speed beside two jobs of 300 s."""
     jobs = [a_job("a", 300), a_job("b", 300), a_job("c", 100, halves=True)]
     assert finishes(big_brain(jobs, "1x2", concurrency=1))["c"] == 200
-    assert starts(big_brain(jobs, "1x2", concurrency=1, split="no"))["c"] == 300
+    assert starts(big_brain(jobs, "1x2", concurrency=1, split="off"))["c"] == 300
 
 
 def test_else_it_waits_and_so_do_those_behind_it() -> None:
@@ -130,7 +130,7 @@ def test_half_of_it_may_fit_where_the_whole_does_not() -> None:
     jobs = [a_job("a", gib=10), a_job("b", gib=10), a_job("c", gib=10, halves=True)]
     *_, last = started_at_once(jobs, "1x2", concurrency=4)
     assert [piece.memory for piece in last.placement.slices] == [5 * GIB, 5 * GIB]
-    assert len(started_at_once(jobs, "1x2", concurrency=4, split="no")) == 2
+    assert len(started_at_once(jobs, "1x2", concurrency=4, split="off")) == 2
 
 
 def test_a_job_whose_memory_is_unknown_is_alone() -> None:

@@ -81,7 +81,12 @@ def _write_json(found: list[Description]) -> None:
             "summary": each.summary,
             "needs_oracle": each.needs_oracle,
             "options": [
-                {"name": option.name, "default": option.default, "help": option.help_text}
+                {
+                    "name": option.name,
+                    "default": option.default,
+                    "allowed": option.allowed,
+                    "help": option.help_text,
+                }
                 for option in each.options
             ],
         }
@@ -118,9 +123,10 @@ def _show_one(policy: Description) -> None:
         console.print("\nIt has no options.")
         return
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("option", "default", "meaning"):
+    for heading in ("option", "default", "allowed", "meaning"):
         table.add_column(heading, header_style="bold")
     for option in policy.options:
-        table.add_row(f"--set {option.name}", escape(str(option.default)), escape(option.help_text))
+        words = (str(option.default), option.allowed, option.help_text)
+        table.add_row(f"--set {option.name}", *map(escape, words))
     console.print()
     console.print(table)

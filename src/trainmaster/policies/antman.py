@@ -60,11 +60,11 @@ class AntManOptions(PreemptiveOptions):
         "a guaranteed job may be opportunistic after waiting so long; 0: never",
     )
     classes: str = option(
-        "yes", choice("yes", "no"), "no: every job that its quota allows is guaranteed"
+        "on", choice("on", "off"), "off: every job that its quota allows is guaranteed"
     )
-    reserve: str = option("yes", choice("yes", "no"), "hold part of a gang's GPUs for it")
+    reserve: str = option("on", choice("on", "off"), "hold part of a gang's GPUs for it")
     upgrade: str = option(
-        "yes", choice("yes", "no"), "opportunistic to guaranteed when quota frees"
+        "on", choice("on", "off"), "opportunistic to guaranteed when quota frees"
     )
     guaranteed_per_gpu: int = option(1, whole_number(1, 16), "most guaranteed jobs on one GPU")
 
@@ -81,8 +81,8 @@ class AntMan(BasePolicy[AntManOptions]):
         self._rules = Rules(
             util_limit_ppm=round(options.util_limit * NOMINAL),
             share=WHOLE // options.guaranteed_per_gpu,
-            reserves=options.reserve == "yes",
-            upgrades=options.upgrade == "yes",
+            reserves=options.reserve == "on",
+            upgrades=options.upgrade == "on",
             guards=self.guards,
         )
 
@@ -149,7 +149,7 @@ class AntMan(BasePolicy[AntManOptions]):
 
     def _tag(self, record: JobRecord, quotas: Quotas, now: int) -> str:
         """In which line of its queue a waiting job stands."""
-        has_classes = self.options.classes == "yes"
+        has_classes = self.options.classes == "on"
         if has_classes and record.job.role is Role.OPPORTUNISTIC:
             return OPPORTUNISTIC
         size = guaranteed_size(record.demand, self._rules.share)

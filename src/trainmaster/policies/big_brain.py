@@ -28,7 +28,7 @@ from trainmaster.placement.placers import RELAXING
 from trainmaster.placement.slots import IsOpen, place_halves, place_in_slot, slot
 from trainmaster.policies.base import BasePolicy
 from trainmaster.policies.line.greedy import evacuate
-from trainmaster.policies.options import choice, option, positive_seconds, whole_number
+from trainmaster.policies.options import allows, choice, option, positive_seconds, whole_number
 from trainmaster.policies.sharing.tenants import Tenants
 from trainmaster.policies.sharing.tuner import Lessons, Tuner
 
@@ -36,6 +36,7 @@ MOST_CLIENTS = 48  # processes that a GPU serves at once under MPS, Volta and la
 QUARTERS = 4
 
 
+@allows(f"auto|1 to {MOST_CLIENTS}")
 def factor_or_auto(text: str) -> str:
     try:
         return text if text == "auto" else str(whole_number(1, MOST_CLIENTS)(text))
@@ -45,10 +46,8 @@ def factor_or_auto(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BigBrainOptions:
-    concurrency: int | str = option(
-        "auto", factor_or_auto, "most whole jobs per GPU; auto: measured"
-    )
-    split: str = option("yes", choice("yes", "no"), "split a job in two where no slot is free")
+    concurrency: int | str = option("auto", factor_or_auto, "most whole jobs on a GPU, or auto")
+    split: str = option("on", choice("on", "off"), "split a job in two where no slot is free")
     sharing: str = option("time", choice("time", "mps"), "how jobs on one GPU share it")
     trial_s: float = option(30.0, positive_seconds, "auto: run time that measures a factor")
 
@@ -66,7 +65,7 @@ class BigBrain(BasePolicy[BigBrainOptions]):
     @property
     def splits(self) -> bool:
         """Whether it wants to know how each one-GPU job could be split in two."""
-        return self.options.split == "yes"
+        return self.options.split == "on"
 
     def first_memo(self) -> Lessons:
         return Lessons()

@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
 from inspect import get_annotations
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 from trainmaster.model.units import SECOND
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Callable[[str], object])
+ALLOWED = "allowed"
+UNBOUNDED = 10**9
+"""Upper ends from here on are no bounds to anybody."""
 
 
 class OptionError(ValueError):
@@ -47,9 +51,20 @@ def option_from_file(default: T, parse: Callable[[str], T], help_text: str) -> F
     return made  # type: ignore[no-any-return]
 
 
+def allows(words: str) -> Callable[[R], R]:
+    """Let a reader of values say in a few words what it allows."""
+
+    def described(read: R) -> R:
+        setattr(read, ALLOWED, words)
+        return read
+
+    return described
+
+
 def choice(*allowed: str) -> Callable[[str], str]:
     """One of these words."""
 
+    @allows("|".join(allowed))
     def read(text: str) -> str:
         if text not in allowed:
             raise ValueError(f"one of {', '.join(allowed)}")
@@ -58,6 +73,7 @@ def choice(*allowed: str) -> Callable[[str], str]:
     return read
 
 
+@allows("seconds above 0")
 def positive_seconds(text: str) -> float:
     value = _float(text)
     if not 0 < value * SECOND < 1e15 or round(value * SECOND) < 1:
@@ -65,6 +81,7 @@ def positive_seconds(text: str) -> float:
     return value
 
 
+@allows("0 or more")
 def at_least_zero(text: str) -> float:
     value = _float(text)
     if not 0 <= value < 1e15:
@@ -72,6 +89,7 @@ def at_least_zero(text: str) -> float:
     return value
 
 
+@allows("0 to 1")
 def fraction(text: str) -> float:
     value = _float(text)
     if not 0 <= value <= 1:
@@ -82,6 +100,7 @@ def fraction(text: str) -> float:
 def whole_number(least: int, most: int) -> Callable[[str], int]:
     """A whole number between these, both included."""
 
+    @allows(f"{least} or more" if most >= UNBOUNDED else f"{least} to {most}")
     def read(text: str) -> int:
         if not text.isdecimal() or not least <= int(text) <= most:
             raise ValueError(f"a whole number from {least} to {most}")
@@ -90,6 +109,7 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
     return read
 
 
+@allows("growing,numbers,...")
 def increasing(text: str) -> tuple[float, ...]:
     """A comma list of growing positive numbers."""
     wanted = "growing positive numbers with commas between"
@@ -113,9 +133,10 @@ class Pairs(Generic[T]):
     """Between one pair and the next."""
 
     def __str__(self) -> str:
-        return self.comma.join(f"{name}{self.joint}{value}" for name, value in self.items)
+        return self.comma.join(f"{name}{self.joint}{shown(value)}" for name, value in self.items)
 
 
+@allows("name:weight,...")
 def queue_weights(text: str) -> Pairs[int]:
     """`name:weight,...`: weights are whole numbers of at least 1, no queue comes twice."""
     wanted = "queues as name:weight with commas between, each once, weights whole and at least 1"
@@ -134,9 +155,10 @@ def divides_queues(kind: type) -> bool:
     return any(each.name == "queues" for each in fields(options))
 
 
-def settings(text: str) -> Pairs[str]:
+@allows("key=value;...")
+def settings(text: str) -> Pairs[str | FromFile[str]]:
     """`key=value;...`, as options of another policy are passed on."""
-    found: dict[str, str] = {}
+    found: dict[str, str | FromFile[str]] = {}
     for part in text.split(";") if text else []:
         key, equals, value = (side.strip() for side in part.partition("="))
         if not key or not equals or key in found:
@@ -170,7 +192,23 @@ def read_options(
             raise OptionError(f"{policy}: {key} {text} {error}.") from None
         except ValueError as error:
             raise OptionError(f"{policy}: {key} must be {error}, not {text!r}.") from None
-    return kind(**values)
+    made = kind(**values)
+    if read_file is not None and isinstance(made, PassesFilesOn):
+        return made.with_files(read_file)
+    return made
+
+
+@runtime_checkable
+class PassesFilesOn(Protocol):
+    """Options some of which are those of another policy, which may name files."""
+
+    def with_files(self, read_file: Callable[[str], str]) -> Self:
+        """The same with the content of the files."""
+
+
+def is_from_file(kind: type, key: str) -> bool:
+    """Whether this option of that options type names a file."""
+    return any(each.name == key and "parse" in each.metadata for each in fields(kind))
 
 
 def _value(each: Field[Any], text: str, read_file: Callable[[str], str] | None) -> object:
@@ -197,14 +235,24 @@ class OptionHelp:
     name: str
     default: object
     help_text: str
+    allowed: str
+    """In a few words; empty where its reader does not say."""
 
 
 def describe_options(kind: type) -> tuple[OptionHelp, ...]:
     found = []
     for each in _own_first(kind):
         assert each.default is not MISSING, f"{kind.__name__}.{each.name} needs a default"
-        found.append(OptionHelp(each.name, shown(each.default), each.metadata["help"]))
+        help_text, allowed = each.metadata["help"], _allowed(each)
+        found.append(OptionHelp(each.name, shown(each.default), help_text, allowed))
     return tuple(found)
+
+
+def _allowed(each: Field[Any]) -> str:
+    if "parse" in each.metadata:
+        return "a file"
+    words: str = getattr(each.metadata["read"], ALLOWED, "")
+    return words
 
 
 def _own_first(kind: type) -> list[Field[Any]]:

@@ -7,9 +7,9 @@ hold inside queues as between them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self, TypeVar
 
 from trainmaster.catalog import CatalogError, policy_class
 from trainmaster.core.state import JobRecord
@@ -22,12 +22,16 @@ from trainmaster.placement.placers import Placer
 from trainmaster.policies.base import BasePolicy
 from trainmaster.policies.guards import PreemptiveOptions
 from trainmaster.policies.options import (
+    FromFile,
     Pairs,
+    allows,
     divides_queues,
+    is_from_file,
     option,
     queue_weights,
     read_options,
     settings,
+    shown,
 )
 from trainmaster.policies.queues.queue_tree import Node, QueueTree
 from trainmaster.policies.queues.rounds import Inner, Round, RoundMemo, sooner
@@ -35,6 +39,7 @@ from trainmaster.policies.queues.rounds import Inner, Round, RoundMemo, sooner
 PASSED_ON = ("starve_after_s", "min_run_s")
 
 
+@allows("a policy without queues")
 def inner_policy(text: str) -> str:
     """The name of a policy that can plan for the jobs of one queue."""
     try:
@@ -56,9 +61,20 @@ class DividingOptions(PreemptiveOptions):
 @dataclass(frozen=True, slots=True)
 class QueueOptions(DividingOptions):
     inner: str = option("fifo", inner_policy, "the policy inside each queue")
-    inner_options: Pairs[str] = option(
+    inner_options: Pairs[str | FromFile[str]] = option(
         Pairs((), "=", ";"), settings, "options of the inner policy, key=value;..."
     )
+
+    def with_files(self, read_file: Callable[[str], str]) -> Self:
+        """The same with the content of the files that inner options name."""
+        kind = policy_class(self.inner).options_type
+        items = tuple(
+            (key, FromFile(str(value), read_file(str(value))))
+            if value and is_from_file(kind, key)
+            else (key, value)
+            for key, value in self.inner_options.items
+        )
+        return replace(self, inner_options=replace(self.inner_options, items=items))
 
 
 Q = TypeVar("Q", bound=DividingOptions)
@@ -87,12 +103,16 @@ class BetweenQueues(BasePolicy[Q]):
         """The class of the inner policy, and its options; a policy with one of its own overrides this."""
         assert isinstance(options, QueueOptions)
         kind = policy_class(options.inner)
-        given = dict(self.inner_defaults.get(options.inner, {})) | dict(options.inner_options.items)
+        passed = dict(options.inner_options.items)
+        files = {each.name: each.value for each in passed.values() if isinstance(each, FromFile)}
+        given = dict(self.inner_defaults.get(options.inner, {}))
+        given |= {key: str(shown(value)) for key, value in passed.items()}
         known = {each.name for each in fields(kind.options_type)}
         for key in PASSED_ON:
             if key in known:
                 given.setdefault(key, str(getattr(options, key)))
-        return kind, read_options(options.inner, kind.options_type, given)
+        read_file = files.__getitem__ if files else None
+        return kind, read_options(options.inner, kind.options_type, given, read_file)
 
     @property
     def molds(self) -> bool:
