@@ -9,8 +9,10 @@ goes to the others by rho, work-conserving. Every grant is a lease of `lease_s`.
 Deviations. Gangs: bids are gang-feasible bundles (the paper's apps mould freely); values are products
 over the apps that are served. A bundle is valued at the place that the offer has for it alone. An app
 of several jobs ends its work at the sum of their speeds. A lease lasts at least as long in training, so
-that restarts cannot eat it, and ends on a grid of a tenth of it: rounds come together. Remaining work
-comes from estimates; without one, a job is taken to need as much again as it has done.
+that restarts cannot eat it, and ends on a grid of a fifth of it: rounds come together. A waiting app that
+is worst off (or starving) and that the offer cannot serve has its GPUs collected: until they could be
+together, others are lent GPUs only up to that time; then it is served before the auction. Remaining
+work comes from estimates; without one, a job is taken to need as much again as it has done.
 """
 
 from __future__ import annotations
@@ -19,26 +21,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trainmaster.core.draft import Draft
-from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.model.plan import FrozenMap, Plan
+from trainmaster.model.plan import Plan
 from trainmaster.model.units import NOMINAL, ceil_div, to_ms
-from trainmaster.perf.throughput import NOTHING_MEASURED, Corrections, Estimator
-from trainmaster.policies.auction.apps import AppIndex, Contender
+from trainmaster.perf.throughput import NOTHING_MEASURED, Corrections
+from trainmaster.policies.auction.apps import AppIndex, Contender, sizes_of
 from trainmaster.policies.auction.auction import Bid, Bundle, allocate, kept_fractions
 from trainmaster.policies.auction.census import Census
-from trainmaster.policies.auction.leasing import Ends, Granting
+from trainmaster.policies.auction.leases import (
+    NO_LEASES,
+    Ends,
+    Lease,
+    Leases,
+    Terms,
+    free_for,
+    together_at,
+)
+from trainmaster.policies.auction.leasing import Granting, PlaceEstimator
 from trainmaster.policies.base import BasePolicy
 from trainmaster.policies.guards import PreemptiveOptions
 from trainmaster.policies.line.elastic import grow_idle
 from trainmaster.policies.line.greedy import evacuate
 from trainmaster.policies.options import fraction, option, positive_seconds
 
-NO_LEASES: FrozenMap[str, int] = FrozenMap()
 NO_APPS = Census()
-GRID = 10
-"""Leases end on multiples of a lease / GRID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +58,13 @@ class ThemisOptions(PreemptiveOptions):
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """How many apps there were, until when GPUs are leased, and what speeds were measured."""
+    """How many apps there were, until when GPUs are leased, what speeds were measured, who is due."""
 
     census: Census = NO_APPS
-    leases: FrozenMap[str, int] = NO_LEASES
+    leases: Leases = NO_LEASES
     corrections: Corrections = NOTHING_MEASURED
+    awaited: str | None = None
+    """The app that was worst off in the last round, had nothing, and got nothing."""
 
 
 class Themis(BasePolicy[ThemisOptions]):
@@ -64,11 +73,11 @@ class Themis(BasePolicy[ThemisOptions]):
 
     def __init__(self, options: ThemisOptions) -> None:
         super().__init__(options)
-        self._lease = to_ms(options.lease_s)
+        self._terms = Terms(to_ms(options.lease_s), self.guards.min_run_ms)
         self._bidding_ppm = NOMINAL - round(options.filter_f * NOMINAL)
         self._index: AppIndex | None = None
         self._ends = Ends()
-        self._estimator: Estimator | None = None
+        self._estimator: PlaceEstimator | None = None
 
     @property
     def molds(self) -> bool:
@@ -96,17 +105,12 @@ class Themis(BasePolicy[ThemisOptions]):
             evacuate(view, draft, self.placer)
         granting = Granting(draft, self._estimate(view), memo.corrections)
         if not index.elastic and granting.give_to_all(index.in_line()):
-            leases = self._leased(view, draft, memo, (), now)
-            return draft.plan(replace(memo, leases=leases))
+            return draft.plan(self._leased(view, draft, memo, (), self._terms.full(now)))
         pool = [record for record in self._ends.due(now) if not draft.is_touched(record)]
         if pool or view.occupancy.total_free():
             granting.learn(pool)
             memo = replace(memo, corrections=granting.corrections)
-            for record in pool:
-                draft.suspend(record)
-            contenders = self._contenders(index, pool, memo, now)
-            self._hold_round(view, granting, contenders, grows=bool(index.elastic))
-            memo = replace(memo, leases=self._leased(view, draft, memo, pool, now))
+            memo = self._round(view, memo, granting, pool, now)
         return draft.plan(memo, self._ends.next())
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
@@ -114,19 +118,63 @@ class Themis(BasePolicy[ThemisOptions]):
         index = self._follow(view, memo)
         return None if view.is_settled() and not index.elastic else self._ends.next()
 
-    def _hold_round(
-        self, view: View, granting: Granting, contenders: list[Contender], *, grows: bool
-    ) -> None:
+    def _round(
+        self, view: View, memo: Memo, granting: Granting, pool: list[JobRecord], now: int
+    ) -> Memo:
+        draft, index, terms = granting.draft, view.followed(AppIndex), self._terms
+        for record in pool:
+            draft.suspend(record)
+        contenders = self._contenders(index, pool, memo, now)
         gpus, offered = max(1, view.topology.training_gpus), granting.offered()
         for contender in contenders:
             contender.value(granting.speed, granting.best_speed, gpus, offered)
-        able = sorted((each for each in contenders if each.grants), key=Contender.order)
-        bidders = able[: max(1, ceil_div(self._bidding_ppm * len(able), NOMINAL))]
+        contenders.sort(key=Contender.order)
+        lease, together = terms.full(now), self._together(view, memo, contenders, pool, now)
+        if together is not None and together < lease.end_ms:
+            lease = Lease(together, 0)
+        if together is None or together - now >= terms.worth_ms:
+            self._hold_auction(view, granting, contenders, memo.awaited)
+        else:
+            for record in pool:
+                draft.keep(record)
+        worst = contenders[0] if contenders else None
+        is_due = worst is not None and worst.has_nothing and not granting.has_any(worst)
+        memo = replace(memo, awaited=worst.name if worst is not None and is_due else None)
+        return self._leased(view, draft, memo, pool, lease)
+
+    def _together(
+        self, view: View, memo: Memo, contenders: list[Contender], pool: list[JobRecord], now: int
+    ) -> int | None:
+        """When GPUs for the worst off could be in one pool, if they are not, and it has none."""
+        if not contenders or contenders[0].grants or not contenders[0].has_nothing:
+            return None
+        first, pooled = contenders[0].candidates[0], {record.seq for record in pool}
+        held = [
+            (self._terms.foreseen_end_of(record, memo.leases, now), record)
+            for seq, record in view.followed(AppIndex).holding.items()
+            if seq not in pooled
+        ]
+        at_hand = free_for(view, first)
+        return together_at(first, sizes_of(first)[0], at_hand, held, view.topology)
+
+    def _hold_auction(
+        self, view: View, granting: Granting, contenders: list[Contender], awaited: str | None
+    ) -> None:
+        """The worst off first if that is overdue, then the bidders, then whoever can use the rest."""
+        able = [each for each in contenders if each.grants]
+        offered, bidding = (
+            granting.offered(),
+            max(1, ceil_div(self._bidding_ppm * len(able), NOMINAL)),
+        )
+        bidders = able[:bidding]
+        if able and able[0].has_nothing and (able[0].is_starving or able[0].name == awaited):
+            offered -= granting.give_first(able[0])
+            bidders = bidders[1:]
         for contender, gpus_kept in self._auction(bidders, offered):
             granting.give(contender, gpus_kept)
         granting.keep_all()
         granting.give_leftovers(able)
-        if grows and all(granting.has_all(each) for each in contenders):
+        if self._index and self._index.elastic and all(map(granting.has_all, contenders)):
             grow_idle(view, granting.draft, granting.is_faster)
 
     def _auction(self, bidders: Sequence[Contender], offered: int) -> list[tuple[Contender, int]]:
@@ -156,28 +204,18 @@ class Themis(BasePolicy[ThemisOptions]):
             found.append(Contender(name, jobs, candidates, life, mean, starving, now))
         return found
 
-    def _end_of(self, record: JobRecord, leases: FrozenMap[str, int]) -> int | None:
-        """When its GPUs return to the pool: the lease is over, in training time too."""
-        since = record.run_since_ms
-        if record.phase is not Phase.RUNNING or since is None:
-            return None
-        return max(leases.get(record.id, 0), since + self._lease, since + self.guards.min_run_ms)
-
     def _leased(
-        self, view: View, draft: Draft, memo: Memo, pool: Sequence[JobRecord], now: int
-    ) -> FrozenMap[str, int]:
+        self, view: View, draft: Draft, memo: Memo, pool: Sequence[JobRecord], lease: Lease
+    ) -> Memo:
         """New leases for whoever was given GPUs or kept them."""
-        grid = max(1, self._lease // GRID)
-        end = ceil_div(now + self._lease, grid) * grid
-        kept = {record.id: end for record in pool if not draft.is_evicted(record)}
-        given = dict.fromkeys(draft.placed(), end)
-        if not kept and not given:
-            return memo.leases
-        leases = memo.leases.updated({**kept, **given}).only(view.jobs)
-        for record in pool:
-            if record.id in kept:
-                self._ends.put(record, self._end_of(record, leases))
-        return leases
+        kept = [record for record in pool if not draft.is_evicted(record)]
+        new = dict.fromkeys((*(record.id for record in kept), *draft.placed()), lease)
+        if not new:
+            return memo
+        leases = memo.leases.updated(new).only(view.jobs)
+        for record in kept:
+            self._ends.put(record, self._terms.end_of(record, leases))
+        return replace(memo, leases=leases)
 
     # -- what is known ---------------------------------------------------------------------------
 
@@ -188,10 +226,10 @@ class Themis(BasePolicy[ThemisOptions]):
             self._index, self._ends = index, Ends()
             news = list(view.jobs.values())
         for record in news:
-            self._ends.put(record, self._end_of(record, memo.leases))
+            self._ends.put(record, self._terms.end_of(record, memo.leases))
         return index
 
-    def _estimate(self, view: View) -> Estimator:
+    def _estimate(self, view: View) -> PlaceEstimator:
         if self._estimator is None:
-            self._estimator = Estimator(view.topology)
+            self._estimator = PlaceEstimator(view.topology)
         return self._estimator

@@ -31,6 +31,7 @@ class AppIndex:
     def __init__(self) -> None:
         self.jobs: dict[str, dict[int, JobRecord]] = {}
         self.waiting: dict[int, JobRecord] = {}
+        self.holding: dict[int, JobRecord] = {}
         self.elastic: set[int] = set()
         self.has_changed = True
         """Whether apps have come or gone since this was last looked at."""
@@ -42,6 +43,7 @@ class AppIndex:
             self.news.append(record)
             app = app_of(record)
             self.waiting.pop(record.seq, None)
+            self.holding.pop(record.seq, None)
             if record.phase in ENDED:
                 self._forget(app, record)
                 continue
@@ -51,6 +53,8 @@ class AppIndex:
             self.jobs[app][record.seq] = record
             if record.phase in WAITING:
                 self.waiting[record.seq] = record
+            elif record.placement is not None:
+                self.holding[record.seq] = record
             if record.demand.is_elastic:
                 self.elastic.add(record.seq)
 
@@ -125,13 +129,15 @@ class Contender:
     now: int
     grants: list[tuple[int, float, Grant]] = field(default_factory=list)
     """(GPUs, rho, who gets how many), growing in GPUs and falling in rho."""
+    wished: float = 0.0
+    """Where the offer holds nothing for it: rho if it had what its first job needs, somewhere."""
 
     def value(
         self, speed_of: SpeedOf, best_speed_of: SpeedOf, cluster_gpus: int, offered: int
     ) -> None:
         """Fill in what each bundle is worth that the offer could hold."""
-        (first, *others) = self.jobs.values()
-        if not others and not first.demand.is_elastic:
+        first = self.candidates[0]
+        if len(self.jobs) == 1 and not first.demand.is_elastic:
             self._value_gang(first, speed_of, cluster_gpus)
             return
         works = [work_of(record, self.now) for record in self.jobs.values()]
@@ -148,14 +154,19 @@ class Contender:
             late = rho(self.elapsed, left, held + gained, alone)
             if not self.grants or late < self.grants[-1][1]:
                 self.grants.append((sum(count for _, count in grant), late, grant))
+        if not self.grants:
+            gained = first.demand.nominal.count * NOMINAL
+            self.wished = rho(self.elapsed, left, held + gained, alone)
 
     def _value_gang(self, record: JobRecord, speed_of: SpeedOf, cluster_gpus: int) -> None:
         """The same for the usual app, one rigid job: most apps, so without detours."""
         count = record.demand.nominal.count
         speed = speed_of(record, count)
-        if speed is not None:
-            left, total = work_of(record, self.now)
-            alone = total / (NOMINAL * min(1.0, cluster_gpus / count)) * self.contenders
+        left, total = work_of(record, self.now)
+        alone = total / (NOMINAL * min(1.0, cluster_gpus / count)) * self.contenders
+        if speed is None:
+            self.wished = rho(self.elapsed, left, NOMINAL, alone)
+        else:
             self.grants.append((count, rho(self.elapsed, left, speed, alone), ((record, count),)))
 
     def _alone(
@@ -210,9 +221,13 @@ class Contender:
     @property
     def rho(self) -> float:
         """With the best bundle of the offer."""
-        return self.grants[-1][1]
+        return self.grants[-1][1] if self.grants else self.wished
+
+    @property
+    def has_nothing(self) -> bool:
+        return all(record.placement is None for record in self.jobs.values())
 
     def order(self) -> tuple[bool, float, int, str]:
         """Who is asked first: the starving, then the largest rho, the longest wait, the name."""
-        waits = min(record.waiting_since_ms for record in self.candidates)
+        waits = min([record.waiting_since_ms for record in self.candidates])
         return (not self.is_starving, -self.rho, waits, self.name)

@@ -3,62 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heappop, heappush
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.profile import Profile
+from trainmaster.model.topology import Topology
+from trainmaster.model.units import NOMINAL
 from trainmaster.perf.throughput import UNKNOWN, Corrections, Estimator, key_of
 from trainmaster.placement.placers import RELAXING
 from trainmaster.policies.auction.apps import Contender, Grant, present_size
 from trainmaster.policies.line.elastic import idle_beside, resized
 
 
-class Ends:
-    """When leases run out, soonest first; a cache: each job's last word counts."""
+class PlaceEstimator(Estimator):
+    """The estimator, and whether it need be asked at all about gangs inside one node."""
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, int, JobRecord]] = []
-        self._end: dict[int, int] = {}
-
-    def put(self, record: JobRecord, end: int | None) -> None:
-        """This is when, or never: it holds nothing that could run out."""
-        if end is None:
-            self._end.pop(record.seq, None)
-        elif self._end.get(record.seq) != end:
-            self._end[record.seq] = end
-            heappush(self._heap, (end, record.seq, record))
-
-    def due(self, now: int) -> list[JobRecord]:
-        """Take out whose lease is over, in order of submission."""
-        found = []
-        while self._heap and self._heap[0][0] <= now:
-            end, seq, record = heappop(self._heap)
-            if self._end.get(seq) == end:
-                del self._end[seq]
-                found.append(record)
-        return sorted(found, key=lambda record: record.seq)
-
-    def next(self) -> int | None:
-        while self._heap:
-            end, seq, _ = self._heap[0]
-            if self._end.get(seq) == end:
-                return end
-            heappop(self._heap)
-        return None
+    def __init__(self, topology: Topology) -> None:
+        super().__init__(topology)
+        self.is_ordinary = all(kind.speed_ppm == NOMINAL for kind in topology.types) and not any(
+            len(node.islands) > 1 for node in topology.nodes
+        )
+        """All GPUs are equally fast, and equally near to each other inside a node."""
 
 
 class Granting:
     """One round's grants on top of a draft in which the pool has been emptied."""
 
-    def __init__(self, draft: Draft, estimator: Estimator, corrections: Corrections) -> None:
+    def __init__(self, draft: Draft, estimator: PlaceEstimator, corrections: Corrections) -> None:
         self.draft = draft
         self.corrections = corrections
         """What measured speeds have taught about the estimates."""
         self._estimator = estimator
-        self._speeds: dict[tuple[int, str, Profile | None, int], int | None] = {}
-        """What a gang of that demand, model, profile and size would reach in the offer, alone."""
+        self._places: dict[tuple[int, int], Placement | None] = {}
+        """Where a gang of that demand and size would be in the offer, alone."""
+        self._speeds: dict[tuple[int, str, Profile | None, int], int] = {}
+        """What a gang of that demand, model, profile and size would reach there."""
         self._granted: dict[str, Grant] = {}
 
     def offered(self) -> int:
@@ -83,13 +63,26 @@ class Granting:
             if where == record.placement and record.speed_ppm:
                 return record.speed_ppm
             return None if where is None else self._speed_at(record, where)
+        place = (record.group, count)
+        if place not in self._places:
+            self._places[place] = self._place(record, count)
+        where = self._places[place]
+        if where is None:
+            return None
+        if self._is_nominal(record, where):
+            return NOMINAL
         whose = key_of(record.job)
         alike = whose if self.corrections.of(whose) else record.job.model
         key = (record.group, alike, record.profile, count)
         if key not in self._speeds:
-            where = self._place(record, count)
-            self._speeds[key] = None if where is None else self._speed_at(record, where)
+            self._speeds[key] = self._speed_at(record, where)
         return self._speeds[key]
+
+    def _is_nominal(self, record: JobRecord, where: Placement) -> bool:
+        """Whether nothing need be foretold: a rigid gang inside one node of ordinary GPUs."""
+        return (
+            len(where.nodes) == 1 and not record.demand.is_elastic and self._estimator.is_ordinary
+        )
 
     def best_speed(self, record: JobRecord, count: int) -> int | None:
         """On that many GPUs of the empty cluster."""
@@ -107,6 +100,8 @@ class Granting:
 
     def _place(self, record: JobRecord, count: int) -> Placement | None:
         demand = record.demand
+        if record.is_whole and not demand.is_elastic and self.draft.space.has_too_few(demand):
+            return None
         if count == demand.nominal.count:
             return RELAXING.place(self.draft.space, record)
         return RELAXING.shaped(self.draft.space, demand, demand.sized(count))
@@ -127,6 +122,13 @@ class Granting:
         fitting = [grant for size, _, grant in contender.grants if size <= gpus]
         if fitting:
             self._granted[contender.name] = fitting[-1]
+
+    def give_first(self, contender: Contender) -> int:
+        """The smallest of its bundles, placed before anybody else's; how many GPUs that takes."""
+        before = self.offered()
+        for record, count in contender.grants[0][2]:
+            self._settle(record, count)
+        return before - self.offered()
 
     def keep_all(self) -> None:
         """First whoever stays where it is, then the others, in the order of the grants."""
@@ -183,6 +185,10 @@ class Granting:
             draft.is_placed(record) or (record.placement and not draft.is_evicted(record))
             for record in contender.candidates
         )
+
+    def has_any(self, contender: Contender) -> bool:
+        """Whether any of its waiting jobs has been given GPUs."""
+        return any(map(self.draft.is_placed, contender.candidates))
 
     def give_leftovers(self, able: Sequence[Contender]) -> None:
         """What nobody won, was withheld or could not be placed: by need, smallest bundles first.
