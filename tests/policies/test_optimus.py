@@ -12,7 +12,7 @@ from tests.policies.cases import Case
 from tests.property.drive import Drive
 from trainmaster.core.view import View
 from trainmaster.model import actions as a
-from trainmaster.model.job import gpus
+from trainmaster.model.job import Demand, Shape, gpus
 from trainmaster.model.placement import Placement
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import NOMINAL
@@ -236,6 +236,27 @@ def test_a_large_gang_does_not_starve_behind_small_ones() -> None:
     assert one(result, "large").start_ms == 10_000
     assert one(result, "small0").preemptions == 1
     assert all(job.finish_ms is not None for job in result.jobs)
+
+
+FLEXIBLE = Demand(Shape(2), 2, 2, gpu_type="any|cpu")
+
+
+def test_who_may_use_cpu_slots_leaves_the_gpus_to_an_earlier_job() -> None:
+    jobs = [traced("g", 4, 60), traced("flex", FLEXIBLE, 60)]
+    result = outcome_of(a_scenario(jobs, "n1[4] n2[4cpu]"), a_policy("optimus"))
+    assert [one(result, name).start_ms for name in ("g", "flex")] == [0, 0]
+
+
+def test_a_run_that_may_use_cpu_slots_makes_way_for_an_earlier_job() -> None:
+    """flex takes GPUs that are free meanwhile; at the end of the interval they are g's."""
+    jobs = [
+        traced("first", 1, 10),
+        traced("g", 4, 60, at_s=1),
+        traced("flex", FLEXIBLE, 1_000, at_s=2),
+    ]
+    result = outcome_of(a_scenario(jobs, "n1[4] n2[4cpu]"), a_policy("optimus", interval_s=100))
+    assert one(result, "g").start_ms == 100_000
+    assert one(result, "flex").finish_ms == 1_002_000, "it goes on on CPU slots at once"
 
 
 def test_min_run_s_keeps_a_young_run_whole() -> None:

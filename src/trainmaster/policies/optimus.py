@@ -133,7 +133,7 @@ class Optimus(BasePolicy[OptimusOptions]):
                 headcount.give_least(record)
             headcount.give_more()
             staffing = self.staffing(draft)
-            staffing.carry_out(headcount.targets)
+            staffing.carry_out(headcount.targets, headcount.movers)
             if not staffing.unplaced or not headcount.suspends():
                 break
             left_out.update(record.group for record in staffing.unplaced)

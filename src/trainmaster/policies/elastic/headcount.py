@@ -33,9 +33,12 @@ class GpuPool:
         """Keep some back."""
         self.total = max(0, self.total - count)
 
-    def take(self, record: JobRecord, count: int) -> bool:
-        """So many of the types that the job may use, those that it has first; or none."""
-        kinds = self._kinds(record)
+    def take(self, record: JobRecord, count: int, *, to_stay: bool = False) -> bool:
+        """So many of the types that the job may use, those that it has first; or none.
+
+        To stay where it runs, only of those that it has.
+        """
+        kinds = self._kinds(record, to_stay=to_stay)
         if count > self.total or count > sum(self._left[kind] for kind in kinds):
             return False
         self.total -= count
@@ -45,12 +48,12 @@ class GpuPool:
             count -= taken
         return True
 
-    def _kinds(self, record: JobRecord) -> tuple[int, ...]:
+    def _kinds(self, record: JobRecord, *, to_stay: bool) -> tuple[int, ...]:
         kinds = self._space.kinds_for(record.demand)
         if record.placement is None or len(self._left) == 1:
             return kinds
         own = (self._space.node_type[node] for node in record.placement.nodes)
-        return tuple(dict.fromkeys((*own, *kinds)))
+        return tuple(dict.fromkeys(own if to_stay else (*own, *kinds)))
 
 
 class Headcount:
@@ -61,6 +64,8 @@ class Headcount:
         self._forecasts = forecasts
         self._now = now
         self.targets: dict[JobRecord, int] = {}
+        self.movers: dict[JobRecord, int] = {}
+        """Runs that have to leave their GPUs and go on elsewhere."""
         self._refused: set[int] = set()
         """Demands for which too little is left."""
         self.has_refused_parts = False
@@ -71,14 +76,22 @@ class Headcount:
         if is_waiting and record.group in self._refused:
             return False
         least = _least(record)
-        if self._pool.take(record, least):
+        if self._pool.take(record, least, to_stay=True):
             self.targets[record] = least
             return True
+        if not is_waiting:
+            self._move_or_suspend(record, least)
+            if record in self.movers:
+                return True
         self._refused.add(record.group)
         self.has_refused_parts |= not record.is_whole
-        if not is_waiting:
-            self.targets[record] = 0
         return False
+
+    def _move_or_suspend(self, record: JobRecord, least: int) -> None:
+        """Others get the GPUs of a run; it may go on on other types that it can use."""
+        self.targets[record] = 0
+        if self._pool.take(record, least):
+            self.movers[record] = least
 
     def suspends(self) -> bool:
         """Whether somebody who runs got none."""

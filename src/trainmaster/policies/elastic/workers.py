@@ -1,17 +1,19 @@
 """From numbers of workers to GPUs, by Optimus' placement rule.
 
 Runs that lose workers keep those on the nodes where they have most. Newcomers are placed by ascending
-number of workers, evenly over the fewest and emptiest nodes. Runs that gain workers take idle GPUs of
+number of workers, evenly over the fewest and emptiest nodes; by arrival where one of them would find no
+place. Runs that gain workers take idle GPUs of
 their own nodes, then of the emptiest; GPUs that others are still leaving are owed to them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
 from trainmaster.model.placement import Placement, Slice
+from trainmaster.model.plan import FrozenMap
 from trainmaster.placement.even import place_evenly
 from trainmaster.placement.placers import RELAXING
 from trainmaster.placement.whole import bits
@@ -19,6 +21,7 @@ from trainmaster.policies.line.elastic import resized
 
 Targets = Mapping[JobRecord, int]
 """Workers that each job is to have; none: it is suspended."""
+NOBODY: FrozenMap[JobRecord, int] = FrozenMap()
 
 
 class Staffing:
@@ -33,7 +36,8 @@ class Staffing:
         self.owed: dict[str, int] = {}
         """By job: workers it is to have as soon as others have left."""
 
-    def carry_out(self, targets: Targets) -> None:
+    def carry_out(self, targets: Targets, movers: Targets = NOBODY) -> None:
+        """Movers, whose target is none, go on elsewhere if they can."""
         by_size = sorted(targets.items(), key=lambda pair: (pair[1], pair[0].seq))
         changes = [(each, count - _held(each), count) for each, count in by_size]
         for record, _, count in changes:
@@ -44,12 +48,22 @@ class Staffing:
             for record, change, count in changes:
                 if change < 0 < count:
                     self._shrink(record, count)
-        for record, _, count in changes:
-            if record.placement is None and count and not self.start(record, count):
-                self.unplaced.append(record)
+        newcomers = [(each, count) for each, count in by_size if each.placement is None and count]
+        mark = self.draft.checkpoint()
+        self.unplaced = self._unplaced(newcomers)
+        if self.unplaced:  # nobody goes before an earlier job that then finds no place
+            self.draft.roll_back(mark)
+            self.unplaced = self._unplaced(sorted(newcomers, key=lambda pair: pair[0].seq))
+        for record, count in movers.items():
+            if not self.draft.keep(record):
+                self.start(record, count)
         for record, change, count in changes:
             if record.placement is not None and change > 0:
                 self.grow(record, count)
+
+    def _unplaced(self, newcomers: Iterable[tuple[JobRecord, int]]) -> list[JobRecord]:
+        """Start them one after another; those who find no place."""
+        return [record for record, count in newcomers if not self.start(record, count)]
 
     def start(self, record: JobRecord, count: int) -> bool:
         """Place a waiting job; the fewest nodes at all where none hold it evenly."""
