@@ -13,6 +13,7 @@ from trainmaster.model.job import gpus
 from trainmaster.model.trace import TracedJob
 from trainmaster.perf.fairness import alone_with, rho, speed_of
 from trainmaster.perf.world import DEFAULT
+from trainmaster.policies import themis
 from trainmaster.policies.auction import auction
 from trainmaster.policies.auction.auction import Bid, Bundle, allocate, kept_fractions
 from trainmaster.policies.themis import Themis, ThemisOptions
@@ -186,6 +187,40 @@ def test_what_nobody_wins_is_given_out_all_the_same() -> None:
     jobs = [traced(f"j{i}", 1, 100) for i in range(4)]
     result = outcome_of(a_scenario(jobs, "1x4"), a_policy("themis", filter_f=1))
     assert all(job.start_ms == 0 for job in result.jobs)
+
+
+# -- gangs that are worst off ----------------------------------------------------------------------
+
+SINGLES = [traced(f"s{i}", 1, 4000, at_s=i) for i in range(6)]
+WIDE = [*SINGLES, traced("wide", 4, 100, at_s=5)]
+"""Leases of single GPUs end one by one: the pool never holds the four that `wide` needs."""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"filter_f": 1}, {"filter_f": 0}, {"starve_after_s": 120}, {"min_run_s": 300}],
+)
+def test_gpus_are_collected_for_a_gang_that_is_worst_off(options: dict[str, float]) -> None:
+    result = outcome_of(a_scenario(WIDE, "1x4"), a_policy("themis", **options))
+    assert 600 <= one(result, "wide").start_ms / 1000 <= 1200
+
+
+def test_without_collecting_it_waits_for_the_others_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPUs are lent for full leases, whoever waits."""
+    monkeypatch.setattr(themis, "together_at", lambda *_: None)
+    result = outcome_of(a_scenario(WIDE, "1x4"), a_policy("themis"))
+    assert one(result, "wide").start_ms > 4_000_000
+
+
+def test_while_gpus_are_collected_nobody_is_sent_away_before_min_run() -> None:
+    result = outcome_of(a_scenario(WIDE, "1x4"), a_policy("themis", min_run_s=900))
+    assert one(result, "wide").start_ms == 903_000
+
+
+def test_collecting_leaves_no_gpu_idle() -> None:
+    """All work until the last jobs end: 24,400 GPU-s on four GPUs."""
+    result = outcome_of(a_scenario(WIDE, "1x4"), a_policy("themis"))
+    assert max(finishes(result).values()) < 24_400 / 4 * 1.05
 
 
 # -- apps ------------------------------------------------------------------------------------------

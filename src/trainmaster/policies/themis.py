@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
@@ -26,18 +27,10 @@ from trainmaster.core.view import View
 from trainmaster.model.plan import Plan
 from trainmaster.model.units import NOMINAL, ceil_div, to_ms
 from trainmaster.perf.throughput import NOTHING_MEASURED, Corrections
-from trainmaster.policies.auction.apps import AppIndex, Contender, sizes_of
+from trainmaster.policies.auction.apps import AppIndex, Contender
 from trainmaster.policies.auction.auction import Bid, Bundle, allocate, kept_fractions
 from trainmaster.policies.auction.census import Census
-from trainmaster.policies.auction.leases import (
-    NO_LEASES,
-    Ends,
-    Lease,
-    Leases,
-    Terms,
-    free_for,
-    together_at,
-)
+from trainmaster.policies.auction.leases import NO_LEASES, Ends, Lease, Leases, Terms, together_at
 from trainmaster.policies.auction.leasing import Granting, PlaceEstimator
 from trainmaster.policies.base import BasePolicy
 from trainmaster.policies.guards import PreemptiveOptions
@@ -103,14 +96,15 @@ class Themis(BasePolicy[ThemisOptions]):
         draft = Draft(view)
         if view.draining:
             evacuate(view, draft, self.placer)
-        granting = Granting(draft, self._estimate(view), memo.corrections)
+        self._estimator = self._estimator or PlaceEstimator(view.topology)
+        granting = Granting(draft, self._estimator, memo.corrections)
         if not index.elastic and granting.give_to_all(index.in_line()):
-            return draft.plan(self._leased(view, draft, memo, (), self._terms.full(now)))
+            return draft.plan(self._leased(draft, memo, (), self._terms.lease(now)))
         pool = [record for record in self._ends.due(now) if not draft.is_touched(record)]
         if pool or view.occupancy.total_free():
             granting.learn(pool)
             memo = replace(memo, corrections=granting.corrections)
-            memo = self._round(view, memo, granting, pool, now)
+            memo = self._round(index, memo, granting, pool, now)
         return draft.plan(memo, self._ends.next())
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
@@ -119,54 +113,37 @@ class Themis(BasePolicy[ThemisOptions]):
         return None if view.is_settled() and not index.elastic else self._ends.next()
 
     def _round(
-        self, view: View, memo: Memo, granting: Granting, pool: list[JobRecord], now: int
+        self, index: AppIndex, memo: Memo, granting: Granting, pool: list[JobRecord], now: int
     ) -> Memo:
-        draft, index, terms = granting.draft, view.followed(AppIndex), self._terms
+        draft, terms = granting.draft, self._terms
         for record in pool:
             draft.suspend(record)
-        contenders = self._contenders(index, pool, memo, now)
-        gpus, offered = max(1, view.topology.training_gpus), granting.offered()
+        starves = partial(self.guards.is_starving, now=now)
+        contenders = index.contenders(pool, memo.census, starves, now)
+        gpus, offered = max(1, draft.view.topology.training_gpus), granting.offered()
         for contender in contenders:
             contender.value(granting.speed, granting.best_speed, gpus, offered)
         contenders.sort(key=Contender.order)
-        lease, together = terms.full(now), self._together(view, memo, contenders, pool, now)
-        if together is not None and together < lease.end_ms:
-            lease = Lease(together, 0)
+        worst, together = (contenders[0] if contenders else None), None
+        if worst and worst.has_nothing and not worst.grants:
+            others = [run for run in index.holding.values() if not draft.is_evicted(run)]
+            held = [(terms.foreseen_end_of(run, memo.leases, now), run) for run in others]
+            together = together_at(worst.candidates[0], draft, held)
         if together is None or together - now >= terms.worth_ms:
-            self._hold_auction(view, granting, contenders, memo.awaited)
+            self._hold_auction(index, granting, contenders, memo.awaited)
         else:
-            for record in pool:
-                draft.keep(record)
-        worst = contenders[0] if contenders else None
-        is_due = worst is not None and worst.has_nothing and not granting.has_any(worst)
-        memo = replace(memo, awaited=worst.name if worst is not None and is_due else None)
-        return self._leased(view, draft, memo, pool, lease)
-
-    def _together(
-        self, view: View, memo: Memo, contenders: list[Contender], pool: list[JobRecord], now: int
-    ) -> int | None:
-        """When GPUs for the worst off could be in one pool, if they are not, and it has none."""
-        if not contenders or contenders[0].grants or not contenders[0].has_nothing:
-            return None
-        first, pooled = contenders[0].candidates[0], {record.seq for record in pool}
-        held = [
-            (self._terms.foreseen_end_of(record, memo.leases, now), record)
-            for seq, record in view.followed(AppIndex).holding.items()
-            if seq not in pooled
-        ]
-        at_hand = free_for(view, first)
-        return together_at(first, sizes_of(first)[0], at_hand, held, view.topology)
+            granting.prolong(pool)
+        is_due = worst and worst.has_nothing and not granting.has_any(worst)
+        memo = replace(memo, awaited=worst.name if worst and is_due else None)
+        return self._leased(draft, memo, pool, terms.lease(now, together))
 
     def _hold_auction(
-        self, view: View, granting: Granting, contenders: list[Contender], awaited: str | None
+        self, index: AppIndex, granting: Granting, contenders: list[Contender], awaited: str | None
     ) -> None:
         """The worst off first if that is overdue, then the bidders, then whoever can use the rest."""
         able = [each for each in contenders if each.grants]
-        offered, bidding = (
-            granting.offered(),
-            max(1, ceil_div(self._bidding_ppm * len(able), NOMINAL)),
-        )
-        bidders = able[:bidding]
+        bidders = able[: max(1, ceil_div(self._bidding_ppm * len(able), NOMINAL))]
+        offered = granting.offered()
         if able and able[0].has_nothing and (able[0].is_starving or able[0].name == awaited):
             offered -= granting.give_first(able[0])
             bidders = bidders[1:]
@@ -174,8 +151,8 @@ class Themis(BasePolicy[ThemisOptions]):
             granting.give(contender, gpus_kept)
         granting.keep_all()
         granting.give_leftovers(able)
-        if self._index and self._index.elastic and all(map(granting.has_all, contenders)):
-            grow_idle(view, granting.draft, granting.is_faster)
+        if index.elastic and all(map(granting.has_all, contenders)):
+            grow_idle(granting.draft.view, granting.draft, granting.is_faster)
 
     def _auction(self, bidders: Sequence[Contender], offered: int) -> list[tuple[Contender, int]]:
         """Who won how many GPUs, after payment; in order of need."""
@@ -191,28 +168,13 @@ class Themis(BasePolicy[ThemisOptions]):
             if each.name in winners
         ]
 
-    # -- who contends ----------------------------------------------------------------------------
-
-    def _contenders(
-        self, index: AppIndex, pool: Sequence[JobRecord], memo: Memo, now: int
-    ) -> list[Contender]:
-        found = []
-        for name, candidates in index.contending(pool).items():
-            census, jobs = memo.census, index.jobs[name]
-            life, mean = census.life_of(name, now), census.mean_since(name, now)
-            starving = any(self.guards.is_starving(record, now) for record in candidates)
-            found.append(Contender(name, jobs, candidates, life, mean, starving, now))
-        return found
-
-    def _leased(
-        self, view: View, draft: Draft, memo: Memo, pool: Sequence[JobRecord], lease: Lease
-    ) -> Memo:
+    def _leased(self, draft: Draft, memo: Memo, pool: Sequence[JobRecord], lease: Lease) -> Memo:
         """New leases for whoever was given GPUs or kept them."""
         kept = [record for record in pool if not draft.is_evicted(record)]
         new = dict.fromkeys((*(record.id for record in kept), *draft.placed()), lease)
         if not new:
             return memo
-        leases = memo.leases.updated(new).only(view.jobs)
+        leases = memo.leases.updated(new).only(draft.view.jobs)
         for record in kept:
             self._ends.put(record, self._terms.end_of(record, leases))
         return replace(memo, leases=leases)
@@ -228,8 +190,3 @@ class Themis(BasePolicy[ThemisOptions]):
         for record in news:
             self._ends.put(record, self._terms.end_of(record, memo.leases))
         return index
-
-    def _estimate(self, view: View) -> PlaceEstimator:
-        if self._estimator is None:
-            self._estimator = PlaceEstimator(view.topology)
-        return self._estimator

@@ -9,6 +9,7 @@ from trainmaster.core.lifecycle import ENDED, WAITING
 from trainmaster.core.state import JobRecord
 from trainmaster.model.units import MINUTE, NOMINAL
 from trainmaster.perf.fairness import rho
+from trainmaster.policies.auction.census import Census
 
 Grant = tuple[tuple[JobRecord, int], ...]
 """Jobs of an app, and how many GPUs each would get."""
@@ -71,6 +72,27 @@ class AppIndex:
         for record in (*sorted(pool, key=lambda r: r.seq), *self.in_line()):
             found.setdefault(app_of(record), []).append(record)
         return found
+
+    def contenders(
+        self,
+        pool: Iterable[JobRecord],
+        census: Census,
+        starves: Callable[[JobRecord], bool],
+        now: int,
+    ) -> list[Contender]:
+        """Apps that could use GPUs of the offer."""
+        return [
+            Contender(
+                name,
+                self.jobs[name],
+                candidates,
+                census.life_of(name, now),
+                census.mean_since(name, now),
+                any(map(starves, candidates)),
+                now,
+            )
+            for name, candidates in self.contending(pool).items()
+        ]
 
     def in_line(self) -> list[JobRecord]:
         return [self.waiting[seq] for seq in sorted(self.waiting)]

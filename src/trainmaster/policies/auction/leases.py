@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
-from trainmaster.core.view import View
 from trainmaster.model.plan import FrozenMap
-from trainmaster.model.topology import Topology
 from trainmaster.model.units import ceil_div
+from trainmaster.policies.auction.apps import sizes_of
 
 GRID = 5
 """Leases end on multiples of a lease / GRID: rounds come together."""
@@ -46,8 +46,11 @@ class Terms:
         """A run that would have to leave sooner than this is not worth a start."""
         return max(2 * self.grid_ms, self.min_run_ms)
 
-    def full(self, now: int) -> Lease:
-        return Lease(self._on_grid(now + self.length_ms), self.length_ms)
+    def lease(self, now: int, together: int | None = None) -> Lease:
+        """A full one, or one that ends when GPUs are to be together, if that is sooner."""
+        end = self._on_grid(now + self.length_ms)
+        is_short = together is not None and together < end
+        return Lease(together, 0) if together and is_short else Lease(end, self.length_ms)
 
     def _on_grid(self, time: int) -> int:
         return ceil_div(time, self.grid_ms) * self.grid_ms
@@ -60,9 +63,11 @@ class Terms:
         return self._ending(record, leases, since)
 
     def foreseen_end_of(self, record: JobRecord, leases: Leases, now: int) -> int:
-        """The same for a run that may not have begun to train: it might at any moment."""
+        """The same for a run that may not train yet: as if it began now, and not at once."""
         end = self.end_of(record, leases)
-        return self._ending(record, leases, now) if end is None else end
+        if end is not None and end > now:
+            return end
+        return max(self._ending(record, leases, now), now + self.grid_ms)
 
     def _ending(self, record: JobRecord, leases: Leases, since: int) -> int:
         end, training = leases.get(record.id, Lease(0, self.length_ms))
@@ -106,30 +111,20 @@ class Ends:
 
 
 def together_at(
-    wanting: JobRecord, need: int, at_hand: int, held: Iterable[tuple[int, JobRecord]], on: Topology
+    wanting: JobRecord, draft: Draft, held: Iterable[tuple[int, JobRecord]]
 ) -> int | None:
-    """When so many GPUs that this job can use could be in one pool: the last lease end it takes.
+    """When GPUs for this job could be in one pool: the last lease end that it takes.
 
-    None where enough are at hand now, or never will be.
+    None where enough are free in the draft, or never will be; `held` are the other runs and their ends.
     """
-    if at_hand >= need:
+    need, space, kinds = sizes_of(wanting)[0], draft.space, draft.view.topology.type_of_gpu
+    found = sum(space.free_gpus[kind] for kind in space.kinds_for(wanting.demand))
+    if found >= need:
         return None
-    for end, record in sorted(held, key=lambda pair: (pair[0], pair[1].seq)):
-        at_hand += usable_by(wanting, record, on)
-        if at_hand >= need:
+    allows = wanting.demand.allows
+    for end, run in sorted(held, key=lambda pair: (pair[0], pair[1].seq)):
+        if run.placement is not None:
+            found += sum(allows(kinds[piece.gpu].name) for piece in run.placement.slices)
+        if found >= need:
             return end
     return None
-
-
-def usable_by(wanting: JobRecord, run: JobRecord, on: Topology) -> int:
-    """GPUs of a run that another job could use."""
-    if run.placement is None:
-        return 0
-    allows, kinds = wanting.demand.allows, on.type_of_gpu
-    return sum(allows(kinds[piece.gpu].name) for piece in run.placement.slices)
-
-
-def free_for(view: View, wanting: JobRecord) -> int:
-    """Whole free GPUs of types that it can use."""
-    space = view.occupancy
-    return sum(space.free_gpus[kind] for kind in space.kinds_for(wanting.demand))

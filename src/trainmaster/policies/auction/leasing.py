@@ -10,6 +10,7 @@ from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.profile import Profile
 from trainmaster.model.topology import Topology
 from trainmaster.model.units import NOMINAL
+from trainmaster.perf.corrections import Measured
 from trainmaster.perf.throughput import UNKNOWN, Corrections, Estimator, key_of
 from trainmaster.placement.placers import RELAXING
 from trainmaster.policies.auction.apps import Contender, Grant, present_size
@@ -25,6 +26,21 @@ class PlaceEstimator(Estimator):
             len(node.islands) > 1 for node in topology.nodes
         )
         """All GPUs are equally fast, and equally near to each other inside a node."""
+        self._told: dict[int, tuple[Placement, int, Measured]] = {}
+
+    def taught_by(self, record: JobRecord, corrections: Corrections) -> Corrections:
+        """With the measured speed of a run; one that had nothing new to say is not heard again."""
+        placement, job = record.placement, record.job
+        if placement is None:
+            return corrections
+        told = (placement, record.speed_ppm, corrections.of(key_of(job)))
+        if self._told.get(record.seq) == told:
+            return corrections
+        where, profile = self.allocation(placement), record.profile or UNKNOWN
+        learned = self.learned(job, profile, where, record.speed_ppm, corrections)
+        if learned is corrections:
+            self._told[record.seq] = told
+        return learned
 
 
 class Granting:
@@ -48,17 +64,16 @@ class Granting:
     def learn(self, pool: Sequence[JobRecord]) -> None:
         """Take in speeds measured over a lease, where they say more than the nominal one."""
         for record in pool:
-            placement, job = record.placement, record.job
-            if placement is None or (len(placement.nodes) == 1 and not job.demand.is_elastic):
+            placement = record.placement
+            if placement is None or (len(placement.nodes) == 1 and not record.demand.is_elastic):
                 continue
-            where, profile = self._estimator.allocation(placement), record.profile or UNKNOWN
-            self.corrections = self._estimator.learned(
-                job, profile, where, record.speed_ppm, self.corrections
-            )
+            self.corrections = self._estimator.taught_by(record, self.corrections)
 
     def speed(self, record: JobRecord, count: int) -> int | None:
         """A run that stays keeps its measured speed; others are foretold where they would be."""
         if record.placement is not None:
+            if record.speed_ppm and not record.demand.is_elastic and not self.draft.space.closed:
+                return record.speed_ppm
             where = self._where(record, count)
             if where == record.placement and record.speed_ppm:
                 return record.speed_ppm
@@ -138,6 +153,11 @@ class Granting:
                 self.draft.keep(record)
         for record, count in grants:
             self._settle(record, count)
+
+    def prolong(self, pool: Sequence[JobRecord]) -> None:
+        """No auction: whoever has GPUs keeps them, or moves where it cannot stay."""
+        for record in pool:
+            self._settle(record, present_size(record))
 
     def _settle(self, record: JobRecord, count: int) -> bool:
         """Give a job its GPUs; False where there are none for it."""
