@@ -28,7 +28,9 @@ def test_antman_joins_gpus_below_80_percent(tm, write: Write, util: int, start: 
 
 def test_antman_with_classes_ignored(tm, write: Write) -> None:
     write("t.csv", BESIDE.format(util=75))
-    said = tm("simulate t.csv --cluster 1x1 --policy antman --set classes=off --perf ideal --json -")
+    said = tm(
+        "simulate t.csv --cluster 1x1 --policy antman --set classes=off --perf ideal --json -"
+    )
     assert starts(said.results()[0]) == {"rg": 0, "ot": 100}
 
 

@@ -63,9 +63,7 @@ class AntManOptions(PreemptiveOptions):
         "on", choice("on", "off"), "off: every job that its quota allows is guaranteed"
     )
     reserve: str = option("on", choice("on", "off"), "hold part of a gang's GPUs for it")
-    upgrade: str = option(
-        "on", choice("on", "off"), "opportunistic to guaranteed when quota frees"
-    )
+    upgrade: str = option("on", choice("on", "off"), "opportunistic to guaranteed when quota frees")
     guaranteed_per_gpu: int = option(1, whole_number(1, 16), "most guaranteed jobs on one GPU")
 
 
