@@ -109,10 +109,12 @@ def _is_shape_of(demand: Demand, placement: Placement) -> bool:
             for piece, part in zip(placement.slices, split.parts, strict=True)
         ):
             return True
+    if not demand.min_count <= count <= demand.max_count:
+        return False
     share, memory = demand.nominal.share, demand.nominal.memory
-    return demand.min_count <= count <= demand.max_count and all(
-        piece.share >= share and piece.memory >= memory for piece in placement.slices
-    )
+    if placement.sharing is Sharing.EXCLUSIVE and not memory:
+        return True  # an exclusive slice books the whole GPU, whatever it says
+    return all(piece.share >= share and piece.memory >= memory for piece in placement.slices)
 
 
 def _packing_refusal(state: State, record: JobRecord, placement: Placement) -> Refused | None:

@@ -23,7 +23,7 @@ from trainmaster.placement.whole import placement_of
 from trainmaster.policies.guards import Guards
 from trainmaster.policies.sharing.roster import Roster, ran_ms
 
-MOST_TURNS = 400
+MOST_TURNS = 250
 """Turns that begin in one pass: thousands at once would hold up the controller."""
 
 
