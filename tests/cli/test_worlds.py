@@ -179,3 +179,19 @@ def test_a_node_that_cannot_be(tm, write: Write, node: str, sentence: str) -> No
     write("c.yaml", f"nodes: [{{gpus: 1}}, {node}]\n")
     found = tm("simulate t.csv --cluster c.yaml --policy fifo")
     assert (found.code, sentence in found.err) == (2, True), found.err
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        ("elastic: {models: {a: {1: 1, 2: 1.9, 2: 3}}}\n", 1),
+        ("base: ideal\nfailures: true\nbase: default\n", 3),
+    ],
+)
+def test_a_key_stated_twice_is_refused(tm, write: Write, said: str, line: int) -> None:
+    write("t.csv", f"{HEADER}\na,0,2,100\n")
+    write("p.yaml", said)
+    done = tm("simulate t.csv --cluster 1x4 --policy fifo --perf p.yaml")
+    assert done.code == 2
+    assert f"line {line} states" in done.err
+    assert "a second time" in done.err

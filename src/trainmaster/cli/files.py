@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, TextIO
+from typing import IO, Any, TextIO
 
 from trainmaster.cli.complaints import BadInput, Failed, cannot_write, why
 
@@ -32,6 +32,7 @@ def parse_yaml(text: str, path: Path, what: str) -> Mapping[str, object]:
     import yaml
 
     try:
+        _refuse_repeated_keys(yaml.compose(text, Loader=yaml.SafeLoader), f"{what} {path}")
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -45,6 +46,21 @@ def parse_yaml(text: str, path: Path, what: str) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         raise BadInput(f"{what} {path} must map keys to values; docs/simulator.md shows one.")
     return value
+
+
+def _refuse_repeated_keys(node: Any, where: str) -> None:
+    """YAML's readers let the last of two equal keys win: the other would be lost without a word."""
+    if node is None or isinstance(node.value, str):
+        return
+    seen: set[str] = set()
+    for child in node.value:
+        key, value = child if isinstance(child, tuple) else (None, child)
+        if key is not None and isinstance(key.value, str):
+            if key.value in seen:
+                line = key.start_mark.line + 1
+                raise BadInput(f"{where} line {line} states {key.value!r} a second time.")
+            seen.add(key.value)
+        _refuse_repeated_keys(value, where)
 
 
 def write_text(path: Path, write: Callable[[TextIO], object]) -> None:
