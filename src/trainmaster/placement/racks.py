@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 
-from trainmaster.core.occupancy import Occupancy, most_on
+from trainmaster.core.floor_plan import most_on
+from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
 from trainmaster.model.job import Demand, Shape
 from trainmaster.model.placement import Placement, Role

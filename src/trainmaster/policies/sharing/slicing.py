@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trainmaster.core.draft import Draft
+from trainmaster.core.floor_plan import most_on
 from trainmaster.core.lifecycle import HOLDING, WAITING, Phase
-from trainmaster.core.occupancy import most_on
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.job import Demand

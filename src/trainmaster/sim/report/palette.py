@@ -45,7 +45,17 @@ DASHES = ("", "7 3", "2 3", "9 3 2 3")
 
 
 def policy_shade(slot: int) -> Shade:
-    return POLICIES[slot % len(POLICIES)]
+    """Past the eighth policy the colours come again, each time nearer to the paper."""
+    turn, place = divmod(slot, len(POLICIES))
+    nearer = 1 - 0.6**turn
+    shade = POLICIES[place]
+    return Shade(_mixed(shade.light, "#ffffff", nearer), _mixed(shade.dark, "#14171c", nearer))
+
+
+def _mixed(colour: str, paper: str, part: float) -> str:
+    """That part of the way from a colour to the paper's."""
+    pairs = [(int(colour[i : i + 2], 16), int(paper[i : i + 2], 16)) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(own + (other - own) * part):02x}" for own, other in pairs)
 
 
 def policy_dash(slot: int) -> str:

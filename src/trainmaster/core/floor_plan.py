@@ -1,0 +1,90 @@
+"""What never changes about a cluster, in the form that bookings need: flat lists over dense indices."""
+
+from __future__ import annotations
+
+from trainmaster.model.job import Demand
+from trainmaster.model.placement import Slice
+from trainmaster.model.topology import Node, Topology
+
+
+class FloorPlan:
+    """Which GPU stands where, what goes with it, and what the cluster could hold if it were empty."""
+
+    def __init__(self, topology: Topology, *, can_freeze: bool = False) -> None:
+        self.topology = topology
+        nodes = topology.nodes
+        self.cpus_per_gpu = [node.cpus // node.gpus if node.gpus else 0 for node in nodes]
+        self.host_per_gpu = [_host_per_gpu(node, can_freeze=can_freeze) for node in nodes]
+        self.type_index = {kind.name: index for index, kind in enumerate(topology.types)}
+        self.node_type = [self.type_index[node.type.name] for node in nodes]
+        self.node_of = topology.node_of_gpu
+        self.first_gpu = [node.first_gpu for node in nodes]
+        self.largest = [
+            max(node.gpus for node in nodes if node.type.name == kind.name)
+            for kind in topology.types
+        ]
+        """GPUs of the biggest node of each type, whether free or not."""
+        self.is_even = [
+            all(node.gpus == most for node in nodes if node.type.name == kind.name)
+            for kind, most in zip(topology.types, self.largest, strict=True)
+        ]
+        """Per type: whether all its nodes have equally many GPUs."""
+        self.island_masks = [
+            [
+                [sum(1 << local for local in island) for island in islands]
+                for islands in reversed(node.island_levels)
+            ]
+            for node in nodes
+        ]
+        """Per node, per level inside it, innermost first: a bit for each GPU of each island."""
+        self.whole_slices = [Slice(node, gpu) for gpu, node in enumerate(topology.node_of_gpu)]
+        """One shared value per whole GPU: big gangs need not make them anew."""
+        self._fewest: dict[tuple[tuple[int, ...], int | None, int | None, int], int] = {}
+        self._kinds: dict[tuple[str | None, int], tuple[int, ...]] = {}
+
+    def fewest_nodes(self, kinds: tuple[int, ...], demand: Demand, count: int) -> int:
+        """On how few nodes of these types so many GPUs for this job could ever be."""
+        key = (kinds, demand.cpus, demand.host_memory, count)
+        known = self._fewest.get(key)
+        if known is None:
+            nodes = [node for node in self.topology.nodes if self.node_type[node.index] in kinds]
+            known, left = 0, count
+            for size in sorted((most_on(node, demand) for node in nodes), reverse=True):
+                if left <= 0:
+                    break
+                known, left = known + 1, left - size
+            self._fewest[key] = known
+        return known
+
+    def kinds_for(self, demand: Demand) -> tuple[int, ...]:
+        """The device types a job may use, fastest first: indices into `topology.types`."""
+        key = (demand.gpu_type, demand.nominal.memory)
+        kinds = self._kinds.get(key)
+        if kinds is None:
+            kinds = self._kinds[key] = tuple(
+                index
+                for index, kind in enumerate(self.topology.types)
+                if kind.memory >= demand.nominal.memory and demand.allows(kind.name)
+            )
+        return kinds
+
+
+def _host_per_gpu(node: Node, *, can_freeze: bool) -> int:
+    """Host memory that goes with a GPU; where runs can be frozen, one per GPU finds room besides.
+
+    Else a full node would have none to spare, just when somebody is to be frozen there.
+    """
+    if not node.gpus:
+        return 0
+    each = node.memory // node.gpus
+    return max(each // 2, each - node.type.memory) if can_freeze else each
+
+
+def most_on(node: Node, demand: Demand) -> int:
+    """GPUs of a job that this node could carry if it were empty."""
+    most = node.gpus
+    if demand.cpus:
+        most = min(most, node.cpus // demand.cpus)
+    if demand.host_memory:
+        most = min(most, node.memory // demand.host_memory)
+    return most
