@@ -1,0 +1,156 @@
+"""Paired comparisons with intervals: what a difference between two contenders is worth.
+
+Everything here is seeded and the same on every machine: the resamples of a bootstrap depend only on
+how many things are resampled, so two reports of the same scores have the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+RESAMPLES = 2_000
+TAIL = 0.025
+"""Left out on either side: the interval holds 95 %."""
+SMALLEST = 1.0
+"""Two values below this many (seconds) are alike: a ratio of next to nothing says nothing."""
+
+
+class Basis(Enum):
+    """What an interval was resampled over."""
+
+    SEEDS = "seeds"
+    BLOCKS = "blocks of one trace"
+    NOTHING = "one trace, no interval"
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """95 % of the resamples lie between its ends."""
+
+    low: float
+    high: float
+
+    def has(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number found from several trials, with its interval where there is one."""
+
+    value: float
+    interval: Interval | None
+    number: int
+    """How many things the interval was resampled over."""
+    basis: Basis
+
+    @property
+    def is_below(self) -> bool:
+        """Surely below 1: the whole interval, or the value where there is none."""
+        return (self.value if self.interval is None else self.interval.high) < 1.0
+
+    @property
+    def is_above(self) -> bool:
+        return (self.value if self.interval is None else self.interval.low) > 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One trial's value, and the same by blocks of consecutive submissions where it was kept."""
+
+    value: float
+    blocks: tuple[float, ...] = ()
+
+
+Observations = Mapping[int, Observed]
+"""By seed: what makes two contenders a pair is that the seed, and so the trace, is the same."""
+
+
+def paired_ratio(
+    ours: Observations, theirs: Observations, smallest: float = SMALLEST
+) -> Estimate | None:
+    """Ours over theirs on the same traces; None where no seed has both, or a value is negative.
+
+    Several seeds: the geometric mean of the ratios per seed, resampled over seeds. One trace: the
+    plain ratio, resampled over blocks of submissions where both kept the same number of them.
+    """
+    seeds = sorted(ours.keys() & theirs.keys())
+    if not seeds or any(min(ours[s].value, theirs[s].value) < 0 for s in seeds):
+        return None
+    if len(seeds) == 1:
+        return _single_trace(ours[seeds[0]], theirs[seeds[0]], smallest)
+    logs = [math.log(_ratio(ours[s].value, theirs[s].value, smallest)) for s in seeds]
+    means = np.array(logs)[_resamples(len(logs))].mean(axis=1)
+    interval = _middle(np.exp(means))
+    return Estimate(math.exp(math.fsum(logs) / len(logs)), interval, len(logs), Basis.SEEDS)
+
+
+def _single_trace(ours: Observed, theirs: Observed, smallest: float) -> Estimate:
+    value = _ratio(ours.value, theirs.value, smallest)
+    number = len(ours.blocks)
+    if number < 2 or number != len(theirs.blocks):
+        return Estimate(value, None, 1, Basis.NOTHING)
+    drawn = _resamples(number)
+    above = np.maximum(np.array(ours.blocks)[drawn].mean(axis=1), smallest)
+    below = np.maximum(np.array(theirs.blocks)[drawn].mean(axis=1), smallest)
+    return Estimate(value, _around(_middle(above / below), value), number, Basis.BLOCKS)
+
+
+def _around(interval: Interval, value: float) -> Interval:
+    """Blocks are only nearly equal in size: the interval holds what was measured on the whole."""
+    return Interval(min(interval.low, value), max(interval.high, value))
+
+
+def mean(values: Mapping[int, float]) -> Estimate | None:
+    """The mean over seeds, resampled over them."""
+    if not values:
+        return None
+    ordered = [values[seed] for seed in sorted(values)]
+    value = math.fsum(ordered) / len(ordered)
+    if len(ordered) == 1:
+        return Estimate(value, None, 1, Basis.NOTHING)
+    means = np.array(ordered)[_resamples(len(ordered))].mean(axis=1)
+    return Estimate(value, _middle(means), len(ordered), Basis.SEEDS)
+
+
+def geometric_mean(ratios: Sequence[float]) -> float | None:
+    if not ratios or min(ratios) <= 0:
+        return None
+    return math.exp(math.fsum(math.log(ratio) for ratio in ratios) / len(ratios))
+
+
+def ranks(values: Mapping[str, float]) -> dict[str, float]:
+    """1 for the lowest; equals share the mean of their places."""
+    ordered = sorted(values, key=lambda name: values[name])
+    placed: dict[str, float] = {}
+    for name in ordered:
+        lower = sum(values[other] < values[name] for other in ordered)
+        equal = sum(values[other] == values[name] for other in ordered)
+        placed[name] = lower + (equal + 1) / 2
+    return placed
+
+
+def _ratio(above: float, below: float, smallest: float) -> float:
+    return max(above, smallest) / max(below, smallest)
+
+
+def _middle(resampled: NDArray[np.float64]) -> Interval:
+    ordered = np.sort(resampled)
+    cut = int(TAIL * len(ordered))
+    return Interval(float(ordered[cut]), float(ordered[-1 - cut]))
+
+
+@cache
+def _resamples(number: int) -> NDArray[np.intp]:
+    """`RESAMPLES` draws of `number` out of `number`, the same in every program run."""
+    chance = random.Random(number)
+    draws = [chance.choices(range(number), k=number) for _ in range(RESAMPLES)]
+    return np.array(draws, dtype=np.intp)
