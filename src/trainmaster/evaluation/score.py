@@ -1,0 +1,139 @@
+"""What a trial found, and all that a suite's trials found: what reports are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainmaster.evaluation.suite import Suite, Trial
+
+SERVICE_FLOOR_S = 600
+"""In rho, a shorter service counts as this: minutes of waiting are no injustice to a job of seconds."""
+TRANSIENT = 1.0
+"""From this load on the queue grows for as long as jobs arrive: means depend on the span."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeDelay:
+    """Job-seconds of waiting by cause, of the jobs of one size class."""
+
+    size: str
+    fair_share_s: float
+    fragmentation_s: float
+    contention_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The measures of one trial, over its measured jobs unless they say otherwise.
+
+    Where a measured job did not end, every mean, percentile, rho and the makespan is None, and
+    `lower_bound_s` is given instead.
+    """
+
+    jobs: int
+    """Measured jobs, rejected ones left out."""
+    load: float | None
+    """Of the whole stream, as realised: sum of GPUs x service / (GPUs x arrival span)."""
+    window_load: float | None
+    """The same of the measured jobs over their own span."""
+    is_transient: bool
+    gpus: int
+    """Of the cluster."""
+    mean_jct_s: float | None
+    """Over all ended jobs, however they ended."""
+    passed_jct_s: float | None
+    """Over those that ended well."""
+    floor_s: float | None
+    """Mean service: what the mean JCT would be if nobody ever waited."""
+    excess_s: float | None
+    """Mean of JCT - service alone at best placement."""
+    p50_s: float | None
+    p95_s: float | None
+    p99_s: float | None
+    max_s: float | None
+    std_s: float | None
+    """Standard deviation of the JCT."""
+    queue_s: float | None
+    """Mean time to the first start."""
+    makespan_s: float | None
+    """First submission of the trace to the last end of a measured job."""
+    gpu_util: float | None
+    """GPU time making progress / (GPUs x time), from the first submission until all measured ended."""
+    gpu_hours_wasted: float
+    """Of all jobs: switching, lost work, failed runs."""
+    preemptions: int
+    migrations: int
+    rho_p99: float | None
+    rho_over_1: float | None
+    """Part of the jobs whose rho is more than 1."""
+    rho_max: float | None
+    rejected: int
+    """Of the measured ones: jobs that can never fit."""
+    unfinished: int
+    lower_bound_s: float | None
+    """Mean JCT if every unfinished measured job had ended where the simulation did."""
+    after_arrivals: int
+    """Measured jobs that ended after the last arrival: they met an emptying cluster."""
+    cost: float | None
+    """Price of the GPU time that the measured jobs held; None without prices."""
+    chosen: Mapping[str, str] | None
+    """Settings that tuning picked; None for a contender that is not tuned."""
+    tuning_jobs: int
+    """Jobs of the disjoint prefix that it was tuned on."""
+    delays: tuple[SizeDelay, ...] = ()
+    remarks: tuple[str, ...] = ()
+    """What went wrong without ending the trial: refused actions, a policy that raised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A trial, what it found, and how long that took (which no result depends on)."""
+
+    trial: Trial
+    score: Score
+    wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Something of the suite that could not be run here, and why."""
+
+    experiment: str
+    what: str
+    """Name of the workload, or label of the contender."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A trial that raised an error."""
+
+    trial: Trial
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """All scores of a suite, in the suite's own order."""
+
+    suite: Suite
+    scored: tuple[Scored, ...]
+    skipped: tuple[Skipped, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+    def of(
+        self, experiment: str, workload: str, conditions: str, contender: str
+    ) -> dict[int, Score]:
+        """Scores by seed, for one cell of an experiment's table."""
+        wanted = (experiment, workload, conditions, contender)
+        return {each.trial.seed: each.score for each in self.scored if _names(each.trial) == wanted}
+
+
+def _names(trial: Trial) -> tuple[str, str, str, str]:
+    return (
+        trial.experiment,
+        trial.workload.name,
+        trial.conditions.name,
+        trial.contender.label,
+    )

@@ -1,0 +1,236 @@
+"""What a comparison is made of: suites of experiments, as values that tables are written in.
+
+A suite has experiments; an experiment asks one question of its contenders, on workloads, under
+conditions. One contender, workload, conditions and seed make a trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+WARM_UP = 0.2
+"""Part of the arrival span whose jobs fill the cluster and tune contenders, but are not measured."""
+TAIL = 0.4
+"""Part of a generated stream that arrives after the measured jobs."""
+
+Settings = Mapping[str, str]
+"""Options of a policy, as `--set` would take them."""
+
+
+class SuiteError(ValueError):
+    """A suite, experiment or workload that cannot be run as it is stated: one sentence."""
+
+
+# -- contenders --------------------------------------------------------------------------------------
+
+
+class Standing(Enum):
+    """What a contender is in an experiment: only published ones are what ours must beat."""
+
+    OURS = "ours"
+    PUBLISHED = "published"
+    BOUND = "bound"
+    """Knows what no policy can know: how much is left to gain."""
+    ABLATION = "ablation"
+    """Ours with a part switched off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A policy with its settings, under the label that reports give it."""
+
+    label: str
+    policy: str
+    settings: Settings = field(default_factory=dict)
+    grid: tuple[Settings, ...] = ()
+    """Settings tried on the jobs before the measured ones; the best is added to `settings`."""
+    standing: Standing = Standing.PUBLISHED
+
+
+# -- workloads ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is declared of jobs beyond what their source says; drawn by the trial's seed."""
+
+    elastic: float = 0.0
+    """Part of the jobs that may run on other numbers of GPUs than they ask for."""
+    shrink: int = 4
+    """An elastic job does with its GPUs divided by this, and at least one."""
+    grow: int = 4
+    """An elastic job can use its GPUs times this, and at most the cluster's."""
+    models: tuple[str, ...] = ()
+    """Models, one drawn for each job, instead of the source's own."""
+    memory_gib: tuple[float, ...] = ()
+    """GPU memory, one drawn for each job."""
+    gpu_util: tuple[float, ...] = ()
+    """Part of a GPU's cycles that a job keeps busy alone, one drawn for each job."""
+    longest_s: float | None = None
+    """Run times are cut here."""
+    rigid: bool = False
+    """Every job runs on what it asks for, whatever the source says."""
+    passes: bool = False
+    """Every job ends well at its first attempt, whatever the source says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A stream drawn anew for every seed, scaled to offer this load to the workload's cluster."""
+
+    jobs: int
+    load: float
+    like: str = "philly"
+    changes: Changes = Changes()
+    tail: float = TAIL
+    """Part of the span that goes on after the measured window, so that it ends under load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Which jobs of a file: the cuts are made in the order of these fields."""
+
+    queue: str | None = None
+    """Those of one queue (virtual cluster)."""
+    busiest_days: int | None = None
+    """So many days in a row, those in which the most GPU time was submitted."""
+    first: int | None = None
+    last: int | None = None
+    at_most: int | None = None
+    """Thinned evenly to so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class FromFile:
+    """A trace under the data folder; a fixed one, so that seeds only matter for what is drawn."""
+
+    path: str
+    format: str | None = None
+    part: Slice = Slice()
+    changes: Changes = Changes()
+    load: float | None = None
+    """Arrivals are stretched or squeezed to offer this load; None leaves them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crafted:
+    """A trace that a function of `evaluation.suites.crafted` makes for one experiment."""
+
+    name: str
+    changes: Changes = Changes()
+
+
+Source = Generated | FromFile | Crafted
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Jobs and the cluster that they meet."""
+
+    name: str
+    source: Source
+    cluster: str | Mapping[str, object]
+    """Shorthand such as `15x4`, or a description as in a cluster file."""
+    seeds: tuple[int, ...] = (0,)
+    warm_up: float = WARM_UP
+    """Part of the span before the measured jobs; 0 measures all."""
+    title: str = ""
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether every seed means the same jobs."""
+        return isinstance(self.source, FromFile)
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What is true of speeds and costs, and what policies are told of run times."""
+
+    name: str
+    perf: str | Mapping[str, object] = "default"
+    """`ideal`, `default`, or what a perf file would say."""
+    estimates: str = "none"
+    """`exact`, `noisy:F` or `none`."""
+
+
+# -- experiments -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One question, put to contenders on the same workloads under the same conditions."""
+
+    name: str
+    title: str
+    question: str
+    track: str
+    """order, placement, packing, elastic, sweep or seed: where the report puts it."""
+    workloads: tuple[Workload, ...]
+    conditions: tuple[Conditions, ...]
+    contenders: tuple[Contender, ...]
+    baseline: str
+    """Label of the contender that the others are compared with."""
+
+    def __post_init__(self) -> None:
+        _refuse_twice(self.name, "workload", [each.name for each in self.workloads])
+        _refuse_twice(self.name, "conditions", [each.name for each in self.conditions])
+        labels = [each.label for each in self.contenders]
+        _refuse_twice(self.name, "contender", labels)
+        if self.baseline not in labels:
+            raise SuiteError(f"{self.name}: the baseline {self.baseline} is no contender.")
+        tuned = [each.label for each in self.contenders if each.grid]
+        unready = [each.name for each in self.workloads if not each.warm_up]
+        if tuned and unready:
+            raise SuiteError(
+                f"{self.name}: {tuned[0]} is tuned on the jobs before the measured ones,"
+                f" of which {unready[0]} has none."
+            )
+
+    def trials(self) -> Iterator[Trial]:
+        """In the order of the tables: workload, conditions, contender, seed."""
+        for workload in self.workloads:
+            for conditions in self.conditions:
+                for contender in self.contenders:
+                    for seed in workload.seeds:
+                        yield Trial(self.name, workload, conditions, contender, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Experiments that are run and reported together."""
+
+    name: str
+    title: str
+    experiments: tuple[Experiment, ...]
+
+    def __post_init__(self) -> None:
+        _refuse_twice(self.name, "experiment", [each.name for each in self.experiments])
+
+    def trials(self) -> Iterator[Trial]:
+        for experiment in self.experiments:
+            yield from experiment.trials()
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One simulation to be run: who, on what, under what, with which seed."""
+
+    experiment: str
+    workload: Workload
+    conditions: Conditions
+    contender: Contender
+    seed: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.experiment}: {self.contender.label} on {self.workload.name},"
+            f" {self.conditions.name}, seed {self.seed}"
+        )
+
+
+def _refuse_twice(where: str, what: str, names: Sequence[str]) -> None:
+    twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
+    if twice is not None:
+        raise SuiteError(f"{where} has the {what} {twice} twice.")

@@ -1,0 +1,55 @@
+"""A suite that takes seconds: enough of everything to see that comparing works."""
+
+from __future__ import annotations
+
+from trainmaster.evaluation.suite import (
+    Conditions,
+    Contender,
+    Crafted,
+    Experiment,
+    Generated,
+    Standing,
+    Suite,
+    Workload,
+)
+
+CONTENDERS = (
+    Contender("fifo", "fifo"),
+    Contender("las", "las"),
+    Contender(
+        "tiresias-l tuned",
+        "tiresias-l",
+        grid=({"thresholds_gpu_s": "3600"}, {"thresholds_gpu_s": "57600"}),
+    ),
+    Contender("srsf", "srsf", standing=Standing.BOUND),
+)
+
+SUITE = Suite(
+    name="small",
+    title="A small comparison",
+    experiments=(
+        Experiment(
+            name="order",
+            title="Order alone",
+            question="Who lets jobs wait least when GPUs are all alike and switching is free?",
+            track="order",
+            workloads=(Workload("generated", Generated(80, 0.9), "4x4", seeds=(0, 1, 2)),),
+            conditions=(Conditions("ideal", "ideal"),),
+            contenders=CONTENDERS,
+            baseline="las",
+        ),
+        Experiment(
+            name="placement",
+            title="With locality and the cost of switching",
+            question="Who is best when placement matters and suspending costs time?",
+            track="placement",
+            workloads=(
+                Workload("generated", Generated(80, 0.9), "4x4", seeds=(0, 1, 2)),
+                Workload("head of line", Crafted("one-large-then-small"), "2x4", warm_up=0),
+            ),
+            conditions=(Conditions("default", "default"),),
+            contenders=tuple(each for each in CONTENDERS if not each.grid),
+            baseline="las",
+        ),
+    ),
+)
