@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from importlib.resources import files
 
 from trainmaster.model.units import to_seconds
 from trainmaster.sim.report import bars, distributions, palette, tables, wording
@@ -17,6 +16,7 @@ from trainmaster.sim.report.gantt import Gantt, GanttHour
 from trainmaster.sim.report.gantt_chart import gantt_chart
 from trainmaster.sim.report.headline import headline
 from trainmaster.sim.report.strips import strips_chart
+from trainmaster.sim.report.style import asset, drawing_styles
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +34,16 @@ def page(findings: Findings, heading: Heading) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(heading.title)}</title>"
-        f"<style>{_asset('page.css')}{_colours(contenders)}</style></head><body>"
+        f"<style>{drawing_styles(len(contenders))}{asset('page.css')}{_job_colours()}</style>"
+        "</head><body>"
         f"{_header(contenders, heading)}{_navigation(contenders)}"
         f"<main>{_sections(findings)}</main>"
-        f"<script>{_asset('page.js')}</script></body></html>\n"
+        f"<script>{asset('page.js')}</script></body></html>\n"
     )
 
 
-def _asset(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _colours(contenders: Sequence[Contender]) -> str:
-    """Each policy, cause and job colour as a class."""
-    shades = [(f".s{each.slot}", "--c", palette.policy_shade(each.slot)) for each in contenders]
-    shades += [(f".cause{i}", "fill", shade) for i, shade in enumerate(palette.CAUSES)]
-    shades += [(f".chip.cause{i}", "--c", shade) for i, shade in enumerate(palette.CAUSES)]
-    light = "".join(f"{css}{{{key}:{shade.light}}}" for css, key, shade in shades)
-    dark = "".join(f"{css}{{{key}:{shade.dark}}}" for css, key, shade in shades)
-    jobs = "".join(f".j{i}{{fill:{colour}}}" for i, colour in enumerate(palette.JOBS))
-    return f"{light}@media(prefers-color-scheme:dark){{{dark}}}{jobs}"
+def _job_colours() -> str:
+    return "".join(f".j{i}{{fill:{colour}}}" for i, colour in enumerate(palette.JOBS))
 
 
 def _header(contenders: Sequence[Contender], heading: Heading) -> str:
