@@ -46,12 +46,13 @@ class Controller:
     def step(self, now: int, events: Sequence[Event]) -> Decision:
         """Take the facts of an instant in, and decide once."""
         assert now >= self._now, "time never goes backwards"
-        self._now = now
         state = self.state
+        state.crowd += len(state.jobs) * (now - self._now)
+        self._now = now
         for event in events:
             REDUCERS[type(event)](state, event, now)
         if state.promises:
-            keep_promises(state)
+            keep_promises(state, now)
             break_late(state, now)
         if state.reservations:
             self._expire_reservations(now)

@@ -21,7 +21,7 @@ def launch(state: State, record: JobRecord, now: int) -> None:
     if awaiting:
         _promise(state, record, awaiting, now)
     else:
-        _send(state, record)
+        _send(state, record, now)
 
 
 def promise(state: State, record: JobRecord, now: int) -> None:
@@ -53,9 +53,10 @@ def _promise(state: State, record: JobRecord, awaiting: set[Run], now: int) -> N
         state.awaited.setdefault(run, []).append(record.id)
 
 
-def _send(state: State, record: JobRecord) -> None:
+def _send(state: State, record: JobRecord, now: int) -> None:
     placement = record.placement
     assert placement is not None
+    record.launched_ms = now
     if record.frozen is not None:
         record.frozen = None
         state.outbox.append(Thaw(record.run))
@@ -92,10 +93,10 @@ def released(state: State, run: Run) -> None:
         _forgive(state, run)
 
 
-def keep_promises(state: State) -> None:
+def keep_promises(state: State, now: int) -> None:
     """All facts of the step are in: launch whoever waits for nobody any more."""
     for job in [job for job, promised in state.promises.items() if not promised.awaiting]:
-        _send(state, state.promises.pop(job).record)
+        _send(state, state.promises.pop(job).record, now)
 
 
 def _forgive(state: State, run: Run) -> None:

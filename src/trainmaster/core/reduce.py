@@ -41,6 +41,7 @@ def _job_submitted(state: State, event: e.JobSubmitted, now: int) -> None:
     group = state.group_of(job.demand)
     record = JobRecord(job, state.submitted, group, event.estimate, event.oracle)
     record.waiting_since_ms = now
+    record.crowd_before = state.crowd
     record.profile = event.profile
     state.submitted += 1
     state.waiting += 1
@@ -96,6 +97,9 @@ def _run_started(state: State, event: e.RunStarted, now: int) -> None:
     state.move(record, Cause.STARTED)
     if record.first_start_ms is None:
         record.first_start_ms = now
+    if record.launched_ms is not None:
+        state.switches.launches += 1
+        state.switches.launching_ms += now - record.launched_ms
     record.is_moving = False
     record.run_since_ms = now
     record.progress(now, event.speed_ppm)
@@ -117,6 +121,9 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
     record.work = event.work
     record.run_since_ms = None
     if record.phase is Phase.SUSPENDING:
+        if record.suspend_ordered_ms is not None:
+            state.switches.suspensions += 1
+            state.switches.suspending_ms += now - record.suspend_ordered_ms
         state.move(record, Cause.SUSPENDED)
         record.waiting_since_ms = now
         _after_suspension(state, record, event, now)

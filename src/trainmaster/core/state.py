@@ -28,6 +28,7 @@ class JobRecord:
     __slots__ = (
         "attained",
         "attempt",
+        "crowd_before",
         "demand",
         "estimate",
         "failures",
@@ -38,6 +39,7 @@ class JobRecord:
         "is_moving",
         "is_whole",
         "job",
+        "launched_ms",
         "migrations",
         "oracle",
         "phase",
@@ -89,6 +91,10 @@ class JobRecord:
         self.run_since_ms: int | None = None
         """When the present run started; None while it has none that trains."""
         self.suspend_ordered_ms: int | None = None
+        self.launched_ms: int | None = None
+        """When its present run was ordered to start."""
+        self.crowd_before = 0
+        """Job-milliseconds of crowd before it was submitted."""
         self.speed_ppm = 0
         self.rate = 0
         """Thousandths of a GPU that its attained service grows by while it runs."""
@@ -137,6 +143,22 @@ class JobRecord:
 
 
 @dataclass(slots=True)
+class Switches:
+    """How long runs have taken to let go of GPUs, and others to begin to train on them."""
+
+    suspensions: int = 0
+    suspending_ms: int = 0
+    launches: int = 0
+    launching_ms: int = 0
+
+    @property
+    def mean_ms(self) -> int:
+        """GPU time that a change of hands costs on each GPU, as far as seen."""
+        out = self.suspending_ms // self.suspensions if self.suspensions else 0
+        return out + (self.launching_ms // self.launches if self.launches else 0)
+
+
+@dataclass(slots=True)
 class Promise:
     """A launch held back until every run still on its GPUs has left them."""
 
@@ -174,6 +196,9 @@ class State:
         self.set_aside: dict[int, set[Run]] = {}
         """Nodes that broke a promise, with the runs that overstayed."""
         self.submitted = 0
+        self.crowd = 0
+        """Job-milliseconds: how many jobs were live, summed over all time so far."""
+        self.switches = Switches()
         self.waiting = 0
         """Jobs that hold nothing and may be started."""
         self.changed: dict[int, JobRecord] = {}

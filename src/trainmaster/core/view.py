@@ -171,6 +171,20 @@ class View:
         touched, self._state.touched = self._state.touched, set()
         return touched
 
+    @property
+    def switch_ms(self) -> int:
+        """What a change of hands has cost so far on each GPU, on average: leaving and starting."""
+        return self._state.switches.mean_ms
+
+    def crowd(self, record: JobRecord) -> int:
+        """Job-milliseconds that were lived in all while this job was: its age x jobs beside it."""
+        return self._state.crowd - record.crowd_before
+
+    def restate(self, record: JobRecord) -> None:
+        """What the rank of this job is made of has changed: the next call of `order` ranks it anew."""
+        self._mark(record)
+        self._state.touch(record)
+
     def rerank(self) -> None:
         """What ranks are made of has changed for all: the next call of `order` ranks everybody."""
         self._order = Order()
