@@ -11,6 +11,8 @@ SERVICE_FLOOR_S = 600
 """In rho, a shorter service counts as this: minutes of waiting are no injustice to a job of seconds."""
 TRANSIENT = 1.0
 """From this load on the queue grows for as long as jobs arrive: means depend on the span."""
+BLOCKS = 20
+"""So many are enough for an interval, and long enough to hold most of a queue's memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ class Score:
     tuning_jobs: int
     """Jobs of the disjoint prefix that it was tuned on."""
     delays: tuple[SizeDelay, ...] = ()
+    excess_blocks_s: tuple[float, ...] = ()
+    """Mean excess of each of `BLOCKS` runs of consecutive submissions: a fixed trace's own spread."""
     remarks: tuple[str, ...] = ()
     """What went wrong without ending the trial: refused actions, a policy that raised."""
 
