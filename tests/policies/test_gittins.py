@@ -221,20 +221,45 @@ def test_it_learns_from_jobs_that_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert learning < 0.75 * never
 
 
-def test_it_learns_by_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs of queue a take 300 s, those of queue b 3,000: a newcomer's queue says which it will be."""
+def short_and_long(*, of: str) -> list[TracedJob]:
+    """Jobs of queue (or user) a take 300 s, those of b 3,000."""
     jobs = [
-        traced(f"{q}{n:03}", 1, 300 if q == "a" else 3_000, at_s=600 * n + 17 * (q == "a"), queue=q)
+        traced(f"{q}{n:03}", 1, 300 if q == "a" else 3_000, at_s=600 * n + 17 * (q == "a"))
         for n in range(200)
         for q in "ab"
     ]
-    scenario = a_scenario(jobs, "1x5")
-    by_queue = outcome_of(scenario, a_policy("gittins")).summary.avg_jct_s
-    monkeypatch.setattr(service, "WEIGHTS", service.WEIGHTS[:1])
-    by_nothing = outcome_of(scenario, a_policy("gittins")).summary.avg_jct_s
-    assert by_queue is not None
-    assert by_nothing is not None
-    assert by_queue < by_nothing
+    if of == "queue":
+        return [replace(each, job=replace(each.job, queue=each.job.id[0])) for each in jobs]
+    return [replace(each, job=replace(each.job, user=each.job.id[0])) for each in jobs]
+
+
+@pytest.mark.parametrize(
+    ("of", "too_coarse", "fine_enough"), [("queue", "size", "queue"), ("user", "queue", "user")]
+)
+def test_it_learns_by_class(of: str, too_coarse: str, fine_enough: str) -> None:
+    """A newcomer's queue, or its user, says how long it will be, if one looks that closely."""
+    scenario = a_scenario(short_and_long(of=of), "1x5")
+
+    def mean(classes: str) -> float:
+        found = outcome_of(scenario, a_policy("gittins", classes=classes)).summary.avg_jct_s
+        assert found is not None
+        return found
+
+    assert mean(fine_enough) < mean(too_coarse)
+
+
+def test_tiresias_g_can_learn_by_class_too() -> None:
+    """Every job ends in the first queue, where the index alone decides."""
+    scenario = a_scenario(short_and_long(of="queue"), "1x5")
+    means = {
+        classes: outcome_of(
+            scenario, a_policy("tiresias-g", classes=classes, thresholds_gpu_s=5_000)
+        ).summary.avg_jct_s
+        for classes in ("all", "queue")
+    }
+    assert means["all"] is not None
+    assert means["queue"] is not None
+    assert means["queue"] < means["all"]
 
 
 def test_a_user_and_program_are_a_class_of_their_own() -> None:

@@ -38,6 +38,7 @@ CONTENDERS: dict[str, tuple[str, dict[str, object]]] = {
     "srtf guarded": ("srtf", {"starve_after_s": 30, "min_run_s": 2}),
     "gittins": ("gittins", {"quantum_s": 7}),
     "gittins given": ("gittins", {"quantum_s": 7, "service_samples": SAMPLES}),
+    "gittins global": ("gittins", {"quantum_s": 7, "classes": "all"}),
     "tiresias-g": ("tiresias-g", {"thresholds_gpu_s": "5,40"}),
     "tiresias-g given": (
         "tiresias-g",

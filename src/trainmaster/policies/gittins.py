@@ -3,8 +3,9 @@
 With a distribution of the service (GPUs x time) that jobs take, a job that has attained a has the
 index G(a) = sup over D of P(S - a <= D | S > a) / E[min(S - a, D) | S > a], completions per GPU-second;
 the highest runs first. The distribution comes from `service_samples`, or is learned from the jobs that
-ended and those that go on, by class (policies/line/service.py): until enough have ended the order is least
-attained service. Indices of running jobs are looked at again at whole multiples of `quantum_s`.
+ended and those that go on, by class (policies/line/service.py; `classes` says how finely): until enough
+have ended the order is least attained service. Indices of running jobs are looked at again at whole
+multiples of `quantum_s`.
 
 Deviations. Ties go to the earlier first start, so that equals do not take turns. Learned indices, and
 those of more than 64 different samples, change in steps of service (a factor of 1.41, or 1.05), not
@@ -27,13 +28,15 @@ from trainmaster.policies.base import BasePolicy
 from trainmaster.policies.guards import PreemptiveOptions
 from trainmaster.policies.line.greedy import run_in_order
 from trainmaster.policies.line.service import (
+    CLASSES,
+    CLASSES_HELP,
     SAMPLES_HELP,
     Learned,
     Samples,
     known_from,
     parse_samples,
 )
-from trainmaster.policies.options import option, option_from_file, positive_seconds
+from trainmaster.policies.options import choice, option, option_from_file, positive_seconds
 
 NEVER = 1 << 62
 """Rank value of a job that has not started: behind equals that have."""
@@ -43,6 +46,7 @@ NEVER = 1 << 62
 class GittinsOptions(PreemptiveOptions):
     quantum_s: float = option(60.0, positive_seconds, "seconds between comparisons while jobs wait")
     service_samples: Samples = option_from_file((), parse_samples, SAMPLES_HELP)
+    classes: str = option(CLASSES[-1], choice(*CLASSES), CLASSES_HELP)
 
 
 class Gittins(BasePolicy[GittinsOptions]):
@@ -52,14 +56,14 @@ class Gittins(BasePolicy[GittinsOptions]):
     def __init__(self, options: GittinsOptions) -> None:
         super().__init__(options)
         self._quantum_ms = to_ms(options.quantum_s)
-        self._service = known_from(options.service_samples)
+        self._service = known_from(options.service_samples, options.classes)
 
     def first_memo(self) -> Learned | None:
         return self._service.first()
 
     def forget(self) -> None:
         super().forget()
-        self._service = known_from(self.options.service_samples)
+        self._service = known_from(self.options.service_samples, self.options.classes)
 
     def plan(self, view: View, memo: object, now: int) -> Plan:
         assert memo is None or isinstance(memo, Learned)

@@ -24,13 +24,15 @@ from trainmaster.model.plan import FrozenMap, Plan, Rank
 from trainmaster.model.units import ceil_div
 from trainmaster.perf.survival import NO_END
 from trainmaster.policies.line.service import (
+    CLASSES,
+    CLASSES_HELP,
     SAMPLES_HELP,
     Learned,
     Samples,
     known_from,
     parse_samples,
 )
-from trainmaster.policies.options import option_from_file
+from trainmaster.policies.options import choice, option, option_from_file
 from trainmaster.policies.tiresias_l import NEVER, TiresiasL, TiresiasOptions, whole_second
 from trainmaster.policies.tiresias_l import Memo as Resets
 
@@ -41,6 +43,7 @@ STARTS = 2 * NEVER
 @dataclass(frozen=True, slots=True)
 class TiresiasGOptions(TiresiasOptions):
     service_samples: Samples = option_from_file((), parse_samples, SAMPLES_HELP)
+    classes: str = option(CLASSES[-1], choice(*CLASSES), CLASSES_HELP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +60,15 @@ class TiresiasG(TiresiasL):
 
     def __init__(self, options: TiresiasGOptions) -> None:
         super().__init__(options)
-        self._samples = options.service_samples
-        self._service = known_from(self._samples)
+        self._samples, self._classes = options.service_samples, options.classes
+        self._service = known_from(self._samples, self._classes)
 
     def first_memo(self) -> Memo:
         return Memo(learned=self._service.first())
 
     def forget(self) -> None:
         super().forget()
-        self._service = known_from(self._samples)
+        self._service = known_from(self._samples, self._classes)
 
     def plan(self, view: View, memo: object, now: int) -> Plan:
         assert isinstance(memo, Memo)

@@ -1,7 +1,8 @@
 """What a policy knows of how much service jobs take: samples that it was given, or what it saw.
 
 `GivenService` answers from a file of samples. `LearnedService` answers from the jobs that ended and
-those that go on (perf/survival.py), by class: size, queue and size, user and program where known. What
+those that go on (perf/survival.py), by class: size, queue and size, user and program where known, as
+finely as it is told (`classes`). What
 it has learned is a value, for the memo; a new table is made of it after some more jobs have ended.
 Both say 1/G, the service that a completion is expected to cost, and how far that holds.
 """
@@ -53,6 +54,11 @@ QUEUE_WEIGHT = 20.0
 Class = tuple[Hashable, ...]
 Samples = FromFile[tuple[int, ...]]
 SAMPLES_HELP = "a file of total GPU-seconds of past jobs; none: learn from those that end"
+CLASSES = ("all", "size", "queue", "user")
+"""How finely learned service is told apart, the last named and all before it."""
+CLASSES_HELP = "how finely what is learned is told apart; user: by user and program too"
+Seen = Iterable[tuple[tuple[Class, ...], int]]
+"""Jobs by their classes, and what they have attained."""
 Worth = tuple[int, int | None]
 """(1/G as service, the attained service at which it changes if that is known)."""
 
@@ -82,8 +88,8 @@ class Service(Protocol):
         ...
 
 
-def known_from(samples: Samples) -> Service:
-    return GivenService(samples.value) if samples.value else LearnedService()
+def known_from(samples: Samples, classes: str = CLASSES[-1]) -> Service:
+    return GivenService(samples.value) if samples.value else LearnedService(classes)
 
 
 # -- given -----------------------------------------------------------------------------------------
@@ -203,7 +209,8 @@ class LearnedService:
 
     falls = False
 
-    def __init__(self) -> None:
+    def __init__(self, classes: str = CLASSES[-1]) -> None:
+        self._depth = 1 + CLASSES.index(classes)
         self._known: FrozenMap[Class, Tally] = FrozenMap()
         self._outlooks: dict[Class, Outlook] = {}
         self._outlook_by: dict[Hashable, Outlook] = {}
@@ -214,13 +221,22 @@ class LearnedService:
     def learn(self, learned: Learned | None, view: View, now: int) -> Learned:
         assert learned is not None
         if view.ended:
-            ended = [(classes_of(each), each.attained) for each in view.ended if each.attained]
+            ended = [(self._classes(each), each.attained) for each in view.ended if each.attained]
             learned = replace(learned, fresh=(*learned.fresh, *ended))
             if learned.is_stale(now):
-                learned = _made_anew(learned, view, now)
+                learned = _made_anew(learned, self._going(view, now), now)
                 view.rerank()
         self.show(learned)
         return learned
+
+    def _going(self, view: View, now: int) -> Seen:
+        """Jobs that have started and go on."""
+        live = view.jobs.values()
+        started = [record for record in live if record.first_start_ms is not None]
+        return [(self._classes(record), record.attained_at(now)) for record in started]
+
+    def _classes(self, record: JobRecord) -> tuple[Class, ...]:
+        return classes_of(record)[: self._depth]
 
     def show(self, learned: Learned | None) -> None:
         assert learned is not None
@@ -245,7 +261,7 @@ class LearnedService:
         key = (record.group, job.queue, job.user, job.app)
         found = self._outlook_by.get(key)
         if found is None:
-            found = self._outlook_by[key] = self._narrowest(classes_of(record))
+            found = self._outlook_by[key] = self._narrowest(self._classes(record))
         return found
 
     def _narrowest(self, classes: tuple[Class, ...]) -> Outlook:
@@ -275,24 +291,19 @@ def classes_of(record: JobRecord) -> tuple[Class, ...]:
     return (*wide, (job.queue, size, job.user, job.app)) if job.user or job.app else wide
 
 
-def _made_anew(learned: Learned, view: View, now: int) -> Learned:
+def _made_anew(learned: Learned, going: Seen, now: int) -> Learned:
     kept = 0.5 ** (len(learned.fresh) / HALF_LIFE)
     past = {each: tally.faded(kept) for each, tally in learned.past.items()}
     past = {each: tally for each, tally in past.items() if tally.entries}
     for each, services in _by_class(learned.fresh).items():
         past[each] = past.get(each, Tally()).with_ended(services)
-    going = [
-        (classes_of(record), record.attained_at(now))
-        for record in view.jobs.values()
-        if record.first_start_ms is not None
-    ]
     known = dict(past)
     for each, services in _by_class(going).items():
         known[each] = known.get(each, Tally()).with_going(services)
     return Learned(FrozenMap(past), FrozenMap(known), now, ends=past[()].entries if past else 0)
 
 
-def _by_class(seen: Iterable[tuple[tuple[Class, ...], int]]) -> dict[Class, list[int]]:
+def _by_class(seen: Seen) -> dict[Class, list[int]]:
     found: dict[Class, list[int]] = {}
     for classes, service in seen:
         for each in classes:
