@@ -12,6 +12,7 @@ from trainmaster.model.result import Result, Status, Summary
 from trainmaster.model.topology import Topology
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import GIB, WHOLE
+from trainmaster.sim.cost import unpriced_types
 from trainmaster.sim.driver import Scenario
 from trainmaster.sim.report.wording import ABSENT, RHO, count, decimal, duration, plural, share
 
@@ -33,6 +34,8 @@ class Row(NamedTuple):
     value: Callable[[Ran], float | None]
     wording: Callable[[float | None], str]
     better: Callable[[Sequence[float]], float] | None = min
+    is_optional: bool = False
+    """Left out when no run has it."""
 
 
 def _of(name: str) -> Callable[[Ran], float | None]:
@@ -58,6 +61,9 @@ ROWS = (
     Row("preemptions", _of("preemptions"), _count, None),
     Row("migrations", _of("migrations"), _count, None),
     Row("wasted GPU-h", _of("gpu_hours_wasted"), decimal),
+    Row("cost of jobs", _of("cost"), decimal, is_optional=True),
+    Row("wasted cost", _of("cost_wasted"), decimal, is_optional=True),
+    Row("idle cost", _of("cost_idle"), decimal, is_optional=True),
     Row(f"max {RHO}", _of("max_rho"), decimal),
     Row("Jain's index", _of("jain_index"), decimal, max),
     Row("wall time", lambda ran: ran.wall_s, duration, None),
@@ -96,6 +102,8 @@ def _table(shown: Sequence[Ran], everyone: Sequence[Ran]) -> Table:
         if any(_of(name)(ran) for ran in everyone):
             table.add_row(f"{name} jobs", *(_count(_of(name)(ran)) for ran in shown))
     for row in ROWS:
+        if row.is_optional and all(row.value(ran) is None for ran in everyone):
+            continue
         best = _best(row, everyone)
         table.add_row(row.label, *(_cell(row, ran, best) for ran in shown))
     return table
@@ -136,6 +144,15 @@ def cautions(scenario: Scenario, runs: Sequence[Ran]) -> Iterator[str]:
     yield from rejections(scenario, runs)
     yield from (remark for ran in runs for remark in ran.result.warnings)
     yield from _strange_queues(scenario, runs)
+    yield from _unpriced(scenario.topology)
+
+
+def _unpriced(topology: Topology) -> Iterator[str]:
+    """GPU types without a price beside others that have one: no cost can be given."""
+    missing = unpriced_types(topology)
+    if missing and any(kind.price_per_hour is not None for kind in topology.types):
+        names = ", ".join(missing)
+        yield f"cost is left out: state price_per_hour of {names} in the cluster file as well"
 
 
 def _strange_queues(scenario: Scenario, runs: Sequence[Ran]) -> Iterator[str]:

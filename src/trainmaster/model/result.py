@@ -34,6 +34,10 @@ class JobResult:
     migrations: int
     status: Status
     rho: float | None
+    cost: float | None = None
+    """The price of the GPU time it held, by share; None where GPUs have no price."""
+    cost_wasted: float | None = None
+    """The part of it that went into switching, lost work and failed runs."""
 
     @property
     def jct_ms(self) -> int | None:
@@ -69,6 +73,11 @@ class Summary:
     p99_rho: float | None
     jain_index: float | None
     events: int
+    cost: float | None = None
+    """Of all jobs."""
+    cost_wasted: float | None = None
+    cost_idle: float | None = None
+    """Of GPUs that no job held, over the makespan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +90,17 @@ class Bin:
     p50_jct_s: float | None
     p95_jct_s: float | None
     avg_queue_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCost:
+    """What the jobs of one queue held and cost."""
+
+    queue: str
+    jobs: int
+    gpu_s: float
+    cost: float | None
+    cost_wasted: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +157,7 @@ class Result:
     """Name and GPUs of each node, in the order of the GPU index."""
     bins: tuple[Bin, ...] = ()
     delays: Delays | None = None
+    queues: tuple[QueueCost, ...] = ()
     utilisation: Curve = field(default=Curve((), ()))
     """Part of the cluster's GPUs that make progress."""
     queue_length: Curve = field(default=Curve((), ()))

@@ -39,7 +39,8 @@ class GpuType:
     name: str = "gpu"
     memory: int = 16 * GIB
     speed_ppm: int = NOMINAL
-    price_per_hour: float = 0.0
+    price_per_hour: float | None = None
+    """None: not stated, which is another thing than free."""
 
 
 @dataclass(frozen=True, slots=True)

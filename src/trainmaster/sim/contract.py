@@ -18,9 +18,9 @@ def to_json(results: Sequence[Result], wall_s: Mapping[str, float]) -> str:
 
 def _entry(result: Result, wall_s: float | None) -> str:
     summary = {key: rounded(value) for key, value in asdict(result.summary).items()}
-    events = summary.pop("events")
     summary["wall_s"] = rounded(wall_s)
-    summary["events"] = events
+    for last in ("events", "cost", "cost_wasted", "cost_idle"):
+        summary[last] = summary.pop(last)
     head = {
         "policy": result.policy,
         "options": dict(result.options),
@@ -28,6 +28,7 @@ def _entry(result: Result, wall_s: float | None) -> str:
         "summary": summary,
         "bins": [_rounded_all(asdict(each)) for each in result.bins],
         "delays": None if result.delays is None else _delays(result.delays),
+        "queues": [_rounded_all(asdict(each)) for each in result.queues],
     }
     jobs = ",\n".join(json.dumps(job_fields(job)) for job in result.jobs)
     return json.dumps(head)[:-1] + ', "jobs": [\n' + jobs + "\n]}"
@@ -61,6 +62,8 @@ def job_fields(job: JobResult) -> dict[str, object]:
         "preemptions": job.preemptions,
         "migrations": job.migrations,
         "rho": rounded(job.rho),
+        "cost": rounded(job.cost),
+        "cost_wasted": rounded(job.cost_wasted),
         "status": job.status.value,
     }
 

@@ -23,6 +23,7 @@ from trainmaster.model.trace import Outcome, Trace, TracedJob
 from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.perf.world import Speeds, World
 from trainmaster.placement.placers import ever_fits
+from trainmaster.sim.cost import Bill
 from trainmaster.sim.engine import SimEngine
 from trainmaster.sim.ledger import Account, Ledger
 from trainmaster.sim.progress import MEASURING_ERROR, ProgressReports
@@ -42,6 +43,22 @@ class Estimates:
     known: bool = True
     error: float = 0.0
     """Uniform relative error, at most this much either way."""
+
+
+def estimates_from(text: str) -> Estimates:
+    """`exact`, `none`, or `noisy:0.3` for an error of up to 30 % either way."""
+    if text == "exact":
+        return Estimates()
+    if text == "none":
+        return Estimates(known=False)
+    kind, _, amount = text.partition(":")
+    try:
+        error = float(amount)
+    except ValueError:
+        error = -1.0
+    if kind != "noisy" or not 0 <= error <= 1:
+        raise ValueError("exact, none and noisy:F with F from 0 to 1, such as noisy:0.3")
+    return Estimates(error=error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +91,9 @@ class Simulation:
         world, topology = scenario.world, scenario.topology
         self.controller = Controller(topology, policy, can_freeze=world.switching.can_freeze)
         gpus = topology.training_gpus * WHOLE
-        self.ledger = Ledger(scenario.queues, gpus, keep_stints=scenario.keep_stints)
+        self.ledger = Ledger(
+            scenario.queues, gpus, keep_stints=scenario.keep_stints, bill=Bill.of(topology)
+        )
         self.engine = SimEngine(Speeds(world, topology, scenario.seed), self.ledger, self._profile)
         jobs = scenario.trace.jobs
         if policy.splits:
@@ -92,21 +111,25 @@ class Simulation:
         self._reports = self._progress_reports()
         self._profiles: dict[tuple[str, int, int], Profile] = {}
 
-    def run(self, on_progress: Progress | None = None) -> None:
-        """Until every job has ended, or the horizon; interrupted, it keeps what is known so far."""
+    def run(
+        self, on_progress: Progress | None = None, is_enough: Callable[[], bool] | None = None
+    ) -> None:
+        """Until every job has ended, the horizon, or enough is known; interrupted, what is so far."""
         with paused_garbage_collection():
             try:
-                self._run(on_progress)
+                self._run(on_progress, is_enough)
             finally:
                 self.engine.settle_all(self.now)
                 self.sampler.end(self.now)
                 self.ledger.fairness.count_up_to(self.now)
 
-    def _run(self, on_progress: Progress | None) -> None:
+    def _run(self, on_progress: Progress | None, is_enough: Callable[[], bool] | None) -> None:
         self.define_queues()
         steps = 0
         while self._advance():
             steps += 1
+            if is_enough is not None and is_enough():
+                break
             if on_progress is not None and steps % PROGRESS_EVERY == 0:
                 on_progress(self.ledger.ended_count, len(self.accepted), self.now)
 

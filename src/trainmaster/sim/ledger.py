@@ -11,6 +11,7 @@ from trainmaster.model.queue import Queue
 from trainmaster.model.result import Stint
 from trainmaster.model.trace import Outcome, TracedJob
 from trainmaster.model.units import NOMINAL, WHOLE
+from trainmaster.sim.cost import Bill
 
 
 class Account:
@@ -32,7 +33,9 @@ class Account:
         "needed",
         "on_slots",
         "outcome",
+        "rate",
         "record",
+        "spent",
         "start_ms",
         "status",
         "target",
@@ -65,6 +68,10 @@ class Account:
         self.wasted = 0
         self.holding = 0
         self.holding_since_ms = 0
+        self.rate = 0
+        """What it pays per hour for what it holds now."""
+        self.spent = 0
+        """What it has paid for what it held before."""
         self.start_ms: int | None = None
         self.finish_ms: int | None = None
         self.status: Outcome | None = None
@@ -91,8 +98,17 @@ class Account:
 class Ledger:
     """All accounts, and the sums over them that a run is judged by."""
 
-    def __init__(self, queues: Mapping[str, Queue], gpus_milli: int, *, keep_stints: bool) -> None:
+    def __init__(
+        self,
+        queues: Mapping[str, Queue],
+        gpus_milli: int,
+        *,
+        keep_stints: bool,
+        bill: Bill | None = None,
+    ) -> None:
         self.accounts: dict[str, Account] = {}
+        self.bill = bill
+        """None where GPUs have no price."""
         self.progressing = 0
         """Thousandths of a GPU making progress now."""
         self._busy: dict[int, int] = {}
@@ -132,17 +148,23 @@ class Ledger:
 
     def took(self, account: Account, share: int, placement: Placement, now: int) -> None:
         account.holding, account.holding_since_ms = share, now
-        queue = account.traced.job.queue
-        self.using[queue] += share
+        job = account.traced.job
+        self.using[job.queue] += share
+        if self.bill is not None:
+            account.rate = self.bill.took(job.id, placement, now)
         if account.record is not None:
             self.waits(account.record, -1)
         if self.stints is not None:
-            self._placements[account.traced.job.id] = placement
+            self._placements[job.id] = placement
 
     def left(self, account: Account, share: int, now: int) -> None:
         account.held += account.holding * (now - account.holding_since_ms)
         account.holding = 0
         job = account.traced.job
+        if self.bill is not None:
+            account.spent += account.rate * (now - account.holding_since_ms)
+            account.rate = 0
+            self.bill.left(job.id, now)
         self.using[job.queue] -= share
         if account.record is not None:
             self.waits(account.record, 1)

@@ -10,6 +10,7 @@ from trainmaster.model.topology import CPU_TYPE
 from trainmaster.model.trace import Outcome, TracedJob
 from trainmaster.model.units import HOUR, SECOND, WHOLE
 from trainmaster.policies.options import effective
+from trainmaster.sim.cost import money, queue_costs, total, wasted_part
 from trainmaster.sim.driver import Simulation, arrival_span
 from trainmaster.sim.ledger import Account, Ledger, jain
 from trainmaster.sim.sampler import SIZE_BINS
@@ -47,6 +48,7 @@ def result_of(simulation: Simulation) -> Result:
         jobs=tuple(jobs),
         bins=_bins(jobs),
         delays=sampler.delays(),
+        queues=queue_costs(jobs),
         utilisation=sampler.utilisation(),
         queue_length=sampler.queue_length(),
         fragmentation=sampler.fragmentation(),
@@ -67,19 +69,20 @@ def _is_open(job: JobResult) -> bool:
 def _job_results(simulation: Simulation) -> list[JobResult]:
     """One per job of the trace, in the trace's order."""
     accounts, gpus = simulation.ledger.accounts, simulation.scenario.topology.training_gpus
+    nothing = None if simulation.ledger.bill is None else 0.0
     rejected = {traced.job.id for traced in simulation.rejected}
     found = []
     for traced in simulation.scenario.trace.jobs:
         account = accounts.get(traced.job.id)
         if account is None:
             status = Status.REJECTED if traced.job.id in rejected else Status.UNFINISHED
-            found.append(_untouched(traced, status))
+            found.append(_untouched(traced, status, nothing))
         else:
             found.append(_job_result(account, simulation.ledger, simulation.now, gpus))
     return found
 
 
-def _untouched(traced: TracedJob, status: Status) -> JobResult:
+def _untouched(traced: TracedJob, status: Status, cost: float | None) -> JobResult:
     job = traced.job
     return JobResult(
         job_id=job.id,
@@ -95,6 +98,8 @@ def _untouched(traced: TracedJob, status: Status) -> JobResult:
         migrations=0,
         status=status,
         rho=None,
+        cost=cost,
+        cost_wasted=cost,
     )
 
 
@@ -107,6 +112,7 @@ def _job_result(account: Account, ledger: Ledger, now: int, gpus: int) -> JobRes
     suspended = 0
     if account.start_ms is not None:
         suspended = max(0, end - account.start_ms - account.trained_ms)
+    cost, cost_wasted = _cost(account, ledger, held, now)
     return JobResult(
         job_id=traced.job.id,
         queue=traced.job.queue,
@@ -121,7 +127,24 @@ def _job_result(account: Account, ledger: Ledger, now: int, gpus: int) -> JobRes
         migrations=record.migrations if record is not None else 0,
         status=Status.UNFINISHED if account.status is None else STATUS[account.status],
         rho=_rho(account, ledger, gpus),
+        cost=cost,
+        cost_wasted=cost_wasted,
     )
+
+
+def _cost(
+    account: Account, ledger: Ledger, held: int, now: int
+) -> tuple[float | None, float | None]:
+    """What the job has cost up to now, and what of it for nothing."""
+    if ledger.bill is None:
+        return None, None
+    spent = _spent(account, now)
+    wasted = wasted_part(spent, account.charged + account.wasted, held)
+    return money(spent), money(wasted)
+
+
+def _spent(account: Account, now: int) -> int:
+    return account.spent + account.rate * (now - account.holding_since_ms)
 
 
 def _rho(account: Account, ledger: Ledger, gpus: int) -> float | None:
@@ -185,7 +208,7 @@ def _summary(simulation: Simulation, jobs: Sequence[JobResult]) -> Summary:
         finished=finished,
         rejected=len(simulation.rejected),
         unfinished=unfinished,
-        load=_load(simulation.accepted, gpus),
+        load=load_of(simulation.accepted, gpus),
         avg_jct_s=times.avg_jct_s,
         avg_excess_s=times.avg_excess_s,
         avg_jct_lower_bound_s=_lower_bound(jobs, simulation.now) if unfinished else None,
@@ -202,10 +225,22 @@ def _summary(simulation: Simulation, jobs: Sequence[JobResult]) -> Summary:
         p99_rho=times.p99_rho,
         jain_index=_jain_index(ledger, jobs),
         events=simulation.events,
+        cost=total([job.cost for job in jobs]),
+        cost_wasted=total([job.cost_wasted for job in jobs]),
+        cost_idle=_cost_idle(ledger, times.makespan_s, simulation.now),
     )
 
 
-def _load(jobs: Sequence[TracedJob], gpus: int) -> float | None:
+def _cost_idle(ledger: Ledger, makespan_s: float | None, now: int) -> float | None:
+    """None without prices, or where the horizon left jobs unfinished."""
+    if ledger.bill is None or makespan_s is None:
+        return None
+    spent = sum(_spent(account, now) for account in ledger.accounts.values())
+    return money(ledger.bill.idle(round(makespan_s * SECOND), spent, now))
+
+
+def load_of(jobs: Sequence[TracedJob], gpus: int) -> float | None:
+    """Sum of GPUs x service / (GPUs of the cluster x arrival span); None without a span."""
     span = arrival_span(jobs)
     if not span:
         return None

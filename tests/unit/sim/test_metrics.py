@@ -199,7 +199,7 @@ def test_the_json_has_the_contracts_keys_and_three_decimals() -> None:
         "jobs", "finished", "rejected", "unfinished", "load", "avg_jct_s", "avg_excess_s",
         "avg_jct_lower_bound_s", "p50_jct_s", "p95_jct_s", "p99_jct_s", "avg_queue_s", "makespan_s",
         "gpu_util", "gpu_hours_wasted", "preemptions", "migrations", "max_rho", "p99_rho", "jain_index",
-        "wall_s", "events",
+        "wall_s", "events", "cost", "cost_wasted", "cost_idle",
     ]  # fmt: skip
     assert set(entry["jobs"][0]) >= {
         "job_id", "submit_s", "start_s", "finish_s", "jct_s", "queue_s", "suspended_s", "gpu_s",

@@ -17,8 +17,9 @@ Cell = str | int | float | None
 
 JOB_COLUMNS = (
     *("job_id", "submit_s", "start_s", "finish_s", "jct_s", "queue_s", "suspended_s", "gpu_s"),
-    *("preemptions", "migrations", "status"),
+    *("preemptions", "migrations", "status", "cost", "cost_wasted"),
 )
+QUEUE_COLUMNS = ("policy", "queue", "jobs", "gpu_s", "cost", "cost_wasted")
 BIN_COLUMNS = ("policy", "size", "jobs", "avg_jct_s", "p50_jct_s", "p95_jct_s", "avg_queue_s")
 
 
@@ -41,7 +42,17 @@ def _job(job: JobResult) -> str:
     seconds = ",".join(["" if ms is None else f"{ms / SECOND:.3f}" for ms in times])
     held = f"{job.held / (SECOND * WHOLE):.3f}"
     counts = f"{job.preemptions},{job.migrations}"
-    return f"{_quoted(job.job_id)},{seconds},{held},{counts},{job.status.value}"
+    costs = f"{_cell(job.cost)},{_cell(job.cost_wasted)}"
+    return f"{_quoted(job.job_id)},{seconds},{held},{counts},{job.status.value},{costs}"
+
+
+def queues_csv(contenders: Sequence[Contender]) -> str:
+    rows = (
+        (each.label, q.queue, q.jobs, q.gpu_s, q.cost, q.cost_wasted)
+        for each in contenders
+        for q in each.result.queues
+    )
+    return _table(QUEUE_COLUMNS, rows)
 
 
 def distribution_csv(lines: Sequence[Drawn], value: str) -> str:

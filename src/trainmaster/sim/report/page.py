@@ -117,6 +117,7 @@ def _sections(findings: Findings) -> str:
                 "All waiting of all jobs, by its cause.",
                 _cause_legend() + bars.delay_bars(contenders),
             ),
+            _queue_costs(contenders),
             *(_over_time(each, findings.time) for each in findings.followed),
             _gantt_section(findings),
             _notes(contenders),
@@ -134,6 +135,14 @@ def _summary(contenders: Sequence[Contender]) -> str:
         "The best of each column is marked; click a heading to sort, point at it to read on."
     )
     return _section("Summary", explained, tables.summary_table(contenders), is_wide=True)
+
+
+def _queue_costs(contenders: Sequence[Contender]) -> str:
+    table = tables.queue_costs_table(contenders)
+    if not table:
+        return ""
+    explained = "The price of the GPU time that each queue's jobs held."
+    return _section("Cost by queue", explained, table, is_wide=True)
 
 
 def _line_legend(contenders: Sequence[Contender]) -> str:

@@ -119,6 +119,32 @@ SECTIONS = (
         ),
     ),
     Section(
+        "Cost",
+        (
+            Column(
+                "jobs",
+                "Price of the GPU time that jobs held, by share",
+                lambda s: s.cost,
+                wording.decimal,
+                is_optional=True,
+            ),
+            Column(
+                "lost",
+                "Price of switching, lost work, failed runs",
+                lambda s: s.cost_wasted,
+                wording.decimal,
+                is_optional=True,
+            ),
+            Column(
+                "idle",
+                "Price of GPUs that no job held, over the makespan",
+                lambda s: s.cost_idle,
+                wording.decimal,
+                is_optional=True,
+            ),
+        ),
+    ),
+    Section(
         "Disruption",
         (
             Column("preempted", "Suspensions, migrations apart", lambda s: s.preemptions, _whole),
@@ -154,7 +180,8 @@ SECTIONS = (
 
 def summary_table(contenders: Sequence[Contender]) -> str:
     """A row per policy, the best of each column marked, sortable by a click on a heading."""
-    sections = [_shown(section, contenders) for section in SECTIONS]
+    shown = [_shown(section, contenders) for section in SECTIONS]
+    sections = [section for section in shown if section.columns]
     groups = "".join(_group_heading(section, contenders) for section in sections)
     heads = [_heading("policy", "")]
     for section in sections:
@@ -224,6 +251,30 @@ def best_words(column: Column, contenders: Sequence[Contender]) -> str | None:
     if not known or column.better is None or len({column.worded(value) for value in values}) == 1:
         return None
     return column.worded(min(known) if column.better is Better.LOWER else max(known))
+
+
+def queue_costs_table(contenders: Sequence[Contender]) -> str:
+    """What each queue's jobs cost under each policy; nothing where GPUs have no price."""
+    queues = list(dict.fromkeys(q.queue for each in contenders for q in each.result.queues))
+    found = {
+        (q.queue, each.slot): q.cost
+        for each in contenders
+        for q in each.result.queues
+        if q.cost is not None
+    }
+    if not found or len(queues) < 2:
+        return ""
+    heads = _heading("queue", "") + "".join(_heading(each.label, "") for each in contenders)
+    rows = []
+    for place, queue in enumerate(queues):
+        costs = [found.get((queue, each.slot)) for each in contenders]
+        cells = "".join(_cell(cost, wording.decimal(cost), "") for cost in costs)
+        head = f'<th scope="row" data-value="{place}">{escape(queue)}</th>'
+        rows.append(f"<tr>{head}{cells}</tr>")
+    return (
+        '<div class="scroll"><table class="summary sortable"><thead>'
+        f"<tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
 
 
 def options_table(contenders: Sequence[Contender]) -> str:

@@ -32,6 +32,7 @@ def documents(findings: Findings, heading: Heading) -> Iterator[Document]:
     yield _text("summary.csv", csvs.summary_csv(findings.contenders))
     for each in findings.contenders:
         yield _text(f"jobs-{each.slug}.csv", csvs.jobs_csv(each.result))
+    yield _text("queues.csv", csvs.queues_csv(findings.contenders))
     yield from _distributions(findings)
     yield from _bars(findings)
     yield from _curves(findings)

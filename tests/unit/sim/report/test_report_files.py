@@ -23,7 +23,7 @@ from trainmaster.sim.report.publish import Document
 
 PNG = b"\x89PNG"
 EXPECTED = {
-    *("index.html", "summary.csv", "jct_cdf.csv", "jct_cdf.png", "jct_bars.png"),
+    *("index.html", "summary.csv", "queues.csv", "jct_cdf.csv", "jct_cdf.png", "jct_bars.png"),
     *("jct_by_size.csv", "jct_by_size.png", "rho_cdf.csv", "rho_cdf.png"),
     *("delays.csv", "delays.png", "utilisation.csv", "utilisation.png"),
     *("queue_length.csv", "queue_length.png", "fragmentation.csv", "fragmentation.png"),
@@ -63,7 +63,7 @@ def test_job_files_hold_the_contract_s_fields(
     job = three_policies[0].jobs[0]
     assert list(rows[0]) == [
         *("job_id", "submit_s", "start_s", "finish_s", "jct_s", "queue_s", "suspended_s", "gpu_s"),
-        *("preemptions", "migrations", "status"),
+        *("preemptions", "migrations", "status", "cost", "cost_wasted"),
     ]
     assert len(rows) == len(three_policies[0].jobs)
     assert rows[0]["job_id"] == job.job_id

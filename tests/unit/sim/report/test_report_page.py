@@ -9,6 +9,8 @@ from html.parser import HTMLParser
 
 import pytest
 
+from tests.builders import a_policy, a_scenario, cluster, outcome_of, traced
+from trainmaster.model.cluster import cluster_from
 from trainmaster.model.result import Curve, JobResult, Result, Status, Stint, Summary
 from trainmaster.sim.report.contenders import line_up
 from trainmaster.sim.report.findings import find
@@ -211,3 +213,15 @@ def test_a_page_stays_small_whatever_happens_in_the_hour(
     html = render([replace(three_policies[0], stints=stints)])
     assert len(html) < 5_000_000
     assert f"Shown: the {MOST_BARS:,} longest of 16,000 stays." in html
+
+
+def test_costs_are_shown_by_policy_and_by_queue_where_gpus_have_prices() -> None:
+    prices = {"types": {"A": {"price_per_hour": 3.0}}, "nodes": {"gpus": 2, "type": "A"}}
+    jobs = [traced("a", 2, 3_600, queue="vision"), traced("b", 1, 7_200, queue="speech")]
+    priced, free = (
+        page(find([outcome_of(a_scenario(jobs, topology), a_policy("fifo"))]), Heading("t", "x"))
+        for topology in (cluster_from(prices).topology, cluster("1x2"))
+    )
+    assert "Cost by queue" in priced
+    assert ">Cost</th>" in priced
+    assert "Cost" not in free
