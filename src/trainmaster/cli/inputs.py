@@ -18,7 +18,7 @@ from trainmaster.model.units import WHOLE
 from trainmaster.perf.from_mapping import BASES, WorldError, world_from
 from trainmaster.perf.world import World
 from trainmaster.policies.options import divides_queues
-from trainmaster.sim.driver import Estimates
+from trainmaster.sim.driver import Estimates, estimates_from
 
 LARGEST = 1e12
 NAMED = 5
@@ -76,21 +76,10 @@ def _near(text: str, known: Collection[str]) -> str:
 
 def estimates_of(text: str) -> Estimates:
     """`exact`, `none`, or `noisy:0.3` for an error of up to 30 % either way."""
-    if text == "exact":
-        return Estimates()
-    if text == "none":
-        return Estimates(known=False)
-    kind, _, amount = text.partition(":")
     try:
-        error = float(amount)
-    except ValueError:
-        error = -1.0
-    if kind != "noisy" or not 0 <= error <= 1:
-        raise BadInput(
-            f"--estimates {text} is none of exact, none and noisy:F with F from 0 to 1,"
-            " such as noisy:0.3."
-        )
-    return Estimates(error=error)
+        return estimates_from(text)
+    except ValueError as error:
+        raise BadInput(f"--estimates {text} is none of {error}.") from None
 
 
 def queues_of(path: Path | None) -> dict[str, Queue]:

@@ -1,0 +1,134 @@
+"""A digest of the code that a result depends on, so that an old one is never taken for a new one.
+
+The simulator and the evaluation's own engine count for every trial, a policy's file and what it
+imports for that policy's. A policy that calls another by name depends on all of them. Comments and
+docstrings change no result, and do not count.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from functools import cache
+from hashlib import sha256
+from importlib.util import find_spec
+from inspect import getsourcefile
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from trainmaster import __version__
+from trainmaster.catalog import policy_class
+
+PACKAGE = "trainmaster"
+ENGINE = "trainmaster.evaluation.trial"
+CATALOG = "trainmaster.catalog"
+POLICIES = "trainmaster.policies"
+NOT_FOLLOWED = (CATALOG, "trainmaster.evaluation.suites")
+"""Tables of names: what they name is counted where it is used."""
+
+
+@cache
+def digest_of_policy(name: str) -> str:
+    """Changes with the version, the simulator, or what this policy is made of."""
+    kind = policy_class(name)
+    files = {*_files(ENGINE), *_files_of_class(kind)}
+    digest = sha256(f"{__version__} {sys.version_info[:2]}".encode())
+    for file in sorted(files):
+        digest.update(code_digest(file).encode())
+    return digest.hexdigest()
+
+
+@cache
+def code_digest(file: Path) -> str:
+    """Of what a source file does, whatever it says about it."""
+    code = compile(file.read_bytes(), file.name, "exec", dont_inherit=True, optimize=2)
+    return sha256("\n".join([file.name, *_instructions(code)]).encode()).hexdigest()
+
+
+def _instructions(code: CodeType) -> Iterator[str]:
+    """What is carried out, without where in the file it is written."""
+    yield f"{code.co_code.hex()} {code.co_names} {code.co_varnames} {code.co_freevars}"
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _instructions(constant)
+        elif isinstance(constant, frozenset):
+            yield repr(sorted(map(repr, constant)))
+        else:
+            yield repr(constant)
+
+
+@cache
+def file_digest(path: Path) -> str:
+    """Of a file's bytes; of a folder's files, their names and sizes."""
+    if path.is_dir():
+        listed = [f"{each.name} {each.stat().st_size}" for each in sorted(path.iterdir())]
+        return sha256("\n".join(listed).encode()).hexdigest()
+    with path.open("rb") as source:
+        digest = sha256()
+        while block := source.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _files_of_class(kind: Any) -> set[Path]:
+    own = getsourcefile(kind)
+    assert own is not None, f"{kind.__name__} has no source file"
+    if not kind.__module__.startswith(f"{PACKAGE}."):
+        return {Path(own), *_all_policies()}
+    modules = _reached(kind.__module__)
+    return {*_files(kind.__module__), *(_all_policies() if CATALOG in modules else ())}
+
+
+def _all_policies() -> set[Path]:
+    file = _file(POLICIES)
+    assert file is not None
+    return set(file.parent.rglob("*.py"))
+
+
+def _files(module: str) -> set[Path]:
+    followed = [name for name in _reached(module) if not name.startswith(NOT_FOLLOWED)]
+    return {file for name in followed if (file := _file(name)) is not None}
+
+
+@cache
+def _reached(module: str) -> frozenset[str]:
+    """Modules of ours that this one imports, now or when called, and what those import."""
+    found, pending = set(), [module]
+    while pending:
+        name = pending.pop()
+        if name in found:
+            continue
+        found.add(name)
+        if not name.startswith(NOT_FOLLOWED):
+            pending.extend(_imports(name))
+    return frozenset(found)
+
+
+@cache
+def _imports(module: str) -> tuple[str, ...]:
+    file = _file(module)
+    if file is None:
+        return ()
+    return tuple(_imported(ast.parse(file.read_bytes())))
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if each.name.startswith(PACKAGE))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
+            assert node.module is not None
+            yield node.module
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+
+
+@cache
+def _file(module: str) -> Path | None:
+    """Where a module's source is; None for a name inside a module."""
+    try:
+        spec = find_spec(module)
+    except ModuleNotFoundError:
+        return None
+    return None if spec is None or spec.origin is None else Path(spec.origin)

@@ -1,0 +1,33 @@
+"""Which jobs of a stream are measured: not those that fill the cluster, nor those that keep it full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainmaster.model.trace import TracedJob
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Jobs submitted in it are measured; ms, both ends included."""
+
+    from_ms: int
+    until_ms: int
+
+    def measured(self, jobs: Sequence[TracedJob]) -> list[TracedJob]:
+        return [each for each in jobs if self.from_ms <= each.job.submit_ms <= self.until_ms]
+
+    def before(self, jobs: Sequence[TracedJob]) -> list[TracedJob]:
+        """The disjoint prefix: what contenders are tuned on."""
+        return [each for each in jobs if each.job.submit_ms < self.from_ms]
+
+
+def window_of(jobs: Sequence[TracedJob], warm_up: float, tail: float) -> Window:
+    """The window of a stream whose last part of that size only keeps the cluster busy.
+
+    `warm_up` is a part of what is left; with neither, all jobs are measured.
+    """
+    first, last = jobs[0].job.submit_ms, jobs[-1].job.submit_ms
+    until = last - round((last - first) * tail)
+    return Window(first + round((until - first) * warm_up), until)

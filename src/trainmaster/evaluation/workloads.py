@@ -1,0 +1,149 @@
+"""From a workload's recipe to its jobs: the same for every contender with the same seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from trainmaster.evaluation.declared import changed
+from trainmaster.evaluation.suite import (
+    Crafted,
+    FromFile,
+    Generated,
+    Slice,
+    Source,
+    SuiteError,
+    Workload,
+)
+from trainmaster.evaluation.window import Window, window_of
+from trainmaster.model.cluster import Cluster, cluster_from
+from trainmaster.model.topology import parse_shorthand
+from trainmaster.model.trace import Trace, TracedJob
+from trainmaster.model.units import HOUR
+from trainmaster.sim.metrics import load_of
+from trainmaster.traces import philly_like
+from trainmaster.traces.formats import load as load_trace
+
+TOLERANCE = 0.01
+"""How far the realised load may be from the one that was asked for."""
+DAY = 24 * HOUR
+
+Generator = Callable[[int, int, float, int], Trace]
+"""(jobs, GPUs, load, seed) -> trace."""
+GENERATORS: Mapping[str, Generator] = {"philly": philly_like.generate}
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Jobs of one seed, and which of them are measured."""
+
+    trace: Trace
+    window: Window
+
+
+def cluster_of(workload: Workload) -> Cluster:
+    """The cluster that the workload's jobs meet."""
+    if isinstance(workload.cluster, str):
+        return Cluster(parse_shorthand(workload.cluster))
+    return cluster_from(workload.cluster, f"the cluster of {workload.name}")
+
+
+def stream_of(workload: Workload, gpus: int, seed: int, folder: Path | None) -> Stream:
+    """The workload's jobs for this seed; files are looked for in the data folder."""
+    source = workload.source
+    jobs = list(_drawn(source, gpus, seed, folder))
+    jobs = changed(jobs, source.changes, gpus, seed)
+    if not jobs:
+        raise SuiteError(f"the workload {workload.name} has no jobs.")
+    load, tail = _wanted_load(source), source.tail if isinstance(source, Generated) else 0.0
+    if load is not None:
+        jobs = scaled(jobs, gpus, load)
+        check_load(workload.name, load_of(jobs, gpus), load)
+    return Stream(Trace(tuple(jobs)), window_of(jobs, workload.warm_up, tail))
+
+
+def _drawn(source: Source, gpus: int, seed: int, folder: Path | None) -> Sequence[TracedJob]:
+    if isinstance(source, Generated):
+        return _generator(source.like)(source.jobs, gpus, source.load, seed).jobs
+    if isinstance(source, FromFile):
+        return cut(_read(file_of(source, folder), source.format), source.part)
+    from trainmaster.evaluation.suites.crafted import craft_of
+
+    return craft_of(source.name)(gpus, seed).jobs
+
+
+def _generator(like: str) -> Generator:
+    if like not in GENERATORS:
+        raise SuiteError(f"nothing generates jobs like {like!r}; there is {', '.join(GENERATORS)}.")
+    return GENERATORS[like]
+
+
+def _wanted_load(source: Source) -> float | None:
+    return None if isinstance(source, Crafted) else source.load
+
+
+def check_load(name: str, realised: float | None, wanted: float) -> None:
+    """A result under another load than the one it is filed under would mislead: better none."""
+    if realised is None or abs(realised / wanted - 1) > TOLERANCE:
+        found = "no span at all" if realised is None else f"a load of {realised:.3f}"
+        raise SuiteError(f"{name} was to offer a load of {wanted:g} and has {found}.")
+
+
+def scaled(jobs: Sequence[TracedJob], gpus: int, load: float) -> list[TracedJob]:
+    """The same jobs, their arrivals stretched or squeezed evenly to offer this load."""
+    realised = load_of(jobs, gpus)
+    if realised is None:
+        return list(jobs)
+    first, factor = jobs[0].job.submit_ms, realised / load
+    return [
+        replace(each, job=replace(each.job, submit_ms=first + _times(each, first, factor)))
+        for each in jobs
+    ]
+
+
+def _times(traced: TracedJob, first: int, factor: float) -> int:
+    return round((traced.job.submit_ms - first) * factor)
+
+
+# -- files -------------------------------------------------------------------------------------------
+
+
+def file_of(source: FromFile, folder: Path | None) -> Path:
+    """Where the file is; an absolute path needs no folder."""
+    return Path(source.path) if folder is None else folder / source.path
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, format: str | None) -> tuple[TracedJob, ...]:
+    return load_trace(path, format).jobs
+
+
+def cut(jobs: Sequence[TracedJob], part: Slice) -> list[TracedJob]:
+    """The jobs of a slice, in the order of its fields."""
+    found = list(jobs)
+    if part.queue is not None:
+        found = [each for each in found if each.job.queue == part.queue]
+    if part.busiest_days is not None:
+        found = busiest(found, part.busiest_days)
+    if part.first is not None:
+        found = found[: part.first]
+    if part.last is not None:
+        found = found[-part.last :]
+    if part.at_most is not None and len(found) > part.at_most:
+        found = [found[n * len(found) // part.at_most] for n in range(part.at_most)]
+    return found
+
+
+def busiest(jobs: Sequence[TracedJob], days: int) -> list[TracedJob]:
+    """Those of so many days in a row, from midnight on, in which the most GPU time was submitted."""
+    if not jobs:
+        return []
+    work: dict[int, int] = {}
+    for each in jobs:
+        day = each.job.submit_ms // DAY
+        work[day] = work.get(day, 0) + each.job.demand.nominal.total_share * each.service_ms
+    starts = range(min(work), max(work) + 1)
+    best = max(starts, key=lambda at: sum(work.get(day, 0) for day in range(at, at + days)))
+    return [each for each in jobs if best <= each.job.submit_ms // DAY < best + days]
