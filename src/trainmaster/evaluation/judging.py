@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import pstdev
 
-from trainmaster.evaluation.score import SERVICE_FLOOR_S, TRANSIENT, Score, SizeDelay
+from trainmaster.evaluation.score import BLOCKS, SERVICE_FLOOR_S, TRANSIENT, Score, SizeDelay
 from trainmaster.evaluation.window import Window
 from trainmaster.model.result import JobResult, Result, Status
 from trainmaster.model.topology import CPU_TYPE
@@ -35,6 +36,7 @@ class Times:
     rho_p99: float | None = None
     rho_over_1: float | None = None
     rho_max: float | None = None
+    excess_blocks_s: tuple[float, ...] = ()
 
 
 def score_of(
@@ -80,6 +82,7 @@ def score_of(
         chosen=chosen,
         tuning_jobs=tuning_jobs,
         delays=_delays(result),
+        excess_blocks_s=times.excess_blocks_s,
         remarks=tuple(_remarks(simulation)),
     )
 
@@ -129,7 +132,18 @@ def _times(simulation: Simulation, jobs: Sequence[JobResult]) -> Times:
         rho_p99=_rounded(percentile(rhos, 0.99)),
         rho_over_1=_rounded(mean([float(rho > 1) for rho in rhos])),
         rho_max=_rounded(rhos[-1] if rhos else None),
+        excess_blocks_s=_excess_blocks(jobs),
     )
+
+
+def _excess_blocks(jobs: Sequence[JobResult]) -> tuple[float, ...]:
+    """Mean excess of equal runs of consecutive submissions; none where they would be single jobs."""
+    if len(jobs) < 2 * BLOCKS:
+        return ()
+    ordered = sorted(jobs, key=lambda each: each.submit_ms)
+    excess = [_jct_s(each) - each.service_ms / SECOND for each in ordered]
+    cuts = [place * len(excess) // BLOCKS for place in range(BLOCKS + 1)]
+    return tuple(round(sum(excess[a:b]) / (b - a), DECIMALS) for a, b in pairwise(cuts))
 
 
 def _jct_s(job: JobResult) -> float:
