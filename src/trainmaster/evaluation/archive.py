@@ -119,10 +119,10 @@ def score_from(mapping: Mapping[str, object]) -> Score:
     """A score as it was written; one with other measures than today's is none."""
     if set(mapping) != {each.name for each in fields(Score)}:
         raise ValueError("other measures")
-    values: dict[str, object] = dict(mapping)
-    delays, remarks = values["delays"], values["remarks"]
+    values: dict[str, object] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in mapping.items()
+    }
+    delays = mapping["delays"]
     assert isinstance(delays, list)
-    assert isinstance(remarks, list)
     values["delays"] = tuple(SizeDelay(**each) for each in delays)
-    values["remarks"] = tuple(remarks)
     return Score(**values)  # type: ignore[arg-type]

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
-from importlib.util import find_spec
 from inspect import getsourcefile
 from pathlib import Path
 from types import CodeType
@@ -22,6 +21,7 @@ from trainmaster import __version__
 from trainmaster.catalog import policy_class
 
 PACKAGE = "trainmaster"
+ROOT = Path(__file__).parents[2]
 ENGINE = "trainmaster.evaluation.trial"
 CATALOG = "trainmaster.catalog"
 POLICIES = "trainmaster.policies"
@@ -127,8 +127,9 @@ def _imported(tree: ast.Module) -> Iterator[str]:
 @cache
 def _file(module: str) -> Path | None:
     """Where a module's source is; None for a name inside a module."""
-    try:
-        spec = find_spec(module)
-    except ModuleNotFoundError:
-        return None
-    return None if spec is None or spec.origin is None else Path(spec.origin)
+    place = ROOT.joinpath(*module.split("."))
+    return next((file for file in (place / "__init__.py", _py(place)) if file.is_file()), None)
+
+
+def _py(place: Path) -> Path:
+    return place.with_name(f"{place.name}.py")

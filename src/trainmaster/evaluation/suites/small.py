@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.evaluation.suite import (
+    Changes,
     Conditions,
     Contender,
     Crafted,
@@ -24,6 +25,13 @@ CONTENDERS = (
     Contender("srsf", "srsf", standing=Standing.BOUND),
 )
 
+GENERATED = Workload(
+    "generated",
+    Generated(60, 0.9, changes=Changes(longest_s=4 * 3600)),
+    "4x4",
+    seeds=(0, 1, 2),
+)
+
 SUITE = Suite(
     name="small",
     title="A small comparison",
@@ -33,7 +41,7 @@ SUITE = Suite(
             title="Order alone",
             question="Who lets jobs wait least when GPUs are all alike and switching is free?",
             track="order",
-            workloads=(Workload("generated", Generated(80, 0.9), "4x4", seeds=(0, 1, 2)),),
+            workloads=(GENERATED,),
             conditions=(Conditions("ideal", "ideal"),),
             contenders=CONTENDERS,
             baseline="las",
@@ -44,7 +52,7 @@ SUITE = Suite(
             question="Who is best when placement matters and suspending costs time?",
             track="placement",
             workloads=(
-                Workload("generated", Generated(80, 0.9), "4x4", seeds=(0, 1, 2)),
+                GENERATED,
                 Workload("head of line", Crafted("one-large-then-small"), "2x4", warm_up=0),
             ),
             conditions=(Conditions("default", "default"),),

@@ -1,0 +1,89 @@
+"""Which part of a suite is run: what the user wants of it, and what can be run here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from trainmaster.catalog import policy_names
+from trainmaster.evaluation.score import Skipped
+from trainmaster.evaluation.suite import (
+    Contender,
+    Experiment,
+    FromFile,
+    Suite,
+    SuiteError,
+    Workload,
+)
+from trainmaster.evaluation.workloads import file_of
+
+
+def narrowed(suite: Suite, only: Sequence[str], seeds: int | None) -> Suite:
+    """The suite with these experiments alone, and so many seeds for what is drawn."""
+    known = [each.name for each in suite.experiments]
+    for name in only:
+        if name not in known:
+            raise SuiteError(
+                f"suite {suite.name} has no experiment {name!r}; it has {', '.join(known)}."
+            )
+    chosen = [each for each in suite.experiments if not only or each.name in only]
+    if seeds is not None:
+        chosen = [replace(each, workloads=_reseeded(each.workloads, seeds)) for each in chosen]
+    return replace(suite, experiments=tuple(chosen))
+
+
+def _reseeded(workloads: Iterable[Workload], count: int) -> tuple[Workload, ...]:
+    """The first so many seeds; more follow the last. A workload with one seed has no use for others."""
+    found = []
+    for each in workloads:
+        after = range(max(each.seeds) + 1, max(each.seeds) + 1 + count)
+        seeds = each.seeds if len(each.seeds) == 1 else (*each.seeds, *after)
+        found.append(replace(each, seeds=seeds[:count]))
+    return tuple(found)
+
+
+def runnable(suite: Suite, folder: Path | None) -> tuple[Suite, tuple[Skipped, ...]]:
+    """The suite without what cannot be run here: files that are not there, policies nobody has."""
+    kept, skipped = [], []
+    policies = set(policy_names())
+    for experiment in suite.experiments:
+        missing = {
+            each.name: _missing(each.source, folder)
+            for each in experiment.workloads
+            if isinstance(each.source, FromFile) and _missing(each.source, folder)
+        }
+        unknown = {
+            each.label: f"there is no policy {each.policy}"
+            for each in experiment.contenders
+            if each.policy not in policies
+        }
+        left_out: dict[str, str] = {**missing, **unknown}
+        skipped += [Skipped(experiment.name, what, why) for what, why in left_out.items()]
+        rest = _without(experiment, left_out)
+        if rest is not None:
+            kept.append(rest)
+    return replace(suite, experiments=tuple(kept)), tuple(skipped)
+
+
+def _missing(source: FromFile, folder: Path | None) -> str:
+    """Why its file cannot be had; empty if it can."""
+    if folder is None and not Path(source.path).is_absolute():
+        return f"{source.path} is not here: no data folder"
+    file = file_of(source, folder)
+    return "" if file.exists() else f"{source.path} is not in {folder}"
+
+
+def _without(experiment: Experiment, left_out: Mapping[str, str]) -> Experiment | None:
+    """What remains of it; None if there is nothing to compare any more."""
+    workloads = tuple(each for each in experiment.workloads if each.name not in left_out)
+    contenders = tuple(each for each in experiment.contenders if each.label not in left_out)
+    if not workloads or not contenders:
+        return None
+    baseline = _baseline(experiment.baseline, contenders)
+    return replace(experiment, workloads=workloads, contenders=contenders, baseline=baseline)
+
+
+def _baseline(wanted: str, contenders: Sequence[Contender]) -> str:
+    labels = [each.label for each in contenders]
+    return wanted if wanted in labels else labels[0]
