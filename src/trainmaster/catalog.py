@@ -18,6 +18,7 @@ POLICIES: Mapping[str, str] = {
     "gittins": "trainmaster.policies.gittins:Gittins",
     "tiresias-l": "trainmaster.policies.tiresias_l:TiresiasL",
     "tiresias-g": "trainmaster.policies.tiresias_g:TiresiasG",
+    "qssf": "trainmaster.policies.qssf:Qssf",
     "philly": "trainmaster.policies.philly:Philly",
     "gandiva": "trainmaster.policies.gandiva:Gandiva",
     "optimus": "trainmaster.policies.optimus:Optimus",
@@ -27,6 +28,7 @@ POLICIES: Mapping[str, str] = {
     "antman": "trainmaster.policies.antman:AntMan",
     "big-brain": "trainmaster.policies.big_brain:BigBrain",
     "two-level": "trainmaster.policies.two_level:TwoLevel",
+    "trainmaster": "trainmaster.policies.trainmaster:Trainmaster",
 }
 
 ENTRY_POINT_GROUP = "trainmaster.policies"

@@ -105,6 +105,7 @@ OPTIONS = {
         "min_run_s": 0,
     },
     "two-level": {"queues": "", "inner": "tiresias-l", "inner_options": "", "min_run_s": 0},
+    "trainmaster": {"queues": "", "starve_after_s": 0, "min_run_s": 60},
     "antman": {"queues": "", "util_limit": 0.8, "starve_after_s": 0, "min_run_s": 0},
     "big-brain": {"concurrency": "auto"},
 }

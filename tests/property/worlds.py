@@ -105,6 +105,15 @@ CONTENDERS: dict[str, tuple[str, dict[str, object]]] = {
     ),
     "two-level las": ("two-level", {"inner": "las", "inner_options": "quantum_s=7"}),
     "two-level guarded": ("two-level", {"inner": "las", "min_run_s": 4, "starve_after_s": 20}),
+    "trainmaster": ("trainmaster", {"min_run_s": 3, "guard_slack_s": 20}),
+    "trainmaster plain": (
+        "trainmaster",
+        {"min_run_s": 0, "learn": "off", "keep": 1, "charge_switches": "off", "guard_ratio": 0},
+    ),
+    "trainmaster sharing": (
+        "trainmaster",
+        {"queues": "default:1,other:3", "half_life_s": 30, "guard_slack_s": 9, "guard_ratio": 1},
+    ),
     "two-level fifo": ("two-level", {"inner": "fifo", "starve_after_s": 9, "min_run_s": 2}),
     "two-level gittins": ("two-level", {"inner": "gittins", "inner_options": "quantum_s=9"}),
     "two-level tiresias-g": (

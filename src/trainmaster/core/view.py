@@ -88,6 +88,10 @@ class View:
         """Jobs that hold none, in order of submission."""
         return [record for record in self.jobs.values() if record.phase in WAITING]
 
+    def latest_first(self) -> Iterable[JobRecord]:
+        """Live jobs, the last submitted first: whoever has come since a pass stands in front."""
+        return reversed(self._state.jobs.values())
+
     def order(self, rank: RankOf, now: int, *, group: GroupOf, with_running: bool) -> Order:
         """All jobs in line: only what changed or ran out since the last pass is ranked again."""
         state, was_built = self._state, self._is_built
@@ -187,6 +191,9 @@ class View:
 
     def rerank(self) -> None:
         """What ranks are made of has changed for all: the next call of `order` ranks everybody."""
+        if self._parts is not None:
+            self._parts.rerank()
+            return
         self._order = Order()
         self._is_built = False
 
@@ -309,6 +316,9 @@ class Part(View):
     def jobs(self) -> Mapping[str, JobRecord]:
         return self._jobs
 
+    def latest_first(self) -> Iterable[JobRecord]:
+        return reversed(self._jobs.values())
+
     @property
     def ended(self) -> Sequence[JobRecord]:
         return self._ended
@@ -384,6 +394,11 @@ class Parts:
             parts = self._by_queue
             self._shown = {name: parts[name] for name in sorted(parts) if parts[name].is_concerned}
         return self._shown
+
+    def rerank(self) -> None:
+        """Ranks are to be made anew in every part."""
+        for part in self._by_queue.values():
+            part.rerank()
 
     def _of(self, record: JobRecord) -> Part:
         queue = record.job.queue

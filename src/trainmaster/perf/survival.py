@@ -123,6 +123,7 @@ class Outlook:
         self._ahead = ahead[::-1]
         """GPU-seconds that they receive from there on, per job that ever began."""
         self._within: dict[tuple[int, int | None], int] = {}
+        self._after: dict[tuple[int, int], int] = {}
 
     @cached_property
     def best(self) -> list[int]:
@@ -136,6 +137,22 @@ class Outlook:
         found = self._within.get((first, quantum))
         if found is None:
             found = self._within[first, quantum] = as_service(self._inverse(first, quantum))
+        return found
+
+    def after(self, first: int, expense: int) -> int:
+        """The least 1/G at the beginning of a bin if the service begins with a fruitless expense."""
+        if not expense:
+            return self.best[first]
+        found = self._after.get((first, expense))
+        if found is None:
+            left, ahead = (
+                self._left[first],
+                self._ahead[first] + expense / GPU_SECOND * self._left[first],
+            )
+            pairs = zip(self._ahead[first + 1 :], self._left[first + 1 :], strict=True)
+            costs = [(ahead - beyond) / (left - stay) for beyond, stay in pairs if stay < left]
+            least = min((*costs, ahead / left)) if left > 0 else inf
+            found = self._after[first, expense] = as_service(least)
         return found
 
     def _inverse(self, first: int, quantum: int | None) -> float:

@@ -247,16 +247,16 @@ class LearnedService:
 
     def worth(self, record: JobRecord, attained: int) -> Worth:
         step = bin_of(attained)
-        return self._outlook_of(record).best[step], UPPER[step]
+        return self.of(record).best[step], UPPER[step]
 
     def worth_within(self, record: JobRecord, attained: int, quantum: int | None) -> Worth:
-        outlook = self._outlook_of(record)
+        outlook = self.of(record)
         if outlook is UNKNOWN:
             return 0, None  # all are: nobody is preferred to anybody
         step = bin_of(attained) & ~1  # doublings are fine enough inside a queue, and half the work
         return outlook.within(step, quantum), UPPER[min(step + 1, BINS - 1)]
 
-    def _outlook_of(self, record: JobRecord) -> Outlook:
+    def of(self, record: JobRecord) -> Outlook:
         job = record.job
         key = (record.group, job.queue, job.user, job.app)
         found = self._outlook_by.get(key)

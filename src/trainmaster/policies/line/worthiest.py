@@ -1,0 +1,60 @@
+"""Who is likeliest to end soon per GPU-second runs first, with what a change of hands costs counted in.
+
+The order inside a queue, or of all jobs, of `trainmaster`. A job's rank is 1/G, the service that its
+completion is expected to cost (perf/survival.py), of the narrowest class that is known. A job that waits
+is charged what a change of hands costs on its GPUs; the rank of one that runs counts only in part:
+both keep a run where a swap would gain less than it costs. What is known is a value of the policy
+around it, shown to it before each pass: this holds nothing of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from trainmaster.core.lifecycle import HOLDING
+from trainmaster.core.state import JobRecord
+from trainmaster.model.plan import Rank
+from trainmaster.model.units import NOMINAL, SECOND, ceil_div
+from trainmaster.perf.survival import NO_END, UPPER, Outlook, bin_of
+from trainmaster.policies.line.owed import NO_DEBTS, Debts, Guard
+
+NEVER = 1 << 62
+"""Rank value of a job that has not started: behind equals that have."""
+
+
+class Outlooks(Protocol):
+    """What lies ahead of each job, as far as it has been learned."""
+
+    def of(self, record: JobRecord) -> Outlook: ...
+
+
+@dataclass(slots=True)
+class Known:
+    """What ranks are made of at this pass."""
+
+    outlooks: Outlooks
+    guard: Guard
+    kept_ppm: int
+    """Part of its 1/G that counts for a job that runs."""
+    debts: Debts = field(default=NO_DEBTS)
+    switch_ms: int = 0
+
+
+def rank_by_worth(known: Known, record: JobRecord, now: int) -> Rank:
+    """By 1/G, then who started first; holds until the job has come to another bin of service."""
+    looked_at = now if record.since_ms is None else max(record.since_ms, now // SECOND * SECOND)
+    step = bin_of(record.attained_at(looked_at))
+    outlook = known.outlooks.of(record)
+    start = NEVER if record.first_start_ms is None else record.first_start_ms
+    if record.phase not in HOLDING:
+        expense = known.switch_ms * record.demand.nominal.total_share
+        return Rank(outlook.after(step, expense), start)
+    inverse = outlook.best[step]
+    if inverse < NO_END:
+        inverse = inverse * known.kept_ppm // NOMINAL
+    until, edge = None, UPPER[step]
+    if record.since_ms is not None and edge is not None:
+        at = record.since_ms + ceil_div(edge - record.attained, record.rate)
+        until = ceil_div(at, SECOND) * SECOND
+    return Rank(inverse, start, until_ms=until)

@@ -1,0 +1,81 @@
+"""Max-min shares between queues that remember: who used more than its share before gets less now.
+
+GPUs are divided as in `two-level`: budgets, loans of what is left, and taking back what is lent as soon
+as its owner has a job for it. A queue's weight is lessened by what it has used, fading by a half-life
+(usage.py), so that one that was idle catches up and one that always asks does not always get. Weights
+are made anew every ten minutes, not at each pass: else budgets would creep, and runs with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trainmaster.model.plan import FrozenMap
+from trainmaster.model.units import MINUTE
+from trainmaster.policies.queues.queue_tree import Node
+from trainmaster.policies.queues.reclaim import Reclaim, worst_in_line
+from trainmaster.policies.queues.rounds import Round, RoundMemo
+from trainmaster.policies.queues.usage import Usage, in_thousandths, lessened
+
+REFRESHED_MS = 10 * MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class SharesMemo:
+    """The inner policies' memory, what queues have used, and what of it counts until the next look."""
+
+    rounds: RoundMemo = field(default_factory=RoundMemo)
+    usage: Usage = field(default_factory=Usage)
+    counted: FrozenMap[str, int] = field(default_factory=FrozenMap)
+    """Thousandths of a GPU by queue."""
+    counted_ms: int = 0
+
+
+def remembered(memo: SharesMemo, now: int, half_life_ms: int) -> SharesMemo:
+    """The memory at this time; what counts is made anew when it is old."""
+    if not half_life_ms:
+        return memo
+    averages = memo.usage.at(now, half_life_ms)
+    usage = Usage(now, FrozenMap(averages), memo.usage.held)
+    if now < memo.counted_ms + REFRESHED_MS:
+        return SharesMemo(memo.rounds, usage, memo.counted, memo.counted_ms)
+    return SharesMemo(memo.rounds, usage, FrozenMap(in_thousandths(averages)), now)
+
+
+def share_out(round_: Round, memo: SharesMemo, total: int, half_life_ms: int) -> None:
+    """Divide, let every queue plan within its part, take back, lend."""
+    tree = round_.tree
+    if half_life_ms:
+        tree.divide_fairly(total)
+        tree.remember(memo.counted)
+        tree.divide_budgets(total, _lessened_weight)
+    else:
+        tree.divide_budgets(total)
+    round_.plan_within_budgets()
+    budgets = Reclaim(round_, _budget, worst_in_line)
+    guarantees = Reclaim(round_, _guaranteed, worst_in_line)
+    for tip in round_.needy():
+        budgets.serve(tip, tip.budget)
+        guarantees.serve(tip, tip.claim.least)
+    round_.lend()
+
+
+def noted(round_: Round, memo: SharesMemo, half_life_ms: int) -> SharesMemo:
+    """With what the queues hold after this round."""
+    usage = memo.usage
+    if half_life_ms:
+        held = {name: tip.used for name, tip in round_.tree.tips.items() if tip.used}
+        usage = Usage(usage.as_of_ms, usage.average, FrozenMap(held))
+    return SharesMemo(round_.memo(), usage, memo.counted, memo.counted_ms)
+
+
+def _lessened_weight(node: Node) -> int:
+    return lessened(node.weight, node.remembered or 0, node.steady)
+
+
+def _budget(node: Node) -> int:
+    return node.budget
+
+
+def _guaranteed(node: Node) -> int:
+    return node.claim.least
