@@ -25,7 +25,7 @@ every_contender = pytest.mark.parametrize("contender", CONTENDERS)
 
 def test_the_names_are_those_of_the_contract() -> None:
     assert " ".join(POLICIES) == (
-        "fifo yarn-cs fair srtf srsf las gittins tiresias-l tiresias-g philly gandiva optimus"
+        "fifo yarn-cs fair srtf srsf las gittins tiresias-l tiresias-g qssf philly gandiva optimus"
         " max-min afs-l themis antman big-brain two-level"
     )
     assert policy_names()[: len(POLICIES)] == tuple(POLICIES)
@@ -80,6 +80,7 @@ OPTIONS = {
     },
     "themis": {"filter_f": 0.8, "lease_s": 600, "starve_after_s": 0, "min_run_s": 0},
     "tiresias-l": {"thresholds_gpu_s": "3250,7200,18000", "promote_knob": 0, "pack_limit": 0.4},
+    "qssf": {"backfill": "none", "rolling": 0.1},
     "optimus": {"interval_s": 600, "learn": "fit", "starve_after_s": 0, "min_run_s": 0},
     "max-min": {"resize_cost_s": 0, "starve_after_s": 0, "min_run_s": 0},
     "afs-l": {"resize_cost_s": 0, "starve_after_s": 0, "min_run_s": 0},
@@ -165,6 +166,8 @@ BAD_VALUES = [
     ("fifo", "backfill", "always"),
     ("gittins", "classes", "queues"),
     ("tiresias-g", "classes", ""),
+    ("qssf", "backfill", "hard"),
+    ("qssf", "rolling", "1.1"),
     ("gandiva", "quantum_s", "0"),
     ("gandiva", "trial_s", "-1"),
     ("gandiva", "packing", "maybe"),

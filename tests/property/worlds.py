@@ -31,6 +31,9 @@ CONTENDERS: dict[str, tuple[str, dict[str, object]]] = {
     "yarn-cs": ("yarn-cs", {}),
     "yarn-cs skip": ("yarn-cs", {"backfill": "skip"}),
     "yarn-cs easy": ("yarn-cs", {"backfill": "easy"}),
+    "qssf": ("qssf", {}),
+    "qssf skip": ("qssf", {"backfill": "skip", "rolling": 1}),
+    "qssf easy": ("qssf", {"backfill": "easy", "rolling": 0.5}),
     "srtf": ("srtf", {}),
     "srsf": ("srsf", {}),
     "las": ("las", {"quantum_s": 7}),
@@ -115,6 +118,7 @@ CONTENDERS: dict[str, tuple[str, dict[str, object]]] = {
         {"queues": "default:1,other:3", "half_life_s": 30, "guard_slack_s": 9, "guard_ratio": 1},
     ),
     "two-level fifo": ("two-level", {"inner": "fifo", "starve_after_s": 9, "min_run_s": 2}),
+    "two-level qssf": ("two-level", {"inner": "qssf", "starve_after_s": 9}),
     "two-level gittins": ("two-level", {"inner": "gittins", "inner_options": "quantum_s=9"}),
     "two-level tiresias-g": (
         "two-level",

@@ -18,12 +18,10 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.line.backfill import start_in_order
+from trainmaster.policies.line.backfill import BACKFILL, start_in_order
 from trainmaster.policies.line.elastic import ELASTIC_MODES, grow_idle, shrink_for_waiting
 from trainmaster.policies.line.greedy import evacuate
 from trainmaster.policies.options import choice, option
-
-BACKFILL = ("none", "skip", "easy")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from trainmaster.core.view import View
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.placement.placers import CONSOLIDATED, Placer
 from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.fifo import BACKFILL
-from trainmaster.policies.line.backfill import start_in_order
+from trainmaster.policies.line.backfill import BACKFILL, start_in_order
 from trainmaster.policies.line.greedy import evacuate
 from trainmaster.policies.options import choice, option
 

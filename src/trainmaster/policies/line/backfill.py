@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainmaster.core.draft import Draft
@@ -15,6 +16,10 @@ from trainmaster.model.units import MINUTE
 from trainmaster.placement.placers import RELAXING
 from trainmaster.policies.line.greedy import PlacerOf
 
+BACKFILL = ("none", "skip", "easy")
+Remaining = Callable[[JobRecord, int], int | None]
+"""How long a job is expected to go on from now, if anyone knows."""
+
 
 def start_in_order(
     view: View,
@@ -25,8 +30,10 @@ def start_in_order(
     backfill: str,
     *,
     can_mold: bool = False,
+    remaining: Remaining | None = None,
 ) -> bool:
-    """Start whoever may start; True when nobody is left waiting."""
+    """Start whoever may start; True when nobody is left waiting. `easy` goes by `remaining`, or estimates."""
+    remaining = remaining or view.remaining
     window: Window | None = None
     head: JobRecord | None = None
     for job in view.reservations:
@@ -43,13 +50,13 @@ def start_in_order(
                 break
             candidates.drop(group)
             if backfill == "easy":
-                window = open_window(view, draft, head, now)
+                window = open_window(view, draft, head, now, remaining)
         elif placement is None:
             candidates.drop(group)
-        elif window is None or window.admits(view, record, placement, now):
+        elif window is None or window.admits(remaining(record, now), placement, now):
             draft.start(record, placement)
     if head is not None and window is not None:
-        _reserve(draft, head, window)
+        reserve(draft, head, window)
     return head is None
 
 
@@ -76,9 +83,8 @@ class Window:
     spare: int
     """Whole GPUs that the head will not need then."""
 
-    def admits(self, view: View, record: JobRecord, placement: Placement, now: int) -> bool:
+    def admits(self, left: int | None, placement: Placement, now: int) -> bool:
         """Ends in time, or takes only what the head can spare."""
-        left = view.remaining(record, now)
         if self.shadow_ms is not None and left is not None and now + left <= self.shadow_ms:
             return True
         size = len(placement.slices)
@@ -88,8 +94,10 @@ class Window:
         return False
 
 
-def open_window(view: View, draft: Draft, head: JobRecord, now: int) -> Window:
-    """Look ahead by the estimates: when will the head fit, and what is left over then?"""
+def open_window(
+    view: View, draft: Draft, head: JobRecord, now: int, remaining: Remaining
+) -> Window:
+    """Look ahead: when will the head fit, and what is left over then?"""
     space, need = draft.space, head.demand.nominal.count
     kinds = space.kinds_for(head.demand)
     free = sum(space.free_gpus[kind] for kind in kinds)
@@ -97,7 +105,7 @@ def open_window(view: View, draft: Draft, head: JobRecord, now: int) -> Window:
         return Window(shadow_ms=None, spare=0)
     ends: list[tuple[int, int]] = []
     for record in view.running():
-        end = expected_end(view, record, now)
+        end = expected_end(remaining(record, now), record, now)
         if end is not None and record.placement is not None and record.is_whole:
             mine = [piece.node for piece in record.placement.slices]
             ends.append((end, sum(space.node_type[node] in kinds for node in mine)))
@@ -108,9 +116,8 @@ def open_window(view: View, draft: Draft, head: JobRecord, now: int) -> Window:
     return Window(shadow_ms=None, spare=0)
 
 
-def expected_end(view: View, record: JobRecord, now: int) -> int | None:
-    """By its estimate; one that has outlived it is given a tenth of its run time more each time."""
-    left = view.remaining(record, now)
+def expected_end(left: int | None, record: JobRecord, now: int) -> int | None:
+    """By what is left; one that has outlived it is given a tenth of its run time more each time."""
     if left is None:
         return None
     if left > 0:
@@ -119,7 +126,7 @@ def expected_end(view: View, record: JobRecord, now: int) -> int | None:
     return now + max(MINUTE, run_ms // 10)
 
 
-def _reserve(draft: Draft, head: JobRecord, window: Window) -> None:
+def reserve(draft: Draft, head: JobRecord, window: Window) -> None:
     """Hold what is still free for the head; short jobs may use it in the next pass."""
     demand = head.demand
     if demand.mode is not Sharing.EXCLUSIVE:
