@@ -15,7 +15,7 @@ class ReportError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file to be: its name and its bytes."""
+    """A file to be: its name, below the report's directory, and its bytes."""
 
     name: str
     content: bytes
@@ -66,10 +66,12 @@ def _write_and_move(documents: Iterable[Document], target: Path) -> None:
             if (target / name).is_dir():
                 raise IsADirectoryError(errno.EISDIR, f"{name} in it is a directory")
         for name in names:
+            (target / name).parent.mkdir(exist_ok=True)
             (staging / name).replace(target / name)
 
 
 def write_document(path: Path, content: bytes) -> None:
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
 
 

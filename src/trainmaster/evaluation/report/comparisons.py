@@ -1,0 +1,177 @@
+"""The scores as they are compared: contenders on the same workload under the same conditions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from trainmaster.evaluation.score import Campaign, Score
+from trainmaster.evaluation.statistics import Estimate, Observed, mean, paired_ratio
+from trainmaster.evaluation.suite import Conditions, Contender, Experiment, Standing, Workload
+
+Measure = Callable[[Score], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """A contender and its scores by seed."""
+
+    contender: Contender
+    scores: Mapping[int, Score]
+
+    @property
+    def label(self) -> str:
+        return self.contender.label
+
+    @property
+    def standing(self) -> Standing:
+        return self.contender.standing
+
+    def values(self, measure: Measure) -> dict[int, float]:
+        """By seed, those that have it."""
+        found = ((seed, measure(score)) for seed, score in sorted(self.scores.items()))
+        return {seed: value for seed, value in found if value is not None}
+
+    def mean(self, measure: Measure) -> float | None:
+        """Over all seeds; None when one of them lacks it, for the rest would not be comparable."""
+        estimate = self.estimate(measure)
+        return None if estimate is None else estimate.value
+
+    def estimate(self, measure: Measure) -> Estimate | None:
+        values = self.values(measure)
+        return mean(values) if len(values) == len(self.scores) else None
+
+    def total(self, measure: Callable[[Score], int]) -> int:
+        return sum(measure(score) for score in self.scores.values())
+
+    @property
+    def chosen(self) -> str:
+        """What tuning picked, in words; the most frequent first where seeds differ."""
+        picked = [_worded(score.chosen) for score in self.scores.values() if score.chosen]
+        order = sorted(set(picked), key=lambda words: (-picked.count(words), words))
+        if len(order) < 2:
+            return "".join(order)
+        return f"{order[0]} ({picked.count(order[0])} of {len(picked)} seeds)"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What was compared with what: one workload, one set of conditions, all contenders."""
+
+    experiment: Experiment
+    workload: Workload
+    conditions: Conditions
+    entrants: tuple[Entrant, ...]
+
+    @property
+    def title(self) -> str:
+        """The workload, and the conditions where the experiment has several."""
+        name = self.workload.title or self.workload.name
+        several = len(self.experiment.conditions) > 1
+        return f"{name}, {self.conditions.name}" if several else name
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return (self.experiment.name, self.workload.name, self.conditions.name)
+
+    def entrant(self, label: str) -> Entrant | None:
+        return next((each for each in self.entrants if each.label == label), None)
+
+    def of_standing(self, *standings: Standing) -> tuple[Entrant, ...]:
+        return tuple(each for each in self.entrants if each.standing in standings)
+
+    def of_policy(self, policy: str) -> Entrant | None:
+        """The first that runs this policy, tuned ones last."""
+        found = [each for each in self.entrants if each.contender.policy == policy]
+        return min(found, key=lambda each: bool(each.contender.grid), default=None)
+
+    @property
+    def baseline(self) -> Entrant | None:
+        return self.entrant(self.experiment.baseline)
+
+    @property
+    def ours(self) -> Entrant | None:
+        return next(iter(self.of_standing(Standing.OURS)), None)
+
+    @property
+    def load(self) -> float | None:
+        """As realised, the mean over seeds; the jobs are the same for all contenders."""
+        return next((load for each in self.entrants if (load := each.mean(_load))), None)
+
+    @property
+    def is_transient(self) -> bool:
+        return any(score.is_transient for each in self.entrants for score in each.scores.values())
+
+    @property
+    def jobs(self) -> int:
+        """Measured jobs of one seed."""
+        return next((s.jobs for each in self.entrants for s in each.scores.values()), 0)
+
+    @property
+    def gpus(self) -> int:
+        return next((s.gpus for each in self.entrants for s in each.scores.values()), 0)
+
+    @property
+    def seeds(self) -> int:
+        return len({seed for each in self.entrants for seed in each.scores})
+
+
+def _load(score: Score) -> float | None:
+    return score.load
+
+
+def excess(score: Score) -> float | None:
+    return score.excess_s
+
+
+def mean_jct(score: Score) -> float | None:
+    return score.mean_jct_s
+
+
+def ratio(ours: Entrant, theirs: Entrant, measure: Measure = excess) -> Estimate | None:
+    """Ours over theirs on the same traces; None unless both have the measure on every seed."""
+    if any(len(each.values(measure)) < len(each.scores) for each in (ours, theirs)):
+        return None
+    return paired_ratio(_observed(ours, measure), _observed(theirs, measure))
+
+
+def _observed(entrant: Entrant, measure: Measure) -> dict[int, Observed]:
+    has_blocks = measure is excess
+    return {
+        seed: Observed(value, entrant.scores[seed].excess_blocks_s if has_blocks else ())
+        for seed, value in entrant.values(measure).items()
+    }
+
+
+def lowest(entrants: Iterable[Entrant], measure: Measure = excess) -> Entrant | None:
+    """The one with the lowest mean; the first of equals."""
+    scored = [(value, each) for each in entrants if (value := each.mean(measure)) is not None]
+    return min(scored, key=lambda pair: pair[0], default=(math.inf, None))[1]
+
+
+def comparisons(campaign: Campaign) -> tuple[Comparison, ...]:
+    """Every comparison of which at least one trial was run, in the suite's order."""
+    return tuple(found for found in _all(campaign) if found.entrants)
+
+
+def _all(campaign: Campaign) -> Iterator[Comparison]:
+    scores: dict[tuple[str, str, str, str], dict[int, Score]] = {}
+    for each in campaign.scored:
+        trial = each.trial
+        key = (trial.experiment, trial.workload.name, trial.conditions.name, trial.contender.label)
+        scores.setdefault(key, {})[trial.seed] = each.score
+    for experiment in campaign.suite.experiments:
+        for workload in experiment.workloads:
+            for conditions in experiment.conditions:
+                place = (experiment.name, workload.name, conditions.name)
+                entrants = (
+                    Entrant(contender, scores.get((*place, contender.label), {}))
+                    for contender in experiment.contenders
+                )
+                kept = tuple(each for each in entrants if each.scores)
+                yield Comparison(experiment, workload, conditions, kept)
+
+
+def _worded(settings: Mapping[str, str] | None) -> str:
+    return " ".join(f"{key}={value}" for key, value in (settings or {}).items())

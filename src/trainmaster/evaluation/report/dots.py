@@ -1,0 +1,141 @@
+"""Dot plots: ratios with their intervals, a row per contender, a panel per comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from trainmaster.evaluation.report.phrases import interval_words, ratio_words
+from trainmaster.evaluation.statistics import Estimate
+from trainmaster.sim.report import axes, svg, wording
+from trainmaster.sim.report.axes import Axis
+from trainmaster.sim.report.svg import Panel
+
+ROW = 21.0
+HEAD, FOOT = 46.0, 50.0
+GAP = 26.0
+NUMBERS = 52.0
+"""Room for a panel's ratios in figures, to its right."""
+LONGEST_LABEL, LONGEST_TITLE = 30, 44
+LETTER = 7.1
+MOST_COLUMNS = 3
+RADIUS = 4.6
+
+
+@dataclass(frozen=True, slots=True)
+class DotRow:
+    """A row's label and how its marks look: a class of chart.css."""
+
+    label: str
+    look: str = "published"
+
+
+@dataclass(frozen=True, slots=True)
+class DotPanel:
+    """One panel: a title, and the ratio of each row that has one."""
+
+    title: str
+    ratios: Mapping[str, Estimate]
+    limits: Mapping[str, float]
+    """Rows with a mark of their own, such as what an oracle reaches."""
+
+
+@dataclass(frozen=True, slots=True)
+class DotPlot:
+    """Rows in their order, panels left to right, and the ratios that get an upright line."""
+
+    rows: tuple[DotRow, ...]
+    panels: tuple[DotPanel, ...]
+    axis_title: str
+    references: tuple[float, ...] = (1.0,)
+
+
+def dot_plot(plot: DotPlot, label: str) -> str:
+    """Panels side by side on one scale, as many beneath each other as they need."""
+    reach = [value for panel in plot.panels for value in _reach(panel)]
+    if not reach:
+        return svg.nothing_to_draw(svg.WIDE, "Nothing to compare.")
+    axis = _axis([*reach, *plot.references], plot.axis_title)
+    gutter = 18 + LETTER * min(LONGEST_LABEL, max(len(row.label) for row in plot.rows))
+    columns = min(MOST_COLUMNS, len(plot.panels))
+    pitch = (svg.WIDE - gutter) / columns
+    height = HEAD + ROW * len(plot.rows) + FOOT
+    drawn = []
+    for place, panel in enumerate(plot.panels):
+        line, column = divmod(place, columns)
+        top = line * height + HEAD
+        frame = Panel(gutter + column * pitch + 8, top, pitch - NUMBERS - GAP, ROW * len(plot.rows))
+        drawn.append(_panel(plot, panel, frame, axis))
+        if column == 0:
+            drawn.append(_labels(plot.rows, gutter, top))
+    lines = -(-len(plot.panels) // columns)
+    return svg.drawing(svg.WIDE, lines * height, label, drawn)
+
+
+def _reach(panel: DotPanel) -> list[float]:
+    ends = [panel.limits[row] for row in panel.limits]
+    for estimate in panel.ratios.values():
+        ends.append(estimate.value)
+        if estimate.interval is not None:
+            ends += [estimate.interval.low, estimate.interval.high]
+    return ends
+
+
+def _axis(values: Sequence[float], title: str) -> Axis:
+    low, high = max(min(values), 0.001), max(values)
+    return axes.log_ratio_axis(low / 1.06, high * 1.06, title)
+
+
+def _labels(rows: Sequence[DotRow], gutter: float, top: float) -> str:
+    drawn = []
+    for place, row in enumerate(rows):
+        y = top + place * ROW + ROW / 2 + 4.5
+        name = wording.shortened(row.label, LONGEST_LABEL)
+        hover = row.label if name != row.label else ""
+        css = "policy end" if row.look == "ours" else "end"
+        drawn.append(svg.text(gutter - 6, y, name, css, hover))
+    return "".join(drawn)
+
+
+def _panel(plot: DotPlot, panel: DotPanel, frame: Panel, axis: Axis) -> str:
+    title = wording.shortened(panel.title, LONGEST_TITLE)
+    drawn = [
+        svg.text(
+            frame.left, frame.top - 24, title, "policy", panel.title if title != panel.title else ""
+        ),
+        svg.vertical_grid(frame, axis),
+        svg.bottom_axis(frame, axis),
+    ]
+    for value in plot.references:
+        x = frame.x(axis, value)
+        drawn.append(svg.line(x, frame.top - 4, x, frame.bottom, "reference"))
+    for place, row in enumerate(plot.rows):
+        y = frame.top + place * ROW + ROW / 2
+        drawn.append(_mark(row, panel, frame, axis, y))
+    return "".join(drawn)
+
+
+def _mark(row: DotRow, panel: DotPanel, frame: Panel, axis: Axis, y: float) -> str:
+    right = frame.right + NUMBERS
+    estimate = panel.ratios.get(row.label)
+    if estimate is None:
+        return svg.text(right, y + 4.5, wording.ABSENT, "tick end")
+    drawn = []
+    limit = panel.limits.get(row.label)
+    if limit is not None:
+        x = frame.x(axis, limit)
+        drawn.append(svg.line(x, y - 7, x, y + 7, "limit"))
+    if estimate.interval is not None:
+        low, high = (frame.x(axis, end) for end in (estimate.interval.low, estimate.interval.high))
+        drawn += [svg.line(low, y, high, y, "whisker")]
+        drawn += [svg.line(end, y - 3.5, end, y + 3.5, "whisker") for end in (low, high)]
+    drawn.append(circle(frame.x(axis, estimate.value), y, RADIUS, "dot"))
+    css = "policy end" if row.look == "ours" else "tick end"
+    drawn.append(svg.text(right, y + 4.5, ratio_words(estimate.value), css))
+    hover = f"{row.label}: {ratio_words(estimate.value)} {interval_words(estimate)}".strip()
+    return svg.group(f"standing {row.look}", drawn, f"{panel.title}, {hover}")
+
+
+def circle(x: float, y: float, radius: float, css: str) -> str:
+    centre = f'cx="{svg.number(x)}" cy="{svg.number(y)}" r="{svg.number(radius)}"'
+    return f'<circle {centre} class="{css}"/>'

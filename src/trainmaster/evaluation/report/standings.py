@@ -1,0 +1,195 @@
+"""The section on who wins where: over everything, by track, and comparison by comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from trainmaster.evaluation.report.comparisons import Comparison, Entrant, excess, lowest, ratio
+from trainmaster.evaluation.report.content import (
+    Block,
+    Column,
+    Entry,
+    Heading,
+    Paragraph,
+    Row,
+    Table,
+    Tone,
+)
+from trainmaster.evaluation.report.goal import load_words
+from trainmaster.evaluation.report.phrases import ratio_words, seconds_words, with_interval
+from trainmaster.evaluation.statistics import Estimate, geometric_mean, ranks
+from trainmaster.evaluation.suite import Standing
+from trainmaster.sim.report import wording
+from trainmaster.sim.report.wording import ABSENT
+
+FEW = 14
+"""Rows of a table that is shown open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Win:
+    """The lowest excess of a comparison, and how far the next one is."""
+
+    comparison: Comparison
+    winner: Entrant
+    runner_up: Entrant | None
+    lead: Estimate | None
+    """The winner's excess over the next one's."""
+
+    @property
+    def is_clear(self) -> bool:
+        return self.lead is not None and self.lead.is_below
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One contender over all comparisons that it took part in."""
+
+    label: str
+    is_ours: bool
+    taken: int
+    wins: int
+    mean_rank: float
+    overall: float | None
+    """Geometric mean of its excess over the lowest of each comparison."""
+    by_track: dict[str, float | None]
+
+
+def wins(found: Sequence[Comparison]) -> tuple[Win, ...]:
+    """One for each comparison of at least two rivals."""
+    made = (_win(each) for each in found)
+    return tuple(win for win in made if win is not None)
+
+
+def rivals(comparison: Comparison) -> tuple[Entrant, ...]:
+    """Those that could be used: no bounds, no ablations."""
+    return comparison.of_standing(Standing.OURS, Standing.PUBLISHED)
+
+
+def _win(comparison: Comparison) -> Win | None:
+    entrants = rivals(comparison)
+    winner = lowest(entrants)
+    if winner is None or len(entrants) < 2:
+        return None
+    runner_up = lowest(each for each in entrants if each is not winner)
+    lead = None if runner_up is None else ratio(winner, runner_up)
+    return Win(comparison, winner, runner_up, lead)
+
+
+def records(found: Sequence[Comparison]) -> tuple[Record, ...]:
+    """Best first, by the geometric mean."""
+    labels = {e.label: e.standing is Standing.OURS for c in found for e in rivals(c)}
+    made = (_record(label, is_ours, found) for label, is_ours in labels.items())
+    kept = [record for record in made if record is not None]
+    return tuple(sorted(kept, key=lambda each: (each.overall is None, each.overall or 0.0)))
+
+
+def _record(label: str, is_ours: bool, found: Sequence[Comparison]) -> Record | None:
+    tracks: dict[str, list[float]] = {}
+    places: list[float] = []
+    won = 0
+    for comparison in found:
+        values = {e.label: v for e in rivals(comparison) if (v := e.mean(excess)) is not None}
+        entrant, best = comparison.entrant(label), lowest(rivals(comparison))
+        if label not in values or len(values) < 2 or entrant is None or best is None:
+            continue
+        places.append(ranks(values)[label])
+        won += entrant is best
+        above = ratio(entrant, best)
+        if above is not None:
+            tracks.setdefault(comparison.experiment.track, []).append(above.value)
+    if not places:
+        return None
+    everything = [value for values in tracks.values() for value in values]
+    return Record(
+        label=label,
+        is_ours=is_ours,
+        taken=len(places),
+        wins=won,
+        mean_rank=sum(places) / len(places),
+        overall=geometric_mean(everything),
+        by_track={track: geometric_mean(values) for track, values in tracks.items()},
+    )
+
+
+def standings(found: Sequence[Comparison]) -> Iterator[Block]:
+    won = wins(found)
+    if not won:
+        return
+    yield Heading("Who wins where", "standings")
+    clear = sum(win.is_clear for win in won)
+    yield Paragraph(
+        f"Of {wording.plural(len(won), 'comparison')}, the lowest excess is clear of the next one's on"
+        f" {clear} (its whole interval, or its value where there is none, lies below 1); the others are"
+        " ties as far as these traces can tell. Bounds and ablations do not take part."
+    )
+    yield _overall(records(found), found)
+    yield _each(won)
+
+
+def _overall(all_records: Sequence[Record], found: Sequence[Comparison]) -> Table:
+    tracks = list(dict.fromkeys(each.experiment.track for each in found))
+    columns = (
+        Column("contender", is_number=False),
+        Column("wins"),
+        Column("of"),
+        Column("mean rank"),
+        Column("excess / lowest"),
+        *(Column(track) for track in tracks),
+    )
+    rows = tuple(
+        Row(
+            (
+                Entry(each.label),
+                Entry(str(each.wins)),
+                Entry(str(each.taken)),
+                Entry(f"{each.mean_rank:.1f}"),
+                Entry(ratio_words(each.overall)),
+                *(_track_entry(each, track, all_records) for track in tracks),
+            ),
+            is_emphasised=each.is_ours,
+        )
+        for each in all_records
+    )
+    caption = (
+        "Every contender over all comparisons that it took part in. Excess / lowest: the geometric mean"
+        " of its excess over the lowest of each comparison (1 would be the best everywhere); then the"
+        " same by track, the lowest in bold. Contenders did not all take part in the same comparisons."
+    )
+    return Table(caption, columns, rows)
+
+
+def _track_entry(record: Record, track: str, others: Sequence[Record]) -> Entry:
+    value = record.by_track.get(track)
+    values = [v for each in others if (v := each.by_track.get(track)) is not None]
+    is_best = value is not None and value == min(values)
+    return Entry(ratio_words(value), Tone.BEST if is_best else Tone.PLAIN)
+
+
+def _each(won: Sequence[Win]) -> Table:
+    columns = (
+        Column("experiment and workload", is_number=False),
+        Column("load"),
+        Column("lowest excess", is_number=False),
+        Column("excess"),
+        Column("next", is_number=False),
+        Column("lowest / next"),
+    )
+    rows = tuple(
+        Row(
+            (
+                Entry(f"{win.comparison.experiment.title}: {win.comparison.title}"),
+                Entry(load_words(win.comparison.load, win.comparison.is_transient)),
+                Entry(win.winner.label, Tone.BEST if win.is_clear else Tone.PLAIN),
+                Entry(seconds_words(win.winner.mean(excess))),
+                Entry(ABSENT if win.runner_up is None else win.runner_up.label),
+                Entry(with_interval(win.lead)),
+            )
+        )
+        for win in won
+    )
+    caption = (
+        "The lowest excess of each comparison and the next one; bold where it is clear of the next."
+    )
+    return Table(caption, columns, rows, is_folded=len(rows) > FEW)

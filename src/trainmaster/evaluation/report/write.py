@@ -1,0 +1,45 @@
+"""From a campaign to the report's files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainmaster.evaluation.report.article import article
+from trainmaster.evaluation.report.cast import cast_of
+from trainmaster.evaluation.report.comparisons import comparisons
+from trainmaster.evaluation.report.content import Figure
+from trainmaster.evaluation.report.csvs import scores_csv
+from trainmaster.evaluation.report.html import html, standalone
+from trainmaster.evaluation.report.markdown import FIGURES, markdown
+from trainmaster.evaluation.score import Campaign
+from trainmaster.sim.report.publish import Document, publish
+
+PAGE = "index.html"
+
+
+def write_report(campaign: Campaign, directory: Path) -> Path:
+    """Write page, Markdown, figures and scores into a directory; the page's path comes back.
+
+    The same campaign gives the same bytes. All or nothing: when the directory cannot be written,
+    ReportError says what to do, and nothing is left behind.
+    """
+    publish(documents(campaign), directory)
+    return directory / PAGE
+
+
+def documents(campaign: Campaign) -> Iterator[Document]:
+    """Every file of the report, the page last."""
+    found = comparisons(campaign)
+    cast = cast_of(found)
+    written = article(campaign, found, cast)
+    yield _text("scores.csv", scores_csv(campaign))
+    for block in written.blocks:
+        if isinstance(block, Figure):
+            yield _text(f"{FIGURES}/{block.slug}.svg", standalone(block, cast.size))
+    yield _text("README.md", markdown(written))
+    yield _text(PAGE, html(written, cast.size))
+
+
+def _text(name: str, content: str) -> Document:
+    return Document(name, content.encode("utf-8", errors="backslashreplace"))
