@@ -23,7 +23,8 @@ from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.reasons import Reason
 from trainmaster.model.units import NOMINAL, to_ms
 from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.line.greedy import run_in_order
+from trainmaster.policies.line.backfill import open_window, reserve
+from trainmaster.policies.line.greedy import Walked, run_in_order
 from trainmaster.policies.line.owed import NO_DEBTS, Debts, Guard
 from trainmaster.policies.line.service import Learned, LearnedService
 from trainmaster.policies.line.worthiest import Known, rank_by_worth
@@ -32,6 +33,9 @@ from trainmaster.policies.queues.between_queues import BetweenQueues, DividingOp
 from trainmaster.policies.queues.remembering import SharesMemo, noted, remembered, share_out
 
 SWITCH = choice("on", "off")
+NO_GUESTS: frozenset[str] = frozenset()
+WORTH_SWITCHES = 2
+"""GPUs stay free for a gang that is expected to start within so many changes of hands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class TrainmasterOptions(DividingOptions):
         5.0, at_least_zero, "who waits beyond this many times its fair time is owed a run; 0: off"
     )
     guard_slack_s: float = option(14400.0, at_least_zero, "... and this much more")
+    reserve: str = option("on", SWITCH, "whoever is let past a gang gives way to it at once")
     half_life_s: float = option(
         86400.0, at_least_zero, "how fast past use of GPUs by a queue is forgotten; 0: no memory"
     )
@@ -60,6 +65,7 @@ class Memo:
     learned: Learned
     debts: Debts = NO_DEBTS
     switch_ms: int = 0
+    guests: frozenset[str] = NO_GUESTS
     shares: SharesMemo = field(default_factory=SharesMemo)
 
 
@@ -69,26 +75,63 @@ class OneLine(BasePolicy[TrainmasterOptions]):
     name = "trainmaster"
     options_type = TrainmasterOptions
     known: Known
+    guests: frozenset[str] = NO_GUESTS
+
+    def first_memo(self) -> frozenset[str]:
+        return NO_GUESTS
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         known = self.known
-        return known.guard.rank(record, rank_by_worth(known, record, now), known.debts, now)
+        ranked = rank_by_worth(known, record, now, is_guest=record.id in self.guests)
+        return known.guard.rank(record, ranked, known.debts, now)
 
     def plan(self, view: View, memo: object, now: int) -> Plan:
+        assert isinstance(memo, frozenset)
+        self.guests = memo
         if view.is_settled():
-            return Plan((), memo)
+            return Plan((), self._guests_after(view, Walked(None, ())))
         order = self.in_line(view, now, with_running=True)
         if view.is_stable(order, now):
             return Plan((), memo, order.next_expiry())
         draft = Draft(view)
-        run_in_order(view, draft, order, now, self.group, self.placer, self.stuck)
-        return draft.plan(memo, order.next_expiry())
+        for job in view.reservations:
+            draft.release(view.jobs[job])
+
+        def hold(head: JobRecord) -> None:
+            """Keep GPUs free for who found no room, where others would hardly train before it."""
+            if self.known.switch_ms and head.placement is None and draft.space.total_free():
+                window = open_window(view, draft, head, now, self.known.left_ms)
+                worth_ms = now + WORTH_SWITCHES * self.known.switch_ms
+                if window.shadow_ms is not None and window.shadow_ms <= worth_ms:
+                    reserve(draft, head, window)
+
+        on_blocked = hold if self.options.reserve == "on" else None
+        walked = run_in_order(
+            view, draft, order, now, self.group, self.placer, self.stuck, on_blocked
+        )
+        return draft.plan(self._guests_after(view, walked), order.next_expiry())
+
+    def _guests_after(self, view: View, walked: Walked) -> frozenset[str]:
+        """Who runs only because somebody before it found no room; nobody once that has started."""
+        if self.options.reserve == "off":
+            return NO_GUESTS
+        if walked.blocked is None:
+            for job in self.guests & view.jobs.keys():
+                view.restate(view.jobs[job])
+            return NO_GUESTS
+        if not walked.let_past and self.guests <= view.jobs.keys():
+            return self.guests
+        past = {record.id for record in walked.let_past}
+        return frozenset({job for job in self.guests if job in view.jobs} | past)
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
         """A run that has just started comes to another rank at a time that is known now."""
-        return (
-            None if view.is_settled() else self.in_line(view, now, with_running=True).next_expiry()
-        )
+        return None if view.is_settled() else self.line(view, memo, now).next_expiry()
+
+    def line(self, view: View, memo: object, now: int) -> Order:
+        assert isinstance(memo, frozenset)
+        self.guests = memo
+        return self.in_line(view, now, with_running=True)
 
 
 class Trainmaster(BetweenQueues[TrainmasterOptions]):
@@ -130,7 +173,9 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
         memo = self._learned(view, memo, now)
         if self._divides(view):
             return self._plan_between(view, memo, now)
-        plan = self._line.plan(view, None, now)
+        plan = self._line.plan(view, memo.guests, now)
+        if plan.memo is not memo.guests:
+            memo = replace(memo, guests=plan.memo)
         return Plan(plan.actions, memo, self._sooner(plan.wake_at, memo, view, now))
 
     def _learned(self, view: View, memo: Memo, now: int) -> Memo:
@@ -180,7 +225,7 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
         self._show(memo.debts, memo.switch_ms)
         if self._divides(view):
             return self.wake_of(view, memo.shares.rounds, now)
-        wake: int | None = self._line.wake(view, None, now)
+        wake: int | None = self._line.wake(view, memo.guests, now)
         return wake
 
     def line(self, view: View, memo: object, now: int) -> Order | None:

@@ -10,22 +10,34 @@ later job of its demand: the room left to worse ranks only shrinks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import Phase
-from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.order import Candidates, GroupOf, Key, Order, Tail
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.placement import Placement
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.placers import Placer
+from trainmaster.policies.line.clearing import Clearing
 
 PlacerOf = Callable[[JobRecord], Placer]
+OnBlocked = Callable[[JobRecord], None]
+"""What to do for the first in line that finds no room, before the others are looked at."""
 Victims = list[tuple[Key, JobRecord]]
 """Running jobs that must go, worst rank first."""
+
+
+class Walked(NamedTuple):
+    """What a walk down the line met."""
+
+    blocked: JobRecord | None
+    """The first in line that found no room."""
+    let_past: Sequence[JobRecord]
+    """Jobs behind it that start nevertheless."""
 
 
 @dataclass(slots=True)
@@ -51,7 +63,12 @@ class Pass:
     """A cache by group: whoever is remembered here is not tried in vain again."""
     touched: set[int]
     standing: dict[int, list[tuple[Key, int, JobRecord]]]
+    on_blocked: OnBlocked | None = None
     tail: Tail | None = None
+    blocked: JobRecord | None = None
+    """The first in line that found no room."""
+    let_past: list[JobRecord] = field(default_factory=list)
+    """Jobs that start although it does not."""
 
     def walk(self) -> None:
         draft, candidates, space = self.draft, self.candidates, self.draft.space
@@ -62,6 +79,7 @@ class Pass:
             placer = self.placer_of(record)
             if placer.insists and self._is_still_stuck(key, group, record):
                 candidates.drop(group)
+                self._note_blocked(record)
                 continue
             placement = placer.place(space, record)
             if placement is None:
@@ -70,11 +88,20 @@ class Pass:
                     placement = self._make_room(key, record, placer)
             if placement is None:
                 candidates.drop(group)
+                self._note_blocked(record)
                 if placer.insists and self._will_stay_stuck(record):
                     self.stuck[group] = Stuck(key, set())
             else:
                 self.stuck.pop(group, None)
                 draft.start(record, placement)
+                if self.blocked is not None:
+                    self.let_past.append(record)
+
+    def _note_blocked(self, record: JobRecord) -> None:
+        if self.blocked is None:
+            self.blocked = record
+            if self.on_blocked is not None:
+                self.on_blocked(record)
 
     def _will_stay_stuck(self, record: JobRecord) -> bool:
         """Whether only touched nodes can change that it found no room."""
@@ -279,64 +306,6 @@ def _size(victim: JobRecord) -> int:
     return len(victim.placement.slices)
 
 
-class Clearing:
-    """Counts, victim by victim, what would be free together, without booking anything.
-
-    A gang that fits on one node needs a node with that many GPUs; a larger one needs so many nodes
-    cleared wholly, and one more with room for the rest.
-    """
-
-    def __init__(self, space: Occupancy, kinds: tuple[int, ...], need: int, largest: int) -> None:
-        self._space = space
-        self._kinds = kinds
-        self._full, self._rest = (0, need) if need <= largest else divmod(need, largest)
-        self._largest = largest
-        self._freed: dict[int, int] = {}
-        self._clear = 0
-        """A bit for each node that would be wholly free."""
-        self._partly = 0
-        """A bit for each node that would have room for the rest."""
-        if self._full:
-            self._count_what_is_free()
-
-    def _count_what_is_free(self) -> None:
-        """Start from the nodes that have the room already."""
-        for kind in self._kinds:
-            row = self._space.by_free[kind]
-            self._clear |= row[self._largest]
-            for free in range(self._rest or len(row), len(row)):
-                self._partly |= row[free]
-
-    def _is_usable(self, node: int) -> bool:
-        return node not in self._space.closed and self._space.node_type[node] in self._kinds
-
-    def add(self, victim: JobRecord) -> bool:
-        """Count this victim's GPUs too; True when there is room together now."""
-        assert victim.placement is not None
-        freed, whole = self._freed, self._space.whole
-        for piece in victim.placement.slices:
-            node = piece.node
-            count = freed[node] = freed.get(node, 0) + 1
-            count += whole[node].bit_count()
-            if count >= (self._rest or self._largest) and self._is_usable(node):
-                if count >= self._largest:
-                    self._clear |= 1 << node
-                if self._rest:
-                    self._partly |= 1 << node
-        if not self._full:
-            return self._partly != 0
-        clear = self._clear.bit_count()
-        if clear < self._full:
-            return False
-        return not self._rest or (self._partly | self._clear).bit_count() > self._full
-
-    def is_needed(self, victim: JobRecord) -> bool:
-        """Whether a victim counted is on one of the nodes that make the room."""
-        nodes = self._clear | self._partly if self._full else self._partly
-        assert victim.placement is not None
-        return any(nodes >> piece.node & 1 for piece in victim.placement.slices)
-
-
 def run_in_order(
     view: View,
     draft: Draft,
@@ -345,13 +314,19 @@ def run_in_order(
     group: GroupOf,
     placer_of: PlacerOf,
     stuck: dict[Hashable, Stuck],
-) -> None:
+    on_blocked: OnBlocked | None = None,
+) -> Walked:
     """Fill the draft: the best-ranked jobs that fit together run, the others wait."""
     if view.draining:
         evacuate(view, draft, placer_of)
-    if order.has_waiting():
-        touched, candidates = view.take_touched(), order.candidates(now)
-        Pass(draft, order, group, placer_of, now, candidates, view, stuck, touched, {}).walk()
+    if not order.has_waiting():
+        return Walked(None, ())
+    touched, candidates = view.take_touched(), order.candidates(now)
+    walk = Pass(
+        draft, order, group, placer_of, now, candidates, view, stuck, touched, {}, on_blocked
+    )
+    walk.walk()
+    return Walked(walk.blocked, walk.let_past)
 
 
 def evacuate(view: View, draft: Draft, placer_of: PlacerOf) -> None:

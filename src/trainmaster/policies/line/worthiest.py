@@ -40,9 +40,17 @@ class Known:
     debts: Debts = field(default=NO_DEBTS)
     switch_ms: int = 0
 
+    def left_ms(self, record: JobRecord, now: int) -> int:
+        """How long the job is expected to go on, should it end when jobs like it mostly do."""
+        inverse = self.outlooks.of(record).best[bin_of(record.attained_at(now))]
+        return inverse // record.demand.nominal.total_share
 
-def rank_by_worth(known: Known, record: JobRecord, now: int) -> Rank:
-    """By 1/G, then who started first; holds until the job has come to another bin of service."""
+
+def rank_by_worth(known: Known, record: JobRecord, now: int, *, is_guest: bool) -> Rank:
+    """By 1/G, then who started first; holds until the job has come to another bin of service.
+
+    A guest was let past somebody who found no room, and gives way to it as if it did not run.
+    """
     looked_at = now if record.since_ms is None else max(record.since_ms, now // SECOND * SECOND)
     step = bin_of(record.attained_at(looked_at))
     outlook = known.outlooks.of(record)
@@ -51,7 +59,7 @@ def rank_by_worth(known: Known, record: JobRecord, now: int) -> Rank:
         expense = known.switch_ms * record.demand.nominal.total_share
         return Rank(outlook.after(step, expense), start)
     inverse = outlook.best[step]
-    if inverse < NO_END:
+    if inverse < NO_END and not is_guest:
         inverse = inverse * known.kept_ppm // NOMINAL
     until, edge = None, UPPER[step]
     if record.since_ms is not None and edge is not None:

@@ -13,7 +13,7 @@ from trainmaster.core.lifecycle import HOLDING
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import Part
 from trainmaster.model.units import WHOLE
-from trainmaster.policies.line.greedy import Clearing
+from trainmaster.policies.line.clearing import Clearing
 from trainmaster.policies.queues.queue_tree import Node
 from trainmaster.policies.queues.rounds import Round
 

@@ -1,0 +1,64 @@
+"""What would be free together if runs gave way, counted run by run without booking anything."""
+
+from __future__ import annotations
+
+from trainmaster.core.occupancy import Occupancy
+from trainmaster.core.state import JobRecord
+
+
+class Clearing:
+    """Counts, victim by victim, what would be free together, without booking anything.
+
+    A gang that fits on one node needs a node with that many GPUs; a larger one needs so many nodes
+    cleared wholly, and one more with room for the rest.
+    """
+
+    def __init__(self, space: Occupancy, kinds: tuple[int, ...], need: int, largest: int) -> None:
+        self._space = space
+        self._kinds = kinds
+        self._full, self._rest = (0, need) if need <= largest else divmod(need, largest)
+        self._largest = largest
+        self._freed: dict[int, int] = {}
+        self._clear = 0
+        """A bit for each node that would be wholly free."""
+        self._partly = 0
+        """A bit for each node that would have room for the rest."""
+        if self._full:
+            self._count_what_is_free()
+
+    def _count_what_is_free(self) -> None:
+        """Start from the nodes that have the room already."""
+        for kind in self._kinds:
+            row = self._space.by_free[kind]
+            self._clear |= row[self._largest]
+            for free in range(self._rest or len(row), len(row)):
+                self._partly |= row[free]
+
+    def _is_usable(self, node: int) -> bool:
+        return node not in self._space.closed and self._space.node_type[node] in self._kinds
+
+    def add(self, victim: JobRecord) -> bool:
+        """Count this victim's GPUs too; True when there is room together now."""
+        assert victim.placement is not None
+        freed, whole = self._freed, self._space.whole
+        for piece in victim.placement.slices:
+            node = piece.node
+            count = freed[node] = freed.get(node, 0) + 1
+            count += whole[node].bit_count()
+            if count >= (self._rest or self._largest) and self._is_usable(node):
+                if count >= self._largest:
+                    self._clear |= 1 << node
+                if self._rest:
+                    self._partly |= 1 << node
+        if not self._full:
+            return self._partly != 0
+        clear = self._clear.bit_count()
+        if clear < self._full:
+            return False
+        return not self._rest or (self._partly | self._clear).bit_count() > self._full
+
+    def is_needed(self, victim: JobRecord) -> bool:
+        """Whether a victim counted is on one of the nodes that make the room."""
+        nodes = self._clear | self._partly if self._full else self._partly
+        assert victim.placement is not None
+        return any(nodes >> piece.node & 1 for piece in victim.placement.slices)
