@@ -116,7 +116,9 @@ def _found(trial: Trial) -> Score:
     size = trial.contender.settings.get("concurrency")
     factor = FACTORS.get(trial.contender.label, 0.6 + 0.2 * abs(float(size or 3) - 3))
     excess = base * factor * luck.lognormvariate(0, 0.06)
-    blocks = tuple(excess * trace.lognormvariate(0, 0.8) * luck.uniform(0.9, 1.1) for _ in range(20))
+    blocks = tuple(
+        excess * trace.lognormvariate(0, 0.8) * luck.uniform(0.9, 1.1) for _ in range(20)
+    )
     return score(
         round(excess, 3),
         load=load,
@@ -159,7 +161,9 @@ PLACEMENT = order(
     track="placement",
     conditions=(Conditions("default"),),
     workloads=tuple(
-        Workload(f"vc{n}", FromFile(f"philly/vc{n}.csv"), "8x8", title=f"Philly, virtual cluster {n}")
+        Workload(
+            f"vc{n}", FromFile(f"philly/vc{n}.csv"), "8x8", title=f"Philly, virtual cluster {n}"
+        )
         for n in range(8)
     ),
 )
@@ -188,7 +192,8 @@ CONCURRENCY = order(
     track="seed",
     workloads=(Workload("eight models", Generated(200, 0.8), "4x4", SEEDS),),
     contenders=tuple(
-        Contender(f"big-brain, {n} per GPU", "big-brain", {"concurrency": str(n)}) for n in range(1, 7)
+        Contender(f"big-brain, {n} per GPU", "big-brain", {"concurrency": str(n)})
+        for n in range(1, 7)
     ),
     baseline="big-brain, 1 per GPU",
 )

@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from trainmaster.evaluation.score import Campaign, Score
-from trainmaster.evaluation.statistics import Estimate, Observed, mean, paired_ratio
+from trainmaster.evaluation.statistics import (
+    SMALLEST,
+    Estimate,
+    Observed,
+    geometric_mean,
+    mean,
+    paired_ratio,
+)
 from trainmaster.evaluation.suite import Conditions, Contender, Experiment, Standing, Workload
 
 Measure = Callable[[Score], float | None]
@@ -39,8 +46,11 @@ class Entrant:
         return None if estimate is None else estimate.value
 
     def estimate(self, measure: Measure) -> Estimate | None:
-        values = self.values(measure)
-        return mean(values) if len(values) == len(self.scores) else None
+        return mean(self.values(measure)) if self.has(measure) else None
+
+    def has(self, measure: Measure) -> bool:
+        """Whether every seed has it."""
+        return bool(self.scores) and len(self.values(measure)) == len(self.scores)
 
     def total(self, measure: Callable[[Score], int]) -> int:
         return sum(measure(score) for score in self.scores.values())
@@ -131,7 +141,7 @@ def mean_jct(score: Score) -> float | None:
 
 def ratio(ours: Entrant, theirs: Entrant, measure: Measure = excess) -> Estimate | None:
     """Ours over theirs on the same traces; None unless both have the measure on every seed."""
-    if any(len(each.values(measure)) < len(each.scores) for each in (ours, theirs)):
+    if not ours.has(measure) or not theirs.has(measure):
         return None
     return paired_ratio(_observed(ours, measure), _observed(theirs, measure))
 
@@ -144,10 +154,26 @@ def _observed(entrant: Entrant, measure: Measure) -> dict[int, Observed]:
     }
 
 
+def typical(entrants: Iterable[Entrant], measure: Measure = excess) -> dict[str, float]:
+    """What contenders are ranked by, for each that has the measure on every seed.
+
+    The geometric mean over seeds, as paired ratios are: so the lowest has no ratio above 1 to another.
+    Where a value is negative (grown jobs can have a negative excess), the mean for all.
+    """
+    found = [each for each in entrants if each.has(measure)]
+    values = {each.label: list(each.values(measure).values()) for each in found}
+    if any(value < 0 for own in values.values() for value in own):
+        return {label: math.fsum(own) / len(own) for label, own in values.items()}
+    floored = {label: [max(v, SMALLEST) for v in own] for label, own in values.items()}
+    return {label: geometric_mean(own) or 0.0 for label, own in floored.items()}
+
+
 def lowest(entrants: Iterable[Entrant], measure: Measure = excess) -> Entrant | None:
-    """The one with the lowest mean; the first of equals."""
-    scored = [(value, each) for each in entrants if (value := each.mean(measure)) is not None]
-    return min(scored, key=lambda pair: pair[0], default=(math.inf, None))[1]
+    """The one with the lowest typical value; the first of equals."""
+    candidates = tuple(entrants)
+    values = typical(candidates, measure)
+    scored = [each for each in candidates if each.label in values]
+    return min(scored, key=lambda each: values[each.label], default=None)
 
 
 def comparisons(campaign: Campaign) -> tuple[Comparison, ...]:

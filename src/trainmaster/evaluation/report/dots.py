@@ -11,12 +11,14 @@ from trainmaster.sim.report import axes, svg, wording
 from trainmaster.sim.report.axes import Axis
 from trainmaster.sim.report.svg import Panel
 
+WIDE = 1_060.0
+"""Of every figure: what a column of a page and a letter of 13 pixels go together with."""
 ROW = 21.0
-HEAD, FOOT = 46.0, 50.0
+HEAD, UNTITLED, FOOT = 40.0, 12.0, 50.0
 GAP = 26.0
 NUMBERS = 52.0
 """Room for a panel's ratios in figures, to its right."""
-LONGEST_LABEL, LONGEST_TITLE = 30, 44
+LONGEST_LABEL, LONGEST_ALONE, LONGEST_TITLE = 30, 60, 44
 LETTER = 7.1
 MOST_COLUMNS = 3
 RADIUS = 4.6
@@ -54,22 +56,24 @@ def dot_plot(plot: DotPlot, label: str) -> str:
     """Panels side by side on one scale, as many beneath each other as they need."""
     reach = [value for panel in plot.panels for value in _reach(panel)]
     if not reach:
-        return svg.nothing_to_draw(svg.WIDE, "Nothing to compare.")
+        return svg.nothing_to_draw(WIDE, "Nothing to compare.")
     axis = _axis([*reach, *plot.references], plot.axis_title)
-    gutter = 18 + LETTER * min(LONGEST_LABEL, max(len(row.label) for row in plot.rows))
     columns = min(MOST_COLUMNS, len(plot.panels))
-    pitch = (svg.WIDE - gutter) / columns
-    height = HEAD + ROW * len(plot.rows) + FOOT
+    longest = LONGEST_ALONE if columns == 1 else LONGEST_LABEL
+    gutter = 18 + LETTER * min(longest, max(len(row.label) for row in plot.rows))
+    pitch = (WIDE - gutter) / columns
+    head = HEAD if any(panel.title for panel in plot.panels) else UNTITLED
+    height = head + ROW * len(plot.rows) + FOOT
     drawn = []
     for place, panel in enumerate(plot.panels):
         line, column = divmod(place, columns)
-        top = line * height + HEAD
+        top = line * height + head
         frame = Panel(gutter + column * pitch + 8, top, pitch - NUMBERS - GAP, ROW * len(plot.rows))
         drawn.append(_panel(plot, panel, frame, axis))
         if column == 0:
-            drawn.append(_labels(plot.rows, gutter, top))
+            drawn.append(_labels(plot.rows, gutter, top, longest))
     lines = -(-len(plot.panels) // columns)
-    return svg.drawing(svg.WIDE, lines * height, label, drawn)
+    return svg.drawing(WIDE, lines * height, label, drawn)
 
 
 def _reach(panel: DotPanel) -> list[float]:
@@ -86,11 +90,11 @@ def _axis(values: Sequence[float], title: str) -> Axis:
     return axes.log_ratio_axis(low / 1.06, high * 1.06, title)
 
 
-def _labels(rows: Sequence[DotRow], gutter: float, top: float) -> str:
+def _labels(rows: Sequence[DotRow], gutter: float, top: float, longest: int) -> str:
     drawn = []
     for place, row in enumerate(rows):
         y = top + place * ROW + ROW / 2 + 4.5
-        name = wording.shortened(row.label, LONGEST_LABEL)
+        name = wording.shortened(row.label, longest)
         hover = row.label if name != row.label else ""
         css = "policy end" if row.look == "ours" else "end"
         drawn.append(svg.text(gutter - 6, y, name, css, hover))
@@ -101,7 +105,7 @@ def _panel(plot: DotPlot, panel: DotPanel, frame: Panel, axis: Axis) -> str:
     title = wording.shortened(panel.title, LONGEST_TITLE)
     drawn = [
         svg.text(
-            frame.left, frame.top - 24, title, "policy", panel.title if title != panel.title else ""
+            frame.left, frame.top - 18, title, "policy", panel.title if title != panel.title else ""
         ),
         svg.vertical_grid(frame, axis),
         svg.bottom_axis(frame, axis),

@@ -13,17 +13,19 @@ from trainmaster.evaluation.report.content import (
     Entry,
     Figure,
     Heading,
-    Listing,
     Paragraph,
     Row,
     Table,
     Tone,
+    plain,
 )
 from trainmaster.evaluation.report.dots import DotPanel, DotPlot, DotRow, dot_plot
 from trainmaster.evaluation.report.lines import LinePanel, Series, line_plot
 from trainmaster.evaluation.report.phrases import basis_words, with_interval
 from trainmaster.evaluation.report.scoreboard import scoreboard
+from trainmaster.evaluation.report.standings import rivals
 from trainmaster.evaluation.report.sweeps import SettingSweep, Sweep, setting_sweep, sweeps
+from trainmaster.evaluation.report.tracks import track_title
 from trainmaster.evaluation.score import Score
 from trainmaster.evaluation.statistics import Basis, Estimate, geometric_mean
 from trainmaster.evaluation.suite import Contender, Experiment, Standing
@@ -36,12 +38,15 @@ SWEPT_TRACKS = ("sweep", "seed")
 
 
 def experiments(found: Sequence[Comparison], cast: Cast) -> Iterator[Block]:
-    yield Heading("The experiments", "experiments")
-    by_experiment: dict[str, list[Comparison]] = {}
+    """Track by track, each experiment with all its comparisons."""
+    tracks: dict[str, dict[str, list[Comparison]]] = {}
     for each in found:
-        by_experiment.setdefault(each.experiment.name, []).append(each)
-    for group in by_experiment.values():
-        yield from _experiment(group[0].experiment, group, cast)
+        experiment = each.experiment
+        tracks.setdefault(experiment.track, {}).setdefault(experiment.name, []).append(each)
+    for track, by_experiment in tracks.items():
+        yield Heading(track_title(track), f"track-{slug(track)}")
+        for group in by_experiment.values():
+            yield from _experiment(group[0].experiment, group, cast)
 
 
 def slug(words: str) -> str:
@@ -51,7 +56,7 @@ def slug(words: str) -> str:
 def _experiment(experiment: Experiment, found: Sequence[Comparison], cast: Cast) -> Iterator[Block]:
     yield Heading(experiment.title, slug(experiment.name), 3)
     yield Paragraph(experiment.question, is_lead=True)
-    yield Listing(tuple(dict.fromkeys(_facts(each) for each in found)))
+    yield _workloads(experiment, found)
     swept = sweeps(found) if experiment.track in SWEPT_TRACKS else ()
     for number, sweep in enumerate(swept):
         yield _sweep_figure(experiment, sweep, cast, number)
@@ -65,29 +70,40 @@ def _experiment(experiment: Experiment, found: Sequence[Comparison], cast: Cast)
         yield scoreboard(each, is_folded=bool(swept) or place >= SHOWN)
 
 
-def _facts(comparison: Comparison) -> str:
+def _workloads(experiment: Experiment, found: Sequence[Comparison]) -> Table:
     """What ran: jobs, cluster, load as realised, seeds."""
-    seeds = comparison.seeds
-    traces = f"{seeds} seeds, the same for every contender" if seeds > 1 else "one trace"
-    words = (
-        f"{comparison.title}: {wording.plural(comparison.jobs, 'job')} measured on"
-        f" {wording.plural(comparison.gpus, 'GPU')}, {_load_words(comparison)}, {traces}"
+    columns = (
+        Column("workload", is_number=False),
+        Column("jobs measured"),
+        Column("GPUs"),
+        Column("load, realised"),
+        Column("seeds"),
+        Column("rejected"),
+        Column("ended after the last arrival, at most"),
     )
+    rows = tuple(Row(plain(*_workload(each))) for each in found)
+    caption = f"{experiment.title}: what was run. Every contender meets the same jobs."
+    return Table(caption, columns, rows)
+
+
+def _workload(comparison: Comparison) -> tuple[str, ...]:
     scores = [score for each in comparison.entrants for score in each.scores.values()]
-    rejected = max((score.rejected for score in scores), default=0)
-    if rejected:
-        words += f"; {wording.plural(rejected, 'job')} can never fit and count nowhere"
     late = max((score.after_arrivals / score.jobs for score in scores if score.jobs), default=0.0)
-    if late >= 0.005:
-        words += f"; up to {wording.share(late)} of them end after the last arrival"
-    return f"{words}."
+    return (
+        comparison.title,
+        wording.count(comparison.jobs),
+        wording.count(comparison.gpus),
+        _load_words(comparison),
+        "one trace" if comparison.seeds == 1 else str(comparison.seeds),
+        wording.count(max((score.rejected for score in scores), default=0)),
+        wording.share(late),
+    )
 
 
 def _load_words(comparison: Comparison) -> str:
     if comparison.load is None:
-        return "all jobs arriving at once"
-    label = ", transient" if comparison.is_transient else ""
-    return f"load {comparison.load:.3f} as realised{label}"
+        return "all at once"
+    return f"{comparison.load:.3f}{', transient' if comparison.is_transient else ''}"
 
 
 # -- dot plots ---------------------------------------------------------------------------------------
@@ -103,7 +119,8 @@ def _ratios(comparison: Comparison) -> dict[str, Estimate]:
 
 
 def _has_ratios(found: Sequence[Comparison]) -> bool:
-    return any(len(_ratios(each)) > 1 for each in found)
+    """Ablations alone have a section of their own."""
+    return any(len(_ratios(each)) > 1 and len(rivals(each)) > 1 for each in found)
 
 
 def _dots(experiment: Experiment, found: Sequence[Comparison]) -> Figure:
@@ -113,7 +130,7 @@ def _dots(experiment: Experiment, found: Sequence[Comparison]) -> Figure:
     plot = DotPlot(
         _rows(experiment, [ratios for _, ratios in by_title]),
         panels,
-        f"Excess / {experiment.baseline}'s (log scale)",
+        f"Excess / that of {experiment.baseline} (log scale)",
     )
     caption = (
         f"{experiment.title}: excess over that of {experiment.baseline}, less is better."
@@ -152,7 +169,7 @@ def _sweep_figure(experiment: Experiment, sweep: Sweep, cast: Cast, number: int)
         panels.append(LinePanel(y, excesses))
     if compared:
         low, high = min(_low(p) for p in compared), max(_high(p) for p in compared)
-        title = f"Excess / {experiment.baseline}'s (log)"
+        title = f"Excess / that of {experiment.baseline} (log)"
         panels.append(LinePanel(axes.log_ratio_axis(low, high, title), ratios, reference=1.0))
     name = slug(experiment.name) if not number else f"{slug(experiment.name)}-{number + 1}"
     where = f" ({sweep.of})" if sweep.of else ""
@@ -229,7 +246,8 @@ def _sweep_table(experiment: Experiment, sweep: Sweep) -> Table:
                 and found.value == best
                 and contender.standing is not Standing.BOUND
             )
-            entries.append(Entry(with_interval(found), Tone.BEST if is_best else Tone.PLAIN))
+            words = "1" if contender.label == experiment.baseline else with_interval(found)
+            entries.append(Entry(words, Tone.BEST if is_best else Tone.PLAIN))
         rows.append(Row(tuple(entries), contender.standing is Standing.OURS))
     where = f" ({sweep.of})" if sweep.of else ""
     caption = (

@@ -22,10 +22,13 @@ from trainmaster.evaluation.report.dots import DotPanel, DotPlot, DotRow, dot_pl
 from trainmaster.evaluation.report.phrases import (
     basis_words,
     change_words,
+    common_unit,
     ratio_words,
     seconds_words,
     with_interval,
+    with_unit,
 )
+from trainmaster.evaluation.report.tracks import track_words
 from trainmaster.evaluation.report.verdicts import (
     CLEARLY_LOWER,
     Check,
@@ -76,7 +79,7 @@ def _lower_count(verdicts: Sequence[Verdict]) -> str:
 
 
 def name_of(verdict: Verdict) -> str:
-    return f"{verdict.comparison.experiment.track}: {verdict.comparison.title}"
+    return f"{track_words(verdict.comparison.experiment.track)}: {verdict.comparison.title}"
 
 
 def _figure(verdicts: Sequence[Verdict]) -> Figure:
@@ -91,7 +94,7 @@ def _figure(verdicts: Sequence[Verdict]) -> Figure:
     rows = tuple(DotRow(name, "met" if each.is_met else "missed") for name, each in pairs)
     plot = DotPlot(
         rows,
-        (DotPanel(f"{verdicts[0].ours.label} against the best published policy", found, limits),),
+        (DotPanel("", found, limits),),
         "Excess over that of the best published policy (log scale, less is better)",
         references=(CLEARLY_LOWER, 1.0),
     )
@@ -139,15 +142,16 @@ def _table(verdicts: Sequence[Verdict]) -> Table:
 
 def _row(verdict: Verdict) -> Row:
     comparison, ours = verdict.comparison, verdict.ours
+    unit = common_unit([_floor(ours), ours.mean(mean_jct)])
     to_bound = None if verdict.bound is None else ratio(ours, verdict.bound)
     entries = (
         Entry(name_of(verdict)),
         Entry(load_words(comparison.load, comparison.is_transient)),
-        Entry(wording.duration(_floor(ours))),
-        Entry(wording.duration(None if verdict.las is None else verdict.las.mean(mean_jct))),
+        Entry(with_unit(_floor(ours), unit)),
+        Entry(with_unit(None if verdict.las is None else verdict.las.mean(mean_jct), unit)),
         Entry(_best_words(verdict.best)),
-        Entry(wording.duration(verdict.best.mean(mean_jct))),
-        Entry(wording.duration(ours.mean(mean_jct))),
+        Entry(with_unit(verdict.best.mean(mean_jct), unit)),
+        Entry(with_unit(ours.mean(mean_jct), unit)),
         Entry(_ratio_words(verdict)),
         Entry(_allowed_words(verdict), Tone.SOFT),
         _verdict_entry(verdict),

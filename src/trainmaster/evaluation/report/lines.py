@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from trainmaster.evaluation.report.dots import circle
+from trainmaster.evaluation.report.dots import WIDE, circle
 from trainmaster.evaluation.statistics import Estimate
 from trainmaster.sim.report import palette, svg, wording
 from trainmaster.sim.report.axes import Axis, Tick
@@ -77,8 +77,8 @@ class Steps:
 def line_plot(steps: Steps, panels: Sequence[LinePanel], label: str) -> str:
     """The panels side by side, over the same steps."""
     if not panels or not any(panel.series for panel in panels):
-        return svg.nothing_to_draw(svg.WIDE, "Nothing to draw.")
-    pitch = svg.WIDE / len(panels)
+        return svg.nothing_to_draw(WIDE, "Nothing to draw.")
+    pitch = WIDE / len(panels)
     most = max(len(panel.series) for panel in panels)
     height = max(LEAST_HEIGHT, most * LABEL_PITCH)
     x = steps.axis
@@ -87,10 +87,12 @@ def line_plot(steps: Steps, panels: Sequence[LinePanel], label: str) -> str:
         names = _names_width(panel.series)
         frame = Panel(place * pitch + LEFT, TOP, pitch - LEFT - names, height)
         drawn.append(_panel(steps, panel, frame, x))
-    return svg.drawing(svg.WIDE, TOP + height + FOOT, label, drawn)
+    return svg.drawing(WIDE, TOP + height + FOOT, label, drawn)
 
 
 def _names_width(series: Sequence[Series]) -> float:
+    if len(series) < 2:
+        return 34.0
     return 34 + LETTER * min(LONGEST_LABEL, max((len(each.label) for each in series), default=0))
 
 
@@ -102,7 +104,8 @@ def _panel(steps: Steps, panel: LinePanel, frame: Panel, x: Axis) -> str:
     ours_last = sorted(panel.series, key=lambda each: each.look == "ours")
     drawn += [_band(each, steps, panel, frame, x) for each in ours_last]
     drawn += [_line(each, steps, panel, frame, x) for each in ours_last]
-    drawn.append(_end_labels(panel, frame))
+    if len(panel.series) > 1:
+        drawn.append(_end_labels(panel, frame))
     return "".join(drawn)
 
 
@@ -158,13 +161,19 @@ def _end_labels(panel: LinePanel, frame: Panel) -> str:
 
 
 def _apart(wanted: Sequence[float], frame: Panel) -> list[float]:
-    """Heights at least a label apart, as near to the wanted (ascending) ones as one pass gets."""
-    lowest_top = frame.top + 2
-    placed: list[float] = []
-    for y in wanted:
-        placed.append(max(y, placed[-1] + LABEL_PITCH if placed else lowest_top))
-    limit = frame.bottom + 8
-    for place in range(len(placed) - 1, -1, -1):
-        placed[place] = min(placed[place], limit)
-        limit = placed[place] - LABEL_PITCH
-    return placed
+    """Heights a label apart and as near to the wanted (ascending) ones as can be, in least squares.
+
+    With the pitch taken off, that is the nearest ascending sequence: neighbours in the wrong order are
+    pooled to their mean.
+    """
+    pools: list[tuple[float, int]] = []
+    for place, y in enumerate(wanted):
+        pools.append((y - place * LABEL_PITCH, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (b, m), (a, n) = pools.pop(), pools.pop()
+            pools.append(((a * n + b * m) / (n + m), n + m))
+    flat = [mean for mean, number in pools for _ in range(number)]
+    lowest, highest = frame.top, frame.bottom + 4 - (len(flat) - 1) * LABEL_PITCH
+    return [
+        max(lowest, min(mean, highest)) + place * LABEL_PITCH for place, mean in enumerate(flat)
+    ]

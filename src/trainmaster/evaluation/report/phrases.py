@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from trainmaster.evaluation.statistics import Basis, Estimate, Interval
 from trainmaster.sim.report import wording
+from trainmaster.sim.report.axes import TIME_UNITS, TimeUnit
 from trainmaster.sim.report.wording import ABSENT
 
 
@@ -71,3 +74,24 @@ def seconds_words(value: float | None) -> str:
     if value is None or value >= 0:
         return wording.duration(value)
     return f"\N{MINUS SIGN}{wording.duration(-value)}"
+
+
+def common_unit(values: Iterable[float | None]) -> TimeUnit:
+    """The largest unit of which the shortest length is at least a half, so that all can be read in it."""
+    lengths = [abs(value) for value in values if value]
+    shortest = min(lengths, default=0.0)
+    fitting = [unit for unit in TIME_UNITS if shortest >= 0.5 * unit.seconds]
+    return fitting[-1] if fitting else TIME_UNITS[0]
+
+
+def in_unit(value: float | None, unit: TimeUnit) -> str:
+    """The bare number; the unit stands elsewhere."""
+    if value is None:
+        return ABSENT
+    sign = "\N{MINUS SIGN}" if value < 0 else ""
+    number = abs(value) / unit.seconds
+    return f"{sign}{number:.3f}" if 0 < number < 1 else f"{sign}{wording.significant(number)}"
+
+
+def with_unit(value: float | None, unit: TimeUnit) -> str:
+    return ABSENT if value is None else f"{in_unit(value, unit)} {unit.symbol}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -12,18 +13,23 @@ from trainmaster.evaluation.report.comparisons import (
     excess,
     mean_jct,
     ratio,
+    typical,
 )
 from trainmaster.evaluation.report.content import Column, Entry, Row, Table, Tone
 from trainmaster.evaluation.report.phrases import (
+    common_unit,
+    in_unit,
     price_words,
-    seconds_words,
     with_interval,
 )
 from trainmaster.evaluation.report.verdicts import rho_max, rho_over_1, rho_p99
 from trainmaster.evaluation.score import Score
 from trainmaster.evaluation.suite import Standing
 from trainmaster.sim.report import wording
+from trainmaster.sim.report.axes import TimeUnit
 from trainmaster.sim.report.wording import ABSENT, RHO
+
+GPU_HOURS = "GPU\N{NON-BREAKING HYPHEN}h"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +38,8 @@ class Reading:
 
     title: str
     measure: Measure
-    worded: Callable[[float | None], str]
+    worded: Callable[[float | None], str] | None = None
+    """None: a length of time, the whole column in one unit."""
     is_less_better: bool | None = True
     is_optional: bool = False
     """Left out where no contender has it."""
@@ -51,56 +58,82 @@ def _score(name: str) -> Measure:
 
 
 READINGS = (
-    Reading("mean JCT", mean_jct, wording.duration),
-    Reading("of passed", _score("passed_jct_s"), wording.duration, is_optional=True),
-    Reading("excess", excess, seconds_words),
-    Reading("p50", _score("p50_s"), wording.duration),
-    Reading("p95", _score("p95_s"), wording.duration),
-    Reading("p99", _score("p99_s"), wording.duration),
+    Reading("mean JCT", mean_jct),
+    Reading("of passed", _score("passed_jct_s"), is_optional=True),
+    Reading("excess", excess),
+    Reading("p50", _score("p50_s")),
+    Reading("p95", _score("p95_s")),
+    Reading("p99", _score("p99_s")),
     Reading(f"{RHO} p99", rho_p99, wording.decimal),
     Reading(f"{RHO} > 1", rho_over_1, wording.share),
     Reading(f"{RHO} max", rho_max, wording.decimal),
-    Reading("preemp\N{SOFT HYPHEN}tions", _score("preemptions"), _whole, is_less_better=None),
-    Reading("wasted GPU-h", _score("gpu_hours_wasted"), wording.decimal, is_less_better=None),
+    Reading("preemptions", _score("preemptions"), _whole, is_less_better=None),
+    Reading(
+        "wasted GPU\N{NON-BREAKING HYPHEN}h",
+        _score("gpu_hours_wasted"),
+        wording.decimal,
+        is_less_better=None,
+    ),
     Reading("GPU use", _score("gpu_util"), wording.share, is_less_better=None),
     Reading("cost", _score("cost"), price_words, is_optional=True),
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A reading as this table shows it: in its unit, with its best value."""
+
+    reading: Reading
+    unit: TimeUnit | None
+    best: float | None
+
+    @property
+    def title(self) -> str:
+        return (
+            self.reading.title
+            if self.unit is None
+            else f"{self.reading.title} ({self.unit.symbol})"
+        )
+
+    def worded(self, value: float | None) -> str:
+        if self.unit is not None:
+            return in_unit(value, self.unit)
+        return str(value) if self.reading.worded is None else self.reading.worded(value)
+
+
 def scoreboard(comparison: Comparison, is_folded: bool) -> Table:
     """All contenders in the order of their excess; the best of those that know no oracle is marked."""
-    readings = [each for each in READINGS if _is_shown(each, comparison)]
-    bests = {each.title: _best(each, comparison) for each in readings}
-    against = Column(f"excess / {comparison.experiment.baseline}")
+    readings = [_shown(each, comparison) for each in READINGS if _is_shown(each, comparison)]
     columns = (
         Column("contender", is_number=False),
-        against,
+        Column("excess ratio"),
         *(Column(each.title) for each in readings),
     )
-    ordered = sorted(comparison.entrants, key=_by_excess)
-    rows = tuple(_row(each, comparison, readings, bests) for each in ordered)
+    order = typical(comparison.entrants)
+    ordered = sorted(comparison.entrants, key=lambda each: order.get(each.label, math.inf))
+    rows = tuple(_row(each, comparison, readings) for each in ordered)
     return Table(_caption(comparison), columns, rows, is_folded)
+
+
+def _shown(reading: Reading, comparison: Comparison) -> Shown:
+    values = [each.mean(reading.measure) for each in comparison.entrants]
+    unit = common_unit(values) if reading.worded is None else None
+    return Shown(reading, unit, _best(reading, comparison))
 
 
 def _caption(comparison: Comparison) -> str:
     seeds = comparison.seeds
     over = f"means over {seeds} seeds" if seeds > 1 else "one trace"
-    notes = []
+    notes = [f"excess ratio: over that of {comparison.experiment.baseline}"]
     if any(each.total(_unfinished) for each in comparison.entrants):
         notes.append("with unfinished jobs a mean is only known to be at least what is shown")
     if any(each.standing is Standing.BOUND for each in comparison.entrants):
         notes.append("bounds know what no policy can know and are not marked")
-    rest = f"; {'; '.join(notes)}" if notes else ""
-    return f"{comparison.title}: all measures, {over}{rest}."
+    return f"{comparison.title}: all measures, {over}; {'; '.join(notes)}."
 
 
 def _unfinished(score: Score) -> int:
     return score.unfinished
-
-
-def _by_excess(entrant: Entrant) -> tuple[bool, float]:
-    value = entrant.mean(excess)
-    return (value is None, value or 0.0)
 
 
 def _is_shown(reading: Reading, comparison: Comparison) -> bool:
@@ -115,12 +148,7 @@ def _best(reading: Reading, comparison: Comparison) -> float | None:
     return min(values, default=None) if len(values) > 1 else None
 
 
-def _row(
-    entrant: Entrant,
-    comparison: Comparison,
-    readings: Sequence[Reading],
-    bests: dict[str, float | None],
-) -> Row:
+def _row(entrant: Entrant, comparison: Comparison, readings: Sequence[Shown]) -> Row:
     baseline = comparison.baseline
     against = ratio(entrant, baseline) if baseline is not None else None
     is_bound = entrant.standing is Standing.BOUND
@@ -129,18 +157,17 @@ def _row(
         Entry(name, Tone.SOFT if is_bound else Tone.PLAIN),
         Entry(with_interval(against) if entrant is not baseline else "1"),
     ]
-    for reading in readings:
-        value = entrant.mean(reading.measure)
-        words = _value_words(entrant, reading, value)
-        is_best = value is not None and value == bests[reading.title] and not is_bound
-        entries.append(Entry(words, Tone.BEST if is_best else Tone.PLAIN))
+    for shown in readings:
+        value = entrant.mean(shown.reading.measure)
+        is_best = value is not None and value == shown.best and not is_bound
+        tone = Tone.BEST if is_best else Tone.PLAIN
+        entries.append(Entry(_value_words(entrant, shown, value), tone))
     return Row(tuple(entries), is_emphasised=entrant.standing is Standing.OURS)
 
 
-def _value_words(entrant: Entrant, reading: Reading, value: float | None) -> str:
-    if value is None and reading.measure is mean_jct:
+def _value_words(entrant: Entrant, shown: Shown, value: float | None) -> str:
+    if value is None and shown.reading.measure is mean_jct:
         least = entrant.values(lambda score: score.lower_bound_s or score.mean_jct_s)
         if least and entrant.total(_unfinished):
-            mean = sum(least.values()) / len(least)
-            return f"\N{GREATER-THAN OR EQUAL TO} {wording.duration(mean)}"
-    return reading.worded(value)
+            return f"\N{GREATER-THAN OR EQUAL TO} {shown.worded(sum(least.values()) / len(least))}"
+    return shown.worded(value)

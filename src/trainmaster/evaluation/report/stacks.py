@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from trainmaster.evaluation.report.dots import WIDE
 from trainmaster.sim.report import axes, palette, svg, wording
 from trainmaster.sim.report.svg import Panel
 from trainmaster.sim.report.wording import HOUR_S
@@ -30,10 +31,10 @@ def stacks(panels: Sequence[StackPanel], label: str) -> str:
     """Each bar is the whole waiting of its size, in parts; its length in job-hours stands beside it."""
     sizes = list(dict.fromkeys(size for panel in panels for size in panel.sizes))
     if not sizes:
-        return svg.nothing_to_draw(svg.WIDE, "Nobody waited.")
+        return svg.nothing_to_draw(WIDE, "Nobody waited.")
     gutter = 20 + 7.2 * max(len(size) for size in sizes)
     columns = min(COLUMNS, len(panels))
-    pitch = svg.WIDE / columns
+    pitch = WIDE / columns
     height = HEAD + ROW * len(sizes) + FOOT
     drawn = [_legend()]
     for place, panel in enumerate(panels):
@@ -46,7 +47,7 @@ def stacks(panels: Sequence[StackPanel], label: str) -> str:
         )
         drawn.append(_panel(panel, sizes, frame))
     lines = -(-len(panels) // columns)
-    return svg.drawing(svg.WIDE, LEGEND + lines * height, label, drawn)
+    return svg.drawing(WIDE, LEGEND + lines * height, label, drawn)
 
 
 def _legend() -> str:

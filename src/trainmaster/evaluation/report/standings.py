@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from trainmaster.evaluation.report.comparisons import Comparison, Entrant, excess, lowest, ratio
+from trainmaster.evaluation.report.comparisons import (
+    Comparison,
+    Entrant,
+    excess,
+    lowest,
+    ratio,
+    typical,
+)
 from trainmaster.evaluation.report.content import (
     Block,
     Column,
@@ -18,6 +25,7 @@ from trainmaster.evaluation.report.content import (
 )
 from trainmaster.evaluation.report.goal import load_words
 from trainmaster.evaluation.report.phrases import ratio_words, seconds_words, with_interval
+from trainmaster.evaluation.report.tracks import track_words
 from trainmaster.evaluation.statistics import Estimate, geometric_mean, ranks
 from trainmaster.evaluation.suite import Standing
 from trainmaster.sim.report import wording
@@ -82,7 +90,13 @@ def records(found: Sequence[Comparison]) -> tuple[Record, ...]:
     labels = {e.label: e.standing is Standing.OURS for c in found for e in rivals(c)}
     made = (_record(label, is_ours, found) for label, is_ours in labels.items())
     kept = [record for record in made if record is not None]
-    return tuple(sorted(kept, key=lambda each: (each.overall is None, each.overall or 0.0)))
+    most = max((each.taken for each in kept), default=0)
+    return tuple(sorted(kept, key=lambda each: _merit(each, most)))
+
+
+def _merit(record: Record, most: int) -> tuple[bool, bool, float]:
+    """Whoever took part in less than half of what others did comes after them."""
+    return (2 * record.taken < most, record.overall is None, record.overall or 0.0)
 
 
 def _record(label: str, is_ours: bool, found: Sequence[Comparison]) -> Record | None:
@@ -90,7 +104,7 @@ def _record(label: str, is_ours: bool, found: Sequence[Comparison]) -> Record | 
     places: list[float] = []
     won = 0
     for comparison in found:
-        values = {e.label: v for e in rivals(comparison) if (v := e.mean(excess)) is not None}
+        values = typical(rivals(comparison))
         entrant, best = comparison.entrant(label), lowest(rivals(comparison))
         if label not in values or len(values) < 2 or entrant is None or best is None:
             continue
@@ -124,19 +138,19 @@ def standings(found: Sequence[Comparison]) -> Iterator[Block]:
         f" {clear} (its whole interval, or its value where there is none, lies below 1); the others are"
         " ties as far as these traces can tell. Bounds and ablations do not take part."
     )
-    yield _overall(records(found), found)
+    yield _overall(records(found))
     yield _each(won)
 
 
-def _overall(all_records: Sequence[Record], found: Sequence[Comparison]) -> Table:
-    tracks = list(dict.fromkeys(each.experiment.track for each in found))
+def _overall(all_records: Sequence[Record]) -> Table:
+    tracks = list(dict.fromkeys(track for each in all_records for track in each.by_track))
     columns = (
         Column("contender", is_number=False),
         Column("wins"),
         Column("of"),
         Column("mean rank"),
         Column("excess / lowest"),
-        *(Column(track) for track in tracks),
+        *(Column(track_words(track)) for track in tracks),
     )
     rows = tuple(
         Row(
@@ -155,7 +169,8 @@ def _overall(all_records: Sequence[Record], found: Sequence[Comparison]) -> Tabl
     caption = (
         "Every contender over all comparisons that it took part in. Excess / lowest: the geometric mean"
         " of its excess over the lowest of each comparison (1 would be the best everywhere); then the"
-        " same by track, the lowest in bold. Contenders did not all take part in the same comparisons."
+        " same by track, the lowest in bold. Who took part in less than half of what"
+        " others did stands last."
     )
     return Table(caption, columns, rows)
 

@@ -57,6 +57,14 @@ DURATION_LADDER = (
     *(Tick(h * HOUR_S, f"{h} h") for h in (1, 6)),
     *(Tick(d * DAY_S, f"{d:,} d") for d in (1, 7, 30, 100, 1_000, 10_000)),
 )
+FINE_DURATION_LADDER = (
+    *(Tick(s, f"{s} s") for s in (1, 2, 5, 10, 20, 30)),
+    *(Tick(m * MINUTE_S, f"{m} min") for m in (1, 2, 5, 10, 20, 30)),
+    *(Tick(h * HOUR_S, f"{h} h") for h in (1, 2, 3, 6, 12)),
+    *(Tick(d * DAY_S, f"{d:,} d") for d in (1, 2, 4, 7, 14, 30, 60, 100, 200)),
+)
+FEWEST_RUNGS = 3
+"""A scale with fewer ticks is hard to read: finer ones are taken."""
 CLOSEST_LABELS = 0.085
 """Part of an axis that a label needs for itself."""
 
@@ -103,7 +111,9 @@ def elapsed_axis(span_s: float, title: str, wanted: int = 8) -> Axis:
 
 
 def log_duration_axis(lowest_s: float, highest_s: float, title: str) -> Axis:
-    return _log_axis(lowest_s, highest_s, title, DURATION_LADDER, wording.duration)
+    rungs = sum(lowest_s <= tick.at <= highest_s for tick in DURATION_LADDER)
+    ladder = DURATION_LADDER if rungs >= FEWEST_RUNGS else FINE_DURATION_LADDER
+    return _log_axis(lowest_s, highest_s, title, ladder, wording.duration)
 
 
 def log_ratio_axis(lowest: float, highest: float, title: str) -> Axis:
@@ -122,7 +132,7 @@ def _log_axis(
     if high < 1.5 * low:
         low, high = low / 1.5, high * 1.5
     inside = [tick for tick in ladder if low <= tick.at <= high]
-    if len(inside) < 3:
+    if len(inside) < FEWEST_RUNGS:
         step = _round_step((high - low) / 5)
         multiples = range(math.ceil(low / step), int(high / step) + 1)
         inside = [Tick(step * i, label(step * i)) for i in multiples]
