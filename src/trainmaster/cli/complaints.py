@@ -78,13 +78,17 @@ def judge(error: Exception) -> tuple[str, int]:
 def _errors_of_the_rooms() -> tuple[type[Exception], ...]:
     """Errors of the rooms below that are sentences for the user already."""
     from trainmaster.catalog import CatalogError
+    from trainmaster.evaluation.suite import SuiteError
     from trainmaster.model.queues import QueueError
     from trainmaster.model.topology import TopologyError
     from trainmaster.model.trace import TraceError
     from trainmaster.perf.from_mapping import WorldError
     from trainmaster.policies.options import OptionError
 
-    return (TraceError, TopologyError, QueueError, WorldError, OptionError, CatalogError)
+    return (
+        *(TraceError, TopologyError, QueueError, WorldError, OptionError),
+        *(CatalogError, SuiteError),
+    )
 
 
 def _usage_sentence(error: Exception, message: str) -> str:

@@ -46,3 +46,9 @@ def formats(incomplete: str) -> list[str]:
 
 def worlds(incomplete: str) -> list[str]:
     return [name for name in ("ideal", "default") if name.startswith(incomplete)]
+
+
+def suites(incomplete: str) -> list[str]:
+    from trainmaster.evaluation.suites import suite_names
+
+    return [name for name in suite_names() if name.startswith(incomplete)]

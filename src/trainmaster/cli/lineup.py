@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -36,74 +34,39 @@ def lineup(named: str, set_options: Sequence[str]) -> list[Any]:
     return [_made(name, kind, settings) for name, kind in classes.items()]
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A policy by how it was named, and what was set for it."""
+
+    name: str
+    named: str
+    """The name again, or the path of its file."""
+    settings: dict[str, str]
+
+
+def settings_of(named: str, set_options: Sequence[str]) -> list[Chosen]:
+    """The same policies with their settings as they were written; every one of them is checked."""
+    lineup(named, set_options)
+    settings = [_setting(text) for text in set_options]
+    parts = [part.strip() for part in named.split(",")]
+    classes = chosen_classes(named)
+    return [
+        Chosen(name, part, _given(name, kind, settings))
+        for part, (name, kind) in zip(parts, classes.items(), strict=True)
+    ]
+
+
 def chosen_classes(named: str) -> dict[str, Any]:
     """Classes by policy name, from names of the catalog and paths of files."""
     found: dict[str, Any] = {}
     for each in (part.strip() for part in named.split(",")):
         if not each:
             raise BadInput(f"--policy {named!r} has an empty name in it; `trainmaster policies`.")
-        kind = class_in_file(Path(each)) if _is_path(each) else policy_class(each)
+        kind = policy_class(each)
         if kind.name in found:
             raise BadInput(f"--policy names {kind.name} twice.")
         found[kind.name] = kind
     return found
-
-
-def _is_path(text: str) -> bool:
-    return text.endswith(".py") or "/" in text
-
-
-def class_in_file(path: Path) -> Any:
-    """The one policy class that a file defines."""
-    if not path.is_file():
-        raise BadInput(f"--policy {path} is no file.")
-    module = _loaded(path)
-    kinds = [
-        kind
-        for kind in vars(module).values()
-        if isinstance(kind, type)
-        and kind.__module__ == module.__name__
-        and callable(getattr(kind, "plan", None))
-        and not kind.__name__.startswith("_")
-    ]
-    if len(kinds) != 1:
-        found = ", ".join(kind.__name__ for kind in kinds) or "none"
-        raise BadInput(f"{path} must define one policy class (a class with `plan`), not {found}.")
-    kind = kinds[0]
-    for attribute in ("name", "options_type"):
-        if not hasattr(kind, attribute):
-            raise BadInput(f"{path}: class {kind.__name__} needs `{attribute} = ...`.")
-    return kind
-
-
-def _loaded(path: Path) -> Any:
-    name = f"trainmaster_policy_file_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path.resolve())
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up there
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[name]
-        line = _line_in(path, error)
-        raise BadInput(
-            f"{path}{line} cannot be loaded: {type(error).__name__}: {error}."
-        ) from error
-    return module
-
-
-def _line_in(path: Path, error: BaseException) -> str:
-    """Where in the user's own file it went wrong."""
-    if isinstance(error, SyntaxError):
-        return f" line {error.lineno}"
-    at, trace = None, error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path.resolve()):
-            at = trace.tb_lineno
-        trace = trace.tb_next
-    return f" line {at}" if at is not None else ""
 
 
 def _setting(text: str) -> Setting:
@@ -156,10 +119,15 @@ def _unknown_policy(name: str, classes: dict[str, Any]) -> str:
 
 
 def _made(name: str, kind: Any, settings: Sequence[Setting]) -> Any:
+    given = _given(name, kind, settings)
+    return kind(read_options(name, kind.options_type, given, _content))
+
+
+def _given(name: str, kind: Any, settings: Sequence[Setting]) -> dict[str, str]:
+    """What concerns this policy; what is set for it alone comes first."""
     known = _keys(kind)
     given = {s.key: s.value for s in settings if s.policy is None and s.key in known}
-    given |= {s.key: s.value for s in settings if s.policy == name}
-    return kind(read_options(name, kind.options_type, given, _content))
+    return given | {s.key: s.value for s in settings if s.policy == name}
 
 
 def _content(name: str) -> str:

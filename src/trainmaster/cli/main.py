@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from trainmaster import __version__
-from trainmaster.cli import complaints, new, policies, simulate, trace
+from trainmaster.cli import compare, complaints, new, policies, simulate, trace
 from trainmaster.cli.wording import examples, help_if_bare
 
 NAMES = ("trainmaster", "tm")
@@ -51,6 +51,7 @@ def overview(
 
 
 app.command("simulate", epilog=simulate.EPILOG)(simulate.simulate)
+app.command("compare", epilog=compare.EPILOG)(compare.compare)
 app.add_typer(trace.app, name="trace")
 app.command("policies", epilog=policies.EPILOG)(policies.policies)
 app.add_typer(new.app, name="new")

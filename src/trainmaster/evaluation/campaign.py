@@ -37,6 +37,8 @@ class Interrupted(Exception):
         super().__init__(
             f"{done:,} of {in_all:,} trials are done and kept; the same command goes on from there."
         )
+        self.done = done
+        self.in_all = in_all
 
 
 def run_campaign(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from trainmaster.catalog import policy_names
+from trainmaster.catalog import is_path, policy_names
 from trainmaster.evaluation.score import Skipped
 from trainmaster.evaluation.suite import (
     Contender,
@@ -56,7 +56,7 @@ def runnable(suite: Suite, folder: Path | None) -> tuple[Suite, tuple[Skipped, .
         unknown = {
             each.label: f"there is no policy {each.policy}"
             for each in experiment.contenders
-            if each.policy not in policies
+            if each.policy not in policies and not is_path(each.policy)
         }
         left_out: dict[str, str] = {**missing, **unknown}
         skipped += [Skipped(experiment.name, what, why) for what, why in left_out.items()]

@@ -1,0 +1,286 @@
+"""`trainmaster compare`: many policies on many traces and seeds, by rules that make it fair."""
+
+from __future__ import annotations
+
+import json as json_text
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainmaster.cli import completion
+from trainmaster.cli.complaints import BadInput
+from trainmaster.cli.files import STDOUT, check_directory, check_writable, write_out
+from trainmaster.cli.wording import examples, screen
+
+if TYPE_CHECKING:
+    from trainmaster.evaluation.suite import Suite
+
+EPILOG = examples(
+    "trainmaster compare --list",
+    "trainmaster compare --suite small --out results",
+    "trainmaster compare --suite published --processes 8",
+    "trainmaster compare trace.csv --cluster 32x4 --policy fifo,las,tiresias-l",
+    "trainmaster compare trace.csv --cluster 32x4 --policy las --estimates noisy:0.3 --seeds 20",
+    "trainmaster compare trace.csv --cluster 32x4 --fewer-gpus --policy las --against fifo",
+)
+SHARED = Path("../shared/data")
+CHECKOUT = (Path("pyproject.toml"), Path("src/trainmaster"))
+"""What is there when the command runs in the project's own folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Where results go, and how they are made."""
+
+    out: Path | None
+    json: Path | None
+    processes: int
+    is_fresh: bool
+    data_folder: Path | None
+
+
+def compare(
+    trace: Annotated[
+        Path | None,
+        typer.Argument(metavar="[TRACE]", help="A trace of your own, instead of a suite."),
+    ] = None,
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="A fixed set of experiments.", autocompletion=completion.suites
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="EXPERIMENT", help="Of the suite, this one; may be given again."),
+    ] = None,
+    list_suites: Annotated[
+        bool, typer.Option("--list", help="List the suites and their experiments.")
+    ] = False,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHAPE|FILE",
+            help="For TRACE: 15x4 (nodes x GPUs), 4x15x4 (racks x nodes x GPUs), or a YAML file.",
+        ),
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="For TRACE: policies with commas between; the first is the baseline.",
+            autocompletion=completion.policies,
+        ),
+    ] = None,
+    set_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="An option of every named policy that has it; POLICY.KEY=VALUE is for one.",
+            autocompletion=completion.settings,
+        ),
+    ] = None,
+    trace_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="Format of TRACE; recognised by its header unless given.",
+            autocompletion=completion.formats,
+        ),
+    ] = None,
+    perf: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ideal|default|FILE",
+            help="For TRACE: speed by placement, cost of switching, failures (default if not given).",
+            autocompletion=completion.worlds,
+        ),
+    ] = None,
+    estimates: Annotated[
+        str | None,
+        typer.Option(
+            metavar="exact|noisy:F|none",
+            help="For TRACE: what policies are told of run times (default: none).",
+        ),
+    ] = None,
+    fewer_gpus: Annotated[
+        bool,
+        typer.Option(
+            "--fewer-gpus",
+            help="How many GPUs fewer would do for --policy to be as good as --against on all?",
+        ),
+    ] = False,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --fewer-gpus: the policy to equal.",
+            autocompletion=completion.one_policy,
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="How many seeds, where anything is left to chance."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where the report goes and finished trials are kept (default: docs/results in a"
+            " checkout, else results; nowhere for TRACE).",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where the public traces are (default: ../shared/data, if it is there).",
+        ),
+    ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="How many at a time (default: one per core)."),
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE|-", help="Write all scores, or the list, as JSON.")
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Run everything again, whatever is known already.")
+    ] = False,
+) -> None:
+    """Compare policies on many traces and seeds, with intervals; stopped, the same command goes on."""
+    _check_modes(
+        trace,
+        suite,
+        list_suites,
+        own={
+            "--cluster": cluster,
+            "--policy": policy,
+            "--set": set_option,
+            "--format": trace_format,
+            "--perf": perf,
+            "--estimates": estimates,
+            "--against": against,
+            "--fewer-gpus": fewer_gpus or None,
+        },
+        only=only,
+    )
+    _check_outputs(json, out)
+    if list_suites:
+        _list(json)
+        return
+    outputs = Outputs(out, json, processes or _cores(), fresh, _data_folder(data))
+    if trace is not None:
+        from trainmaster.cli.compare_own import Wanted, compare_own
+
+        wanted = Wanted(
+            trace=trace,
+            format=trace_format,
+            cluster=cluster,
+            policy=policy,
+            set_options=tuple(set_option or ()),
+            perf=perf or "default",
+            estimates=estimates or "none",
+            seeds=seeds,
+            against=against,
+            is_about_gpus=fewer_gpus,
+        )
+        compare_own(wanted, outputs)
+        return
+    assert suite is not None
+    _compare_suite(suite, only or [], seeds, outputs)
+
+
+def _compare_suite(name: str, only: list[str], seeds: int | None, outputs: Outputs) -> None:
+    from trainmaster.cli.campaigns import conduct
+    from trainmaster.evaluation.choosing import narrowed
+    from trainmaster.evaluation.suites import suite_of
+
+    chosen = narrowed(suite_of(name), only, seeds)
+    conduct(chosen, outputs, outputs.out or _default_out())
+
+
+def _check_modes(
+    trace: Path | None,
+    suite: str | None,
+    list_suites: bool,
+    own: dict[str, object],
+    only: list[str] | None,
+) -> None:
+    """A suite or a trace of one's own, and only what goes with it."""
+    if list_suites:
+        return
+    if (trace is None) == (suite is None):
+        raise BadInput(
+            "name a suite (--suite small; --list shows all) or a trace of your own, not both."
+            if trace is not None
+            else "name a suite (--suite small; --list shows all) or a trace of your own."
+        )
+    if trace is not None and only:
+        raise BadInput("--only chooses experiments of a --suite; a trace of your own has one.")
+    for option, value in own.items():
+        if suite is not None and value:
+            raise BadInput(f"{option} goes with a trace of your own; a suite has its own.")
+
+
+def _check_outputs(json: Path | None, out: Path | None) -> None:
+    if json is not None and str(json) != STDOUT:
+        check_writable(json, "--json")
+    if out is not None:
+        check_directory(out, "--out")
+
+
+def _cores() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _data_folder(data: Path | None) -> Path | None:
+    if data is None:
+        return SHARED.resolve() if SHARED.is_dir() else None
+    if not data.is_dir():
+        raise BadInput(f"--data {data} is no directory.")
+    return data.resolve()
+
+
+def _default_out() -> Path:
+    is_checkout = all(each.exists() for each in CHECKOUT)
+    return Path("docs/results") if is_checkout else Path("results")
+
+
+def _list(json: Path | None) -> None:
+    from trainmaster.evaluation.output import listed
+    from trainmaster.evaluation.suites import suite_names, suite_of
+
+    suites = [suite_of(name) for name in suite_names()]
+    if json is not None:
+        text = json_text.dumps({"suites": [listed(each) for each in suites]}, indent=1)
+        write_out(json, lambda target: target.write(f"{text}\n"))
+        return
+    for each in suites:
+        _show(each)
+
+
+def _show(suite: Suite) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    console = screen()
+    trials = sum(1 for _ in suite.trials())
+    title = f"{suite.name}: {suite.title} ({trials:,} trials)"
+    console.print(title, style="bold", markup=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in ("experiment", "track", "question"):
+        table.add_column(column)
+    for column in ("workloads", "conditions", "contenders", "trials"):
+        table.add_column(column, justify="right")
+    for each in suite.experiments:
+        sizes = (len(each.workloads), len(each.conditions), len(each.contenders))
+        counts = (*sizes, sum(1 for _ in each.trials()))
+        table.add_row(each.name, each.track, each.question, *(f"{count:,}" for count in counts))
+    console.print(table)

@@ -1,0 +1,130 @@
+"""Comparing policies on a trace of one's own: a suite of one experiment, by the same rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainmaster.catalog import policy_class, policy_names
+from trainmaster.cli import inputs
+from trainmaster.cli.campaigns import conduct
+from trainmaster.cli.compare import Outputs
+from trainmaster.cli.complaints import BadInput
+from trainmaster.cli.files import read_yaml
+from trainmaster.cli.lineup import Chosen, settings_of
+from trainmaster.cli.wording import remark
+from trainmaster.evaluation.simulating import world_of
+from trainmaster.evaluation.suite import (
+    Conditions,
+    Contender,
+    Experiment,
+    FromFile,
+    Standing,
+    Suite,
+    Workload,
+)
+from trainmaster.perf.from_mapping import BASES
+from trainmaster.traces.formats import load
+
+NAME = "own"
+SEEDS = 10
+"""Where anything is left to chance and nothing else is asked for."""
+USUAL = ("las", "tiresias-l", "trainmaster")
+OURS = "trainmaster"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the command line says about the comparison."""
+
+    trace: Path
+    format: str | None
+    cluster: str | None
+    policy: str | None
+    set_options: tuple[str, ...]
+    perf: str
+    estimates: str
+    seeds: int | None
+    against: str | None
+    is_about_gpus: bool
+
+
+def compare_own(wanted: Wanted, outputs: Outputs) -> None:
+    if wanted.is_about_gpus:
+        from trainmaster.cli.fewer_gpus import answer
+
+        answer(wanted, outputs)
+        return
+    if wanted.against is not None:
+        raise BadInput("--against goes with --fewer-gpus; the first of --policy is the baseline.")
+    experiment = experiment_of(wanted, wanted.policy or _usual())
+    suite = Suite(NAME, f"{wanted.trace.name} on {wanted.cluster}", (experiment,))
+    conduct(suite, outputs, outputs.out)
+
+
+def _usual() -> str:
+    known = policy_names()
+    return ",".join(name for name in USUAL if name in known)
+
+
+def experiment_of(wanted: Wanted, policies: str) -> Experiment:
+    """The question that the command line asks."""
+    if wanted.cluster is None:
+        raise BadInput("a trace of your own needs --cluster, such as --cluster 32x4.")
+    trace = load(wanted.trace, wanted.format)
+    remark("Note", trace.notes)
+    chosen = settings_of(policies, wanted.set_options)
+    conditions = conditions_of(wanted)
+    workload = Workload(
+        name=wanted.trace.name,
+        source=FromFile(str(wanted.trace.resolve()), wanted.format),
+        cluster=cluster_of(wanted.cluster),
+        seeds=tuple(range(_seeds(wanted, conditions))),
+    )
+    return Experiment(
+        name=NAME,
+        title=f"{wanted.trace.name} on {wanted.cluster}",
+        question="Who lets these jobs wait least?",
+        track="own",
+        workloads=(workload,),
+        conditions=(conditions,),
+        contenders=tuple(_contender(each) for each in chosen),
+        baseline=chosen[0].name,
+    )
+
+
+def _contender(chosen: Chosen) -> Contender:
+    """Policies that know the future are bounds, whoever brings them."""
+    standing = Standing.OURS if chosen.name == OURS else Standing.PUBLISHED
+    if getattr(policy_class(chosen.named), "needs_oracle", False):
+        standing = Standing.BOUND
+    return Contender(chosen.name, chosen.named, chosen.settings, standing=standing)
+
+
+def cluster_of(text: str) -> str | Mapping[str, object]:
+    """A shape as it is, a YAML file's content; either is checked now."""
+    inputs.cluster_of(text)
+    if inputs.SHORTHAND.fullmatch(text):
+        return text
+    return read_yaml(Path(text), "the cluster file")
+
+
+def conditions_of(wanted: Wanted) -> Conditions:
+    inputs.world_of(wanted.perf)
+    inputs.estimates_of(wanted.estimates)
+    perf = wanted.perf if wanted.perf in BASES else read_yaml(Path(wanted.perf), "the perf file")
+    return Conditions(f"perf {wanted.perf}, estimates {wanted.estimates}", perf, wanted.estimates)
+
+
+def _seeds(wanted: Wanted, conditions: Conditions) -> int:
+    """One, where nothing is left to chance: the others would only repeat it."""
+    world, estimates = world_of(conditions), inputs.estimates_of(wanted.estimates)
+    is_drawn = world.breakage.mtbf_ms is not None or world.locality.error_ppm or estimates.error
+    if is_drawn:
+        return SEEDS if wanted.seeds is None else wanted.seeds
+    if wanted.seeds is not None and wanted.seeds > 1:
+        remark(
+            "Note", ["nothing is left to chance here, so every seed would give the same: 1 seed."]
+        )
+    return 1

@@ -1,0 +1,164 @@
+"""The tables that a comparison ends with: contenders by excess, or who leads where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from trainmaster.cli.wording import screen
+from trainmaster.evaluation.report.comparisons import (
+    Comparison,
+    Entrant,
+    Measure,
+    comparisons,
+    excess,
+    lowest,
+    mean_jct,
+    ratio,
+)
+from trainmaster.evaluation.report.phrases import with_interval
+from trainmaster.evaluation.score import Campaign, Score
+from trainmaster.evaluation.suite import Standing
+from trainmaster.sim.report.wording import ABSENT, RHO, decimal, duration, plural, share
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+MOST_TABLES = 6
+"""More comparisons than this are shown by a line each."""
+NAMES_WIDTH, MEASURE_WIDTH = 46, 11
+"""Columns of the screen for a contender with its ratio, and for a measure."""
+
+
+class Column(NamedTuple):
+    """One measure: how it is called, found and written; shown where somebody has it."""
+
+    title: str
+    measure: Measure
+    wording: Callable[[float | None], str]
+
+
+def _of(name: str) -> Measure:
+    def find(score: Score) -> float | None:
+        value: float | None = getattr(score, name)
+        return value
+
+    return find
+
+
+COLUMNS = (
+    Column("excess", excess, duration),
+    Column("mean JCT", mean_jct, duration),
+    Column("passed", _of("passed_jct_s"), duration),
+    Column("p50", _of("p50_s"), duration),
+    Column("p95", _of("p95_s"), duration),
+    Column("p99", _of("p99_s"), duration),
+    Column("queueing", _of("queue_s"), duration),
+    Column(f"p99 {RHO}", _of("rho_p99"), decimal),
+    Column(f"{RHO} > 1", _of("rho_over_1"), share),
+    Column(f"max {RHO}", _of("rho_max"), decimal),
+    Column("utilisation", _of("gpu_util"), share),
+    Column("preemptions", _of("preemptions"), decimal),
+    Column("cost", _of("cost"), decimal),
+)
+
+
+def show(campaign: Campaign) -> None:
+    """On standard output: a table for each comparison, or one for all if they are many."""
+    found = comparisons(campaign)
+    console = screen()
+    if len(found) > MOST_TABLES:
+        console.print(_overview(found))
+        return
+    for each in found:
+        console.print(_headline(each), style="bold", markup=False)
+        console.print(_standings(each, console.width))
+
+
+def _headline(comparison: Comparison) -> str:
+    workload, load = comparison.workload, comparison.load
+    where = workload.cluster if isinstance(workload.cluster, str) else f"{comparison.gpus} GPUs"
+    parts = [
+        f"{workload.title or workload.name} on {where}, {comparison.conditions.name}",
+        f"{plural(comparison.jobs, 'measured job')}",
+    ]
+    if load is not None:
+        parts.append(f"load {load:.2f}{' (transient)' if comparison.is_transient else ''}")
+    if comparison.seeds > 1:
+        parts.append(f"{comparison.seeds} seeds")
+    return f"{comparison.experiment.name}: {', '.join(parts)}"
+
+
+def _standings(comparison: Comparison, width: int) -> Table:
+    """As many measures as the screen has room for."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    entrants = comparison.entrants
+    known = [c for c in COLUMNS if any(each.mean(c.measure) is not None for each in entrants)]
+    shown = known[: max(1, (width - NAMES_WIDTH) // MEASURE_WIDTH)]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    baseline = comparison.baseline
+    against = baseline.label if baseline is not None else ABSENT
+    table.add_column(f"excess against {escape(against)}", justify="right")
+    for column in shown:
+        table.add_column(column.title, justify="right", no_wrap=True)
+    if any(_unfinished(each) for each in entrants):
+        table.add_column("unfinished", justify="right")
+    for each in entrants:
+        cells = [column.wording(each.mean(column.measure)) for column in shown]
+        unfinished = [f"{_unfinished(each):,}"] if any(map(_unfinished, entrants)) else []
+        table.add_row(_name(each), _ratio(each, baseline), *cells, *unfinished)
+    return table
+
+
+def _name(entrant: Entrant) -> str:
+    from rich.markup import escape
+
+    mark = " (bound)" if entrant.standing is Standing.BOUND else ""
+    return escape(f"{entrant.label}{mark}")
+
+
+def _ratio(entrant: Entrant, baseline: Entrant | None) -> str:
+    from rich.markup import escape
+
+    if baseline is None or entrant is baseline:
+        return ABSENT
+    return escape(with_interval(ratio(entrant, baseline)))
+
+
+def _unfinished(entrant: Entrant) -> int:
+    return entrant.total(lambda score: score.unfinished)
+
+
+def _overview(found: Sequence[Comparison]) -> Table:
+    """A line per comparison: the best published contender, and ours against it."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for title in ("experiment", "workload", "conditions"):
+        table.add_column(title)
+    table.add_column("load", justify="right")
+    table.add_column("best published")
+    for title in ("its excess", "ours", "against it"):
+        table.add_column(title, justify="right")
+    for each in found:
+        names = (each.experiment.name, each.workload.name, each.conditions.name)
+        load = ABSENT if each.load is None else f"{each.load:.2f}"
+        table.add_row(*map(escape, names), load, *_leaders(each))
+    return table
+
+
+def _leaders(comparison: Comparison) -> tuple[str, str, str, str]:
+    from rich.markup import escape
+
+    best, ours = lowest(comparison.of_standing(Standing.PUBLISHED)), comparison.ours
+    name = ABSENT if best is None else escape(best.label)
+    its = ABSENT if best is None else duration(best.mean(excess))
+    if ours is None:
+        return name, its, ABSENT, ABSENT
+    return name, its, duration(ours.mean(excess)), _ratio(ours, best)
