@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainmaster.catalog import policy_class, policy_names
+from trainmaster.catalog import policy_names
 from trainmaster.cli import inputs
 from trainmaster.cli.campaigns import conduct
 from trainmaster.cli.compare import Outputs
@@ -25,6 +25,7 @@ from trainmaster.evaluation.suite import (
     Workload,
 )
 from trainmaster.perf.from_mapping import BASES
+from trainmaster.policy_files import policy_named
 from trainmaster.traces.formats import load
 
 NAME = "own"
@@ -97,7 +98,7 @@ def experiment_of(wanted: Wanted, policies: str) -> Experiment:
 def _contender(chosen: Chosen) -> Contender:
     """Policies that know the future are bounds, whoever brings them."""
     standing = Standing.OURS if chosen.name == OURS else Standing.PUBLISHED
-    if getattr(policy_class(chosen.named), "needs_oracle", False):
+    if getattr(policy_named(chosen.named), "needs_oracle", False):
         standing = Standing.BOUND
     return Contender(chosen.name, chosen.named, chosen.settings, standing=standing)
 

@@ -8,11 +8,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from trainmaster.catalog import policy_class, policy_names
+from trainmaster.catalog import policy_names
 from trainmaster.cli.complaints import BadInput
 from trainmaster.cli.files import read_text
 from trainmaster.model.fields import did_you_mean
 from trainmaster.policies.options import read_options, unknown_option
+from trainmaster.policy_files import policy_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def chosen_classes(named: str) -> dict[str, Any]:
     for each in (part.strip() for part in named.split(",")):
         if not each:
             raise BadInput(f"--policy {named!r} has an empty name in it; `trainmaster policies`.")
-        kind = policy_class(each)
+        kind = policy_named(each)
         if kind.name in found:
             raise BadInput(f"--policy names {kind.name} twice.")
         found[kind.name] = kind

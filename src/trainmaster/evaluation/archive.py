@@ -10,12 +10,19 @@ from hashlib import sha256
 from inspect import getsourcefile
 from pathlib import Path
 
-from trainmaster.catalog import policy_class
-from trainmaster.evaluation.score import SERVICE_FLOOR_S, TRANSIENT, Score, Scored, SizeDelay
+from trainmaster.evaluation.score import (
+    SERVICE_FLOOR_S,
+    TRANSIENT,
+    BinTimes,
+    Score,
+    Scored,
+    SizeDelay,
+)
 from trainmaster.evaluation.sources import code_digest, digest_of_policy, file_digest
 from trainmaster.evaluation.suite import Contender, Crafted, FromFile, Settings, Trial
 from trainmaster.evaluation.workloads import file_of
 from trainmaster.policies.options import is_from_file
+from trainmaster.policy_files import policy_named
 
 FOLDER = ".trials"
 NAME_LENGTH = 40
@@ -71,7 +78,7 @@ def _contender(contender: Contender) -> dict[str, object]:
 
 def _named_files(policy: str, settings: Settings) -> dict[str, str]:
     """Digests of files that options name."""
-    kind = policy_class(policy).options_type
+    kind = policy_named(policy).options_type
     named = {key: Path(value) for key, value in settings.items() if is_from_file(kind, key)}
     return {key: file_digest(path) for key, path in named.items() if path.is_file()}
 
@@ -125,4 +132,7 @@ def score_from(mapping: Mapping[str, object]) -> Score:
     delays = mapping["delays"]
     assert isinstance(delays, list)
     values["delays"] = tuple(SizeDelay(**each) for each in delays)
+    bins = mapping["bins"]
+    assert isinstance(bins, list)
+    values["bins"] = tuple(BinTimes(**each) for each in bins)
     return Score(**values)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from trainmaster.catalog import is_path, policy_names
+from trainmaster.catalog import policy_names
 from trainmaster.evaluation.score import Skipped
 from trainmaster.evaluation.suite import (
     Contender,
@@ -17,6 +17,7 @@ from trainmaster.evaluation.suite import (
     Workload,
 )
 from trainmaster.evaluation.workloads import file_of
+from trainmaster.policy_files import is_path
 
 
 def narrowed(suite: Suite, only: Sequence[str], seeds: int | None) -> Suite:

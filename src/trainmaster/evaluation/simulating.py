@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainmaster.catalog import policy_class
 from trainmaster.evaluation.suite import Conditions, Settings, Workload
 from trainmaster.evaluation.workloads import cluster_of
 from trainmaster.model.cluster import Cluster
@@ -15,6 +14,7 @@ from trainmaster.model.trace import Trace, TracedJob
 from trainmaster.perf.from_mapping import BASES, WorldError, world_from
 from trainmaster.perf.world import World
 from trainmaster.policies.options import read_options
+from trainmaster.policy_files import policy_named
 from trainmaster.sim.driver import Estimates, Scenario, Simulation, estimates_from
 
 
@@ -65,7 +65,7 @@ def estimates_of(conditions: Conditions) -> Estimates:
 
 def policy_of(name: str, settings: Settings) -> Any:
     """A fresh policy with these settings."""
-    kind = policy_class(name)
+    kind = policy_named(name)
     return kind(read_options(name, kind.options_type, settings, read_setting))
 
 

@@ -18,7 +18,7 @@ from types import CodeType
 from typing import Any
 
 from trainmaster import __version__
-from trainmaster.catalog import policy_class
+from trainmaster.policy_files import policy_named
 
 PACKAGE = "trainmaster"
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ NOT_FOLLOWED = (CATALOG, "trainmaster.evaluation.suites")
 @cache
 def digest_of_policy(name: str) -> str:
     """Changes with the version, the simulator, or what this policy is made of."""
-    kind = policy_class(name)
+    kind = policy_named(name)
     files = {*_files(ENGINE), *_files_of_class(kind)}
     digest = sha256(f"{__version__} {sys.version_info[:2]}".encode())
     for file in sorted(files):
