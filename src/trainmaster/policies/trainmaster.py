@@ -23,8 +23,8 @@ from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.reasons import Reason
 from trainmaster.model.units import NOMINAL, to_ms
 from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.line.backfill import open_window, reserve
-from trainmaster.policies.line.greedy import Walked, run_in_order
+from trainmaster.policies.line.gate import Gate
+from trainmaster.policies.line.greedy import run_in_order
 from trainmaster.policies.line.owed import NO_DEBTS, Debts, Guard
 from trainmaster.policies.line.service import Learned, LearnedService
 from trainmaster.policies.line.worthiest import Known, rank_by_worth
@@ -33,9 +33,8 @@ from trainmaster.policies.queues.between_queues import BetweenQueues, DividingOp
 from trainmaster.policies.queues.remembering import SharesMemo, noted, remembered, share_out
 
 SWITCH = choice("on", "off")
-NO_GUESTS: frozenset[str] = frozenset()
 WORTH_SWITCHES = 2
-"""GPUs stay free for a gang that is expected to start within so many changes of hands."""
+"""A run is left at least so many times as long as a change of hands costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class TrainmasterOptions(DividingOptions):
         5.0, at_least_zero, "who waits beyond this many times its fair time is owed a run; 0: off"
     )
     guard_slack_s: float = option(14400.0, at_least_zero, "... and this much more")
-    reserve: str = option("on", SWITCH, "whoever is let past a gang gives way to it at once")
+    reserve: str = option("on", SWITCH, "nobody is let past a gang who would delay it")
     half_life_s: float = option(
         86400.0, at_least_zero, "how fast past use of GPUs by a queue is forgotten; 0: no memory"
     )
@@ -65,7 +64,6 @@ class Memo:
     learned: Learned
     debts: Debts = NO_DEBTS
     switch_ms: int = 0
-    guests: frozenset[str] = NO_GUESTS
     shares: SharesMemo = field(default_factory=SharesMemo)
 
 
@@ -75,62 +73,30 @@ class OneLine(BasePolicy[TrainmasterOptions]):
     name = "trainmaster"
     options_type = TrainmasterOptions
     known: Known
-    guests: frozenset[str] = NO_GUESTS
-
-    def first_memo(self) -> frozenset[str]:
-        return NO_GUESTS
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         known = self.known
-        ranked = rank_by_worth(known, record, now, is_guest=record.id in self.guests)
-        return known.guard.rank(record, ranked, known.debts, now)
+        return known.guard.rank(record, rank_by_worth(known, record, now), known.debts, now)
 
     def plan(self, view: View, memo: object, now: int) -> Plan:
-        assert isinstance(memo, frozenset)
-        self.guests = memo
         if view.is_settled():
-            return Plan((), self._guests_after(view, Walked(None, ())))
+            return Plan((), memo)
         order = self.in_line(view, now, with_running=True)
         if view.is_stable(order, now):
             return Plan((), memo, order.next_expiry())
         draft = Draft(view)
         for job in view.reservations:
             draft.release(view.jobs[job])
-
-        def hold(head: JobRecord) -> None:
-            """Keep GPUs free for who found no room, where others would hardly train before it."""
-            if self.known.switch_ms and head.placement is None and draft.space.total_free():
-                window = open_window(view, draft, head, now, self.known.left_ms)
-                worth_ms = now + WORTH_SWITCHES * self.known.switch_ms
-                if window.shadow_ms is not None and window.shadow_ms <= worth_ms:
-                    reserve(draft, head, window)
-
-        on_blocked = hold if self.options.reserve == "on" else None
-        walked = run_in_order(
-            view, draft, order, now, self.group, self.placer, self.stuck, on_blocked
-        )
-        return draft.plan(self._guests_after(view, walked), order.next_expiry())
-
-    def _guests_after(self, view: View, walked: Walked) -> frozenset[str]:
-        """Who runs only because somebody before it found no room; nobody once that has started."""
-        if self.options.reserve == "off":
-            return NO_GUESTS
-        if walked.blocked is None:
-            for job in self.guests & view.jobs.keys():
-                view.restate(view.jobs[job])
-            return NO_GUESTS
-        if not walked.let_past and self.guests <= view.jobs.keys():
-            return self.guests
-        past = {record.id for record in walked.let_past}
-        return frozenset({job for job in self.guests if job in view.jobs} | past)
+        gate = Gate(self.known, view, draft, now) if self.options.reserve == "on" else None
+        on_blocked = gate.shut if gate is not None else None
+        run_in_order(view, draft, order, now, self.group, self.placer, self.stuck, on_blocked)
+        return draft.plan(memo, order.next_expiry())
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
         """A run that has just started comes to another rank at a time that is known now."""
         return None if view.is_settled() else self.line(view, memo, now).next_expiry()
 
     def line(self, view: View, memo: object, now: int) -> Order:
-        assert isinstance(memo, frozenset)
-        self.guests = memo
         return self.in_line(view, now, with_running=True)
 
 
@@ -156,6 +122,7 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
 
     def _shown(self, line: Any) -> Any:
         line.known = self._known
+        line.guards = self.guards
         return line
 
     def first_memo(self) -> Memo:
@@ -173,9 +140,7 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
         memo = self._learned(view, memo, now)
         if self._divides(view):
             return self._plan_between(view, memo, now)
-        plan = self._line.plan(view, memo.guests, now)
-        if plan.memo is not memo.guests:
-            memo = replace(memo, guests=plan.memo)
+        plan = self._line.plan(view, None, now)
         return Plan(plan.actions, memo, self._sooner(plan.wake_at, memo, view, now))
 
     def _learned(self, view: View, memo: Memo, now: int) -> Memo:
@@ -192,6 +157,10 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
 
     def _show(self, debts: Debts, switch_ms: int) -> None:
         self._known.debts, self._known.switch_ms = debts, switch_ms
+        least = max(to_ms(self.options.min_run_s), WORTH_SWITCHES * switch_ms)
+        if least != self.guards.min_run_ms:
+            self.guards = replace(self.guards, min_run_ms=least)
+        self._line.guards = self.guards
 
     def _sooner(self, wake: int | None, memo: Memo, view: View, now: int) -> int | None:
         """That time, or when the guard looks again, while anybody waits."""
@@ -225,7 +194,7 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
         self._show(memo.debts, memo.switch_ms)
         if self._divides(view):
             return self.wake_of(view, memo.shares.rounds, now)
-        wake: int | None = self._line.wake(view, memo.guests, now)
+        wake: int | None = self._line.wake(view, None, now)
         return wake
 
     def line(self, view: View, memo: object, now: int) -> Order | None:

@@ -10,9 +10,8 @@ later job of its demand: the room left to worse ranks only shrinks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import Phase
@@ -25,19 +24,11 @@ from trainmaster.placement.placers import Placer
 from trainmaster.policies.line.clearing import Clearing
 
 PlacerOf = Callable[[JobRecord], Placer]
-OnBlocked = Callable[[JobRecord], None]
-"""What to do for the first in line that finds no room, before the others are looked at."""
+MayPass = Callable[[JobRecord, Placement], bool]
+OnBlocked = Callable[[Key, JobRecord], MayPass | None]
+"""Asked for the first in line that finds no room: who behind it may start nevertheless; None = all."""
 Victims = list[tuple[Key, JobRecord]]
 """Running jobs that must go, worst rank first."""
-
-
-class Walked(NamedTuple):
-    """What a walk down the line met."""
-
-    blocked: JobRecord | None
-    """The first in line that found no room."""
-    let_past: Sequence[JobRecord]
-    """Jobs behind it that start nevertheless."""
 
 
 @dataclass(slots=True)
@@ -67,8 +58,8 @@ class Pass:
     tail: Tail | None = None
     blocked: JobRecord | None = None
     """The first in line that found no room."""
-    let_past: list[JobRecord] = field(default_factory=list)
-    """Jobs that start although it does not."""
+    may_pass: MayPass | None = None
+    """Who behind it may start; None = all."""
 
     def walk(self) -> None:
         draft, candidates, space = self.draft, self.candidates, self.draft.space
@@ -79,29 +70,29 @@ class Pass:
             placer = self.placer_of(record)
             if placer.insists and self._is_still_stuck(key, group, record):
                 candidates.drop(group)
-                self._note_blocked(record)
+                self._note_blocked(key, record)
                 continue
             placement = placer.place(space, record)
+            if placement is not None and self.may_pass and not self.may_pass(record, placement):
+                candidates.drop(group)
+                continue
             if placement is None:
                 worst = (self.tail or self.worst_first()).worst
                 if worst is not None and worst > key:
                     placement = self._make_room(key, record, placer)
             if placement is None:
                 candidates.drop(group)
-                self._note_blocked(record)
+                self._note_blocked(key, record)
                 if placer.insists and self._will_stay_stuck(record):
                     self.stuck[group] = Stuck(key, set())
             else:
                 self.stuck.pop(group, None)
                 draft.start(record, placement)
-                if self.blocked is not None:
-                    self.let_past.append(record)
 
-    def _note_blocked(self, record: JobRecord) -> None:
-        if self.blocked is None:
+    def _note_blocked(self, key: Key, record: JobRecord) -> None:
+        if self.blocked is None and self.on_blocked is not None:
             self.blocked = record
-            if self.on_blocked is not None:
-                self.on_blocked(record)
+            self.may_pass = self.on_blocked(key, record)
 
     def _will_stay_stuck(self, record: JobRecord) -> bool:
         """Whether only touched nodes can change that it found no room."""
@@ -315,18 +306,15 @@ def run_in_order(
     placer_of: PlacerOf,
     stuck: dict[Hashable, Stuck],
     on_blocked: OnBlocked | None = None,
-) -> Walked:
+) -> None:
     """Fill the draft: the best-ranked jobs that fit together run, the others wait."""
     if view.draining:
         evacuate(view, draft, placer_of)
-    if not order.has_waiting():
-        return Walked(None, ())
-    touched, candidates = view.take_touched(), order.candidates(now)
-    walk = Pass(
-        draft, order, group, placer_of, now, candidates, view, stuck, touched, {}, on_blocked
-    )
-    walk.walk()
-    return Walked(walk.blocked, walk.let_past)
+    if order.has_waiting():
+        touched, candidates = view.take_touched(), order.candidates(now)
+        Pass(
+            draft, order, group, placer_of, now, candidates, view, stuck, touched, {}, on_blocked
+        ).walk()
 
 
 def evacuate(view: View, draft: Draft, placer_of: PlacerOf) -> None:

@@ -40,17 +40,18 @@ class Known:
     debts: Debts = field(default=NO_DEBTS)
     switch_ms: int = 0
 
+    def kept(self, inverse: int) -> int:
+        """What 1/G counts for while the job runs."""
+        return inverse * self.kept_ppm // NOMINAL if inverse < NO_END else NO_END
+
     def left_ms(self, record: JobRecord, now: int) -> int:
         """How long the job is expected to go on, should it end when jobs like it mostly do."""
         inverse = self.outlooks.of(record).best[bin_of(record.attained_at(now))]
         return inverse // record.demand.nominal.total_share
 
 
-def rank_by_worth(known: Known, record: JobRecord, now: int, *, is_guest: bool) -> Rank:
-    """By 1/G, then who started first; holds until the job has come to another bin of service.
-
-    A guest was let past somebody who found no room, and gives way to it as if it did not run.
-    """
+def rank_by_worth(known: Known, record: JobRecord, now: int) -> Rank:
+    """By 1/G, then who started first; holds until the job has come to another bin of service."""
     looked_at = now if record.since_ms is None else max(record.since_ms, now // SECOND * SECOND)
     step = bin_of(record.attained_at(looked_at))
     outlook = known.outlooks.of(record)
@@ -58,9 +59,7 @@ def rank_by_worth(known: Known, record: JobRecord, now: int, *, is_guest: bool) 
     if record.phase not in HOLDING:
         expense = known.switch_ms * record.demand.nominal.total_share
         return Rank(outlook.after(step, expense), start)
-    inverse = outlook.best[step]
-    if inverse < NO_END and not is_guest:
-        inverse = inverse * known.kept_ppm // NOMINAL
+    inverse = known.kept(outlook.best[step])
     until, edge = None, UPPER[step]
     if record.since_ms is not None and edge is not None:
         at = record.since_ms + ceil_div(edge - record.attained, record.rate)

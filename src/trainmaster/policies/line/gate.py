@@ -1,0 +1,52 @@
+"""Who may be let past a gang that finds no room: whoever does not delay it (EASY, Lifka 1995).
+
+A job that starts behind a blocked gang is no harm where the gang can take its GPUs back at once: where
+its rank, counted as that of a run, still stands behind the gang's. One that would not give way may
+start if it is expected to end before the gang can start, or takes only what the gang can spare then.
+"""
+
+from __future__ import annotations
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.order import Key
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.placement import Placement
+from trainmaster.perf.survival import bin_of
+from trainmaster.policies.line.backfill import Window, open_window
+from trainmaster.policies.line.greedy import MayPass
+from trainmaster.policies.line.worthiest import Known
+
+
+class Gate:
+    """The gate of one pass: open until somebody finds no room."""
+
+    def __init__(self, known: Known, view: View, draft: Draft, now: int) -> None:
+        self._known = known
+        self._view = view
+        self._draft = draft
+        self._now = now
+        self._level = 0
+        self._head: JobRecord | None = None
+        self._window: Window | None = None
+
+    def shut(self, key: Key, head: JobRecord) -> MayPass | None:
+        """Behind this job, only those pass that do not delay it."""
+        if head.placement is not None or not self._draft.space.total_free():
+            return None
+        self._level, self._head = key[0], head
+        return self._may_pass
+
+    def _may_pass(self, record: JobRecord, placement: Placement) -> bool:
+        step = bin_of(record.attained)
+        if self._known.kept(self._known.outlooks.of(record).best[step]) > self._level:
+            return True
+        assert self._head is not None
+        left = self._known.left_ms(record, self._now)
+        return self._opened(self._head).admits(left, placement, self._now)
+
+    def _opened(self, head: JobRecord) -> Window:
+        if self._window is None:
+            view, draft = self._view, self._draft
+            self._window = open_window(view, draft, head, self._now, self._known.left_ms)
+        return self._window
