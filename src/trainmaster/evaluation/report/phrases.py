@@ -11,11 +11,11 @@ from trainmaster.sim.report.wording import ABSENT
 
 
 def ratio_words(value: float | None) -> str:
-    """Two decimals near 1, fewer further away: 0.87, 1.30, 12.4, 270."""
+    """Three digits or so: 0.034, 0.87, 1.30, 12.4, 270."""
     if value is None:
         return ABSENT
     if value < 0.095:
-        return wording.significant(value, 2)
+        return f"{value:.3f}"
     return f"{value:.2f}" if value < 9.995 else wording.significant(value)
 
 

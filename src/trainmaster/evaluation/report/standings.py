@@ -29,7 +29,6 @@ from trainmaster.evaluation.report.tracks import track_words
 from trainmaster.evaluation.statistics import Estimate, geometric_mean, ranks
 from trainmaster.evaluation.suite import Standing
 from trainmaster.sim.report import wording
-from trainmaster.sim.report.wording import ABSENT
 
 FEW = 14
 """Rows of a table that is shown open."""
@@ -41,7 +40,7 @@ class Win:
 
     comparison: Comparison
     winner: Entrant
-    runner_up: Entrant | None
+    runner_up: Entrant
     lead: Estimate | None
     """The winner's excess over the next one's."""
 
@@ -65,7 +64,7 @@ class Record:
 
 
 def wins(found: Sequence[Comparison]) -> tuple[Win, ...]:
-    """One for each comparison of at least two rivals."""
+    """One for each comparison in which at least two rivals finished every job."""
     made = (_win(each) for each in found)
     return tuple(win for win in made if win is not None)
 
@@ -78,11 +77,10 @@ def rivals(comparison: Comparison) -> tuple[Entrant, ...]:
 def _win(comparison: Comparison) -> Win | None:
     entrants = rivals(comparison)
     winner = lowest(entrants)
-    if winner is None or len(entrants) < 2:
-        return None
     runner_up = lowest(each for each in entrants if each is not winner)
-    lead = None if runner_up is None else ratio(winner, runner_up)
-    return Win(comparison, winner, runner_up, lead)
+    if winner is None or runner_up is None:
+        return None
+    return Win(comparison, winner, runner_up, ratio(winner, runner_up))
 
 
 def records(found: Sequence[Comparison]) -> tuple[Record, ...]:
@@ -198,7 +196,7 @@ def _each(won: Sequence[Win]) -> Table:
                 Entry(load_words(win.comparison.load, win.comparison.is_transient)),
                 Entry(win.winner.label, Tone.BEST if win.is_clear else Tone.PLAIN),
                 Entry(seconds_words(win.winner.mean(excess))),
-                Entry(ABSENT if win.runner_up is None else win.runner_up.label),
+                Entry(win.runner_up.label),
                 Entry(with_interval(win.lead)),
             )
         )

@@ -1,0 +1,200 @@
+"""Pieces of the report: claims, sweeps, who wins, labels beside lines, words and units."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.evaluation.made_up import CONCURRENCY, SUITE, SWITCHING, made_up, score
+from tests.evaluation.test_report import campaign_of
+from trainmaster.evaluation.report.claims import Claim, Outcome, Who, weigh
+from trainmaster.evaluation.report.comparisons import Comparison, comparisons
+from trainmaster.evaluation.report.lines import LABEL_PITCH, Steps, _apart
+from trainmaster.evaluation.report.markdown import inline
+from trainmaster.evaluation.report.phrases import (
+    change_words,
+    common_unit,
+    in_unit,
+    ratio_words,
+    with_interval,
+)
+from trainmaster.evaluation.report.standings import records, wins
+from trainmaster.evaluation.report.sweeps import setting_sweep, steps_of, sweeps
+from trainmaster.evaluation.statistics import Basis, Estimate, Interval
+from trainmaster.evaluation.suite import Contender, Suite
+from trainmaster.sim.report.svg import Panel
+
+LAS, FIFO = Contender("las", "las"), Contender("fifo", "fifo")
+
+
+def found(las: list[float], fifo: list[float]) -> tuple[Comparison, ...]:
+    return comparisons(
+        campaign_of(
+            LAS, FIFO, scores={"las": [score(v) for v in las], "fifo": [score(v) for v in fifo]}
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("las", "fifo", "outcome"),
+    {
+        "held": ([1_000.0], [5_000.0], Outcome.HELD),
+        "reversed": ([5_000.0], [1_000.0], Outcome.REVERSED),
+        "a draw within one percent": ([1_000.0], [1_040.0], Outcome.DRAW),
+        "a draw when the interval reaches over 1": (
+            [1_000.0, 9_000.0, 1_000.0],
+            [9_000.0, 1_000.0, 1_500.0],
+            Outcome.DRAW,
+        ),
+    }.values(),
+)
+def test_a_claim_is_held_reversed_or_a_draw(
+    las: list[float], fifo: list[float], outcome: Outcome
+) -> None:
+    (weighed,) = weigh(found(las, fifo), [Claim(Who("las"), Who("fifo"), "somebody")])
+    assert [each.outcome for each in weighed.instances] == [outcome]
+
+
+def test_a_claim_without_both_sides_is_left_out() -> None:
+    assert weigh(found([1.0], [2.0]), [Claim(Who("las"), Who("themis"), "somebody")]) == ()
+    elsewhere = Claim(Who("las"), Who("fifo"), "somebody", tracks=("elastic",))
+    assert weigh(found([1.0], [2.0]), [elsewhere]) == ()
+
+
+def test_a_side_is_taken_as_published_before_it_is_tuned() -> None:
+    tuned = Contender("tuned", "las", grid=({"quantum_s": "60"},))
+    plain = Contender("plain", "las")
+    (comparison,) = comparisons(
+        campaign_of(tuned, plain, scores={"tuned": [score(1.0)], "plain": [score(2.0)]})
+    )
+    side = Who("las").find(comparison)
+    assert side is not None
+    assert side.label == "plain"
+
+
+@pytest.mark.parametrize(
+    ("names", "title", "values"),
+    [
+        (("load 0.5", "load 0.7", "load 1.0"), "load", (0.5, 0.7, 1.0)),
+        (
+            ("switch cost 0 s", "switch cost 10 s", "switch cost 300 s"),
+            "switch cost (s)",
+            (0, 10, 300),
+        ),
+        (("10 %", "20 %", "40 %"), "%", (10, 20, 40)),
+    ],
+)
+def test_steps_are_read_from_names(
+    names: tuple[str, ...], title: str, values: tuple[float, ...]
+) -> None:
+    steps = steps_of(names)
+    assert steps is not None
+    assert (steps.title, steps.values) == (title, values)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("load 0.5", "load 0.7"),
+        ("load 0.5", "load 0.7", "philly"),
+        ("load 0.5", "noise 0.7", "load 0.9"),
+        ("load 0.5", "load 0.5", "load 0.7"),
+        ("8x4", "4x8", "2x16"),
+        (),
+    ],
+)
+def test_other_names_are_no_steps(names: tuple[str, ...]) -> None:
+    assert steps_of(names) is None
+
+
+def test_a_sweep_goes_up_whatever_the_order_of_its_conditions() -> None:
+    backwards = replace(SWITCHING, conditions=tuple(reversed(SWITCHING.conditions)))
+    (sweep,) = sweeps(comparisons(made_up(Suite("s", "S", (backwards,)))))
+    assert sweep.steps.values == (0, 10, 60, 300)
+    assert sweep.comparisons[0].conditions.name == "switch cost 0 s"
+
+
+def test_contenders_that_differ_in_one_number_are_a_sweep() -> None:
+    (comparison,) = comparisons(made_up(Suite("s", "S", (CONCURRENCY,))))
+    made = setting_sweep(comparison)
+    assert made is not None
+    assert (made.steps.title, made.steps.values) == ("concurrency", (1, 2, 3, 4, 5, 6))
+    assert setting_sweep(comparisons(made_up(SUITE))[0]) is None
+
+
+def test_crowded_steps_are_set_apart_evenly() -> None:
+    assert Steps("s", (0, 10, 60, 300), ("0", "10", "60", "300")).places == (0, 1, 2, 3)
+    assert Steps("load", (0.5, 0.7, 1.2), ("", "", "")).places == (0.5, 0.7, 1.2)
+
+
+def test_the_winner_is_never_above_the_next() -> None:
+    for win in wins(comparisons(made_up(SUITE))):
+        assert win.lead is not None
+        assert win.lead.value <= 1.0
+
+
+def test_wins_and_ranks_add_up() -> None:
+    made = comparisons(made_up(SUITE))
+    assert sum(record.wins for record in records(made)) == len(wins(made))
+    assert all(1 <= record.mean_rank <= 9 for record in records(made))
+    assert records(made)[0].label == "trainmaster"
+
+
+@given(st.lists(st.floats(min_value=0, max_value=400), max_size=12))
+def test_labels_stay_apart_and_in_order(wanted: list[float]) -> None:
+    placed = _apart(sorted(wanted), Panel(0, 0, 100, 400))
+    assert len(placed) == len(wanted)
+    assert all(b - a >= LABEL_PITCH - 1e-6 for a, b in pairwise(placed))
+
+
+def test_labels_with_room_stay_where_they_belong() -> None:
+    assert _apart([50.0, 100.0, 300.0], Panel(0, 0, 100, 400)) == [50.0, 100.0, 300.0]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0.034, "0.034"),
+        (0.874, "0.87"),
+        (1.3, "1.30"),
+        (12.44, "12.4"),
+        (270.0, "270"),
+        (None, "–"),
+    ],
+)
+def test_ratios_in_words(value: float | None, words: str) -> None:
+    assert ratio_words(value) == words
+
+
+def test_intervals_in_words() -> None:
+    assert with_interval(Estimate(0.5, Interval(0.4, 0.61), 9, Basis.SEEDS)) == "0.50 [0.40, 0.61]"
+    assert with_interval(Estimate(0.5, None, 1, Basis.NOTHING)) == "0.50"
+    assert with_interval(None) == "–"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [(0.87, "13 % lower"), (1.001, "alike"), (1.25, "25 % higher"), (4.2, "4.2 times")],
+)
+def test_changes_in_words(ratio: float, words: str) -> None:
+    assert change_words(ratio) == words
+
+
+def test_a_column_has_one_unit_that_suits_its_shortest_length() -> None:
+    unit = common_unit([3_000.0, 40_000.0, None])
+    assert unit.symbol == "h"
+    assert [in_unit(v, unit) for v in (3_000.0, 40_000.0, -3_600.0, None)] == [
+        "0.833",
+        "11.1",
+        "\N{MINUS SIGN}1.00",
+        "–",
+    ]
+    assert common_unit([]).symbol == "s"
+
+
+def test_markdown_means_nothing_but_code() -> None:
+    assert inline("a_b *c* <d> [e](f) `g_h`") == r"a\_b \*c\* \<d\> \[e\](f) `g_h`"
