@@ -15,6 +15,7 @@ from trainmaster.core.validate import rebuilt
 from trainmaster.core.view import View
 from trainmaster.model.actions import Order
 from trainmaster.model.events import Event
+from trainmaster.model.notices import Notice
 from trainmaster.model.reasons import Reason, Refusal, Refused
 from trainmaster.model.topology import Topology
 
@@ -30,6 +31,8 @@ class Decision(NamedTuple):
     """Whether the policy was asked."""
     given_up: Sequence[tuple[str, Phase]] = ()
     """Jobs that ended in this step without success: failed for good, or cancelled."""
+    notices: Sequence[Notice] = ()
+    """What the owners of jobs should be told of their deadlines."""
 
 
 class Controller:
@@ -57,9 +60,10 @@ class Controller:
         if state.reservations:
             self._expire_reservations(now)
         refusals: Sequence[Refusal] = ()
+        notices: Sequence[Notice] = ()
         planned = state.needs_pass or (self._wake_at is not None and now >= self._wake_at)
         if planned:
-            refusals = self._pass(now)
+            refusals, notices = self._pass(now)
         elif state.changed:
             self._wake_by(self.policy.wake(self.view, self.memo, now), now)
         orders: Sequence[Order] = ()
@@ -71,9 +75,9 @@ class Controller:
         wake = self._wake_at
         if state.promises or state.reservations:
             wake = self._next_wake()
-        return Decision(orders, refusals, wake, planned, given_up)
+        return Decision(orders, refusals, wake, planned, given_up, notices)
 
-    def _pass(self, now: int) -> Sequence[Refusal]:
+    def _pass(self, now: int) -> tuple[Sequence[Refusal], Sequence[Notice]]:
         """Ask the policy; one that raises leaves running jobs alone and is reported."""
         state = self.state
         state.has_news, state.needs_pass = state.needs_pass, False
@@ -84,7 +88,7 @@ class Controller:
             self.view.forget()
             self.policy.forget()
             state.occupancy = rebuilt(state)
-            return [Refusal("", Refused.POLICY_RAISED, _told(error))]
+            return [Refusal("", Refused.POLICY_RAISED, _told(error))], ()
         self.memo = plan.memo
         if state.ended:
             state.ended = []
@@ -95,7 +99,7 @@ class Controller:
         refusals = admit(plan, state, now) if plan.actions else ()
         if refusals:
             self.policy.forget()
-        return refusals
+        return refusals, plan.notices
 
     def _wake_by(self, time: int | None, now: int) -> None:
         """Ask again then at the latest, and never in the same instant."""

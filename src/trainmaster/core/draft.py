@@ -25,6 +25,7 @@ from trainmaster.model.actions import (
     Stop,
     Suspend,
 )
+from trainmaster.model.notices import Notice
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.plan import Plan
 
@@ -215,7 +216,12 @@ class Draft:
 
     # -- the result ----------------------------------------------------------------------------
 
-    def plan(self, memo: object = None, wake_at: int | None = None) -> Plan:
+    def plan(
+        self,
+        memo: object = None,
+        wake_at: int | None = None,
+        notices: tuple[Notice, ...] = (),
+    ) -> Plan:
         """The decisions as actions, in an order in which they can be admitted."""
         for reservation in self._reserved.values():
             self.space.give_back(reservation.slices)
@@ -223,7 +229,7 @@ class Draft:
             self._undo_down_to(0)
         for job, slices in self._released.items():
             self._withhold_again(job, slices)
-        return Plan(tuple(self._actions()), memo, wake_at)
+        return Plan(tuple(self._actions()), memo, wake_at, notices)
 
     def _actions(self) -> list[Action]:
         """Stops and releases, evictions and shrinkings, then moves, growth, starts and reservations."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar, overload
 
 from trainmaster.model.actions import Action
+from trainmaster.model.notices import Notice
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -77,3 +78,5 @@ class Plan:
     actions: tuple[Action, ...]
     memo: object = None
     wake_at: int | None = None
+    notices: tuple[Notice, ...] = ()
+    """What the owners of jobs should know of their deadlines."""

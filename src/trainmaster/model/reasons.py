@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from trainmaster.model.notices import Notice
+
 
 class Why(Enum):
     """The one primary reason a job waits."""
@@ -21,6 +23,8 @@ class Why(Enum):
     """The GPUs it could use are held for another job."""
     WAITING_FOR_RELEASE = "WaitingForRelease"
     """It has GPUs promised that are still being released."""
+    DEADLINE_LEAVES_TIME = "DeadlineLeavesTime"
+    """Its deadline is accepted and not near yet: others go first until `until_ms`."""
     NEVER_FITS = "NeverFits"
     """No state of this cluster could hold it."""
 
@@ -34,6 +38,10 @@ class Reason:
     free: int = 0
     largest_block: int = 0
     held_by: tuple[str, ...] = ()
+    until_ms: int | None = None
+    """Until when this holds at the latest, where that is known."""
+    told: Notice | None = None
+    """What was said of its deadline last, if it has one."""
 
 
 class Refused(Enum):

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from trainmaster.model.notices import Notice
+
 
 class Status(Enum):
     SUCCEEDED = "succeeded"
@@ -13,6 +15,44 @@ class Status(Enum):
     CANCELLED = "cancelled"
     UNFINISHED = "unfinished"
     REJECTED = "rejected"
+
+
+class Verdict(Enum):
+    """What a policy made of a deadline."""
+
+    ACCEPTED = "accepted"
+    DECLINED = "declined"
+    NONE = "none"
+    """There was none, or the policy does not judge deadlines."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineResult:
+    """What was said of a job's deadline, and what came of it; times in ms."""
+
+    deadline_ms: int
+    verdict: Verdict = Verdict.NONE
+    predicted_finish_ms: int | None = None
+    """At the latest, as it was said when the deadline was accepted."""
+    feasible_ms: int | None = None
+    """The earliest deadline that could have been accepted."""
+    is_met: bool | None = None
+    """None while the job is unfinished and its deadline has not passed."""
+    warned_ms: int | None = None
+    """When it was first said that an accepted one would be missed."""
+    notices: tuple[tuple[int, Notice], ...] = ()
+    """Everything that was said, and when."""
+
+    @property
+    def is_late(self) -> bool:
+        """Accepted, and missed."""
+        return self.verdict is Verdict.ACCEPTED and self.is_met is False
+
+    @property
+    def is_silently_late(self) -> bool:
+        """Accepted, missed, and nobody was told before."""
+        is_warned = self.warned_ms is not None and self.warned_ms <= self.deadline_ms
+        return self.is_late and not is_warned
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +78,7 @@ class JobResult:
     """The price of the GPU time it held, by share; None where GPUs have no price."""
     cost_wasted: float | None = None
     """The part of it that went into switching, lost work and failed runs."""
+    deadline: DeadlineResult | None = None
 
     @property
     def jct_ms(self) -> int | None:

@@ -6,8 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from trainmaster.model.result import Delays, JobResult, Result
+from trainmaster.model.result import Delays, JobResult, Result, Verdict
 from trainmaster.model.units import SECOND, WHOLE
+
+DEADLINE_FIELDS = (
+    *("deadline_s", "deadline_verdict", "predicted_finish_s", "feasible_deadline_s"),
+    *("deadline_met", "warned_s"),
+)
 
 
 def to_json(results: Sequence[Result], wall_s: Mapping[str, float]) -> str:
@@ -30,7 +35,9 @@ def _entry(result: Result, wall_s: float | None) -> str:
         "delays": None if result.delays is None else _delays(result.delays),
         "queues": [_rounded_all(asdict(each)) for each in result.queues],
     }
-    jobs = ",\n".join(json.dumps(job_fields(job)) for job in result.jobs)
+    has_deadlines = any(job.deadline is not None for job in result.jobs)
+    fields = _fields_with_deadline if has_deadlines else job_fields
+    jobs = ",\n".join(json.dumps(fields(job)) for job in result.jobs)
     return json.dumps(head)[:-1] + ', "jobs": [\n' + jobs + "\n]}"
 
 
@@ -66,6 +73,27 @@ def job_fields(job: JobResult) -> dict[str, object]:
         "cost_wasted": rounded(job.cost_wasted),
         "status": job.status.value,
     }
+
+
+def _fields_with_deadline(job: JobResult) -> dict[str, object]:
+    return job_fields(job) | deadline_fields(job)
+
+
+def deadline_fields(job: JobResult) -> dict[str, object]:
+    """What a trace with deadlines adds to each job: deadlines count from the submission, as in it."""
+    known = job.deadline
+    if known is None:
+        return dict.fromkeys(DEADLINE_FIELDS) | {"deadline_verdict": Verdict.NONE.value}
+    feasible = None if known.feasible_ms is None else known.feasible_ms - job.submit_ms
+    values = (
+        _s(known.deadline_ms - job.submit_ms),
+        known.verdict.value,
+        _s(known.predicted_finish_ms),
+        _s(feasible),
+        known.is_met,
+        _s(known.warned_ms),
+    )
+    return dict(zip(DEADLINE_FIELDS, values, strict=True))
 
 
 def _s(ms: int | None) -> float | None:

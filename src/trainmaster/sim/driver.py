@@ -199,11 +199,13 @@ class Simulation:
 
     def _step(self, now: int, facts: Sequence[e.Event], first_new: int) -> None:
         self.events += len(facts)
-        orders, refusals, self._wake_at, _, given_up = self.controller.step(now, facts)
+        orders, refusals, self._wake_at, _, given_up, notices = self.controller.step(now, facts)
         if first_new < self._arrived:
             self._note_arrivals(first_new)
         if refusals:
             self.refusals.extend(refusals)
+        for notice in notices:
+            self.ledger.told(notice, now)
         for order in orders:
             self.engine.execute(order, now)
         for job, phase in given_up:

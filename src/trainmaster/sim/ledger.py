@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from trainmaster.core.state import JobRecord
+from trainmaster.model.notices import Notice
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.queue import Queue
 from trainmaster.model.result import Stint
@@ -129,6 +130,11 @@ class Ledger:
         """The same in all."""
         self.using: defaultdict[str, int] = defaultdict(int)
         """Thousandths of a GPU held, by queue."""
+        self.notices: dict[str, list[tuple[int, Notice]]] = {}
+        """What was told of each job's deadline, and when."""
+
+    def told(self, notice: Notice, now: int) -> None:
+        self.notices.setdefault(notice.job, []).append((now, notice))
 
     def submitted(self, account: Account, now: int) -> None:
         self._count(1, now)

@@ -11,6 +11,7 @@ from trainmaster.model.trace import Outcome, TracedJob
 from trainmaster.model.units import HOUR, SECOND, WHOLE
 from trainmaster.policies.options import effective
 from trainmaster.sim.cost import money, queue_costs, total, wasted_part
+from trainmaster.sim.deadlines import with_deadlines
 from trainmaster.sim.driver import Simulation, arrival_span
 from trainmaster.sim.ledger import Account, Ledger, jain
 from trainmaster.sim.sampler import SIZE_BINS
@@ -36,7 +37,7 @@ def mean(values: Sequence[float]) -> float | None:
 def result_of(simulation: Simulation) -> Result:
     """What the run found; also of one that was interrupted, up to where it came."""
     scenario = simulation.scenario
-    jobs = _job_results(simulation)
+    jobs = with_deadlines(_job_results(simulation), simulation)
     sampler = simulation.sampler
     return Result(
         policy=simulation.policy.name,

@@ -1,0 +1,103 @@
+"""What came of deadlines: of each job, and of all in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from trainmaster.model.job import Job
+from trainmaster.model.notices import Notice, Told
+from trainmaster.model.result import DeadlineResult, JobResult, Verdict
+from trainmaster.sim.driver import Simulation
+
+VERDICTS = {Told.ACCEPTED: Verdict.ACCEPTED, Told.DECLINED: Verdict.DECLINED}
+
+
+def with_deadlines(results: list[JobResult], simulation: Simulation) -> list[JobResult]:
+    """The results of all jobs of a trace, those that have a deadline with what came of it."""
+    jobs, notices = simulation.scenario.trace.jobs, simulation.ledger.notices
+    if all(traced.job.deadline_ms is None for traced in jobs):
+        return results
+    return [
+        replace(found, deadline=deadline_of(job, found.finish_ms, told, simulation.now))
+        for found, traced in zip(results, jobs, strict=True)
+        for job, told in [(traced.job, notices.get(traced.job.id, ()))]
+    ]
+
+
+def deadline_of(
+    job: Job, finish_ms: int | None, notices: Sequence[tuple[int, Notice]], now: int
+) -> DeadlineResult | None:
+    """Of a job that has one."""
+    deadline = job.deadline_ms
+    if deadline is None:
+        return None
+    answer = notices[0][1] if notices else None
+    is_met: bool | None = None
+    if finish_ms is not None or now > deadline:
+        is_met = finish_ms is not None and finish_ms <= deadline
+    slips = [when for when, notice in notices if notice.what is Told.SLIPPED]
+    return DeadlineResult(
+        deadline_ms=deadline,
+        verdict=Verdict.NONE if answer is None else VERDICTS[answer.what],
+        predicted_finish_ms=None if answer is None else answer.finish_ms,
+        feasible_ms=None if answer is None else answer.feasible_ms,
+        is_met=is_met,
+        warned_ms=slips[0] if slips else None,
+        notices=tuple(notices),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """All deadlines of one run."""
+
+    asked: int
+    met: int
+    accepted: int
+    accepted_met: int
+    declined: int
+    declined_met: int
+    late: int
+    """Accepted and missed."""
+    late_silently: int
+    """The same without a warning before."""
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the policy answers deadlines at all."""
+        return bool(self.accepted or self.declined)
+
+
+def tally(jobs: Iterable[JobResult]) -> Tally | None:
+    """None where nobody has a deadline."""
+    found = [job.deadline for job in jobs if job.deadline is not None]
+    if not found:
+        return None
+    accepted = [each for each in found if each.verdict is Verdict.ACCEPTED]
+    declined = [each for each in found if each.verdict is Verdict.DECLINED]
+    return Tally(
+        asked=len(found),
+        met=_met(found),
+        accepted=len(accepted),
+        accepted_met=_met(accepted),
+        declined=len(declined),
+        declined_met=_met(declined),
+        late=sum(each.is_late for each in accepted),
+        late_silently=sum(each.is_silently_late for each in accepted),
+    )
+
+
+def _met(deadlines: Iterable[DeadlineResult]) -> int:
+    return sum(each.is_met is True for each in deadlines)
+
+
+def in_words(found: Tally) -> str:
+    """`41 asked, 30 accepted, 30 met; 11 declined; 0 late without warning`."""
+    if not found.is_judged:
+        return f"{found.asked:,} asked, none judged, {found.met:,} met"
+    anyway = f" ({found.declined_met:,} met all the same)" if found.declined_met else ""
+    return (
+        f"{found.asked:,} asked, {found.accepted:,} accepted, {found.accepted_met:,} met;"
+        f" {found.declined:,} declined{anyway}; {found.late_silently:,} late without warning"
+    )
