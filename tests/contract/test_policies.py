@@ -26,7 +26,7 @@ every_contender = pytest.mark.parametrize("contender", CONTENDERS)
 def test_the_names_are_those_of_the_contract() -> None:
     assert " ".join(POLICIES) == (
         "fifo yarn-cs fair srtf srsf las gittins tiresias-l tiresias-g qssf philly gandiva optimus"
-        " max-min afs-l themis antman big-brain two-level"
+        " max-min afs-l goodput themis antman big-brain two-level trainmaster"
     )
     assert policy_names()[: len(POLICIES)] == tuple(POLICIES)
 
@@ -84,6 +84,13 @@ OPTIONS = {
     "optimus": {"interval_s": 600, "learn": "fit", "starve_after_s": 0, "min_run_s": 0},
     "max-min": {"resize_cost_s": 0, "starve_after_s": 0, "min_run_s": 0},
     "afs-l": {"resize_cost_s": 0, "starve_after_s": 0, "min_run_s": 0},
+    "goodput": {
+        "interval_s": 60,
+        "power": -1,
+        "resize_cost_s": 30,
+        "starve_after_s": 0,
+        "min_run_s": 0,
+    },
     "philly": {
         "acquire_timeout_s": 150,
         "backoff_s": 120,
@@ -173,6 +180,10 @@ BAD_VALUES = [
     ("gandiva", "packing", "maybe"),
     ("optimus", "interval_s", "0"),
     ("optimus", "learn", "guess"),
+    ("goodput", "interval_s", "0"),
+    ("goodput", "power", "1.5"),
+    ("goodput", "power", "nan"),
+    ("goodput", "resize_cost_s", "-1"),
     ("max-min", "resize_cost_s", "-1"),
     ("afs-l", "resize_cost_s", "nan"),
 ]

@@ -64,6 +64,12 @@ CONTENDERS: dict[str, tuple[str, dict[str, object]]] = {
     "max-min costly": ("max-min", {"resize_cost_s": 3, "starve_after_s": 9}),
     "afs-l": ("afs-l", {}),
     "afs-l guarded": ("afs-l", {"resize_cost_s": 3, "min_run_s": 4, "starve_after_s": 9}),
+    "goodput": ("goodput", {"interval_s": 7}),
+    "goodput free": ("goodput", {"interval_s": 5, "resize_cost_s": 0, "power": 1}),
+    "goodput guarded": (
+        "goodput",
+        {"interval_s": 3, "power": 0, "starve_after_s": 15, "min_run_s": 4},
+    ),
     "gandiva": ("gandiva", {"quantum_s": 7, "trial_s": 5}),
     "gandiva guarded": (
         "gandiva",
@@ -119,6 +125,7 @@ CONTENDERS: dict[str, tuple[str, dict[str, object]]] = {
     ),
     "two-level fifo": ("two-level", {"inner": "fifo", "starve_after_s": 9, "min_run_s": 2}),
     "two-level qssf": ("two-level", {"inner": "qssf", "starve_after_s": 9}),
+    "fair over goodput": ("fair", {"inner": "goodput", "inner_options": "interval_s=4"}),
     "two-level gittins": ("two-level", {"inner": "gittins", "inner_options": "quantum_s=9"}),
     "two-level tiresias-g": (
         "two-level",

@@ -68,7 +68,7 @@ class Redividing(BasePolicy[O], Generic[O]):
     def molds(self) -> bool:
         return True
 
-    def first_memo(self) -> Memo:
+    def first_memo(self) -> object:
         return Memo()
 
     def forget(self) -> None:
@@ -99,7 +99,7 @@ class Redividing(BasePolicy[O], Generic[O]):
         view.take_touched()
         measured = self.curves(view).learned(elastic.values(), memo.measured, view.jobs)
         if view.draining:
-            evacuate(view, draft, _resident)
+            evacuate(view, draft, resident)
         jobs = len(view.jobs), next(reversed(elastic))
         is_owed = self._redivide(
             view, draft, order, measured.corrections, now, is_news=jobs != memo.jobs
@@ -187,5 +187,5 @@ class Redividing(BasePolicy[O], Generic[O]):
         return short.is_owed
 
 
-def _resident(record: JobRecord) -> Placer:
+def resident(record: JobRecord) -> Placer:
     return RESIDENT
