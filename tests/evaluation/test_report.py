@@ -126,7 +126,7 @@ def test_the_report_has_every_section_and_figure(whole: dict[str, str]) -> None:
         "Methods",
     ]
     figures = {name for name in whole if name.startswith("figures/")}
-    assert {"figures/goal.svg", "figures/load.svg", "figures/concurrency-by-setting.svg"} <= figures
+    assert {"figures/overall-goal.svg", "figures/load.svg", "figures/concurrency-jct-by-concurrency.svg"} <= figures
 
 
 def test_page_and_markdown_number_the_same_tables_and_figures(whole: dict[str, str]) -> None:
@@ -263,7 +263,7 @@ def test_the_report_is_written_into_a_directory_with_its_figures(tmp_path: Path)
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     again = write_report(campaign, tmp_path / "out")
     assert again == page
-    assert (tmp_path / "out/figures/goal.svg").is_file()
+    assert (tmp_path / "out/figures/overall-goal.svg").is_file()
     (tmp_path / "file").write_text("")
     with pytest.raises(ReportError, match="it is a file"):
         write_report(campaign, tmp_path / "file")

@@ -40,7 +40,7 @@ def ablations(found: Sequence[Comparison]) -> Iterator[Block]:
     )
     everything = [estimate for _, ratios in by_comparison for estimate in ratios.values()]
     caption = f"Excess without each part over that of the whole. {basis_words(everything)}"
-    yield Figure("ablations", caption, dot_plot(plot, caption))
+    yield Figure("overall-ablations", caption, dot_plot(plot, caption))
     yield _table(by_comparison, labels)
 
 

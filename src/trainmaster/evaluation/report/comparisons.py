@@ -154,6 +154,15 @@ def _observed(entrant: Entrant, measure: Measure) -> dict[int, Observed]:
     }
 
 
+def ratios_to_baseline(comparison: Comparison) -> dict[str, Estimate]:
+    """Excess over the baseline's, by label."""
+    baseline = comparison.baseline
+    if baseline is None:
+        return {}
+    pairs = ((each.label, ratio(each, baseline)) for each in comparison.entrants)
+    return {label: found for label, found in pairs if found is not None}
+
+
 def typical(entrants: Iterable[Entrant], measure: Measure = excess) -> dict[str, float]:
     """What contenders are ranked by, for each that has the measure on every seed.
 

@@ -5,6 +5,7 @@ Words may hold `code` between backticks; everything else in them is shown as it 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -127,3 +128,8 @@ def pieces(words: str) -> list[tuple[str, bool]]:
 def quoted(words: str) -> str:
     """As code, whatever it holds."""
     return "`" + words.replace("`", "'") + "`" if words else ""
+
+
+def slug(words: str) -> str:
+    """Words made fit for a file name or an anchor."""
+    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-") or "x"

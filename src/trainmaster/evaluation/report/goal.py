@@ -103,7 +103,9 @@ def _figure(verdicts: Sequence[Verdict]) -> Figure:
         " some part. Lines at 0.9, the goal where waiting matters, and at 1. The upright mark is SRSF,"
         f" which knows every run time. {basis_words(list(found.values()))}"
     )
-    return Figure("goal", caption, dot_plot(plot, "Our excess over the best published policy's"))
+    return Figure(
+        "overall-goal", caption, dot_plot(plot, "Our excess over the best published policy's")
+    )
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trainmaster.evaluation.report.comparisons import Comparison, Entrant
-from trainmaster.evaluation.report.content import Block, Figure, Heading, Paragraph
-from trainmaster.evaluation.report.experiments import slug
+from trainmaster.evaluation.report.content import Block, Figure, Heading, Paragraph, slug
 from trainmaster.evaluation.report.stacks import StackPanel, stacks
 from trainmaster.evaluation.suite import Standing
 
@@ -41,7 +40,9 @@ def _figure(comparison: Comparison, place: int) -> Figure:
         " is all the waiting of the jobs of one size, in parts; beside it the job-hours (the mean over"
         " seeds)."
     )
-    return Figure(f"waiting-{slug(comparison.title)}-{place + 1}", caption, stacks(panels, caption))
+    return Figure(
+        f"overall-waiting-{slug(comparison.title)}-{place + 1}", caption, stacks(panels, caption)
+    )
 
 
 def _sizes(entrant: Entrant) -> dict[str, tuple[float, float, float]]:
