@@ -33,7 +33,7 @@ NOT_FOLLOWED = (CATALOG, "trainmaster.evaluation.suites")
 def digest_of_policy(name: str) -> str:
     """Changes with the version, the simulator, or what this policy is made of."""
     kind = policy_named(name)
-    files = {*_files(ENGINE), *_files_of_class(kind)}
+    files = {*files_of_module(ENGINE), *_files_of_class(kind)}
     digest = sha256(f"{__version__} {sys.version_info[:2]}".encode())
     for file in sorted(files):
         digest.update(code_digest(file).encode())
@@ -43,8 +43,23 @@ def digest_of_policy(name: str) -> str:
 @cache
 def code_digest(file: Path) -> str:
     """Of what a source file does, whatever it says about it."""
-    code = compile(file.read_bytes(), file.name, "exec", dont_inherit=True, optimize=2)
+    tree = _wordless(ast.parse(file.read_bytes()))
+    code = compile(tree, file.name, "exec", dont_inherit=True, optimize=1)
     return sha256("\n".join([file.name, *_instructions(code)]).encode()).hexdigest()
+
+
+def _wordless(tree: ast.Module) -> ast.Module:
+    """The same without strings that stand alone."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [each for each in body if not _is_words(each)] or [ast.Pass()]  # type: ignore[attr-defined]
+    return ast.fix_missing_locations(tree)
+
+
+def _is_words(node: ast.stmt) -> bool:
+    value = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def _instructions(code: CodeType) -> Iterator[str]:
@@ -78,7 +93,7 @@ def _files_of_class(kind: Any) -> set[Path]:
     if not kind.__module__.startswith(f"{PACKAGE}."):
         return {Path(own), *_all_policies()}
     modules = _reached(kind.__module__)
-    return {*_files(kind.__module__), *(_all_policies() if CATALOG in modules else ())}
+    return {*files_of_module(kind.__module__), *(_all_policies() if CATALOG in modules else ())}
 
 
 def _all_policies() -> set[Path]:
@@ -87,7 +102,8 @@ def _all_policies() -> set[Path]:
     return set(file.parent.rglob("*.py"))
 
 
-def _files(module: str) -> set[Path]:
+def files_of_module(module: str) -> set[Path]:
+    """The module's own source and those of ours that it needs."""
     followed = [name for name in _reached(module) if not name.startswith(NOT_FOLLOWED)]
     return {file for name in followed if (file := _file(name)) is not None}
 
