@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 
 from trainmaster.evaluation.report.comparisons import Comparison
 from trainmaster.evaluation.report.content import (
@@ -20,16 +21,24 @@ from trainmaster.evaluation.score import BLOCKS, SERVICE_FLOOR_S, Campaign
 from trainmaster.evaluation.statistics import RESAMPLES
 from trainmaster.evaluation.suite import WARM_UP, Contender
 
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.0f} %"
+
+
 MEASURED = (
     "Load: sum of GPUs x service / (GPUs of the cluster x arrival span), as realised. Generated"
     " arrivals are scaled to hit the wanted load. From a load of 1 on the queue grows for as long as"
     " jobs arrive, so means depend on the span: such results are labelled transient.",
-    f"Window: unless an experiment says that all are, jobs submitted after the first {WARM_UP:.0%} of"
-    " the span are measured; arrivals of generated streams go on until all of them have ended.",
+    f"Window: jobs submitted in the first {_percent(WARM_UP)} of the span fill the cluster and are not"
+    " measured, unless an experiment measures all. Generated streams go on arriving after the measured"
+    " window, so that it ends under load; what part of the measured jobs nevertheless ended after the"
+    " last arrival is given with every workload. A simulation ends when all measured jobs have.",
     "Excess: mean of JCT - service alone at the best placement. Jobs that are killed or fail consume"
     " GPUs like the others; the mean JCT is given over all and over those that passed.",
-    f"rho: JCT over the service that the job would take under an equal share of the cluster, no service"
-    f" counted as less than {SERVICE_FLOOR_S} s.",
+    "rho: JCT / (service x max(1, GPUs x N / GPUs of the cluster)), N = mean number of unfinished jobs"
+    f" over its life, no service counted as less than {SERVICE_FLOOR_S} s: above 1 is slower than with an"
+    " equal share.",
     "Seeds are paired: every contender meets the same jobs. Ratios are geometric means of the ratios"
     f" per seed; intervals hold 95 % of {RESAMPLES:,} bootstrap resamples over seeds.",
     f"A trace that exists once has no seeds. Its ratios are resampled over {BLOCKS} runs of consecutive"
@@ -41,18 +50,26 @@ MEASURED = (
     " them all.",
 )
 CHARGED = (
-    "launch and detection latency",
-    "work lost since the last checkpoint, and every attempt that failed",
-    "pre-run and profiling time",
-    "freezing by bytes, and the host memory of frozen jobs",
-    "the restart of a whole gang when one of its parts is lost",
-    "fragmentation: a job starts only where its GPUs are",
-    "neighbours on the same server, switch or NIC",
+    "changing hands: saving and loading a job's GPU memory by its bytes, and the restart; under freezing"
+    " also the host memory that frozen jobs hold; launching, where the conditions state a time for it",
+    "work lost since the last checkpoint when a node fails, the restart of the whole gang, and every"
+    " attempt that the trace says failed",
+    "runs that a policy makes in order to learn (trial pairs, trial moves, trial factors): they hold"
+    " GPUs like any other",
+    "fragmentation: a gang starts whole or not at all, and only where its GPUs are; distance by the"
+    " model's sensitivity",
+    "company: other jobs on the same GPU, and gangs on the same server, switch or NIC",
+)
+NOT_CHARGED = (
+    "the time until a dead node or run is noticed",
+    "profiling ahead of a run: what a policy is told of a job's speed it is told for nothing, all"
+    " policies alike",
+    "the policy's own thinking time",
 )
 NOT_CLAIMED = (
     "a paper's absolute numbers: clusters, traces and implementations differ",
     "gains from packing or elasticity on the Philly trace as measured there: which model a job trains"
-    " is not in the trace and was assigned here",
+    " and how far it scales is not in the trace and was assigned here",
     "anything about a cluster whose speeds and costs differ from the stated ones",
 )
 
@@ -63,9 +80,12 @@ def methods(campaign: Campaign, found: Sequence[Comparison]) -> Iterator[Block]:
     yield Heading("What is charged", "charged", 3)
     yield Paragraph("Under conditions other than the ideal ones, the simulator charges:")
     yield Listing(CHARGED)
+    yield Paragraph("It does not charge:")
+    yield Listing(NOT_CHARGED)
     yield Heading("What is not claimed", "not-claimed", 3)
     yield Listing(NOT_CLAIMED)
     yield _contenders(found)
+    yield _conditions(found)
     yield from _missing(campaign, found)
 
 
@@ -90,6 +110,27 @@ def _line(contender: Contender) -> tuple[str, str, str, str, str]:
     tuned = f"{tried} settings" if tried else ""
     standing = contender.standing.value
     return (contender.label, contender.policy, standing, quoted(settings), tuned)
+
+
+def _conditions(found: Sequence[Comparison]) -> Table:
+    """What each name of conditions stands for."""
+    columns = tuple(
+        Column(title, is_number=False) for title in ("conditions", "perf", "estimates", "used in")
+    )
+    used: dict[tuple[str, str, str], list[str]] = {}
+    for each in found:
+        conditions = each.conditions
+        line = (conditions.name, quoted(_perf_words(conditions.perf)), conditions.estimates)
+        experiments = used.setdefault(line, [])
+        if each.experiment.name not in experiments:
+            experiments.append(each.experiment.name)
+    rows = tuple(Row(plain(*line, ", ".join(names))) for line, names in used.items())
+    caption = "The conditions: what `--perf` and `--estimates` would be given."
+    return Table(caption, columns, rows, is_folded=len(rows) > 12)
+
+
+def _perf_words(perf: str | Mapping[str, object]) -> str:
+    return perf if isinstance(perf, str) else json.dumps(perf, default=dict)
 
 
 def _missing(campaign: Campaign, found: Sequence[Comparison]) -> Iterator[Block]:
