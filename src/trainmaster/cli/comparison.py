@@ -13,6 +13,7 @@ from trainmaster.model.topology import Topology
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import GIB, WHOLE
 from trainmaster.sim.cost import unpriced_types
+from trainmaster.sim.deadlines import in_words, tally
 from trainmaster.sim.driver import Scenario
 from trainmaster.sim.report.wording import ABSENT, RHO, count, decimal, duration, plural, share
 
@@ -79,6 +80,17 @@ def show(scenario: Scenario, trace_name: str, runs: Sequence[Ran]) -> None:
     at_once = max(1, (console.width - LABEL_WIDTH) // VALUE_WIDTH)
     for first in range(0, len(runs), at_once):
         console.print(_table(runs[first : first + at_once], runs))
+    for line in _deadlines(runs):
+        console.print(line, markup=False)
+
+
+def _deadlines(runs: Sequence[Ran]) -> Iterator[str]:
+    """What came of deadlines, if there were any: a line for each policy."""
+    for ran in runs:
+        found = tally(ran.result.jobs)
+        if found is not None:
+            under = f" under {ran.result.policy}" if len(runs) > 1 else ""
+            yield f"deadlines{under}: {in_words(found)}"
 
 
 def _headline(scenario: Scenario, trace_name: str, summary: Summary) -> str:

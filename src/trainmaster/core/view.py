@@ -188,6 +188,7 @@ class View:
         """What the rank of this job is made of has changed: the next call of `order` ranks it anew."""
         self._mark(record)
         self._state.touch(record)
+        self._state.has_news = True
 
     def rerank(self) -> None:
         """What ranks are made of has changed for all: the next call of `order` ranks everybody."""

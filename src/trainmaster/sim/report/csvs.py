@@ -7,6 +7,7 @@ from dataclasses import fields
 
 from trainmaster.model.result import JobResult, Result, Stint, Summary
 from trainmaster.model.units import SECOND, WHOLE
+from trainmaster.sim.contract import DEADLINE_FIELDS, deadline_fields
 from trainmaster.sim.report.bars import CAUSES
 from trainmaster.sim.report.contenders import Contender
 from trainmaster.sim.report.distributions import Drawn
@@ -33,8 +34,16 @@ def summary_csv(contenders: Sequence[Contender]) -> str:
 
 
 def jobs_csv(result: Result) -> str:
-    """The `jobs` of the JSON contract."""
-    return _lines(JOB_COLUMNS, (_job(job) for job in result.jobs))
+    """The `jobs` of the JSON contract; with what came of deadlines where there were any."""
+    if all(job.deadline is None for job in result.jobs):
+        return _lines(JOB_COLUMNS, (_job(job) for job in result.jobs))
+    rows = (f"{_job(job)},{_deadline(job)}" for job in result.jobs)
+    return _lines((*JOB_COLUMNS, *DEADLINE_FIELDS), rows)
+
+
+def _deadline(job: JobResult) -> str:
+    values = deadline_fields(job).values()
+    return ",".join(["" if value is None else str(value).lower() for value in values])
 
 
 def _job(job: JobResult) -> str:

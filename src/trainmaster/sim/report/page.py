@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from trainmaster.model.units import to_seconds
-from trainmaster.sim.report import bars, distributions, palette, tables, wording
+from trainmaster.sim.report import bars, deadlines, distributions, palette, tables, wording
 from trainmaster.sim.report.axes import Axis
 from trainmaster.sim.report.contenders import Contender
 from trainmaster.sim.report.findings import Findings, Followed
@@ -118,6 +118,7 @@ def _sections(findings: Findings) -> str:
                 _cause_legend() + bars.delay_bars(contenders),
             ),
             _queue_costs(contenders),
+            _deadlines(contenders),
             *(_over_time(each, findings.time) for each in findings.followed),
             _gantt_section(findings),
             _notes(contenders),
@@ -143,6 +144,16 @@ def _queue_costs(contenders: Sequence[Contender]) -> str:
         return ""
     explained = "The price of the GPU time that each queue's jobs held."
     return _section("Cost by queue", explained, table, is_wide=True)
+
+
+def _deadlines(contenders: Sequence[Contender]) -> str:
+    """Only where some job has one."""
+    if not deadlines.has_deadlines(contenders):
+        return ""
+    explained = (
+        "Accepted: promised at submission. A policy that does not judge deadlines promises nothing."
+    )
+    return _section("Deadlines", explained, deadlines.deadline_table(contenders), is_wide=True)
 
 
 def _line_legend(contenders: Sequence[Contender]) -> str:
