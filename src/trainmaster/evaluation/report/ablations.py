@@ -39,7 +39,10 @@ def ablations(found: Sequence[Comparison]) -> Iterator[Block]:
         "Excess without the part / excess of the whole (log scale)",
     )
     everything = [estimate for _, ratios in by_comparison for estimate in ratios.values()]
-    caption = f"Excess without each part over that of the whole. {basis_words(everything)}"
+    caption = (
+        "Excess without each part over that of the whole (the mean JCT where growing jobs make an"
+        f" excess negative). {basis_words(everything)}"
+    )
     yield Figure("overall-ablations", caption, dot_plot(plot, caption))
     yield _table(by_comparison, labels)
 
@@ -48,7 +51,8 @@ def _ratios(comparison: Comparison) -> dict[str, Estimate]:
     ours = comparison.ours
     if ours is None:
         return {}
-    pairs = ((e.label, ratio(e, ours)) for e in comparison.of_standing(Standing.ABLATION))
+    measure = comparison.subject.measure
+    pairs = ((e.label, ratio(e, ours, measure)) for e in comparison.of_standing(Standing.ABLATION))
     return {label: found for label, found in pairs if found is not None}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -18,6 +17,27 @@ from trainmaster.evaluation.statistics import (
 from trainmaster.evaluation.suite import Conditions, Contender, Experiment, Standing, Workload
 
 Measure = Callable[[Score], float | None]
+
+
+def excess(score: Score) -> float | None:
+    return score.excess_s
+
+
+def mean_jct(score: Score) -> float | None:
+    return score.mean_jct_s
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What contenders are ranked by and put in relation to each other."""
+
+    name: str
+    measure: Measure
+
+
+EXCESS = Subject("excess", excess)
+MEAN_JCT = Subject("mean JCT", mean_jct)
+"""Where jobs grow an excess can be negative, and then there are no ratios of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +117,12 @@ class Comparison:
         return min(found, key=lambda each: bool(each.contender.grid), default=None)
 
     @property
+    def subject(self) -> Subject:
+        """The excess; the mean JCT where somebody's excess is negative, which orders a seed alike."""
+        values = [value for each in self.entrants for value in each.values(excess).values()]
+        return MEAN_JCT if any(value < 0 for value in values) else EXCESS
+
+    @property
     def baseline(self) -> Entrant | None:
         return self.entrant(self.experiment.baseline)
 
@@ -131,15 +157,7 @@ def _load(score: Score) -> float | None:
     return score.load
 
 
-def excess(score: Score) -> float | None:
-    return score.excess_s
-
-
-def mean_jct(score: Score) -> float | None:
-    return score.mean_jct_s
-
-
-def ratio(ours: Entrant, theirs: Entrant, measure: Measure = excess) -> Estimate | None:
+def ratio(ours: Entrant, theirs: Entrant, measure: Measure) -> Estimate | None:
     """Ours over theirs on the same traces; None unless both have the measure on every seed."""
     if not ours.has(measure) or not theirs.has(measure):
         return None
@@ -154,30 +172,32 @@ def _observed(entrant: Entrant, measure: Measure) -> dict[int, Observed]:
     }
 
 
-def ratios_to_baseline(comparison: Comparison) -> dict[str, Estimate]:
-    """Excess over the baseline's, by label."""
+def common_subject(found: Iterable[Comparison]) -> Subject:
+    """What all of them can be compared by."""
+    return MEAN_JCT if any(each.subject is MEAN_JCT for each in found) else EXCESS
+
+
+def ratios_to_baseline(comparison: Comparison, measure: Measure) -> dict[str, Estimate]:
+    """The measure over the baseline's, by label."""
     baseline = comparison.baseline
     if baseline is None:
         return {}
-    pairs = ((each.label, ratio(each, baseline)) for each in comparison.entrants)
+    pairs = ((each.label, ratio(each, baseline, measure)) for each in comparison.entrants)
     return {label: found for label, found in pairs if found is not None}
 
 
-def typical(entrants: Iterable[Entrant], measure: Measure = excess) -> dict[str, float]:
-    """What contenders are ranked by, for each that has the measure on every seed.
+def typical(entrants: Iterable[Entrant], measure: Measure) -> dict[str, float]:
+    """The geometric mean over seeds, as paired ratios are, for each that has the measure on every one.
 
-    The geometric mean over seeds, as paired ratios are: so the lowest has no ratio above 1 to another.
-    Where a value is negative (grown jobs can have a negative excess), the mean for all.
+    So the lowest has no ratio above 1 to another.
     """
     found = [each for each in entrants if each.has(measure)]
-    values = {each.label: list(each.values(measure).values()) for each in found}
-    if any(value < 0 for own in values.values() for value in own):
-        return {label: math.fsum(own) / len(own) for label, own in values.items()}
+    values = {each.label: each.values(measure).values() for each in found}
     floored = {label: [max(v, SMALLEST) for v in own] for label, own in values.items()}
     return {label: geometric_mean(own) or 0.0 for label, own in floored.items()}
 
 
-def lowest(entrants: Iterable[Entrant], measure: Measure = excess) -> Entrant | None:
+def lowest(entrants: Iterable[Entrant], measure: Measure) -> Entrant | None:
     """The one with the lowest typical value; the first of equals."""
     candidates = tuple(entrants)
     values = typical(candidates, measure)

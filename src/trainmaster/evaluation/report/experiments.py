@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from trainmaster.evaluation.report.bins import bin_table
 from trainmaster.evaluation.report.cast import Cast, look
-from trainmaster.evaluation.report.comparisons import Comparison, ratios_to_baseline
+from trainmaster.evaluation.report.comparisons import Comparison, common_subject, ratios_to_baseline
 from trainmaster.evaluation.report.content import (
     Block,
     Column,
@@ -106,22 +106,30 @@ def _load_words(comparison: Comparison) -> str:
 # -- dot plots ---------------------------------------------------------------------------------------
 
 
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
 def _has_ratios(found: Sequence[Comparison]) -> bool:
     """Ablations alone have a section of their own."""
-    return any(len(ratios_to_baseline(each)) > 1 and len(rivals(each)) > 1 for each in found)
+    measure = common_subject(found).measure
+    return any(
+        len(ratios_to_baseline(each, measure)) > 1 and len(rivals(each)) > 1 for each in found
+    )
 
 
 def _dots(experiment: Experiment, found: Sequence[Comparison]) -> Figure:
-    by_title = [(each.title, ratios_to_baseline(each)) for each in found]
+    subject = common_subject(found)
+    by_title = [(each.title, ratios_to_baseline(each, subject.measure)) for each in found]
     panels = tuple(DotPanel(title, ratios, {}) for title, ratios in by_title)
     everything = [estimate for _, ratios in by_title for estimate in ratios.values()]
     plot = DotPlot(
         _rows(experiment, [ratios for _, ratios in by_title]),
         panels,
-        f"Excess / that of {experiment.baseline} (log scale)",
+        f"{_capital(subject.name)} / that of {experiment.baseline} (log scale)",
     )
     caption = (
-        f"{experiment.title}: excess over that of {experiment.baseline}, less is better."
+        f"{experiment.title}: {subject.name} over that of {experiment.baseline}, less is better."
         f" Hollow dots are bounds. {basis_words(everything)}"
     )
     return Figure(slug(experiment.name), caption, dot_plot(plot, experiment.title))

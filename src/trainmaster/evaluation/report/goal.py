@@ -145,7 +145,7 @@ def _table(verdicts: Sequence[Verdict]) -> Table:
 def _row(verdict: Verdict) -> Row:
     comparison, ours = verdict.comparison, verdict.ours
     unit = common_unit([_floor(ours), ours.mean(mean_jct)])
-    to_bound = None if verdict.bound is None else ratio(ours, verdict.bound)
+    to_bound = None if verdict.bound is None else ratio(ours, verdict.bound, excess)
     entries = (
         Entry(name_of(verdict)),
         Entry(load_words(comparison.load, comparison.is_transient)),

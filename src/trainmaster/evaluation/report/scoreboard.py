@@ -103,13 +103,14 @@ class Shown:
 
 def scoreboard(comparison: Comparison, is_folded: bool) -> Table:
     """All contenders in the order of their excess; the best of those that know no oracle is marked."""
+    subject = comparison.subject
     readings = [_shown(each, comparison) for each in READINGS if _is_shown(each, comparison)]
     columns = (
         Column("contender", is_number=False),
-        Column("excess ratio"),
+        Column(f"{subject.name} ratio"),
         *(Column(each.title) for each in readings),
     )
-    order = typical(comparison.entrants)
+    order = typical(comparison.entrants, subject.measure)
     ordered = sorted(comparison.entrants, key=lambda each: order.get(each.label, math.inf))
     rows = tuple(_row(each, comparison, readings) for each in ordered)
     return Table(_caption(comparison), columns, rows, is_folded)
@@ -124,7 +125,7 @@ def _shown(reading: Reading, comparison: Comparison) -> Shown:
 def _caption(comparison: Comparison) -> str:
     seeds = comparison.seeds
     over = f"means over {seeds} seeds" if seeds > 1 else "one trace"
-    notes = [f"excess ratio: over that of {comparison.experiment.baseline}"]
+    notes = [f"{comparison.subject.name} ratio: over that of {comparison.experiment.baseline}"]
     if any(each.total(_unfinished) for each in comparison.entrants):
         notes.append("with unfinished jobs a mean is only known to be at least what is shown")
     if any(each.standing is Standing.BOUND for each in comparison.entrants):
@@ -150,7 +151,8 @@ def _best(reading: Reading, comparison: Comparison) -> float | None:
 
 def _row(entrant: Entrant, comparison: Comparison, readings: Sequence[Shown]) -> Row:
     baseline = comparison.baseline
-    against = ratio(entrant, baseline) if baseline is not None else None
+    measure = comparison.subject.measure
+    against = ratio(entrant, baseline, measure) if baseline is not None else None
     is_bound = entrant.standing is Standing.BOUND
     name = f"{entrant.label} (bound)" if is_bound else entrant.label
     entries = [

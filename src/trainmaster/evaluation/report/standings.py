@@ -75,12 +75,12 @@ def rivals(comparison: Comparison) -> tuple[Entrant, ...]:
 
 
 def _win(comparison: Comparison) -> Win | None:
-    entrants = rivals(comparison)
-    winner = lowest(entrants)
-    runner_up = lowest(each for each in entrants if each is not winner)
+    entrants, measure = rivals(comparison), comparison.subject.measure
+    winner = lowest(entrants, measure)
+    runner_up = lowest((each for each in entrants if each is not winner), measure)
     if winner is None or runner_up is None:
         return None
-    return Win(comparison, winner, runner_up, ratio(winner, runner_up))
+    return Win(comparison, winner, runner_up, ratio(winner, runner_up, measure))
 
 
 def records(found: Sequence[Comparison]) -> tuple[Record, ...]:
@@ -102,13 +102,14 @@ def _record(label: str, is_ours: bool, found: Sequence[Comparison]) -> Record | 
     places: list[float] = []
     won = 0
     for comparison in found:
-        values = typical(rivals(comparison))
-        entrant, best = comparison.entrant(label), lowest(rivals(comparison))
+        measure = comparison.subject.measure
+        values = typical(rivals(comparison), measure)
+        entrant, best = comparison.entrant(label), lowest(rivals(comparison), measure)
         if label not in values or len(values) < 2 or entrant is None or best is None:
             continue
         places.append(ranks(values)[label])
         won += entrant is best
-        above = ratio(entrant, best)
+        above = ratio(entrant, best, measure)
         if above is not None:
             tracks.setdefault(comparison.experiment.track, []).append(above.value)
     if not places:
@@ -166,9 +167,9 @@ def _overall(all_records: Sequence[Record]) -> Table:
     )
     caption = (
         "Every contender over all comparisons that it took part in. Excess / lowest: the geometric mean"
-        " of its excess over the lowest of each comparison (1 would be the best everywhere); then the"
-        " same by track, the lowest in bold. Who took part in less than half of what"
-        " others did stands last."
+        " of its excess over the lowest of each comparison; 1 would be the best everywhere (of its mean"
+        " JCT where growing jobs make an excess negative). Then the same by track, the lowest in bold."
+        " Who took part in less than half of what others did stands last."
     )
     return Table(caption, columns, rows)
 

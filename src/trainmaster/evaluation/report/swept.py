@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainmaster.evaluation.report.cast import Cast, look
 from trainmaster.evaluation.report.comparisons import (
+    EXCESS,
     Comparison,
     Measure,
-    excess,
+    Subject,
+    common_subject,
     mean_jct,
     ratios_to_baseline,
 )
@@ -18,36 +20,44 @@ from trainmaster.evaluation.report.lines import LinePanel, Series, line_plot
 from trainmaster.evaluation.report.phrases import basis_words, with_interval
 from trainmaster.evaluation.report.sweeps import SettingSweep, Sweep
 from trainmaster.evaluation.score import Score
-from trainmaster.evaluation.statistics import Basis, Estimate
-from trainmaster.evaluation.suite import Experiment, Standing
+from trainmaster.evaluation.statistics import SMALLEST, Basis, Estimate
+from trainmaster.evaluation.suite import Contender, Experiment, Standing
 from trainmaster.sim.report import axes, wording
 from trainmaster.sim.report.axes import Axis
 
 
 def sweep_figure(experiment: Experiment, sweep: Sweep, cast: Cast, number: int) -> Figure:
-    excesses = _series(experiment, sweep, cast, _mean_excess)
-    ratios = _series(experiment, sweep, cast, _ratio_to_baseline)
-    points = [p for each in excesses for p in each.points if p is not None and p.value > 0]
-    compared = [p for each in ratios for p in each.points if p is not None]
+    """The measure itself, and over the baseline's, side by side."""
+    subject = common_subject(sweep.comparisons)
+    means = _series(experiment, sweep, cast, lambda c, label: _mean(c, label, subject))
+    ratios = _series(
+        experiment, sweep, cast, lambda c, label: ratios_to_baseline(c, subject.measure).get(label)
+    )
+    points, compared = _points(means), _points(ratios)
     panels = []
     if points:
-        y = axes.log_duration_axis(
-            max(1.0, min(_low(p) for p in points)),
-            max(_high(p) for p in points),
-            "Mean excess (log)",
-        )
-        panels.append(LinePanel(y, excesses))
+        low, high = min(_low(p) for p in points), max(_high(p) for p in points)
+        title = "Mean excess (log)" if subject is EXCESS else "Mean JCT (log)"
+        panels.append(LinePanel(axes.log_duration_axis(low, high, title), means))
     if compared:
         low, high = min(_low(p) for p in compared), max(_high(p) for p in compared)
-        title = f"Excess / that of {experiment.baseline} (log)"
+        title = f"Over that of {experiment.baseline} (log)"
         panels.append(LinePanel(axes.log_ratio_axis(low, high, title), ratios, reference=1.0))
     name = slug(experiment.name) if not number else f"{slug(experiment.name)}-{number + 1}"
-    where = f" ({sweep.of})" if sweep.of else ""
     caption = (
-        f"{experiment.title}{where}: mean excess, and the same over that of {experiment.baseline}, by"
-        f" {sweep.steps.title}. Bands: intervals. Dotted: bounds. {basis_words(compared)}"
+        f"{_title(experiment, sweep)}: {subject.name}, and the same over that of"
+        f" {experiment.baseline}, by {sweep.steps.title}. Bands: intervals. Dotted: bounds."
+        f" {basis_words(compared)}"
     )
     return Figure(name, caption, line_plot(sweep.steps, panels, experiment.title))
+
+
+def _title(experiment: Experiment, sweep: Sweep) -> str:
+    return f"{experiment.title} ({sweep.of})" if sweep.of else experiment.title
+
+
+def _points(series: Sequence[Series]) -> list[Estimate]:
+    return [point for each in series for point in each.points if point is not None]
 
 
 def _low(estimate: Estimate) -> float:
@@ -61,14 +71,11 @@ def _high(estimate: Estimate) -> float:
 Point = Callable[[Comparison, str], Estimate | None]
 
 
-def _mean_excess(comparison: Comparison, label: str) -> Estimate | None:
+def _mean(comparison: Comparison, label: str, subject: Subject) -> Estimate | None:
+    """Without its interval, which is that of the traces and would hide that of the differences."""
     entrant = comparison.entrant(label)
-    found = None if entrant is None else entrant.estimate(excess)
-    return None if found is None else Estimate(max(found.value, 1.0), None, 1, Basis.NOTHING)
-
-
-def _ratio_to_baseline(comparison: Comparison, label: str) -> Estimate | None:
-    return ratios_to_baseline(comparison).get(label)
+    value = None if entrant is None else entrant.mean(subject.measure)
+    return None if value is None else Estimate(max(value, SMALLEST), None, 1, Basis.NOTHING)
 
 
 def _series(experiment: Experiment, sweep: Sweep, cast: Cast, point: Point) -> tuple[Series, ...]:
@@ -86,49 +93,42 @@ def _series(experiment: Experiment, sweep: Sweep, cast: Cast, point: Point) -> t
 
 
 def sweep_table(experiment: Experiment, sweep: Sweep) -> Table:
-    """Ratios to the baseline, a column per step."""
+    """Ratios to the baseline, a column per step, the lowest of each marked."""
+    subject = common_subject(sweep.comparisons)
+    steps = list(zip(sweep.steps.labels, sweep.comparisons, strict=True))
     columns = (
         Column("contender", is_number=False),
-        *(
-            Column(f"{label}{_step_note(c)}")
-            for label, c in zip(sweep.steps.labels, sweep.comparisons, strict=True)
-        ),
+        *(Column(f"{label}{' t' if each.is_transient else ''}") for label, each in steps),
     )
-    by_step = [ratios_to_baseline(each) for each in sweep.comparisons]
-    bests = [
-        min(
+    by_step = [ratios_to_baseline(each, subject.measure) for _, each in steps]
+    rows = tuple(
+        Row(
             (
-                r[e.label].value
-                for e in c.of_standing(Standing.OURS, Standing.PUBLISHED)
-                if e.label in r
+                Entry(contender.label),
+                *(_ratio_entry(contender, experiment, ratios) for ratios in by_step),
             ),
-            default=None,
+            is_emphasised=contender.standing is Standing.OURS,
         )
-        for c, r in zip(sweep.comparisons, by_step, strict=True)
-    ]
-    rows = []
-    for contender in experiment.contenders:
-        entries = [Entry(contender.label)]
-        for ratios, best in zip(by_step, bests, strict=True):
-            found = ratios.get(contender.label)
-            is_best = (
-                found is not None
-                and found.value == best
-                and contender.standing is not Standing.BOUND
-            )
-            words = "1" if contender.label == experiment.baseline else with_interval(found)
-            entries.append(Entry(words, Tone.BEST if is_best else Tone.PLAIN))
-        rows.append(Row(tuple(entries), contender.standing is Standing.OURS))
-    where = f" ({sweep.of})" if sweep.of else ""
-    caption = (
-        f"{experiment.title}{where}: excess over that of {experiment.baseline} by {sweep.steps.title};"
-        " t: transient."
+        for contender in experiment.contenders
     )
-    return Table(caption, columns, tuple(rows))
+    caption = (
+        f"{_title(experiment, sweep)}: {subject.name} over that of {experiment.baseline} by"
+        f" {sweep.steps.title}; t: transient."
+    )
+    return Table(caption, columns, rows)
 
 
-def _step_note(comparison: Comparison) -> str:
-    return " t" if comparison.is_transient else ""
+def _ratio_entry(
+    contender: Contender, experiment: Experiment, ratios: Mapping[str, Estimate]
+) -> Entry:
+    found = ratios.get(contender.label)
+    if contender.label == experiment.baseline:
+        return Entry("1")
+    usable = (Standing.OURS, Standing.PUBLISHED)
+    rivals = [each.label for each in experiment.contenders if each.standing in usable]
+    lowest = min((ratios[label].value for label in rivals if label in ratios), default=None)
+    is_lowest = found is not None and contender.label in rivals and found.value == lowest
+    return Entry(with_interval(found), Tone.BEST if is_lowest else Tone.PLAIN)
 
 
 # -- contenders that differ in one option ------------------------------------------------------------

@@ -104,7 +104,7 @@ class Verdict:
     @property
     def room(self) -> Estimate | None:
         """The oracle's excess over the best published one's: as low as order could bring it."""
-        return None if self.bound is None else ratio(self.bound, self.best)
+        return None if self.bound is None else ratio(self.bound, self.best, excess)
 
 
 def verdicts(found: tuple[Comparison, ...]) -> tuple[Verdict, ...]:
@@ -115,7 +115,7 @@ def verdicts(found: tuple[Comparison, ...]) -> tuple[Verdict, ...]:
 
 def judge(comparison: Comparison) -> Verdict | None:
     ours = comparison.ours
-    best = lowest(comparison.of_standing(Standing.PUBLISHED))
+    best = lowest(comparison.of_standing(Standing.PUBLISHED), comparison.subject.measure)
     if ours is None or best is None:
         return None
     las = comparison.of_policy("las")
@@ -128,7 +128,7 @@ def judge(comparison: Comparison) -> Verdict | None:
         las=las,
         bound=_oracle(comparison),
         matters=matters,
-        to_best=ratio(ours, best),
+        to_best=ratio(ours, best, excess),
         checks=checks,
     )
 
@@ -142,13 +142,14 @@ def order_matters(las: Entrant | None) -> bool:
 
 
 def _oracle(comparison: Comparison) -> Entrant | None:
-    return comparison.of_policy("srsf") or lowest(comparison.of_standing(Standing.BOUND))
+    bounds = comparison.of_standing(Standing.BOUND)
+    return comparison.of_policy("srsf") or lowest(bounds, comparison.subject.measure)
 
 
 def _excess(ours: Entrant, best: Entrant, matters: bool) -> Iterator[Check]:
     """As a ratio; where an excess is negative (grown jobs) as seconds."""
     asked = CLEARLY_LOWER if matters else ALIKE
-    found = ratio(ours, best)
+    found = ratio(ours, best, excess)
     if found is not None:
         yield Check(Criterion.EXCESS, found.value, asked)
         return
