@@ -1,9 +1,8 @@
 """Seed 002's experiment: 512 jobs of 8 models (CNN, RNN, GAN) on 512 GPUs, static against dynamic shares.
 
-The poster gives neither curves nor lengths, so these are ours: jobs ask for 4 to 64 GPUs, run for
-minutes to hours at that size, and arrive so that what they ask for is `LOAD` times the cluster. Static:
-`fifo` gives each what it asks for, first come first served. Dynamic: `max-min` and `afs-l` give each
-between one GPU and what it asks for. Nodes have four GPUs, as the poster's.
+The jobs are those of `trainmaster.evaluation.suites.eight_models`. Static: `fifo` gives each what it
+asks for, first come first served. Dynamic: `max-min` and `afs-l` give each between one GPU and what it
+asks for.
 
     python -m benchmarks.seed002 [--seeds 2] [--out benchmarks/results/seed002.json]
 """
@@ -15,13 +14,13 @@ import json
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from random import Random
 
 from trainmaster.catalog import policy_class
-from trainmaster.model.job import Job, gpus
+from trainmaster.evaluation.suites.eight_models import CLUSTER, COUNTS, JOBS, MODELS
+from trainmaster.evaluation.suites.eight_models import trace as workload
 from trainmaster.model.topology import parse_shorthand
-from trainmaster.model.trace import Trace, TracedJob
-from trainmaster.model.units import MINUTE, NOMINAL
+from trainmaster.model.trace import Trace
+from trainmaster.model.units import NOMINAL
 from trainmaster.perf.elastic import Elasticity
 from trainmaster.perf.neighbours import Neighbours
 from trainmaster.perf.world import DEFAULT, IDEAL, World
@@ -29,39 +28,12 @@ from trainmaster.policies.options import read_options
 from trainmaster.sim.driver import Scenario, Simulation
 from trainmaster.sim.metrics import result_of
 
-LOAD = 1.5
-SIZES = (4, 8, 16, 32, 64)
 LINE_UP: tuple[tuple[str, dict[str, str]], ...] = (
     ("fifo", {}),
     ("fifo", {"backfill": "skip"}),
     ("max-min", {}),
     ("afs-l", {}),
 )
-
-
-@dataclass(frozen=True)
-class Model:
-    """A model whose speed-up on n GPUs is n / (1 + serial x (n - 1)): Amdahl's law."""
-
-    name: str
-    kind: str
-    serial: float
-
-    def speedup(self, count: int) -> float:
-        return count / (1 + self.serial * (count - 1))
-
-
-MODELS = (
-    Model("resnet50", "CNN", 0.01),
-    Model("inception3", "CNN", 0.015),
-    Model("googlenet", "CNN", 0.03),
-    Model("vgg16", "CNN", 0.08),
-    Model("alexnet", "CNN", 0.10),
-    Model("deepqa", "RNN", 0.06),
-    Model("lstm-lm", "RNN", 0.12),
-    Model("dcgan", "GAN", 0.04),
-)
-COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
 def curves(base: World) -> World:
@@ -71,28 +43,6 @@ def curves(base: World) -> World:
         for model in MODELS
     }
     return replace(base, elasticity=Elasticity(base.elasticity.doubling_ppm, tables))
-
-
-def workload(count: int, cluster_gpus: int, seed: int, largest: int = 64) -> Trace:
-    """Jobs of random models and sizes; lengths lognormal around half an hour."""
-    chance = Random(f"seed002/{seed}")
-    sizes = [size for size in SIZES if size <= largest]
-    drawn = [
-        (
-            chance.choice(MODELS).name,
-            chance.choice(sizes),
-            round(min(max(chance.lognormvariate(0, 1) * 30, 2), 600) * MINUTE),
-        )
-        for _ in range(count)
-    ]
-    area = sum(size * length for _, size, length in drawn)
-    gap = area / (LOAD * cluster_gpus * count)
-    jobs, now = [], 0.0
-    for index, (model, size, length) in enumerate(drawn):
-        job = Job(f"j{index:03}", round(now), gpus(size, minimum=1), model=model)
-        jobs.append(TracedJob(job, length))
-        now += chance.expovariate(1 / gap)
-    return Trace(tuple(jobs))
 
 
 ALONE = replace(DEFAULT, name="alone", neighbours=Neighbours())
@@ -144,10 +94,10 @@ def main() -> None:
     given = reading.parse_args()
     found = []
     for seed in range(given.seeds):
-        trace = workload(512, 512, seed)
+        trace = workload(JOBS, JOBS, seed)
         for world in WORLDS:
             for name, options in LINE_UP:
-                one = run(trace, "128x4", curves(world), name, options, seed)
+                one = run(trace, CLUSTER, curves(world), name, options, seed)
                 found.append(one)
                 print(
                     f"{one.perf:8} seed {seed} {one.label:28} mean {one.mean_jct_s:7.0f} s"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.seed002 import ALONE, MODELS, Found, curves, run, workload
+from benchmarks.seed002 import ALONE, Found, curves, run
+from trainmaster.evaluation.suites.eight_models import MODELS, trace
 from trainmaster.perf.world import IDEAL, World
 
 POLICIES = ("fifo", "max-min", "afs-l")
 
 
 def found(world: World, seed: int) -> dict[str, Found]:
-    trace = workload(64, 64, seed, largest=16)
-    return {name: run(trace, "16x4", curves(world), name, {}, seed) for name in POLICIES}
+    jobs = trace(64, 64, seed, largest=16)
+    return {name: run(jobs, "16x4", curves(world), name, {}, seed) for name in POLICIES}
 
 
 def test_there_are_eight_models_of_three_kinds() -> None:

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import pstdev
 
-from trainmaster.evaluation.score import BLOCKS, SERVICE_FLOOR_S, TRANSIENT, Score, SizeDelay
+from trainmaster.evaluation.score import (
+    BLOCKS,
+    SERVICE_FLOOR_S,
+    SHORT_S,
+    SMALL_GPUS,
+    TRANSIENT,
+    BinTimes,
+    Score,
+    SizeDelay,
+)
 from trainmaster.evaluation.window import Window
 from trainmaster.model.result import JobResult, Result, Status
 from trainmaster.model.topology import CPU_TYPE
@@ -36,6 +45,10 @@ class Times:
     rho_p99: float | None = None
     rho_over_1: float | None = None
     rho_max: float | None = None
+    run_s: float | None = None
+    run_max_s: float | None = None
+    run_std_s: float | None = None
+    bins: tuple[BinTimes, ...] = ()
     excess_blocks_s: tuple[float, ...] = ()
 
 
@@ -82,6 +95,10 @@ def score_of(
         chosen=chosen,
         tuning_jobs=tuning_jobs,
         delays=_delays(result),
+        run_s=times.run_s,
+        run_max_s=times.run_max_s,
+        run_std_s=times.run_std_s,
+        bins=times.bins,
         excess_blocks_s=times.excess_blocks_s,
         remarks=tuple(_remarks(simulation)),
     )
@@ -115,6 +132,7 @@ def _times(simulation: Simulation, jobs: Sequence[JobResult]) -> Times:
         return Times()
     jcts = sorted(_jct_s(each) for each in jobs)
     passed = [_jct_s(each) for each in jobs if each.status is Status.SUCCEEDED]
+    runs = [_jct_s(each) - _queue_s(each) for each in jobs]
     rhos = sorted(rhos_of(simulation, jobs))
     first = simulation.scenario.trace.jobs[0].job.submit_ms
     last = max(each.finish_ms or 0 for each in jobs)
@@ -132,8 +150,28 @@ def _times(simulation: Simulation, jobs: Sequence[JobResult]) -> Times:
         rho_p99=_rounded(percentile(rhos, 0.99)),
         rho_over_1=_rounded(mean([float(rho > 1) for rho in rhos])),
         rho_max=_rounded(rhos[-1] if rhos else None),
+        run_s=_rounded(mean(runs)),
+        run_max_s=_rounded(max(runs)),
+        run_std_s=_rounded(pstdev(runs)),
+        bins=_bins(jobs),
         excess_blocks_s=_excess_blocks(jobs),
     )
+
+
+def _bins(jobs: Sequence[JobResult]) -> tuple[BinTimes, ...]:
+    """By size, then by length, smaller and shorter first."""
+    jcts: dict[tuple[bool, bool], list[float]] = {}
+    for each in jobs:
+        is_large = each.gpus_milli > SMALL_GPUS * WHOLE
+        is_long = each.service_ms > SHORT_S * SECOND
+        jcts.setdefault((is_large, is_long), []).append(_jct_s(each))
+    found = []
+    for (is_large, is_long), values in sorted(jcts.items()):
+        label = f"{'large' if is_large else 'small'}-{'long' if is_long else 'short'}"
+        average, p95 = sum(values) / len(values), percentile(sorted(values), 0.95)
+        assert p95 is not None
+        found.append(BinTimes(label, len(values), round(average, DECIMALS), round(p95, DECIMALS)))
+    return tuple(found)
 
 
 def _excess_blocks(jobs: Sequence[JobResult]) -> tuple[float, ...]:

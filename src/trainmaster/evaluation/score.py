@@ -25,6 +25,20 @@ class SizeDelay:
     contention_s: float
 
 
+SMALL_GPUS, SHORT_S = 2, 800
+"""Up to so many GPUs a job is small, up to such a run time short: the bins of Tiresias' testbed."""
+
+
+@dataclass(frozen=True, slots=True)
+class BinTimes:
+    """Completion times of the jobs of one bin of size and length."""
+
+    label: str
+    jobs: int
+    mean_jct_s: float
+    p95_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
     """The measures of one trial, over its measured jobs unless they say otherwise.
@@ -84,6 +98,12 @@ class Score:
     tuning_jobs: int
     """Jobs of the disjoint prefix that it was tuned on."""
     delays: tuple[SizeDelay, ...] = ()
+    run_s: float | None = None
+    """Mean time from the first start to the end: Big Brain's process time."""
+    run_max_s: float | None = None
+    run_std_s: float | None = None
+    bins: tuple[BinTimes, ...] = ()
+    """Small-short, small-long, large-short and large-long jobs, those of them that there are."""
     excess_blocks_s: tuple[float, ...] = ()
     """Mean excess of each of `BLOCKS` runs of consecutive submissions: a fixed trace's own spread."""
     remarks: tuple[str, ...] = ()

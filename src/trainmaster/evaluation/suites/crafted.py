@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from trainmaster.evaluation.suite import SuiteError
+from trainmaster.evaluation.suites import eight_models, testbeds
 from trainmaster.model.job import Job, gpus
 from trainmaster.model.trace import Trace, TracedJob
 from trainmaster.model.units import MINUTE
@@ -22,6 +23,10 @@ def one_large_then_small(cluster_gpus: int, seed: int) -> Trace:
 
 CRAFTS: Mapping[str, Craft] = {
     "one-large-then-small": one_large_then_small,
+    "eight-models-512": eight_models.craft,
+    "tiresias-480": testbeds.tiresias_480,
+    "gandiva-six": testbeds.gandiva_six,
+    "big-brain-stream": testbeds.big_brain_stream,
 }
 
 
