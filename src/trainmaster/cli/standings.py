@@ -126,7 +126,7 @@ def _ratio(entrant: Entrant, baseline: Entrant | None) -> str:
 
     if baseline is None or entrant is baseline:
         return ABSENT
-    return escape(with_interval(ratio(entrant, baseline)))
+    return escape(with_interval(ratio(entrant, baseline, excess)))
 
 
 def _unfinished(entrant: Entrant) -> int:
@@ -156,7 +156,8 @@ def _overview(found: Sequence[Comparison]) -> Table:
 def _leaders(comparison: Comparison) -> tuple[str, str, str, str]:
     from rich.markup import escape
 
-    best, ours = lowest(comparison.of_standing(Standing.PUBLISHED)), comparison.ours
+    published = comparison.of_standing(Standing.PUBLISHED)
+    best, ours = lowest(published, comparison.subject.measure), comparison.ours
     name = ABSENT if best is None else escape(best.label)
     its = ABSENT if best is None else duration(best.mean(excess))
     if ours is None:
