@@ -11,11 +11,11 @@ DEMO   := .trainmaster/demo
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint type unit bench docs format clean
+.PHONY: help setup run test lint type unit bench results results-large docs format clean
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do \
-	  printf '  make %-7s %s\n' "$$name" "$$what"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do \
+	  printf '  make %-13s %s\n' "$$name" "$$what"; done
 
 # ------------------------------------------------------------------------------------------- layers
 
@@ -49,6 +49,13 @@ run: .stamps/base ## Simulate a generated trace under six policies, and write a 
 bench: .stamps/base ## Measure the simulator's speed and memory, and every policy's
 	@$(BIN)/python -m benchmarks.simulator
 	@$(BIN)/python -m benchmarks.policies
+
+results: .stamps/base ## Compare all policies by the published suite, into docs/results (goes on if stopped)
+	@$(BIN)/trainmaster compare --suite published
+
+results-large: .stamps/base ## The same with all 82,247 Philly jobs and their busiest days: hours
+	@$(BIN)/trainmaster compare --suite philly-82k
+	@$(BIN)/trainmaster compare --suite philly-busiest
 
 # -------------------------------------------------------------------------------------------- check
 

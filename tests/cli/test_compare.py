@@ -1,0 +1,222 @@
+"""`trainmaster compare` as its users have it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Tm
+
+Write = Callable[[str, str], Path]
+
+ROWS = "".join(f"j{n},{40 * n},{1 + n % 2},{60 + 90 * (n % 7)}\n" for n in range(60))
+TRACE = f"job_id,submit_s,gpus,duration_s\n{ROWS}"
+
+
+@pytest.fixture
+def own(write: Write) -> Path:
+    return write("trace.csv", TRACE)
+
+
+# -- suites ------------------------------------------------------------------------------------------
+
+
+def test_a_suite_leaves_a_report_and_all_scores(tm: Tm, folder: Path) -> None:
+    said = tm("compare --suite small --only order --seeds 2 --out here --processes 2")
+    assert said.code == 0, said.err
+    assert "order: generated on 4x4, ideal" in said.out
+    assert "tiresias-l tuned" in said.out
+    assert "8 trials done in" in said.err
+    assert "Report: here/small/index.html" in said.err
+    assert (folder / "here/small/index.html").is_file()
+    scores = json.loads((folder / "here/small/scores.json").read_text())
+    assert [each["contender"] for each in scores["trials"]][::2] == [
+        *("fifo", "las", "tiresias-l tuned", "srsf")
+    ]
+    assert scores["trials"][4]["score"]["chosen"] is not None
+
+
+def test_run_again_it_only_reads_and_says_so_and_gives_the_same_bytes(tm: Tm) -> None:
+    line = "compare --suite small --only order --seeds 1 --out here --processes 1 --json -"
+    first, second = tm(line), tm(line)
+    assert (first.code, second.code) == (0, 0)
+    assert first.out == second.out
+    assert "4 of 4 trials are known from before." in second.err
+    assert "done in" not in second.err
+    assert [each["seed"] for each in json.loads(first.out)["trials"]] == [0, 0, 0, 0]
+
+
+def test_suites_are_listed(tm: Tm) -> None:
+    said = tm("compare --list")
+    assert said.code == 0
+    assert "small: A small comparison (24 trials)" in said.out
+    listed = json.loads(tm("compare --list --json -").out)["suites"]
+    small = next(each for each in listed if each["suite"] == "small")
+    assert [each["experiment"] for each in small["experiments"]] == ["order", "placement"]
+    assert sum(each["trials"] for each in small["experiments"]) == small["trials"] == 24
+
+
+def test_ctrl_c_ends_it_with_a_sentence_and_the_same_command_goes_on(folder: Path) -> None:
+    command = [sys.executable, "-m", "trainmaster", "compare", "--suite", "small"]
+    command += ["--out", "here", "--processes", "1"]
+    started = subprocess.Popen(
+        command, cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    trials = folder / "here" / ".trials"
+    while started.poll() is None and not (trials.is_dir() and list(trials.glob("*.json"))):
+        time.sleep(0.02)
+    os.kill(started.pid, signal.SIGINT)
+    _, words = started.communicate(timeout=60)
+    assert started.returncode == 130, words
+    assert "trials are done and kept; the same command goes on from there." in words
+    assert "Traceback" not in words
+    kept = len(list(trials.glob("*.json")))
+    assert 0 < kept < 24
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    assert f"{kept} of 24 trials are known from before." in ended.stderr
+    assert len(list(trials.glob("*.json"))) == 24
+
+
+# -- traces of one's own -----------------------------------------------------------------------------
+
+
+def test_a_trace_of_ones_own(tm: Tm, own: Path, folder: Path) -> None:
+    said = tm("compare trace.csv --cluster 1x4 --policy fifo,las,srsf --perf ideal --processes 1")
+    assert said.code == 0, said.err
+    assert "own: trace.csv on 1x4, perf ideal, estimates none, 48 measured jobs, load" in said.out
+    assert "srsf (bound)" in said.out
+    assert sorted(each.name for each in folder.iterdir()) == ["trace.csv"]
+
+
+def test_settings_reach_the_policies_that_have_them(tm: Tm, own: Path) -> None:
+    line = "compare trace.csv --cluster 1x4 --policy fifo,las --perf ideal --processes 1 --json -"
+    said = tm(f"{line} --set backfill=skip --set las.quantum_s=600")
+    trials = json.loads(said.out)["trials"]
+    assert [each["settings"] for each in trials] == [{"backfill": "skip"}, {"quantum_s": "600"}]
+
+
+def test_seeds_are_for_what_is_left_to_chance(tm: Tm, own: Path) -> None:
+    line = "compare trace.csv --cluster 1x4 --policy fifo --perf ideal --json - --processes 1"
+    fixed = tm(f"{line} --seeds 3")
+    assert "nothing is left to chance here" in fixed.err
+    assert [each["seed"] for each in json.loads(fixed.out)["trials"]] == [0]
+    drawn = tm(f"{line} --seeds 3 --estimates noisy:0.3")
+    assert [each["seed"] for each in json.loads(drawn.out)["trials"]] == [0, 1, 2]
+
+
+def test_a_policy_in_a_file_takes_part(tm: Tm, own: Path, write: Write) -> None:
+    write(
+        "mine.py",
+        "from trainmaster.policies.fifo import Fifo\n\n\nclass Mine(Fifo):\n    name = 'mine'\n",
+    )
+    line = "compare trace.csv --cluster 1x4 --policy fifo,./mine.py --perf ideal --json -"
+    said = tm(f"{line} --processes 1")
+    assert said.code == 0, said.err
+    fifo, mine = json.loads(said.out)["trials"]
+    assert mine["contender"] == "mine"
+    assert mine["score"]["mean_jct_s"] == fifo["score"]["mean_jct_s"]
+
+
+def test_how_many_gpus_fewer(tm: Tm, own: Path) -> None:
+    line = "compare trace.csv --cluster 4x2 --fewer-gpus --policy srsf --against fifo --perf ideal"
+    said = tm(f"{line} --processes 1")
+    assert said.code == 0, said.err
+    assert said.out.startswith("fifo on 4x2 has an excess of ")
+    assert "Tried: 4 nodes: excess" in said.err
+    found = json.loads(tm(f"{line} --processes 1 --json -").out)
+    assert found["excess_s"] <= found["target_s"]
+    assert found["gpus_fewer"] == (4 - found["enough"]) * 2
+
+
+# -- bad input ---------------------------------------------------------------------------------------
+
+MISTAKES = {
+    "nothing named": ("compare", "name a suite"),
+    "both named": ("compare trace.csv --suite small", "or a trace of your own, not both"),
+    "unknown suite": ("compare --suite smal", "there is no suite 'smal'; did you mean small?"),
+    "unknown experiment": (
+        "compare --suite small --only x",
+        "small has no experiment 'x'; it has order, placement.",
+    ),
+    "policies of a suite": (
+        "compare --suite small --policy fifo",
+        "--policy goes with a trace of your own",
+    ),
+    "experiments of a trace": ("compare trace.csv --only x", "--only chooses experiments of a"),
+    "no cluster": ("compare trace.csv", "needs --cluster, such as --cluster 32x4"),
+    "bad cluster": ("compare trace.csv --cluster 3", "--cluster 3 is neither a file nor"),
+    "no such trace": ("compare none.csv --cluster 1x4", "none.csv"),
+    "bad policy": ("compare trace.csv --cluster 1x4 --policy fif", "did you mean fifo?"),
+    "bad setting": (
+        "compare trace.csv --cluster 1x4 --policy fifo --set backfill=x",
+        "backfill must be one of none, skip, easy",
+    ),
+    "bad estimates": (
+        "compare trace.csv --cluster 1x4 --policy fifo --estimates noisy:2",
+        "--estimates noisy:2 is none of",
+    ),
+    "bad perf": (
+        "compare trace.csv --cluster 1x4 --policy fifo --perf idael",
+        "did you mean ideal",
+    ),
+    "no data": ("compare --suite small --data nowhere", "--data nowhere is no directory"),
+    "no seeds": ("compare --suite small --seeds 0", "--seeds"),
+    "against alone": (
+        "compare trace.csv --cluster 1x4 --policy fifo --against las",
+        "--against goes with --fewer-gpus",
+    ),
+    "fewer without against": (
+        "compare trace.csv --cluster 1x4 --policy fifo --fewer-gpus",
+        "--fewer-gpus needs --policy and --against",
+    ),
+    "fewer of several": (
+        "compare trace.csv --cluster 1x4 --policy fifo,srsf --against las --fewer-gpus",
+        "compares one --policy with one --against",
+    ),
+    "fewer of a file": (
+        "compare trace.csv --cluster c.yaml --policy fifo --against las --fewer-gpus",
+        "--fewer-gpus takes nodes from a shape",
+    ),
+    "out is a file": ("compare --suite small --out trace.csv", "trace.csv is a file"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_sentence(tm: Tm, own: Path, mistake: str) -> None:
+    line, words = MISTAKES[mistake]
+    said = tm(line)
+    assert said.code in (1, 2)
+    assert said.code == (1 if mistake == "out is a file" else 2)
+    assert words in said.err
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
+def test_a_trial_that_fails_is_named_and_the_others_are_kept(
+    tm: Tm, own: Path, write: Write, folder: Path
+) -> None:
+    write(
+        "bad.py",
+        "from trainmaster.policies.fifo import Fifo\n\n\nclass Bad(Fifo):\n    name = 'bad'\n\n"
+        "    def plan(self, view, memo, now):\n        raise RuntimeError('no idea')\n",
+    )
+    line = "compare trace.csv --cluster 1x4 --policy fifo,./bad.py --perf ideal --out here"
+    said = tm(f"{line} --processes 1")
+    assert said.code == 1
+    assert (
+        "own: bad on trace.csv, perf ideal, estimates none, seed 0: TrialError: bad raised"
+        in said.err
+    )
+    assert "no idea" in said.err
+    assert "Error: 1 trial failed." in said.err
+    assert "fifo" in said.out
+    assert len(list((folder / "here/.trials").glob("*.json"))) == 1
