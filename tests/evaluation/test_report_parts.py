@@ -59,6 +59,17 @@ def test_a_claim_is_held_reversed_or_a_draw(
     assert [each.outcome for each in weighed.instances] == [outcome]
 
 
+def test_a_fixed_trace_is_a_draw_where_its_blocks_do_not_part_the_two() -> None:
+    las = score(2_000.0, excess_blocks_s=(0.0, 4_000.0) * 10)
+    alike = score(2_400.0, excess_blocks_s=(4_800.0, 0.0) * 10)
+    apart = score(2_400.0, excess_blocks_s=(400.0, 4_400.0) * 10)
+    claim = Claim(Who("las"), Who("fifo"), "somebody")
+    for other, outcome in ((alike, Outcome.DRAW), (apart, Outcome.HELD)):
+        made = comparisons(campaign_of(LAS, FIFO, scores={"las": [las], "fifo": [other]}))
+        (weighed,) = weigh(made, [claim])
+        assert [each.outcome for each in weighed.instances] == [outcome]
+
+
 def test_a_claim_without_both_sides_is_left_out() -> None:
     assert weigh(found([1.0], [2.0]), [Claim(Who("las"), Who("themis"), "somebody")]) == ()
     elsewhere = Claim(Who("las"), Who("fifo"), "somebody", tracks=("elastic",))

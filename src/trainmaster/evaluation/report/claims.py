@@ -15,6 +15,7 @@ from trainmaster.evaluation.report.comparisons import (
     Comparison,
     Entrant,
     Measure,
+    excess,
     mean_jct,
     ratio,
 )
@@ -79,10 +80,15 @@ class Instance:
 
     comparison: Comparison
     found: Estimate
+    in_excess: Estimate | None
+    """The same pair by excess. Service is the same for both, so what parts them here parts them there;
+    and of a fixed trace only the excess is known block by block."""
 
     @property
     def outcome(self) -> Outcome:
         interval = self.found.interval
+        if interval is None and self.in_excess is not None:
+            interval = self.in_excess.interval
         if interval is not None and interval.has(1.0):
             return Outcome.DRAW
         if abs(self.found.value - 1.0) <= ALIKE:
@@ -155,4 +161,5 @@ def _instances(claim: Claim, found: Sequence[Comparison]) -> Iterator[Instance]:
             continue
         estimate = ratio(better, worse, claim.measure)
         if estimate is not None:
-            yield Instance(comparison, estimate)
+            by_excess = ratio(better, worse, excess) if claim.measure is mean_jct else None
+            yield Instance(comparison, estimate, by_excess)

@@ -23,6 +23,8 @@ from trainmaster.evaluation.report.content import (
 from trainmaster.sim.report.style import asset, drawing_styles
 
 SVG_OPEN = "<svg "
+SHORT = 26
+"""Letters of a row's name that stay on one line."""
 
 
 def html(article: Article, policies: int) -> str:
@@ -127,8 +129,10 @@ def _row(row: Row, columns: tuple[Column, ...]) -> str:
 
 
 def _entry(entry: Entry, column: Column, is_first: bool) -> str:
+    is_short = is_first and len(entry.words) <= SHORT
+    words = "" if column.is_number else "words"
     classes = " ".join(
-        name for name in (entry.tone.value, "" if column.is_number else "words") if name
+        name for name in (entry.tone.value, words, "short" if is_short else "") if name
     )
     css = f' class="{classes}"' if classes else ""
     if is_first:
