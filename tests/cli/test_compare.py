@@ -29,15 +29,15 @@ def own(write: Write) -> Path:
 # -- suites ------------------------------------------------------------------------------------------
 
 
-def test_a_suite_leaves_a_report_and_all_scores(tm: Tm, folder: Path) -> None:
+def test_a_part_of_a_suite_leaves_a_report_and_all_scores(tm: Tm, folder: Path) -> None:
     said = tm("compare --suite small --only order --seeds 2 --out here --processes 2")
     assert said.code == 0, said.err
     assert "order: generated on 4x4, ideal" in said.out
     assert "tiresias-l tuned" in said.out
     assert "8 trials done in" in said.err
-    assert "Report: here/small/index.html" in said.err
-    assert (folder / "here/small/index.html").is_file()
-    scores = json.loads((folder / "here/small/scores.json").read_text())
+    assert "Report: here/small-part/index.html" in said.err
+    assert (folder / "here/small-part/index.html").is_file()
+    scores = json.loads((folder / "here/small-part/scores.json").read_text())
     assert [each["contender"] for each in scores["trials"]][::2] == [
         *("fifo", "las", "tiresias-l tuned", "srsf")
     ]
@@ -84,6 +84,7 @@ def test_ctrl_c_ends_it_with_a_sentence_and_the_same_command_goes_on(folder: Pat
     assert ended.returncode == 0, ended.stderr
     assert f"{kept} of 24 trials are known from before." in ended.stderr
     assert len(list(trials.glob("*.json"))) == 24
+    assert (folder / "here/small/index.html").is_file()
 
 
 # -- traces of one's own -----------------------------------------------------------------------------

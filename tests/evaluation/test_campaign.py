@@ -268,7 +268,7 @@ def test_every_suite_loads_and_has_tracks_seeds_and_a_baseline(name: str) -> Non
     assert found.name == name
     for each in found.experiments:
         assert isinstance(each, Experiment)
-        assert each.question.endswith("?")
+        assert each.question
         assert all(workload.seeds for workload in each.workloads)
 
 

@@ -32,8 +32,8 @@ NAMED = 5
 """Failed trials that are named before they are only counted."""
 
 
-def conduct(suite: Suite, outputs: Outputs, out: Path | None) -> Campaign:
-    """Run a suite, show its table, write its files; an exit code other than 0 where trials failed."""
+def conduct(suite: Suite, outputs: Outputs, out: Path | None, folder: str) -> Campaign:
+    """Run a suite, show its table, write its files into that folder of `out`; complain of failures."""
     campaign = run(suite, outputs, out)
     if outputs.json is not None:
         text = to_json(campaign)
@@ -44,7 +44,7 @@ def conduct(suite: Suite, outputs: Outputs, out: Path | None) -> Campaign:
         show(campaign)
         sys.stdout.flush()
     if out is not None and campaign.scored:
-        _write(campaign, out / suite.name)
+        _write(campaign, out / folder)
     finish(campaign)
     return campaign
 
@@ -131,8 +131,9 @@ class Meter:
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=news.done, last=str(news.trial))
         now = time.perf_counter()
-        is_due = news.done == news.in_all or now - self._said >= LINE_EVERY_S
-        if is_due and not self._is_watched and not self._is_quiet:
+        is_last = news.done == news.in_all
+        is_due = now - self._said >= LINE_EVERY_S and not self._is_watched
+        if (is_last or is_due) and not self._is_quiet:
             self._said = now
             self._say(self._line(news, now - self._began))
 
@@ -196,4 +197,5 @@ def _bar() -> Progress:
         TextColumn("left  [dim]{task.fields[last]}[/]"),
         console=Console(stderr=True),
         transient=True,
+        speed_estimate_period=300,
     )

@@ -28,6 +28,8 @@ EPILOG = examples(
 SHARED = Path("../shared/data")
 CHECKOUT = (Path("pyproject.toml"), Path("src/trainmaster"))
 """What is there when the command runs in the project's own folder."""
+PART = "-part"
+"""Ends the name of the folder of a suite that was not run whole: it must not replace the whole one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +202,9 @@ def _compare_suite(name: str, only: list[str], seeds: int | None, outputs: Outpu
     from trainmaster.evaluation.choosing import narrowed
     from trainmaster.evaluation.suites import suite_of
 
+    is_whole = not only and seeds is None
     chosen = narrowed(suite_of(name), only, seeds)
-    conduct(chosen, outputs, outputs.out or _default_out())
+    conduct(chosen, outputs, outputs.out or _default_out(), name if is_whole else f"{name}{PART}")
 
 
 def _check_modes(

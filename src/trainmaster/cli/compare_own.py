@@ -61,7 +61,7 @@ def compare_own(wanted: Wanted, outputs: Outputs) -> None:
         raise BadInput("--against goes with --fewer-gpus; the first of --policy is the baseline.")
     experiment = experiment_of(wanted, wanted.policy or _usual())
     suite = Suite(NAME, f"{wanted.trace.name} on {wanted.cluster}", (experiment,))
-    conduct(suite, outputs, outputs.out)
+    conduct(suite, outputs, outputs.out, NAME)
 
 
 def _usual() -> str:

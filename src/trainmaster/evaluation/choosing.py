@@ -70,7 +70,7 @@ def runnable(suite: Suite, folder: Path | None) -> tuple[Suite, tuple[Skipped, .
 def _missing(source: FromFile, folder: Path | None) -> str:
     """Why its file cannot be had; empty if it can."""
     if folder is None and not Path(source.path).is_absolute():
-        return f"{source.path} is not here: no data folder"
+        return f"{source.path} is not here; --data names the folder of the public traces"
     file = file_of(source, folder)
     return "" if file.exists() else f"{source.path} is not in {folder}"
 

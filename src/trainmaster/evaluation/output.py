@@ -15,9 +15,7 @@ def to_json(campaign: Campaign) -> str:
     trials = ",\n".join(json.dumps(_trial(each)) for each in campaign.scored)
     rest = {
         "skipped": [asdict(each) for each in campaign.skipped],
-        "failures": [
-            {"trial": str(each.trial), "error": each.error} for each in campaign.failures
-        ],
+        "failures": [{"trial": str(each.trial), "error": each.error} for each in campaign.failures],
     }
     head = json.dumps({"suite": suite.name, "title": suite.title})[:-1]
     return f'{head}, "trials": [\n{trials}\n], {json.dumps(rest)[1:]}\n'

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import signal
 import traceback
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
+from threading import current_thread, main_thread
 from typing import Generic, TypeVar
 
 P = TypeVar("P")
@@ -72,7 +74,8 @@ class _Hand(Generic[P, R]):
     def _hire(self) -> None:
         self.pipe, theirs = SPAWN.Pipe()
         self._process = SPAWN.Process(target=_serve, args=(theirs, self._work), daemon=True)
-        self._process.start()
+        with _deaf_to_ctrl_c():
+            self._process.start()
         theirs.close()
 
     @property
@@ -106,9 +109,21 @@ class _Hand(Generic[P, R]):
         self._process.join(PATIENCE_S)
 
 
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """A process that starts now never hears Ctrl-C, which is its parent's business."""
+    if current_thread() is not main_thread():  # where signals cannot be set, none arrive either
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _serve(pipe: Connection, work: Callable[[P], R]) -> None:
-    """A process's life: take a piece, answer, until the pipe closes. Ctrl-C is its parent's business."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """A process's life: take a piece, answer, until the pipe closes."""
     while True:
         try:
             piece = pipe.recv()
