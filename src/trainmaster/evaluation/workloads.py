@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from trainmaster.evaluation import one_gpu_mix
 from trainmaster.evaluation.declared import changed
 from trainmaster.evaluation.suite import (
     Crafted,
@@ -32,7 +33,10 @@ DAY = 24 * HOUR
 
 Generator = Callable[[int, int, float, int], Trace]
 """(jobs, GPUs, load, seed) -> trace."""
-GENERATORS: Mapping[str, Generator] = {"philly": philly_like.generate}
+GENERATORS: Mapping[str, Generator] = {
+    "philly": philly_like.generate,
+    "one-gpu-mix": one_gpu_mix.generate,
+}
 
 
 @dataclass(frozen=True, slots=True)

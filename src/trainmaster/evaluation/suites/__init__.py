@@ -10,6 +10,8 @@ from trainmaster.evaluation.suite import Suite, SuiteError
 
 SUITES: Mapping[str, str] = {
     "small": "trainmaster.evaluation.suites.small",
+    "published": "trainmaster.evaluation.suites.published",
+    "philly-82k": "trainmaster.evaluation.suites.philly_82k",
 }
 """Each module has a constant `SUITE`."""
 

@@ -1,0 +1,69 @@
+"""A stream in which most jobs want one GPU and few fill it: where packing can help.
+
+Run times, arrivals, queues and ends are those of a Philly-like stream. Three of four gangs ask for one
+GPU instead, which leaves about nine of ten jobs on one, as in the released Philly trace; each job is one
+of seven models whose pairs were measured side by side. What each keeps of a GPU and of its memory is
+ours: no trace says it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import NamedTuple
+
+from trainmaster.model.job import Demand, Shape
+from trainmaster.model.trace import Trace, TracedJob
+from trainmaster.model.units import GIB, NOMINAL
+from trainmaster.traces import philly_like
+from trainmaster.traces.philly_tables import SIZE_MIX
+
+GANGS_KEPT = 0.25
+
+
+class Model(NamedTuple):
+    """What a model keeps of one GPU while it runs alone."""
+
+    name: str
+    memory_gib: int
+    busy: float
+
+
+MODELS = (
+    Model("resnet50", 8, 0.9),
+    Model("resnet18", 4, 0.5),
+    Model("transformer", 6, 0.8),
+    Model("gnmt", 6, 0.5),
+    Model("lm", 3, 0.4),
+    Model("a3c", 2, 0.3),
+    Model("recommendation", 3, 0.3),
+)
+
+
+def generate(jobs: int, gpus: int, load: float, seed: int) -> Trace:
+    """So many jobs; whoever asks for them stretches their arrivals to the load."""
+    chance = Random(f"one-gpu-mix/{seed}")
+    stream = philly_like.generate(jobs, gpus, load, seed)
+    demands = {(model, size): _demand(model, size) for model in MODELS for size in SIZES}
+    return Trace(tuple(_changed(each, chance, demands) for each in stream.jobs))
+
+
+SIZES = tuple(size for size, _ in SIZE_MIX)
+
+
+def _demand(model: Model, size: int) -> Demand:
+    return Demand(Shape(size, memory=model.memory_gib * GIB), size, size)
+
+
+def _changed(
+    traced: TracedJob, chance: Random, demands: dict[tuple[Model, int], Demand]
+) -> TracedJob:
+    model, stays = chance.choice(MODELS), chance.random() < GANGS_KEPT
+    size = traced.job.demand.nominal.count if stays else 1
+    job = replace(
+        traced.job,
+        model=model.name,
+        demand=demands[model, size],
+        gpu_util_ppm=round(model.busy * NOMINAL),
+    )
+    return replace(traced, job=job)

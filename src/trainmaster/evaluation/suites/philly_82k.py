@@ -1,0 +1,43 @@
+"""All 82,247 jobs of Philly's trace: too long for every day, so a suite of its own."""
+
+from __future__ import annotations
+
+from trainmaster.evaluation.suite import Experiment, FromFile, Slice, Suite, Workload
+from trainmaster.evaluation.suites import contenders as who
+from trainmaster.evaluation.suites.philly_traces import PHILLY_82K
+from trainmaster.evaluation.suites.tracks import IDEAL
+
+BUSIEST_DAYS = 36
+
+SUITE = Suite(
+    name="philly-82k",
+    title="All jobs of Philly",
+    experiments=(
+        Experiment(
+            name="philly-82k",
+            title="82,247 jobs, order alone",
+            question="Who lets jobs wait least over 15 weeks of a real cluster?",
+            track="order",
+            workloads=(
+                Workload(
+                    "philly-82k 50x8",
+                    FromFile(PHILLY_82K, "philly-82k"),
+                    "50x8",
+                    title="all jobs on 400 GPUs",
+                ),
+                Workload(
+                    "philly-36-days 88x8",
+                    FromFile(PHILLY_82K, "philly-82k", Slice(busiest_days=BUSIEST_DAYS)),
+                    "88x8",
+                    title="the busiest 36 days on 704 GPUs",
+                ),
+            ),
+            conditions=(IDEAL,),
+            contenders=(
+                *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED),
+                *(who.GITTINS_BY_CLASS, who.SRSF),
+            ),
+            baseline="las",
+        ),
+    ),
+)

@@ -1,0 +1,68 @@
+"""Real jobs of Philly: the first 1,000 of October 2017, and each virtual cluster by itself.
+
+The files are not part of the package; workloads whose file is missing are left out and named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from trainmaster.evaluation.suite import FromFile, Slice, Workload
+
+PHILLY_1K = Workload(
+    "philly1k",
+    FromFile("philly/philly1k_job.csv", "tiresias"),
+    "32x4",
+    title="the first 1,000 jobs of Philly from October 2017",
+)
+"""A transient overload: what arrives in a day keeps the cluster busy for two."""
+
+PHILLY_82K = "philly/philly-82k.csv"
+MOST_JOBS = 2_000
+
+
+class Split(Enum):
+    """What a trace may be used for: our defaults were chosen on the one kind, and judged on the other."""
+
+    TUNE = "tune"
+    TEST = "test"
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualCluster:
+    """Jobs of one of Philly's virtual clusters, on so many GPUs that queues form."""
+
+    name: str
+    cluster: str
+    split: Split
+    last: int | None = None
+    """Of those with more than 2,000 jobs: the number of the last of the 2,000 in a row that are taken."""
+
+    def workload(self) -> Workload:
+        part = Slice(queue=self.name)
+        if self.last is not None:
+            part = Slice(queue=self.name, first=self.last, last=MOST_JOBS)
+        return Workload(
+            f"vc {self.name} ({self.split.value})",
+            FromFile(PHILLY_82K, "philly-82k", part),
+            self.cluster,
+            title=f"Philly's virtual cluster {self.name} on {self.cluster}, {self.split.value}",
+        )
+
+
+VIRTUAL_CLUSTERS = (
+    VirtualCluster("103959", "7x4", Split.TUNE),
+    VirtualCluster("11cb48", "3x8", Split.TUNE, last=10_045),
+    VirtualCluster("2869ce", "6x8", Split.TUNE),
+    VirtualCluster("ed69ec", "7x1", Split.TUNE),
+    VirtualCluster("0e4a51", "13x4", Split.TEST),
+    VirtualCluster("6214e9", "4x8", Split.TEST, last=32_919),
+    VirtualCluster("6c71a0", "6x8", Split.TEST, last=4_488),
+    VirtualCluster("7f04ca", "11x8", Split.TEST),
+    VirtualCluster("b436b2", "6x8", Split.TEST, last=7_423),
+    VirtualCluster("e13805", "4x8", Split.TEST),
+    VirtualCluster("ee9e8c", "19x8", Split.TEST),
+)
+"""All that have more than eight jobs. Loads 0.7 to 1.0, but e13805, whose largest job needs a cluster on
+which nothing queues."""

@@ -1,0 +1,124 @@
+"""The four tracks: order alone; with locality and switching; with packing; with elastic jobs."""
+
+from __future__ import annotations
+
+from trainmaster.evaluation.suite import (
+    Changes,
+    Conditions,
+    Experiment,
+    Generated,
+    Workload,
+)
+from trainmaster.evaluation.suites import contenders as who
+from trainmaster.evaluation.suites.philly_traces import PHILLY_1K, VIRTUAL_CLUSTERS
+
+SEEDS = tuple(range(101, 111))
+"""Paired: each seed is the same trace for every contender. None of them served to choose a default."""
+IDEAL = Conditions("ideal", "ideal")
+DEFAULT = Conditions("default", "default")
+RIGID = Changes(rigid=True)
+HALF_ELASTIC = Changes(elastic=0.5)
+
+JOBS = 800
+FEWER_JOBS = 400
+SHAPES = {"16x4": "16 nodes of 4 GPUs", "8x8": "8 nodes of 8 GPUs", "4x8x4": "4 racks of 8x4 GPUs"}
+
+RIGID_STREAMS = tuple(
+    Workload(f"generated {shape}", Generated(JOBS, 0.9, changes=RIGID), shape, SEEDS, title=title)
+    for shape, title in SHAPES.items()
+)
+VIRTUAL = tuple(each.workload() for each in VIRTUAL_CLUSTERS)
+
+ORDER = (
+    Experiment(
+        name="order-generated",
+        title="Order alone, Philly-like jobs",
+        question="Who lets jobs wait least when GPUs are all alike and switching is free?",
+        track="order",
+        workloads=RIGID_STREAMS,
+        conditions=(IDEAL,),
+        contenders=who.ORDERING,
+        baseline="las",
+    ),
+    Experiment(
+        name="order-philly",
+        title="Order alone, jobs of Philly",
+        question="Does the same hold for the jobs of a real cluster, with their bursts?",
+        track="order",
+        workloads=(PHILLY_1K, *VIRTUAL),
+        conditions=(IDEAL,),
+        contenders=who.ORDERING,
+        baseline="las",
+    ),
+)
+
+PLACEMENT = (
+    Experiment(
+        name="placement-generated",
+        title="With locality and the cost of switching, Philly-like jobs",
+        question="Who is best when distance slows jobs down and changing hands costs time?",
+        track="placement",
+        workloads=RIGID_STREAMS,
+        conditions=(DEFAULT,),
+        contenders=(*who.ORDERING, who.THEMIS),
+        baseline="las",
+    ),
+    Experiment(
+        name="placement-philly",
+        title="With locality and the cost of switching, jobs of Philly",
+        question="And for the jobs of a real cluster, whose models nobody knows?",
+        track="placement",
+        workloads=(PHILLY_1K, *VIRTUAL),
+        conditions=(DEFAULT,),
+        contenders=(
+            *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED, who.TIRESIAS_G_TUNED),
+            *(who.GITTINS, who.GITTINS_BY_CLASS, who.QSSF, who.SRSF),
+        ),
+        baseline="las",
+    ),
+)
+
+ONE_GPU_MIX = Generated(FEWER_JOBS, 0.95, like="one-gpu-mix")
+
+PACKING = (
+    Experiment(
+        name="packing",
+        title="With packing",
+        question="What do small jobs gain from sharing GPUs while a queue exists?",
+        track="packing",
+        workloads=(
+            Workload("one-GPU mix 4x8", ONE_GPU_MIX, "4x8", SEEDS, title="nine of ten on one GPU"),
+        ),
+        conditions=(DEFAULT,),
+        contenders=(
+            *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED, who.TIRESIAS_G_TUNED),
+            *(who.GITTINS_BY_CLASS, who.QSSF, who.GANDIVA, who.ANTMAN, who.BIG_BRAIN, who.SRSF),
+        ),
+        baseline="las",
+    ),
+)
+
+ELASTIC = (
+    Experiment(
+        name="elastic",
+        title="With elastic jobs",
+        question="What do jobs gain that may shrink to a quarter and grow to four times their GPUs?",
+        track="elastic",
+        workloads=tuple(
+            Workload(
+                f"half elastic {shape}",
+                Generated(FEWER_JOBS, 0.9, changes=HALF_ELASTIC),
+                shape,
+                SEEDS,
+                title=f"every other job elastic, {SHAPES[shape]}",
+            )
+            for shape in ("16x4", "8x8")
+        ),
+        conditions=(DEFAULT,),
+        contenders=(
+            *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED, who.GITTINS_BY_CLASS, who.MAX_MIN),
+            *(who.AFS_L, who.GOODPUT, who.OPTIMUS, who.THEMIS, who.SRSF),
+        ),
+        baseline="las",
+    ),
+)
