@@ -118,3 +118,13 @@ def test_run_times_are_cut_before_the_load_is_met() -> None:
     jobs = stream_of(Workload("w", source, "8x4"), 32, 0, None).trace.jobs
     assert max(each.service_ms for each in jobs) == HOUR
     assert load_of(jobs, 32) == pytest.approx(0.9, rel=0.01)
+
+
+def test_first_attempts_leave_out_failed_ones_and_keep_how_jobs_end() -> None:
+    whole, first = (
+        stream_of(Workload("w", Generated(300, 0.9, changes=changes), "8x4"), 32, 0, None).trace
+        for changes in (Changes(), Changes(first_attempts=True))
+    )
+    assert any(each.failed_attempts_ms for each in whole.jobs)
+    assert not any(each.failed_attempts_ms for each in first.jobs)
+    assert [each.outcome for each in first.jobs] == [each.outcome for each in whole.jobs]

@@ -39,6 +39,8 @@ class _Drawing:
         if changes.longest_s is not None:
             longest = round(changes.longest_s * SECOND)
             traced = replace(traced, service_ms=min(traced.service_ms, longest))
+        if changes.first_attempts:
+            traced = replace(traced, failed_attempts_ms=())
         if changes.passes:
             traced = replace(traced, outcome=Outcome.SUCCEEDED, failed_attempts_ms=())
         return traced

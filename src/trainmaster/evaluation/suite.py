@@ -74,6 +74,9 @@ class Changes:
     """Every job runs on what it asks for, whatever the source says."""
     passes: bool = False
     """Every job ends well at its first attempt, whatever the source says."""
+    first_attempts: bool = False
+    """Failed attempts before a job's last one are left out: no policy can shorten them, and the load
+    does not count them. How a job ends stays."""
 
 
 @dataclass(frozen=True, slots=True)

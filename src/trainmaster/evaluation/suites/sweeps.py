@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from trainmaster.evaluation.suite import Conditions, Contender, Experiment, Generated, Workload
 from trainmaster.evaluation.suites import contenders as who
-from trainmaster.evaluation.suites.tracks import DEFAULT, HALF_ELASTIC, IDEAL, RIGID, SEEDS
+from trainmaster.evaluation.suites.tracks import (
+    DEFAULT,
+    HALF_ELASTIC,
+    IDEAL,
+    SEEDS,
+    SHARING,
+    stream,
+)
 
 JOBS = 400
 SMALL = 200
 
-STREAM = Workload("generated 8x8", Generated(JOBS, 0.9, changes=RIGID), "8x8", SEEDS)
-
-
-def stream(name: str, load: float, cluster: str) -> Workload:
-    return Workload(name, Generated(JOBS, load, changes=RIGID), cluster, SEEDS)
-
+STREAM = stream("generated 8x8", 0.9, "8x8", JOBS)
 
 LOADS = Experiment(
     name="load",
     title="Load",
     question="How does the difference between policies grow with the load?",
     track="sweep",
-    workloads=tuple(stream(f"load {load:.1f}", load, "8x8") for load in (0.5, 0.7, 0.9, 1.0, 1.2)),
+    workloads=tuple(
+        stream(f"load {load:.1f}", load, "8x8", JOBS) for load in (0.5, 0.7, 0.9, 1.0, 1.2)
+    ),
     conditions=(IDEAL,),
     contenders=who.BEST_ORDERING,
     baseline="las",
@@ -63,7 +67,7 @@ PACKING_TABLE = Experiment(
     question="What remains of packing when the table of speeds is wrong by up to so much?",
     track="sweep",
     workloads=(
-        Workload("one-GPU mix 4x8", Generated(SMALL, 0.95, like="one-gpu-mix"), "4x8", SEEDS),
+        Workload("one-GPU mix 4x8", Generated(SMALL, 0.95, "one-gpu-mix", SHARING), "4x8", SEEDS),
     ),
     conditions=tuple(
         Conditions(f"table error {error}", {"base": "default", "table_error": error})
@@ -78,7 +82,7 @@ THRESHOLDS = Experiment(
     title="Thresholds of Tiresias-L",
     question="How much depends on the limit between its queues?",
     track="sweep",
-    workloads=(stream("load 0.9", 0.9, "8x8"), stream("load 1.2", 1.2, "8x8")),
+    workloads=tuple(stream(f"load {load}", load, "8x8", JOBS) for load in (0.9, 1.2)),
     conditions=(IDEAL,),
     contenders=(
         *(
@@ -113,7 +117,8 @@ CLUSTER_SIZE = Experiment(
     question="Does the order of the policies change with the number of GPUs?",
     track="sweep",
     workloads=tuple(
-        stream(f"nodes of eight, {8 * nodes} GPUs", 0.9, f"{nodes}x8") for nodes in (4, 8, 16, 32)
+        stream(f"nodes of eight, {8 * nodes} GPUs", 0.9, f"{nodes}x8", JOBS)
+        for nodes in (4, 8, 16, 32)
     ),
     conditions=(DEFAULT,),
     contenders=who.BEST_ORDERING,
@@ -126,7 +131,8 @@ NODE_SHAPE = Experiment(
     question="Does it change with the number of GPUs in a node?",
     track="sweep",
     workloads=tuple(
-        stream(f"64 GPUs in nodes of {gpus}", 0.9, f"{64 // gpus}x{gpus}") for gpus in (2, 4, 8, 16)
+        stream(f"64 GPUs in nodes of {gpus}", 0.9, f"{64 // gpus}x{gpus}", JOBS)
+        for gpus in (2, 4, 8, 16)
     ),
     conditions=(DEFAULT,),
     contenders=who.BEST_ORDERING,

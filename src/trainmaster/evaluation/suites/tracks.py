@@ -16,17 +16,25 @@ SEEDS = tuple(range(101, 111))
 """Paired: each seed is the same trace for every contender. None of them served to choose a default."""
 IDEAL = Conditions("ideal", "ideal")
 DEFAULT = Conditions("default", "default")
-RIGID = Changes(rigid=True)
-HALF_ELASTIC = Changes(elastic=0.5)
+RIGID = Changes(rigid=True, first_attempts=True)
+HALF_ELASTIC = Changes(elastic=0.5, first_attempts=True)
 
 JOBS = 800
 FEWER_JOBS = 400
 SHAPES = {"16x4": "16 nodes of 4 GPUs", "8x8": "8 nodes of 8 GPUs", "4x8x4": "4 racks of 8x4 GPUs"}
 
-RIGID_STREAMS = tuple(
-    Workload(f"generated {shape}", Generated(JOBS, 0.9, changes=RIGID), shape, SEEDS, title=title)
-    for shape, title in SHAPES.items()
+
+def stream(name: str, load: float, cluster: str, jobs: int = JOBS, title: str = "") -> Workload:
+    """Philly-like jobs that run on what they ask for."""
+    return Workload(name, Generated(jobs, load, changes=RIGID), cluster, SEEDS, title=title)
+
+
+ORDERED = tuple(
+    stream(f"generated {shape}", load, shape, title=f"{gpus} GPUs at a load of {load}")
+    for shape, gpus, load in (("8x4", 32, 0.8), ("8x8", 64, 0.9), ("16x8", 128, 1.0))
 )
+"""Without distances only the number of GPUs counts: the more there are, the less they queue."""
+PLACED = tuple(stream(f"generated {shape}", 0.9, shape, title=SHAPES[shape]) for shape in SHAPES)
 VIRTUAL = tuple(each.workload() for each in VIRTUAL_CLUSTERS)
 
 ORDER = (
@@ -35,7 +43,7 @@ ORDER = (
         title="Order alone, Philly-like jobs",
         question="Who lets jobs wait least when GPUs are all alike and switching is free?",
         track="order",
-        workloads=RIGID_STREAMS,
+        workloads=ORDERED,
         conditions=(IDEAL,),
         contenders=who.ORDERING,
         baseline="las",
@@ -58,7 +66,7 @@ PLACEMENT = (
         title="With locality and the cost of switching, Philly-like jobs",
         question="Who is best when distance slows jobs down and changing hands costs time?",
         track="placement",
-        workloads=RIGID_STREAMS,
+        workloads=PLACED,
         conditions=(DEFAULT,),
         contenders=(*who.ORDERING, who.THEMIS),
         baseline="las",
@@ -78,7 +86,8 @@ PLACEMENT = (
     ),
 )
 
-ONE_GPU_MIX = Generated(FEWER_JOBS, 0.95, like="one-gpu-mix")
+SHARING = Changes(first_attempts=True)
+ONE_GPU_MIX = Generated(FEWER_JOBS, 0.95, "one-gpu-mix", SHARING)
 
 PACKING = (
     Experiment(
