@@ -26,7 +26,7 @@ from trainmaster.evaluation.report.write import documents
 from trainmaster.evaluation.score import Campaign, Failure, Score, Scored, Skipped
 from trainmaster.evaluation.suite import Contender, Generated, Standing, Suite, Workload
 
-VOID = {"meta", "br"}
+VOID = {"meta", "br", "wbr"}
 
 
 class Balance(HTMLParser):

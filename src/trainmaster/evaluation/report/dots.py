@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainmaster.evaluation.report.phrases import interval_words, ratio_words
-from trainmaster.evaluation.statistics import Estimate
+from trainmaster.evaluation.statistics import Estimate, Interval
 from trainmaster.sim.report import axes, svg, wording
 from trainmaster.sim.report.axes import Axis
 from trainmaster.sim.report.svg import Panel
@@ -22,6 +22,8 @@ LONGEST_LABEL, LONGEST_ALONE, LONGEST_TITLE = 30, 60, 44
 LETTER = 7.1
 MOST_COLUMNS = 3
 RADIUS = 4.6
+FURTHEST = 2.0
+"""How many times beyond the furthest mark an interval may stretch the axis; the rest is cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,14 @@ def dot_plot(plot: DotPlot, label: str) -> str:
 
 
 def _reach(panel: DotPanel) -> list[float]:
-    ends = [panel.limits[row] for row in panel.limits]
-    for estimate in panel.ratios.values():
-        ends.append(estimate.value)
-        if estimate.interval is not None:
-            ends += [estimate.interval.low, estimate.interval.high]
-    return ends
+    """What has to be on the axis: marks, and intervals as far as they do not dwarf them."""
+    values = [estimate.value for estimate in panel.ratios.values()]
+    if not values:
+        return []
+    low, high = min(values) / FURTHEST, max(values) * FURTHEST
+    intervals = [each.interval for each in panel.ratios.values() if each.interval is not None]
+    ends = [max(low, min(high, end)) for each in intervals for end in (each.low, each.high)]
+    return [*values, *panel.limits.values(), *ends]
 
 
 def _axis(values: Sequence[float], title: str) -> Axis:
@@ -130,14 +134,24 @@ def _mark(row: DotRow, panel: DotPanel, frame: Panel, axis: Axis, y: float) -> s
         x = frame.x(axis, limit)
         drawn.append(svg.line(x, y - 7, x, y + 7, "limit"))
     if estimate.interval is not None:
-        low, high = (frame.x(axis, end) for end in (estimate.interval.low, estimate.interval.high))
-        drawn += [svg.line(low, y, high, y, "whisker")]
-        drawn += [svg.line(end, y - 3.5, end, y + 3.5, "whisker") for end in (low, high)]
+        drawn.append(_whisker(estimate.interval, frame, axis, y))
     drawn.append(circle(frame.x(axis, estimate.value), y, RADIUS, "dot"))
     css = "policy end" if row.look == "ours" else "tick end"
     drawn.append(svg.text(right, y + 4.5, ratio_words(estimate.value), css))
     hover = f"{row.label}: {ratio_words(estimate.value)} {interval_words(estimate)}".strip()
     return svg.group(f"standing {row.look}", drawn, f"{panel.title}, {hover}")
+
+
+def _whisker(interval: Interval, frame: Panel, axis: Axis, y: float) -> str:
+    """An end beyond the axis is cut off there, and has no bar across."""
+    ends = (interval.low, interval.high)
+    low, high = (frame.x(axis, min(max(end, axis.low), axis.high)) for end in ends)
+    bars = [
+        svg.line(x, y - 3.5, x, y + 3.5, "whisker")
+        for x, end in ((low, interval.low), (high, interval.high))
+        if axis.low <= end <= axis.high
+    ]
+    return svg.line(low, y, high, y, "whisker") + "".join(bars)
 
 
 def circle(x: float, y: float, radius: float, css: str) -> str:

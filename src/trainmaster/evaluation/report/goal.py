@@ -61,13 +61,23 @@ def goal(verdicts: Sequence[Verdict]) -> Iterator[Block]:
     met = sum(each.is_met for each in verdicts)
     yield Heading(f"The goal for {quoted(ours)}", "goal")
     yield Paragraph(RULE, is_lead=True)
-    yield Paragraph(f"Met on {met} of {len(verdicts)}.{_lower_count(verdicts)}")
+    yield Paragraph(
+        f"Met on {met} of {len(verdicts)}: {_by_track(verdicts)}.{_lower_count(verdicts)}"
+    )
     yield _figure(verdicts)
     yield _table(verdicts)
     misses = [each for each in verdicts if not each.is_met]
     if misses:
         yield Heading("Where it is missed, and by how much", "misses", 3)
         yield Listing(tuple(_miss(each) for each in misses))
+
+
+def _by_track(verdicts: Sequence[Verdict]) -> str:
+    tracks: dict[str, list[bool]] = {}
+    for each in verdicts:
+        tracks.setdefault(each.comparison.experiment.track, []).append(each.is_met)
+    parts = [f"{track_words(track)} {sum(met)} of {len(met)}" for track, met in tracks.items()]
+    return wording.listing(parts)
 
 
 def _lower_count(verdicts: Sequence[Verdict]) -> str:

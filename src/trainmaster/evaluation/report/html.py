@@ -52,9 +52,14 @@ def standalone(figure: Figure, policies: int) -> str:
 
 def inline(words: str) -> str:
     return "".join(
-        f"<code>{escape(text)}</code>" if is_code else escape(text)
+        f"<code>{_breakable(escape(text))}</code>" if is_code else escape(text)
         for text, is_code in pieces(words)
     )
+
+
+def _breakable(code: str) -> str:
+    """Settings may go on in the next line after a sign, not inside a number."""
+    return code.replace("=", "=<wbr>").replace(",", ",<wbr>")
 
 
 def _own(name: str) -> str:

@@ -131,11 +131,11 @@ def _band(series: Series, steps: Steps, panel: LinePanel, frame: Panel, x: Axis)
     ]
     if len(ends) < 2:
         return ""
-    over = [f"{svg.number(px)} {svg.number(frame.y(panel.y, i.high))}" for px, i in ends]
-    under = [f"{svg.number(px)} {svg.number(frame.y(panel.y, i.low))}" for px, i in reversed(ends)]
-    return svg.group(
-        f"series s{series.slot}", [svg.path("M" + "L".join(over + under) + "Z", "area")]
-    )
+    y = panel.y
+    over = [(px, frame.y(y, min(interval.high, y.high))) for px, interval in ends]
+    under = [(px, frame.y(y, max(interval.low, y.low))) for px, interval in reversed(ends)]
+    corners = "L".join(f"{svg.number(px)} {svg.number(py)}" for px, py in over + under)
+    return svg.group(f"series s{series.slot}", [svg.path(f"M{corners}Z", "band")])
 
 
 def _end_labels(panel: LinePanel, frame: Panel) -> str:

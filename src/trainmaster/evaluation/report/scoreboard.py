@@ -128,8 +128,6 @@ def _caption(comparison: Comparison) -> str:
     notes = [f"{comparison.subject.name} ratio: over that of {comparison.experiment.baseline}"]
     if any(each.total(_unfinished) for each in comparison.entrants):
         notes.append("with unfinished jobs a mean is only known to be at least what is shown")
-    if any(each.standing is Standing.BOUND for each in comparison.entrants):
-        notes.append("bounds know what no policy can know and are not marked")
     return f"{comparison.title}: all measures, {over}; {'; '.join(notes)}."
 
 

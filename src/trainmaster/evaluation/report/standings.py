@@ -26,6 +26,7 @@ from trainmaster.evaluation.report.content import (
 from trainmaster.evaluation.report.goal import load_words
 from trainmaster.evaluation.report.phrases import ratio_words, seconds_words, with_interval
 from trainmaster.evaluation.report.tracks import track_words
+from trainmaster.evaluation.report.verdicts import GOAL_TRACKS
 from trainmaster.evaluation.statistics import Estimate, geometric_mean, ranks
 from trainmaster.evaluation.suite import Standing
 from trainmaster.sim.report import wording
@@ -84,8 +85,9 @@ def _win(comparison: Comparison) -> Win | None:
 
 
 def records(found: Sequence[Comparison]) -> tuple[Record, ...]:
-    """Best first, by the geometric mean."""
-    labels = {e.label: e.standing is Standing.OURS for c in found for e in rivals(c)}
+    """Best first, by the geometric mean; settings that one sweep or paper tries are left out."""
+    judged = [each for each in found if each.experiment.track in GOAL_TRACKS] or found
+    labels = {e.label: e.standing is Standing.OURS for c in judged for e in rivals(c)}
     made = (_record(label, is_ours, found) for label, is_ours in labels.items())
     kept = [record for record in made if record is not None]
     most = max((each.taken for each in kept), default=0)

@@ -79,7 +79,7 @@ def steps_of(names: Sequence[str]) -> Steps | None:
     if len(names) < FEWEST or any(match is None for match in matches):
         return None
     found = [match for match in matches if match is not None]
-    around = {(match["before"].strip(" =:"), match["after"].strip()) for match in found}
+    around = {(match["before"].strip(" =:,"), match["after"].strip()) for match in found}
     values = tuple(float(match["number"]) for match in found)
     if len(around) != 1 or len(set(values)) < len(values):
         return None

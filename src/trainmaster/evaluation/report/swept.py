@@ -25,6 +25,9 @@ from trainmaster.evaluation.suite import Contender, Experiment, Standing
 from trainmaster.sim.report import axes, wording
 from trainmaster.sim.report.axes import Axis
 
+ROOM = 1.15
+"""So much is left around the lines of a log axis; bands are cut off there."""
+
 
 def sweep_figure(experiment: Experiment, sweep: Sweep, cast: Cast, number: int) -> Figure:
     """The measure itself, and over the baseline's, side by side."""
@@ -40,7 +43,7 @@ def sweep_figure(experiment: Experiment, sweep: Sweep, cast: Cast, number: int) 
         title = "Mean excess (log)" if subject is EXCESS else "Mean JCT (log)"
         panels.append(LinePanel(axes.log_duration_axis(low, high, title), means))
     if compared:
-        low, high = min(_low(p) for p in compared), max(_high(p) for p in compared)
+        low, high = min(p.value for p in compared) / ROOM, max(p.value for p in compared) * ROOM
         title = f"Over that of {experiment.baseline} (log)"
         panels.append(LinePanel(axes.log_ratio_axis(low, high, title), ratios, reference=1.0))
     name = slug(experiment.name) if not number else f"{slug(experiment.name)}-{number + 1}"

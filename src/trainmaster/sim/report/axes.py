@@ -111,9 +111,20 @@ def elapsed_axis(span_s: float, title: str, wanted: int = 8) -> Axis:
 
 
 def log_duration_axis(lowest_s: float, highest_s: float, title: str) -> Axis:
-    rungs = sum(lowest_s <= tick.at <= highest_s for tick in DURATION_LADDER)
-    ladder = DURATION_LADDER if rungs >= FEWEST_RUNGS else FINE_DURATION_LADDER
-    return _log_axis(lowest_s, highest_s, title, ladder, wording.duration)
+    for ladder in (DURATION_LADDER, FINE_DURATION_LADDER):
+        if sum(lowest_s <= tick.at <= highest_s for tick in ladder) >= FEWEST_RUNGS:
+            return _log_axis(lowest_s, highest_s, title, ladder, wording.duration)
+    rungs = _even_rungs(lowest_s, max(highest_s, 1.5 * lowest_s))
+    return _log_axis(lowest_s, highest_s, title, rungs, wording.duration)
+
+
+def _even_rungs(lowest_s: float, highest_s: float) -> tuple[Tick, ...]:
+    """For a narrow range: even steps that look round in the unit that suits its upper end."""
+    unit = time_unit(highest_s)
+    step = _time_step((highest_s - lowest_s) / unit.seconds / 5, unit)
+    first, last = (end / unit.seconds / step for end in (lowest_s / 1.5, highest_s * 1.5))
+    numbers = [step * place for place in range(math.ceil(first), int(last) + 1)]
+    return tuple(Tick(n * unit.seconds, f"{_number(n)} {unit.symbol}") for n in numbers)
 
 
 def log_ratio_axis(lowest: float, highest: float, title: str) -> Axis:
