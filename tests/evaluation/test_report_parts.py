@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.evaluation.made_up import CONCURRENCY, SUITE, SWITCHING, made_up, score
 from tests.evaluation.test_report import campaign_of
-from trainmaster.evaluation.report.claims import Claim, Outcome, Who, weigh
+from trainmaster.evaluation.report.claims import CLAIMS, Claim, Outcome, weigh
 from trainmaster.evaluation.report.comparisons import Comparison, comparisons
 from trainmaster.evaluation.report.lines import LABEL_PITCH, Steps, _apart
 from trainmaster.evaluation.report.markdown import inline
@@ -55,7 +55,7 @@ def found(las: list[float], fifo: list[float]) -> tuple[Comparison, ...]:
 def test_a_claim_is_held_reversed_or_a_draw(
     las: list[float], fifo: list[float], outcome: Outcome
 ) -> None:
-    (weighed,) = weigh(found(las, fifo), [Claim(Who("las"), Who("fifo"), "somebody")])
+    (weighed,) = weigh(found(las, fifo), [Claim("las", "fifo", "somebody")])
     assert [each.outcome for each in weighed.instances] == [outcome]
 
 
@@ -63,7 +63,7 @@ def test_a_fixed_trace_is_a_draw_where_its_blocks_do_not_part_the_two() -> None:
     las = score(2_000.0, excess_blocks_s=(0.0, 4_000.0) * 10)
     alike = score(2_400.0, excess_blocks_s=(4_800.0, 0.0) * 10)
     apart = score(2_400.0, excess_blocks_s=(400.0, 4_400.0) * 10)
-    claim = Claim(Who("las"), Who("fifo"), "somebody")
+    claim = Claim("las", "fifo", "somebody")
     for other, outcome in ((alike, Outcome.DRAW), (apart, Outcome.HELD)):
         made = comparisons(campaign_of(LAS, FIFO, scores={"las": [las], "fifo": [other]}))
         (weighed,) = weigh(made, [claim])
@@ -71,20 +71,16 @@ def test_a_fixed_trace_is_a_draw_where_its_blocks_do_not_part_the_two() -> None:
 
 
 def test_a_claim_without_both_sides_is_left_out() -> None:
-    assert weigh(found([1.0], [2.0]), [Claim(Who("las"), Who("themis"), "somebody")]) == ()
-    elsewhere = Claim(Who("las"), Who("fifo"), "somebody", tracks=("elastic",))
+    assert weigh(found([1.0], [2.0]), [Claim("las", "themis", "somebody")]) == ()
+    elsewhere = Claim("las", "fifo", "somebody", tracks=("elastic",))
     assert weigh(found([1.0], [2.0]), [elsewhere]) == ()
 
 
-def test_a_side_is_taken_as_published_before_it_is_tuned() -> None:
-    tuned = Contender("tuned", "las", grid=({"quantum_s": "60"},))
-    plain = Contender("plain", "las")
-    (comparison,) = comparisons(
-        campaign_of(tuned, plain, scores={"tuned": [score(1.0)], "plain": [score(2.0)]})
-    )
-    side = Who("las").find(comparison)
-    assert side is not None
-    assert side.label == "plain"
+def test_nobody_is_claimed_to_be_below_itself_or_twice() -> None:
+    pairs = [(each.better, each.worse, each.measured) for each in CLAIMS]
+    assert len(set(pairs)) == len(pairs)
+    assert all(better != worse for better, worse, _ in pairs)
+    assert not {(worse, better, by) for better, worse, by in pairs} & set(pairs)
 
 
 @pytest.mark.parametrize(

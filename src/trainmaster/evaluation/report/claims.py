@@ -7,57 +7,29 @@ otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum
 
 from trainmaster.evaluation.report.comparisons import (
     Comparison,
-    Entrant,
     Measure,
     excess,
     mean_jct,
     ratio,
 )
 from trainmaster.evaluation.report.verdicts import rho_max
-from trainmaster.evaluation.score import Score
 from trainmaster.evaluation.statistics import Estimate
-from trainmaster.evaluation.suite import Standing
 
 ALIKE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
-    """A side of a claim: a policy, and settings that it must have."""
-
-    policy: str
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        said = ", ".join(f"{key}={value}" for key, value in self.settings.items())
-        return f"{self.policy} ({said})" if said else self.policy
-
-    def find(self, comparison: Comparison) -> Entrant | None:
-        """The side as published; the tuned one where there is no other."""
-        found = [each for each in comparison.entrants if self._is(each)]
-        return min(found, key=lambda each: bool(each.contender.grid), default=None)
-
-    def _is(self, entrant: Entrant) -> bool:
-        contender = entrant.contender
-        if contender.policy != self.policy or contender.standing is Standing.ABLATION:
-            return False
-        if not self.settings:
-            return "backfill" not in contender.settings
-        return all(contender.settings.get(key) == value for key, value in self.settings.items())
-
-
-@dataclass(frozen=True, slots=True)
 class Claim:
-    """Somebody's ordering: the measure of `better` is lower than that of `worse`."""
+    """Somebody's ordering of two contenders by label: the measure of `better` is the lower one."""
 
-    better: Who
-    worse: Who
+    better: str
+    worse: str
     source: str
     measure: Measure = mean_jct
     measured: str = "mean JCT"
@@ -107,42 +79,41 @@ class Weighed:
         return sum(each.outcome is outcome for each in self.instances)
 
 
-def _fairness(score: Score) -> float | None:
-    return rho_max(score)
-
-
-FIFO, LAS, SRTF, SRSF = Who("fifo"), Who("las"), Who("srtf"), Who("srsf")
-TIRESIAS_L, TIRESIAS_G, GITTINS = Who("tiresias-l"), Who("tiresias-g"), Who("gittins")
-MAX_MIN, AFS, OPTIMUS, THEMIS = Who("max-min"), Who("afs-l"), Who("optimus"), Who("themis")
-TIRESIAS, AFS_PAPER = "Tiresias (NSDI 2019)", "AFS (NSDI 2021)"
-BACKFILL = "EASY backfill (Lifka 1995)"
+TIRESIAS, AFS = "Tiresias (NSDI 2019)", "AFS (NSDI 2021)"
+GITTINS = "Gittins index (Gittins 1989; Scully 2018)"
 ELASTIC = ("elastic", "seed")
 
 CLAIMS = (
-    Claim(TIRESIAS_L, Who("yarn-cs"), f"{TIRESIAS}: up to 5.5 times"),
-    Claim(TIRESIAS_L, Who("gandiva"), f"{TIRESIAS}: up to 2 times"),
-    Claim(TIRESIAS_G, TIRESIAS_L, f"{TIRESIAS}: a known distribution helps"),
-    Claim(TIRESIAS_L, FIFO, f"{TIRESIAS}: against head-of-line blocking"),
-    Claim(SRSF, SRTF, f"{TIRESIAS}: size and time, not time alone"),
-    Claim(SRTF, LAS, "remaining time known beats unknown"),
-    Claim(SRSF, LAS, "remaining service known beats unknown"),
-    Claim(LAS, FIFO, "heavy-tailed run times favour least attained service"),
-    Claim(GITTINS, LAS, "Gittins index (Gittins 1989; Scully 2018)"),
-    Claim(Who("fifo", {"backfill": "easy"}), FIFO, BACKFILL),
-    Claim(MAX_MIN, FIFO, "dynamic max-min sharing of elastic jobs", tracks=ELASTIC),
-    Claim(AFS, MAX_MIN, AFS_PAPER, tracks=ELASTIC),
-    Claim(AFS, TIRESIAS_L, f"{AFS_PAPER}: up to 3.1 times", tracks=ELASTIC),
-    Claim(AFS, SRTF, f"{AFS_PAPER}: up to 2.7 times", tracks=ELASTIC),
-    Claim(AFS, THEMIS, f"{AFS_PAPER}: up to 2.2 times", tracks=ELASTIC),
-    Claim(OPTIMUS, Who("fair"), "Optimus (EuroSys 2018): 2.4 times", tracks=ELASTIC),
+    Claim("tiresias-l", "yarn-cs", f"{TIRESIAS}: up to 5.5 times"),
+    Claim("tiresias-l", "gandiva", f"{TIRESIAS}: up to 2 times"),
+    Claim("tiresias-g", "tiresias-l", f"{TIRESIAS}: a known distribution helps"),
+    Claim("tiresias-l", "fifo", f"{TIRESIAS}: against head-of-line blocking"),
+    Claim("srsf", "srtf", f"{TIRESIAS}: size and time, not time alone"),
+    Claim("srtf", "las", "remaining time known beats unknown"),
+    Claim("srsf", "las", "remaining service known beats unknown"),
+    Claim("las", "fifo", "heavy-tailed run times favour least attained service"),
+    Claim("gittins", "las", GITTINS),
+    Claim("gittins global", "las", GITTINS),
+    Claim("gittins by class", "gittins global", "what is known of a job's class is worth knowing"),
+    Claim("qssf", "fifo", "Helios (SC 2021): shortest first by history"),
+    Claim("fifo easy", "fifo", "EASY backfill (Lifka 1995)"),
+    Claim("max-min", "fifo", "dynamic max-min sharing of elastic jobs", tracks=ELASTIC),
+    Claim("afs-l", "max-min", AFS, tracks=ELASTIC),
+    Claim("afs-l", "tiresias-l", f"{AFS}: up to 3.1 times", tracks=ELASTIC),
+    Claim("afs-l", "srtf", f"{AFS}: up to 2.7 times", tracks=ELASTIC),
+    Claim("afs-l", "themis", f"{AFS}: up to 2.2 times", tracks=ELASTIC),
+    Claim("optimus", "fair", "Optimus (EuroSys 2018): 2.4 times", tracks=ELASTIC),
+    Claim("goodput", "tiresias-l", "Pollux (OSDI 2021): 37 to 50 % lower", tracks=ELASTIC),
+    Claim("goodput", "optimus", "Pollux (OSDI 2021)", tracks=ELASTIC),
     Claim(
-        THEMIS,
-        TIRESIAS_L,
+        "themis",
+        "tiresias-l",
         "Themis (NSDI 2020): more than 2.25 times fairer",
-        measure=_fairness,
+        measure=rho_max,
         measured="largest rho",
     ),
-    Claim(Who("antman"), Who("philly"), "AntMan (OSDI 2020): packing fills idle cycles"),
+    Claim("antman", "philly", "AntMan (OSDI 2020): packing fills idle cycles"),
+    Claim("gandiva", "philly", "Gandiva (OSDI 2018): packing and time-slices"),
 )
 
 
@@ -156,7 +127,7 @@ def _instances(claim: Claim, found: Sequence[Comparison]) -> Iterator[Instance]:
     for comparison in found:
         if claim.tracks and comparison.experiment.track not in claim.tracks:
             continue
-        better, worse = claim.better.find(comparison), claim.worse.find(comparison)
+        better, worse = comparison.entrant(claim.better), comparison.entrant(claim.worse)
         if better is None or worse is None:
             continue
         estimate = ratio(better, worse, claim.measure)
