@@ -88,5 +88,5 @@ def _against(weighed: Weighed) -> str:
 
 def _place(instance: Instance) -> str:
     comparison = instance.comparison
-    where = f"{comparison.experiment.title.lower()}: {comparison.title}"
+    where = f"{comparison.experiment.title}: {comparison.title}"
     return f"{where} ({with_interval(instance.found)})"

@@ -36,7 +36,7 @@ def _figure(comparison: Comparison, place: int) -> Figure:
     entrants = [each for each in usable if _sizes(each)][:MOST_PANELS]
     panels = [StackPanel(each.label, _sizes(each)) for each in entrants]
     caption = (
-        f"Waiting by size and cause: {comparison.experiment.title.lower()}, {comparison.title}. Each bar"
+        f"Waiting by size and cause: {comparison.experiment.title}, {comparison.title}. Each bar"
         " is all the waiting of the jobs of one size, in parts; beside it the job-hours (the mean over"
         " seeds)."
     )
