@@ -124,7 +124,7 @@ CONTENDERS: dict[str, tuple[str, dict[str, object]]] = {
         {"queues": "default:1,other:3", "half_life_s": 30, "guard_slack_s": 9, "guard_ratio": 1},
     ),
     "two-level fifo": ("two-level", {"inner": "fifo", "starve_after_s": 9, "min_run_s": 2}),
-    "two-level qssf": ("two-level", {"inner": "qssf", "starve_after_s": 9}),
+    "two-level qssf": ("two-level", {"inner": "qssf", "inner_options": "backfill=skip"}),
     "fair over goodput": ("fair", {"inner": "goodput", "inner_options": "interval_s=4"}),
     "two-level gittins": ("two-level", {"inner": "gittins", "inner_options": "quantum_s=9"}),
     "two-level tiresias-g": (
