@@ -167,3 +167,19 @@ def test_the_chosen_setting_is_the_one_that_is_measured() -> None:
     assert tuned_score.chosen is not None
     fixed = Contender("fixed", "tiresias-l", settings=tuned_score.chosen)
     assert run_trial(trial(fixed, generated(100))).score.excess_s == tuned_score.excess_s
+
+
+def test_run_times_count_from_the_first_start_and_bins_go_by_size_and_length() -> None:
+    jobs = trace(
+        job("a", 0, 1, 100),
+        job("b", 0, 1, 1_000),
+        job("c", 0, 2, 300),  # waits until 1,000
+        job("d", 10, 1, 100),  # behind it, until 1,300
+    ).jobs
+    score = scored(jobs, window(0, 10))
+    assert (score.run_s, score.run_max_s) == (pytest.approx(375), 1_000)
+    assert score.run_std_s == pytest.approx(136_875**0.5)
+    assert [(each.label, each.jobs, each.mean_jct_s, each.p95_s) for each in score.bins] == [
+        ("small-short", 3, pytest.approx((100 + 1_300 + 1_390) / 3), 1_390),
+        ("small-long", 1, 1_000, 1_000),
+    ]
