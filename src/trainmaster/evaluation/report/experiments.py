@@ -57,9 +57,12 @@ def _experiment(experiment: Experiment, found: Sequence[Comparison], cast: Cast)
         yield sweep_figure(experiment, sweep, cast, number)
         yield sweep_table(experiment, sweep)
     by_setting = [made for each in found if (made := setting_sweep(each)) is not None]
-    if by_setting and experiment.track in SWEPT_TRACKS:
+    if experiment.track not in SWEPT_TRACKS:
+        by_setting = []
+    if by_setting:
         yield from setting_figures(experiment, by_setting)
-    if not swept and _has_ratios(found):
+    is_drawn = bool(swept) or any(each.is_whole for each in by_setting)
+    if not is_drawn and _has_ratios(found):
         yield _dots(experiment, found)
     if BINNED in experiment.name:
         yield from (bin_table(each) for each in found)

@@ -33,6 +33,11 @@ class SettingSweep:
     steps: Steps
     entrants: tuple[Entrant, ...]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nobody else takes part."""
+        return len(self.entrants) == len(self.comparison.entrants)
+
 
 def sweeps(found: Sequence[Comparison]) -> tuple[Sweep, ...]:
     """The sweeps of one experiment: over its conditions, or over its workloads."""

@@ -22,8 +22,7 @@ from trainmaster.evaluation.report.sweeps import SettingSweep, Sweep
 from trainmaster.evaluation.score import Score
 from trainmaster.evaluation.statistics import SMALLEST, Basis, Estimate
 from trainmaster.evaluation.suite import Contender, Experiment, Standing
-from trainmaster.sim.report import axes, wording
-from trainmaster.sim.report.axes import Axis
+from trainmaster.sim.report import axes
 
 ROOM = 1.15
 """So much is left around the lines of a log axis; bands are cut off there."""
@@ -145,30 +144,17 @@ class Spread:
     name: str
     mean: Measure
     longest: Measure
-    variance: Measure
-
-
-def _square_hours(deviation_s: float | None) -> float | None:
-    """So that the numbers can be read."""
-    return None if deviation_s is None else (deviation_s / wording.HOUR_S) ** 2
-
-
-def _jct_variance(score: Score) -> float | None:
-    return _square_hours(score.std_s)
-
-
-def _run_variance(score: Score) -> float | None:
-    return _square_hours(score.run_std_s)
+    deviation: Measure
 
 
 SPREADS = (
-    Spread("jct", "JCT", mean_jct, lambda score: score.max_s, _jct_variance),
+    Spread("jct", "JCT", mean_jct, lambda score: score.max_s, lambda score: score.std_s),
     Spread(
         "run",
         "time from start to end",
         lambda score: score.run_s,
         lambda score: score.run_max_s,
-        _run_variance,
+        lambda score: score.run_std_s,
     ),
 )
 
@@ -181,9 +167,9 @@ def setting_figures(experiment: Experiment, found: Sequence[SettingSweep]) -> It
         if not any(entrant.has(spread.mean) for each in alike for entrant in each.entrants):
             continue
         panels = (
-            _setting_panel(alike, spread.mean, f"Mean {spread.name}"),
-            _setting_panel(alike, spread.longest, f"Longest {spread.name}"),
-            _setting_panel(alike, spread.variance, f"Variance of {spread.name} (h²)"),
+            _time_panel(alike, spread.mean, f"Mean {spread.name}"),
+            _time_panel(alike, spread.longest, f"Longest {spread.name}"),
+            _variance_panel(alike, spread),
         )
         caption = (
             f"{experiment.title}: mean, maximum and variance of the {spread.name} by {steps.title};"
@@ -193,21 +179,41 @@ def setting_figures(experiment: Experiment, found: Sequence[SettingSweep]) -> It
         yield Figure(name, caption, line_plot(steps, panels, caption))
 
 
-def _setting_panel(found: Sequence[SettingSweep], measure: Measure, title: str) -> LinePanel:
-    series = tuple(
+def _time_panel(found: Sequence[SettingSweep], measure: Measure, title: str) -> LinePanel:
+    series = _setting_series(found, measure)
+    return LinePanel(axes.duration_axis(_highest(series), title), series)
+
+
+def _variance_panel(found: Sequence[SettingSweep], spread: Spread) -> LinePanel:
+    """In the square of the unit that suits the largest deviation."""
+    unit = axes.time_unit(_highest(_setting_series(found, spread.deviation)))
+
+    def variance(score: Score) -> float | None:
+        deviation_s = spread.deviation(score)
+        return None if deviation_s is None else (deviation_s / unit.seconds) ** 2
+
+    series = _setting_series(found, variance)
+    title = f"Variance of {spread.name} ({unit.symbol}²)"
+    return LinePanel(axes.amount_axis(_highest(series), title), series)
+
+
+def _setting_series(found: Sequence[SettingSweep], measure: Measure) -> tuple[Series, ...]:
+    return tuple(
         Series(
-            each.comparison.title,
+            _apart(each.comparison, found),
             place,
             "published",
             tuple(entrant.estimate(measure) for entrant in each.entrants),
         )
         for place, each in enumerate(found)
     )
-    highest = max((_high(p) for each in series for p in each.points if p is not None), default=1.0)
-    return LinePanel(_plain_axis(highest, title, measure), series)
 
 
-def _plain_axis(highest: float, title: str, measure: Measure) -> Axis:
-    if measure in (_jct_variance, _run_variance):
-        return axes.amount_axis(highest, title)
-    return axes.duration_axis(highest, title)
+def _apart(comparison: Comparison, found: Sequence[SettingSweep]) -> str:
+    """What tells this comparison from the others: its conditions where the workload is the same."""
+    is_one_workload = len({each.comparison.workload.name for each in found}) == 1
+    return comparison.conditions.name if is_one_workload else comparison.title
+
+
+def _highest(series: Sequence[Series]) -> float:
+    return max((_high(point) for point in _points(series)), default=1.0)
