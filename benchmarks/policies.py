@@ -23,8 +23,8 @@ from random import Random
 CLUSTER, GPUS, LOAD, SEED = "8x39x8", 2_496, 0.95, 1
 BASELINE = "tiresias-l"
 AIMS = {
-    **dict.fromkeys(("gittins", "tiresias-g", "philly", "fair", "two-level"), 3.0),
-    **dict.fromkeys(("gandiva", "themis", "optimus", "afs-l", "max-min"), 20.0),
+    **dict.fromkeys(("gittins", "tiresias-g", "qssf", "philly", "fair", "two-level"), 3.0),
+    **dict.fromkeys(("gandiva", "themis", "optimus", "afs-l", "max-min", "goodput"), 20.0),
 }
 """Times the CPU time of `tiresias-l`."""
 PASS_CLUSTERS = {"10k": "25x50x8", "100k": "250x50x8"}
