@@ -274,6 +274,14 @@ def test_the_report_is_written_into_a_directory_with_its_figures(tmp_path: Path)
         write_report(campaign, tmp_path / "file")
 
 
+def test_a_report_replaces_an_earlier_one_and_leaves_the_files_of_others(tmp_path: Path) -> None:
+    write_report(made_up(SUITE), tmp_path)
+    (tmp_path / "figures/mine.svg").write_text("<svg/>")
+    write_report(made_up(Suite("s", "S", (order(),))), tmp_path)
+    left = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert left == ["mine.svg", "order.svg", "overall-goal.svg"]
+
+
 def test_seeds_and_contenders_are_what_the_suite_says(whole: dict[str, str]) -> None:
     assert "| generated | 800 | 64 | 0.90" in whole["README.md"]
     assert f"means over {len(SEEDS)} seeds" in whole["README.md"]

@@ -23,6 +23,8 @@ from trainmaster.evaluation.report.content import (
 from trainmaster.sim.report.style import asset, drawing_styles
 
 SVG_OPEN = "<svg "
+MARK = 'class="paper" data-by="trainmaster-compare"'
+"""Tells a figure of ours from any other."""
 SHORT = 26
 """Letters of a row's name that stay on one line."""
 
@@ -44,7 +46,7 @@ def standalone(figure: Figure, policies: int) -> str:
     style = f"<style>{drawing_styles(policies)}{_own('chart.css')}</style>"
     box = figure.svg.split('viewBox="0 0 ', 1)[1].split('"', 1)[0]
     width, height = box.split(" ")
-    size = f'xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" class="paper" '
+    size = f'xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" {MARK} '
     head, rest = figure.svg[len(SVG_OPEN) :].split(">", 1)
     paper = '<rect width="100%" height="100%" class="sheet"/>'
     return f"{SVG_OPEN}{size}{head}>{style}{paper}{rest}\n"

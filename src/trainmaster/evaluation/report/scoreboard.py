@@ -57,9 +57,12 @@ def _score(name: str) -> Measure:
     return measure
 
 
+PASSED = _score("passed_jct_s")
+SAME_UNIT = (mean_jct, PASSED)
+"""Columns that are read against each other."""
 READINGS = (
     Reading("mean JCT", mean_jct),
-    Reading("of passed", _score("passed_jct_s"), is_optional=True),
+    Reading("of passed", PASSED, is_optional=True),
     Reading("excess", excess),
     Reading("p50", _score("p50_s")),
     Reading("p95", _score("p95_s")),
@@ -117,7 +120,8 @@ def scoreboard(comparison: Comparison, is_folded: bool) -> Table:
 
 
 def _shown(reading: Reading, comparison: Comparison) -> Shown:
-    values = [each.mean(reading.measure) for each in comparison.entrants]
+    together = SAME_UNIT if reading.measure in SAME_UNIT else (reading.measure,)
+    values = [each.mean(measure) for each in comparison.entrants for measure in together]
     unit = common_unit(values) if reading.worded is None else None
     return Shown(reading, unit, _best(reading, comparison))
 

@@ -10,7 +10,7 @@ from trainmaster.evaluation.report.cast import cast_of
 from trainmaster.evaluation.report.comparisons import comparisons
 from trainmaster.evaluation.report.content import Figure
 from trainmaster.evaluation.report.csvs import scores_csv
-from trainmaster.evaluation.report.html import html, standalone
+from trainmaster.evaluation.report.html import MARK, html, standalone
 from trainmaster.evaluation.report.markdown import FIGURES, markdown
 from trainmaster.evaluation.score import Campaign
 from trainmaster.sim.report.publish import Document, publish
@@ -21,11 +21,20 @@ PAGE = "index.html"
 def write_report(campaign: Campaign, directory: Path) -> Path:
     """Write page, Markdown, figures and scores into a directory; the page's path comes back.
 
-    The same campaign gives the same bytes. All or nothing: when the directory cannot be written,
-    ReportError says what to do, and nothing is left behind.
+    The same campaign gives the same bytes. An earlier report there is replaced. All or nothing: when
+    the directory cannot be written, ReportError says what to do, and nothing is left behind.
     """
-    publish(documents(campaign), directory)
+    made = list(documents(campaign))
+    publish(made, directory)
+    _remove_stale(directory / FIGURES, {directory / each.name for each in made})
     return directory / PAGE
+
+
+def _remove_stale(folder: Path, written: set[Path]) -> None:
+    """Figures of an earlier report that this one does not have; files of others stay."""
+    for path in sorted(folder.glob("*.svg")):
+        if path not in written and MARK in path.read_text(encoding="utf-8", errors="replace"):
+            path.unlink()
 
 
 def documents(campaign: Campaign) -> Iterator[Document]:
