@@ -8,15 +8,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from trainmaster.evaluation.suite import FromFile, Slice, Workload
+from trainmaster.evaluation.suite import Changes, FromFile, Slice, Workload
 
-PHILLY_1K = Workload(
-    "philly1k",
-    FromFile("philly/philly1k_job.csv", "tiresias"),
-    "32x4",
-    title="the first 1,000 jobs of Philly from October 2017",
-)
-"""A transient overload: what arrives in a day keeps the cluster busy for two."""
+AS_THEY_ARE = Changes()
+
+
+def philly_1k(changes: Changes = AS_THEY_ARE) -> Workload:
+    """A transient overload: what arrives in a day keeps the cluster busy for two."""
+    return Workload(
+        "philly1k",
+        FromFile("philly/philly1k_job.csv", "tiresias", changes=changes),
+        "32x4",
+        title="the first 1,000 jobs of Philly from October 2017",
+    )
+
+
+PHILLY_1K = philly_1k()
 
 PHILLY_82K = "philly/philly-82k.csv"
 MOST_JOBS = 2_000
@@ -39,13 +46,13 @@ class VirtualCluster:
     last: int | None = None
     """Of those with more than 2,000 jobs: the number of the last of the 2,000 in a row that are taken."""
 
-    def workload(self) -> Workload:
+    def workload(self, changes: Changes = AS_THEY_ARE) -> Workload:
         part = Slice(queue=self.name)
         if self.last is not None:
             part = Slice(queue=self.name, first=self.last, last=MOST_JOBS)
         return Workload(
             f"vc {self.name} ({self.split.value})",
-            FromFile(PHILLY_82K, "philly-82k", part),
+            FromFile(PHILLY_82K, "philly-82k", part, changes),
             self.cluster,
             title=f"Philly's virtual cluster {self.name} on {self.cluster}, {self.split.value}",
         )
@@ -60,9 +67,14 @@ VIRTUAL_CLUSTERS = (
     VirtualCluster("6214e9", "4x8", Split.TEST, last=32_919),
     VirtualCluster("6c71a0", "6x8", Split.TEST, last=4_488),
     VirtualCluster("7f04ca", "11x8", Split.TEST),
-    VirtualCluster("b436b2", "6x8", Split.TEST, last=7_423),
+    VirtualCluster("b436b2", "16x8", Split.TEST, last=2_000),
     VirtualCluster("e13805", "4x8", Split.TEST),
     VirtualCluster("ee9e8c", "19x8", Split.TEST),
 )
 """All that have more than eight jobs. Loads 0.7 to 1.0, but e13805, whose largest job needs a cluster on
 which nothing queues."""
+
+
+def virtual_clusters(*names: str, changes: Changes = AS_THEY_ARE) -> tuple[Workload, ...]:
+    """Some of them, with what the trace does not say of their jobs."""
+    return tuple(each.workload(changes) for each in VIRTUAL_CLUSTERS if each.name in names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainmaster.evaluation import one_gpu_mix
 from trainmaster.evaluation.suite import (
     Changes,
     Conditions,
@@ -10,7 +11,12 @@ from trainmaster.evaluation.suite import (
     Workload,
 )
 from trainmaster.evaluation.suites import contenders as who
-from trainmaster.evaluation.suites.philly_traces import PHILLY_1K, VIRTUAL_CLUSTERS
+from trainmaster.evaluation.suites.philly_traces import (
+    PHILLY_1K,
+    VIRTUAL_CLUSTERS,
+    philly_1k,
+    virtual_clusters,
+)
 
 SEEDS = tuple(range(101, 111))
 """Paired: each seed is the same trace for every contender. None of them served to choose a default."""
@@ -87,6 +93,12 @@ PLACEMENT = (
 )
 
 SHARING = Changes(first_attempts=True)
+ASSIGNED = Changes(
+    models=tuple(model.name for model in one_gpu_mix.MODELS),
+    memory_gib=tuple(model.memory_gib for model in one_gpu_mix.MODELS),
+    gpu_util=tuple(model.busy for model in one_gpu_mix.MODELS),
+)
+"""Models, memory and idle cycles, drawn apart: no trace of Philly has them."""
 ONE_GPU_MIX = Generated(FEWER_JOBS, 0.95, "one-gpu-mix", SHARING)
 
 PACKING = (
@@ -102,6 +114,19 @@ PACKING = (
         contenders=(
             *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED, who.TIRESIAS_G_TUNED),
             *(who.GITTINS_BY_CLASS, who.QSSF, who.GANDIVA, who.ANTMAN, who.BIG_BRAIN, who.SRSF),
+        ),
+        baseline="las",
+    ),
+    Experiment(
+        name="packing-philly",
+        title="With packing, jobs of Philly with models drawn at random",
+        question="What could the jobs of a real cluster gain, if they trained these models?",
+        track="packing",
+        workloads=(philly_1k(ASSIGNED), *virtual_clusters("6214e9", "6c71a0", changes=ASSIGNED)),
+        conditions=(DEFAULT,),
+        contenders=(
+            *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED, who.GITTINS_BY_CLASS, who.QSSF),
+            *(who.ANTMAN, who.SRSF),
         ),
         baseline="las",
     ),
@@ -127,6 +152,19 @@ ELASTIC = (
         contenders=(
             *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED, who.GITTINS_BY_CLASS, who.MAX_MIN),
             *(who.AFS_L, who.GOODPUT, who.OPTIMUS, who.THEMIS, who.SRSF),
+        ),
+        baseline="las",
+    ),
+    Experiment(
+        name="elastic-philly",
+        title="With elastic jobs, every other job of Philly taken for one",
+        question="What could the jobs of a real cluster gain, if half of them were elastic?",
+        track="elastic",
+        workloads=(philly_1k(HALF_ELASTIC), *virtual_clusters("7f04ca", changes=HALF_ELASTIC)),
+        conditions=(DEFAULT,),
+        contenders=(
+            *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED, who.GITTINS_BY_CLASS, who.MAX_MIN),
+            *(who.AFS_L, who.GOODPUT, who.SRSF),
         ),
         baseline="las",
     ),
