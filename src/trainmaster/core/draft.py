@@ -99,6 +99,16 @@ class Draft:
         self._book(record, placement)
         self._placed[record.id] = (record, placement)
 
+    def replace(self, record: JobRecord, placement: Placement) -> None:
+        """Another placement for a job that this draft has placed; the one that it has: none at all."""
+        _, before = self._placed[record.id]
+        self._unbook(record, before)
+        self._book(record, placement)
+        if placement == record.placement and record.id not in self._evicted:
+            del self._placed[record.id]
+        else:
+            self._placed[record.id] = (record, placement)
+
     def stop(self, record: JobRecord) -> None:
         self._stopped.append(record)
 
@@ -147,6 +157,13 @@ class Draft:
 
     def is_placed(self, record: JobRecord) -> bool:
         return record.id in self._placed
+
+    def placement_of(self, record: JobRecord) -> Placement | None:
+        """Where a job will be after this draft; None if it will wait."""
+        placed = self._placed.get(record.id)
+        if placed is not None:
+            return placed[1]
+        return None if record.id in self._evicted else record.placement
 
     def placed(self) -> Iterable[str]:
         """Jobs that this draft starts, moves or resizes."""
@@ -247,7 +264,7 @@ class Draft:
             elif record.placement is None:
                 starts.append(_start(record, placement))
             else:
-                is_smaller = len(placement.slices) < len(record.placement.slices)
+                is_smaller = placement.total_share < record.placement.total_share
                 (smaller if is_smaller else larger).append(Resize(job, placement))
         return [
             *(Stop(record.id) for record in self._stopped),

@@ -22,6 +22,7 @@ from trainmaster.model.placement import Placement
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.placers import Placer
 from trainmaster.policies.line.clearing import Clearing
+from trainmaster.policies.line.vacating import Vacating
 
 PlacerOf = Callable[[JobRecord], Placer]
 MayPass = Callable[[JobRecord, Placement], bool]
@@ -259,14 +260,29 @@ class Pass:
     # -- parts of GPUs ---------------------------------------------------------------------------
 
     def _by_trial(self, key: Key, record: JobRecord, placer: Placer) -> Placement | None:
-        """Find the shortest tail whose eviction makes room; whoever is not in the way stays."""
+        """Find the shortest tail whose eviction makes room; whoever is not in the way stays.
+
+        A gang is not tried before enough GPUs would be free at all.
+        """
         draft, space = self.draft, self.draft.space
+        is_gang = record.is_whole and record.demand.nominal.count > 1
+        vacating = Vacating(space, record.demand) if is_gang else None
         victims: Victims = []
+        gone = 0
         for worst, victim in self._behind(key):
             victims.append((worst, victim))
-            draft.suspend(victim)
+            if vacating is not None:
+                vacating.add(victim)
+                if vacating.missing > 0:
+                    continue
+            for _, each in victims[gone:]:
+                draft.suspend(each)
+            gone = len(victims)
             if placer.place(space, record) is not None:
                 break
+        if vacating is not None and vacating.missing > 0:
+            self._spare(victims)
+            return None
         for _, victim in reversed(victims):
             draft.restore(victim)
         return self._evict(victims, record, placer)

@@ -1,0 +1,152 @@
+"""Who is on which shared GPU in the course of a pass, and where one more whole job may join.
+
+A room is a GPU whose jobs were launched to share it: jobs of one whole GPU whose memory is known. Alone
+such a job holds all of it; n together hold 1/n each. Only shares change when one comes or goes: nobody
+is launched anew for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.lifecycle import Phase
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.placement import Placement, Role, Sharing, Slice
+from trainmaster.model.units import WHOLE
+
+KEPT_FREE = 20
+"""One part in so many of a GPU's memory stays free where jobs share it: they may need more than stated."""
+
+
+def can_share(record: JobRecord) -> bool:
+    """A rigid job of one whole GPU whose memory is known, which does not ask for anything else."""
+    demand, shape = record.demand, record.demand.nominal
+    is_single = shape.count == demand.min_count == demand.max_count == 1 and shape.is_whole
+    is_free = demand.sharing is None and record.job.role is Role.GUARANTEED
+    return is_single and is_free and shape.memory > 0
+
+
+@dataclass(slots=True)
+class Rooms:
+    """All shared GPUs, as the draft has them."""
+
+    view: View
+    draft: Draft
+    sharing: Sharing
+    is_exempt: Callable[[JobRecord], bool]
+    _before: dict[int, list[JobRecord]] | None = field(default=None, init=False)
+    """By GPU: who was there before this pass; looked up when first asked for."""
+
+    def _were_there(self) -> dict[int, list[JobRecord]]:
+        if self._before is None:
+            found: dict[int, list[JobRecord]] = {}
+            for node in range(len(self.view.topology.nodes)):
+                for record in self.view.residents(node):
+                    placement = record.placement
+                    if placement is not None and self.is_ours(placement):
+                        found.setdefault(placement.slices[0].gpu, []).append(record)
+            self._before = found
+        return self._before
+
+    def is_ours(self, placement: Placement) -> bool:
+        return placement.sharing is self.sharing and len(placement.slices) == 1
+
+    def all(self) -> dict[int, list[JobRecord]]:
+        """Every room with those who will be there, in order of submission."""
+        draft, jobs = self.draft, self.view.jobs
+        found: dict[int, list[JobRecord]] = {}
+        for gpu, tenants in self._were_there().items():
+            staying = [each for each in tenants if not draft.is_touched(each)]
+            if staying:
+                found[gpu] = staying
+        for job in draft.placed():
+            placement = draft.placement_of(jobs[job])
+            assert placement is not None
+            if self.is_ours(placement):
+                found.setdefault(placement.slices[0].gpu, []).append(jobs[job])
+        for tenants in found.values():
+            tenants.sort(key=lambda each: each.seq)
+        return found
+
+    def on(self, gpu: int) -> list[JobRecord]:
+        """Those who will be on this GPU, in order of submission."""
+        draft, found = self.draft, []
+        for record in self.view.residents(draft.space.node_of[gpu]):
+            if not draft.is_touched(record) and self._is_on(record.placement, gpu):
+                found.append(record)
+        for job in draft.placed():
+            record = self.view.jobs[job]
+            if self._is_on(draft.placement_of(record), gpu):
+                found.append(record)
+        found.sort(key=lambda each: each.seq)
+        return found
+
+    def _is_on(self, placement: Placement | None, gpu: int) -> bool:
+        return placement is not None and self.is_ours(placement) and placement.slices[0].gpu == gpu
+
+    def is_open(self, gpu: int, tenants: list[JobRecord], most: int) -> bool:
+        """Whether one more may join these: all can be told to hold less, and share at all."""
+        space, count = self.draft.space, len(tenants)
+        if not 0 < count < most or space.node_of[gpu] in space.closed:
+            return False
+        share = WHOLE // (count + 1)
+        return all(
+            can_share(record) and not self.is_exempt(record) and self._can_hold(record, gpu, share)
+            for record in tenants
+        )
+
+    def _can_hold(self, record: JobRecord, gpu: int, share: int) -> bool:
+        """Whether it holds so much, or can be told to: not while others have still to leave."""
+        placement = self.draft.placement_of(record)
+        assert placement is not None
+        if self.draft.is_placed(record) or placement.slices[0].share == share:
+            return True
+        return record.phase is Phase.RUNNING and self.is_left(gpu)
+
+    def is_left(self, gpu: int) -> bool:
+        """Whether nobody has yet to leave it, as things stand and as drafted."""
+        if gpu in self.view.releasing:
+            return False
+        draft = self.draft
+        return not any(
+            draft.is_evicted(record) and self._is_on(record.placement, gpu)
+            for record in self.view.residents(draft.space.node_of[gpu])
+        )
+
+    def has_memory(self, gpu: int, record: JobRecord) -> bool:
+        """Whether its memory fits beside the others', with a margin."""
+        space = self.draft.space
+        margin = space.topology.type_of_gpu[gpu].memory // KEPT_FREE
+        return space.free_memory[gpu] - record.demand.nominal.memory >= margin
+
+    def make_room(self, gpu: int, tenants: list[JobRecord], record: JobRecord) -> Placement | None:
+        """Let the others hold less, so that it can join them; None, and all as before, if it cannot."""
+        draft, space = self.draft, self.draft.space
+        share = WHOLE // (len(tenants) + 1)
+        mark = draft.checkpoint()
+        for each in tenants:
+            self.give(each, gpu, share)
+        placement = self.slice_of(record, gpu, share)
+        if space.affords(share) and space.refusal(placement, record.demand) is None:
+            return placement
+        draft.roll_back(mark)
+        return None
+
+    def give(self, record: JobRecord, gpu: int, share: int) -> None:
+        """Let a job hold so much of the GPU that it is on."""
+        draft, placement = self.draft, self.slice_of(record, gpu, share)
+        if draft.placement_of(record) == placement:
+            return
+        if draft.is_placed(record):
+            draft.replace(record, placement)
+        else:
+            draft.resize(record, placement)
+
+    def slice_of(self, record: JobRecord, gpu: int, share: int = WHOLE) -> Placement:
+        """So much of a GPU for a job, launched to share it."""
+        space = self.draft.space
+        piece = Slice(space.node_of[gpu], gpu, share, record.demand.nominal.memory)
+        return Placement((piece,), space.topology.span_of_gpus([gpu]), self.sharing)
