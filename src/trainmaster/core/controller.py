@@ -91,7 +91,7 @@ class Controller:
             return [Refusal("", Refused.POLICY_RAISED, _told(error))], ()
         self.memo = plan.memo
         if state.ended:
-            state.ended = []
+            state.forget_ended()
         if state.stirred:
             state.stirred = set()
         state.is_quiet = not plan.actions

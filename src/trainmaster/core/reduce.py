@@ -46,6 +46,7 @@ def _job_submitted(state: State, event: e.JobSubmitted, now: int) -> None:
     state.submitted += 1
     state.waiting += 1
     state.jobs[job.id] = record
+    state.sources.welcome(record, now)
     state.note_change(record)
     state.needs_pass = True
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from trainmaster.core.lifecycle import EDGES, ENDED, WAITING, Cause, LifecycleError, Phase
 from trainmaster.core.occupancy import Occupancy
+from trainmaster.core.siblings import Sources
 from trainmaster.model.actions import Order, Reserve
 from trainmaster.model.job import Demand, Estimate, Job, Oracle, Run
 from trainmaster.model.placement import Placement, Sharing, Slice
@@ -51,6 +52,7 @@ class JobRecord:
         "run_since_ms",
         "samples",
         "seq",
+        "siblings",
         "since_ms",
         "speed_ppm",
         "suspend_ordered_ms",
@@ -65,6 +67,8 @@ class JobRecord:
         self.id = job.id
         self.seq = seq
         """Order of submission: the last tie-break of every policy."""
+        self.siblings: list[JobRecord] = []
+        """Jobs of its source submitted shortly before and after it, ended ones too; while it lives."""
         self.group = group
         """Number of its demand: jobs of one group fit or do not fit alike."""
         self.demand: Demand = job.demand
@@ -105,6 +109,10 @@ class JobRecord:
         self.preemptions = 0
         self.migrations = 0
         self.is_moving = False
+
+    @property
+    def is_live(self) -> bool:
+        return self.phase not in ENDED
 
     def next_attempt(self) -> None:
         """Every launch is a new attempt: messages of the old one are ignored from now on."""
@@ -199,6 +207,7 @@ class State:
         self.crowd = 0
         """Job-milliseconds: how many jobs were live, summed over all time so far."""
         self.switches = Switches()
+        self.sources = Sources()
         self.waiting = 0
         """Jobs that hold nothing and may be started."""
         self.changed: dict[int, JobRecord] = {}
@@ -250,6 +259,12 @@ class State:
         del self.jobs[record.id]
         self.ended.append(record)
         self.needs_pass = True
+
+    def forget_ended(self) -> None:
+        """A pass has taken note of the jobs that ended before it."""
+        for record in self.ended:
+            record.siblings = []
+        self.ended = []
 
     def let_go(self, record: JobRecord) -> None:
         """Give its entitlement and whatever a frozen run of it keeps back to the cluster."""

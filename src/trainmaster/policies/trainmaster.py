@@ -23,10 +23,10 @@ from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.reasons import Reason
 from trainmaster.model.units import NOMINAL, to_ms
 from trainmaster.policies.base import BasePolicy
+from trainmaster.policies.line.foresight import Foresight, Seen
 from trainmaster.policies.line.gate import Gate
 from trainmaster.policies.line.greedy import run_in_order
 from trainmaster.policies.line.owed import NO_DEBTS, Debts, Guard
-from trainmaster.policies.line.service import Learned, LearnedService
 from trainmaster.policies.line.worthiest import Known, rank_by_worth
 from trainmaster.policies.options import at_least_zero, choice, fraction, option
 from trainmaster.policies.queues.between_queues import BetweenQueues, DividingOptions, capacity
@@ -46,6 +46,9 @@ class TrainmasterOptions(DividingOptions):
         "on", SWITCH, "order by what was learned of jobs' service; off: least served"
     )
     keep: float = option(0.5, fraction, "part of its rank that counts for a job that runs; 1: all")
+    cap: float = option(
+        4.0, at_least_zero, "a rank counts for at most this many times what it has had; 0: no cap"
+    )
     charge_switches: str = option("on", SWITCH, "count what a change of hands costs in the order")
     guard_ratio: float = option(
         5.0, at_least_zero, "who waits beyond this many times its fair time is owed a run; 0: off"
@@ -61,7 +64,7 @@ class TrainmasterOptions(DividingOptions):
 class Memo:
     """What has been learned and promised."""
 
-    learned: Learned
+    seen: Seen = field(default_factory=Seen)
     debts: Debts = NO_DEBTS
     switch_ms: int = 0
     shares: SharesMemo = field(default_factory=SharesMemo)
@@ -105,9 +108,11 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
     options_type = TrainmasterOptions
 
     def __init__(self, options: TrainmasterOptions) -> None:
-        self._service = LearnedService()
+        self._service = Foresight()
         guard = Guard(round(options.guard_ratio * NOMINAL), to_ms(options.guard_slack_s))
-        self._known = Known(self._service, guard, round(options.keep * NOMINAL))
+        self._known = Known(
+            self._service, guard, round(options.keep * NOMINAL), round(options.cap * NOMINAL)
+        )
         super().__init__(options)
         self._half_life_ms = to_ms(options.half_life_s)
         self._was_divided: bool | None = None
@@ -126,12 +131,12 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
         return line
 
     def first_memo(self) -> Memo:
-        return Memo(self._service.first())
+        return Memo()
 
     def forget(self) -> None:
         super().forget()
         self._line.forget()
-        self._service = self._known.outlooks = LearnedService()
+        self._service = self._known.prospects = Foresight()
 
     # -- a pass ------------------------------------------------------------------------------------
 
@@ -145,15 +150,15 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
 
     def _learned(self, view: View, memo: Memo, now: int) -> Memo:
         """What is known now, shown to whoever ranks."""
-        known = memo.learned
+        known = memo.seen
         if self.options.learn == "on":
-            known = self._service.learn(memo.learned, view, now)
+            known = self._service.learn(memo.seen, view, now)
         switch_ms = memo.switch_ms
-        if known.made_ms != memo.learned.made_ms and self.options.charge_switches == "on":
+        if known.made_ms != memo.seen.made_ms and self.options.charge_switches == "on":
             switch_ms = view.switch_ms
         debts = self._known.guard.looked(view, memo.debts, now)
         self._show(debts, switch_ms)
-        return replace(memo, learned=known, debts=debts, switch_ms=switch_ms)
+        return replace(memo, seen=known, debts=debts, switch_ms=switch_ms)
 
     def _show(self, debts: Debts, switch_ms: int) -> None:
         self._known.debts, self._known.switch_ms = debts, switch_ms
@@ -190,7 +195,7 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
         assert isinstance(memo, Memo)
-        self._service.show(memo.learned)
+        self._service.show(memo.seen)
         self._show(memo.debts, memo.switch_ms)
         if self._divides(view):
             return self.wake_of(view, memo.shares.rounds, now)

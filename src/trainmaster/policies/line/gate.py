@@ -39,7 +39,7 @@ class Gate:
 
     def _may_pass(self, record: JobRecord, placement: Placement) -> bool:
         step = bin_of(record.attained)
-        if self._known.kept(self._known.outlooks.of(record).best[step]) > self._level:
+        if self._known.kept(self._known.prospects.of(record).inverse(step)) > self._level:
             return True
         assert self._head is not None
         left = self._known.left_ms(record, self._now)

@@ -1,7 +1,7 @@
 """Who is likeliest to end soon per GPU-second runs first, with what a change of hands costs counted in.
 
 The order inside a queue, or of all jobs, of `trainmaster`. A job's rank is 1/G, the service that its
-completion is expected to cost (perf/survival.py), of the narrowest class that is known. A job that waits
+completion is expected to cost (perf/nesting.py), of the narrowest class that is known. A job that waits
 is charged what a change of hands costs on its GPUs; the rank of one that runs counts only in part:
 both keep a run where a swap would gain less than it costs. What is known is a value of the policy
 around it, shown to it before each pass: this holds nothing of its own.
@@ -15,30 +15,41 @@ from typing import Protocol
 from trainmaster.core.lifecycle import HOLDING
 from trainmaster.core.state import JobRecord
 from trainmaster.model.plan import Rank
-from trainmaster.model.units import NOMINAL, SECOND, ceil_div
-from trainmaster.perf.survival import NO_END, UPPER, Outlook, bin_of
+from trainmaster.model.units import HOUR, NOMINAL, SECOND, ceil_div
+from trainmaster.perf.nesting import Prospect
+from trainmaster.perf.survival import EDGES, NO_END, UPPER, bin_of
 from trainmaster.policies.line.owed import NO_DEBTS, Debts, Guard
 
+CAP_FROM_MS = HOUR
 NEVER = 1 << 62
 """Rank value of a job that has not started: behind equals that have."""
 
 
-class Outlooks(Protocol):
+class Prospects(Protocol):
     """What lies ahead of each job, as far as it has been learned."""
 
-    def of(self, record: JobRecord) -> Outlook: ...
+    def of(self, record: JobRecord) -> Prospect: ...
 
 
 @dataclass(slots=True)
 class Known:
     """What ranks are made of at this pass."""
 
-    outlooks: Outlooks
+    prospects: Prospects
     guard: Guard
     kept_ppm: int
     """Part of its 1/G that counts for a job that runs."""
+    cap_ppm: int = 0
+    """1/G counts for at most this many times the service attained and an hour more; 0 = for all."""
     debts: Debts = field(default=NO_DEBTS)
     switch_ms: int = 0
+
+    def capped(self, inverse: int, record: JobRecord, step: int) -> int:
+        """No rank is so bad that others would go on before it for ever."""
+        if not self.cap_ppm:
+            return inverse
+        least = EDGES[step] + CAP_FROM_MS * record.demand.nominal.total_share
+        return min(inverse, least * self.cap_ppm // NOMINAL)
 
     def kept(self, inverse: int) -> int:
         """What 1/G counts for while the job runs."""
@@ -46,7 +57,7 @@ class Known:
 
     def left_ms(self, record: JobRecord, now: int) -> int:
         """How long the job is expected to go on, should it end when jobs like it mostly do."""
-        inverse = self.outlooks.of(record).best[bin_of(record.attained_at(now))]
+        inverse = self.prospects.of(record).inverse(bin_of(record.attained_at(now)))
         return inverse // record.demand.nominal.total_share
 
 
@@ -54,12 +65,12 @@ def rank_by_worth(known: Known, record: JobRecord, now: int) -> Rank:
     """By 1/G, then who started first; holds until the job has come to another bin of service."""
     looked_at = now if record.since_ms is None else max(record.since_ms, now // SECOND * SECOND)
     step = bin_of(record.attained_at(looked_at))
-    outlook = known.outlooks.of(record)
+    prospect = known.prospects.of(record)
     start = NEVER if record.first_start_ms is None else record.first_start_ms
     if record.phase not in HOLDING:
         expense = known.switch_ms * record.demand.nominal.total_share
-        return Rank(outlook.after(step, expense), start)
-    inverse = known.kept(outlook.best[step])
+        return Rank(known.capped(prospect.inverse(step, expense), record, step), start)
+    inverse = known.kept(known.capped(prospect.inverse(step), record, step))
     until, edge = None, UPPER[step]
     if record.since_ms is not None and edge is not None:
         at = record.since_ms + ceil_div(edge - record.attained, record.rate)

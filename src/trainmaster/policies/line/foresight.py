@@ -1,0 +1,172 @@
+"""What is known of how much service a job takes, from jobs like it: its class, and its siblings.
+
+Classes, each inside the one before and shrunk to it (perf/nesting.py): all jobs; those of its size; of
+its queue and size; of its user and program, where known. Inside these its siblings, the jobs submitted
+just before and after it by the same source (core/siblings.py): they tell most, for one sweep's runs
+mostly take alike.
+
+Tables of the classes are made anew after some ends, and then everybody is ranked again. When a job
+ends, its siblings are. What was seen is a value, for the memo; prospects are a cache of it and of facts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field, replace
+
+from trainmaster.core.lifecycle import ENDED
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.plan import FrozenMap
+from trainmaster.model.units import MINUTE, WHOLE
+from trainmaster.perf.nesting import NOBODY, Circle, Prospect, SiblingProspect
+from trainmaster.perf.survival import bin_of
+
+FRESH = 50
+"""New tables after so many ends ..."""
+FRESH_MS = 30 * MINUTE
+"""... or after this time and one."""
+SIZES_GPUS = (1, 2, 4, 8)
+WEIGHTS = (2.0, 3.0, 20.0, 5.0)
+"""What the class around each class counts for: all, of its size, of its queue, of its program."""
+
+Class = tuple[Hashable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Everything that was seen, and what of it the tables are made of."""
+
+    past: FrozenMap[Class, Circle] = field(default_factory=FrozenMap)
+    """Jobs that ended, by class, up to when the tables were made."""
+    known: FrozenMap[Class, Circle] = field(default_factory=FrozenMap)
+    """The same and those that went on at that time: the tables."""
+    going: FrozenMap[int, int] = field(default_factory=FrozenMap)
+    """Those by their number: the bins that they were in."""
+    made_ms: int = 0
+    fresh: tuple[tuple[tuple[Class, ...], int], ...] = ()
+    """Jobs that have ended since: their classes and the bins in which they did."""
+
+    def is_stale(self, now: int) -> bool:
+        fresh = len(self.fresh)
+        return fresh >= FRESH or (fresh > 0 and now - self.made_ms >= FRESH_MS)
+
+
+class Foresight:
+    """Prospects of jobs. Everything held here is a cache of what was seen and of the view."""
+
+    def __init__(self, *, asks_siblings: bool = True) -> None:
+        self._asks_siblings = asks_siblings
+        self._seen = Seen()
+        self._by_classes: dict[tuple[Class, ...], Prospect] = {}
+        self._by_source: dict[Hashable, Prospect] = {}
+        self._by_job: dict[int, Prospect] = {}
+
+    # -- learning ----------------------------------------------------------------------------------
+
+    def learn(self, seen: Seen, view: View, now: int) -> Seen:
+        """What is known after the jobs that have ended since; whose prospect changed is ranked anew."""
+        if view.ended:
+            served = [record for record in view.ended if record.attained]
+            fresh = [(classes_of(record), bin_of(record.attained)) for record in served]
+            seen = replace(seen, fresh=(*seen.fresh, *fresh))
+            if seen.is_stale(now):
+                seen = _made_anew(seen, view, now)
+                view.rerank()
+            elif self._asks_siblings:
+                self._tell_siblings(view)
+        self.show(seen)
+        return seen
+
+    def show(self, seen: Seen) -> None:
+        """Answer from this from now on."""
+        if seen.known is not self._seen.known:
+            self._by_classes.clear()
+            self._by_source.clear()
+            self._by_job.clear()
+        self._seen = seen
+
+    def _tell_siblings(self, view: View) -> None:
+        for ended in view.ended:
+            self._by_job.pop(ended.seq, None)
+            for record in ended.siblings:
+                if record.is_live:
+                    self._by_job.pop(record.seq, None)
+                    view.restate(record)
+
+    # -- answering ---------------------------------------------------------------------------------
+
+    def of(self, record: JobRecord) -> Prospect:
+        """What lies ahead of this job."""
+        found = self._by_job.get(record.seq)
+        if found is None:
+            found = self._of_class(record)
+            if self._asks_siblings and record.siblings:
+                found = self._among_siblings(record, found)
+            self._by_job[record.seq] = found
+        return found
+
+    def _among_siblings(self, record: JobRecord, around: Prospect) -> Prospect:
+        """With how those fared that have ended, or had left a bin behind when the tables were made."""
+        found = SiblingProspect(around.chances)
+        going, submitted, seq = self._seen.going, record.job.submit_ms, record.seq
+        elders = sum([each.seq < seq for each in record.siblings])
+        is_any = False
+        for place, each in enumerate(record.siblings):
+            has_ended = each.phase in ENDED
+            last = bin_of(each.attained) if has_ended else going.get(each.seq, 0)
+            if last or has_ended:
+                is_any = True
+                distance = elders - place if place < elders else place - elders + 1
+                apart = abs(each.job.submit_ms - submitted)
+                found.count(distance, apart, last, has_ended=has_ended)
+        return found.counted() if is_any else around
+
+    def _of_class(self, record: JobRecord) -> Prospect:
+        job = record.job
+        key = (record.group, job.queue, job.user, job.app)
+        found = self._by_source.get(key)
+        if found is None:
+            found = self._by_source[key] = self._of_classes(classes_of(record))
+        return found
+
+    def _of_classes(self, classes: tuple[Class, ...]) -> Prospect:
+        found = self._by_classes.get(classes)
+        if found is None:
+            chances = NOBODY
+            for each, weight in zip(classes, WEIGHTS, strict=False):
+                circle = self._seen.known.get(each)
+                if circle is not None:
+                    chances = circle.chances(chances, weight)
+            found = self._by_classes[classes] = Prospect(chances)
+        return found
+
+
+def classes_of(record: JobRecord) -> tuple[Class, ...]:
+    """All jobs; those of its size; of its queue; of its user and program, if known."""
+    job = record.job
+    size = bisect_right(SIZES_GPUS, (record.demand.nominal.total_share - 1) // WHOLE)
+    wide: tuple[Class, ...] = ((), (size,), (job.queue, size))
+    return (*wide, (job.queue, size, job.user, job.app)) if job.user or job.app else wide
+
+
+def _made_anew(seen: Seen, view: View, now: int) -> Seen:
+    past = dict(seen.past)
+    for each, bins in _by_class(seen.fresh).items():
+        past[each] = past.get(each, Circle()).with_ended(bins)
+    started = [record for record in view.jobs.values() if record.first_start_ms is not None]
+    going = {record.seq: bin_of(record.attained_at(now)) for record in started}
+    known = dict(past)
+    by_class = _by_class((classes_of(record), going[record.seq]) for record in started)
+    for each, bins in by_class.items():
+        known[each] = known.get(each, Circle()).with_going(bins)
+    return Seen(FrozenMap(past), FrozenMap(known), FrozenMap(going), now)
+
+
+def _by_class(seen: Iterable[tuple[tuple[Class, ...], int]]) -> dict[Class, list[int]]:
+    found: dict[Class, list[int]] = {}
+    for classes, last in seen:
+        for each in classes:
+            found.setdefault(each, []).append(last)
+    return found
