@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from trainmaster.core.draft import Draft
-from trainmaster.core.lifecycle import Phase
+from trainmaster.core.lifecycle import HOLDING, Phase
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.order import Key, Order
 from trainmaster.core.state import JobRecord
@@ -63,7 +63,7 @@ class Pairing:
         now: int,
         is_exempt: IsExempt = lambda record: False,
     ) -> PairingPass:
-        """Judge who shares now; the draft is not to hold anything else yet."""
+        """Judge who shares now. The view is that of all jobs, the draft holds nothing else yet."""
         rooms = Rooms(view, draft, self.terms.sharing, is_exempt)
         made = PairingPass(self.terms, rooms, order, memo.rates, now)
         made.take_stock(memo.crowds)
@@ -106,6 +106,8 @@ class PairingPass:
     crowds: dict[int, Crowd] = field(default_factory=dict)
     parted: list[JobRecord] = field(default_factory=list)
     is_held_up: bool = False
+    tried: dict[frozenset[Kind], str] = field(default_factory=dict)
+    """Kinds that come together in this pass, and who joined."""
     gains: Gains = field(default_factory=dict)
 
     # -- those who share already -----------------------------------------------------------------
@@ -167,7 +169,8 @@ class PairingPass:
 
     def _part(self, gpu: int, records: list[JobRecord]) -> None:
         """The worst-ranked of them leaves; never one that is exempt."""
-        leaving = [record for record in records if not self.rooms.is_exempt(record)]
+        can_go = [record for record in records if record.phase in HOLDING]
+        leaving = [record for record in can_go if not self.rooms.is_exempt(record)]
         if not leaving:
             return
         last = max(leaving, key=self._rank)
@@ -211,10 +214,12 @@ class PairingPass:
                 best = place
         if best is None:
             return None
-        return self.rooms.make_room(-best[3], rooms[-best[3]], record)
+        tenants = rooms[-best[3]]
+        self.tried[frozenset(map(kind_of, (*tenants, record)))] = record.id
+        return self.rooms.make_room(-best[3], tenants, record)
 
     def _rank(self, record: JobRecord) -> Key:
-        """Where it stands in line; one that this pass starts stands before all who run."""
+        """Where it stands in line; one that is on its way from another GPU stands before all."""
         return self.order.key_of(record, self.now) or FIRST
 
     def _may_open(self, tenants: list[JobRecord]) -> bool:
@@ -230,21 +235,21 @@ class PairingPass:
             return self.gains[key]
         rates = self.rates.foretold((*kinds, mine), self.terms.sharing)
         if rates is None:
-            return 0 if self._may_try(kinds, mine) else None
+            return 0 if self._may_try(kinds, mine, record) else None
         gain = sum(rates) - self._sum(kinds)
         is_enough = gain >= self.terms.gain_ppm and min(rates) >= self.terms.kept_ppm
         self.gains[key] = gain if is_enough else None
         return self.gains[key]
 
-    def _may_try(self, kinds: tuple[Kind, ...], mine: Kind) -> bool:
+    def _may_try(self, kinds: tuple[Kind, ...], mine: Kind, record: JobRecord) -> bool:
         """Whether a pair that nobody knows may be tried: named kinds, one pair of them at a time."""
         if len(kinds) != 1 or mine.is_nameless or kinds[0].is_nameless:
             return False
-        pair = sorted((str(kinds[0]), str(mine)))
-        return all(
-            pair != sorted(str(kind_of(record)) for record in self._records(crowd))
+        pair = frozenset((kinds[0], mine))
+        return self.tried.get(pair, record.id) == record.id and all(
+            pair != frozenset(kind_of(each) for each in self._records(crowd))
             for crowd in self.crowds.values()
-            if not crowd.is_judged
+            if not crowd.is_judged and len(crowd.jobs) > 1
         )
 
     # -- afterwards ------------------------------------------------------------------------------
