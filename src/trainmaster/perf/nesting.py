@@ -19,7 +19,7 @@ from itertools import accumulate
 from math import exp
 
 from trainmaster.model.units import MINUTE
-from trainmaster.perf.survival import BINS, EDGES, GPU_SECOND, PRIOR, WIDTHS, as_service
+from trainmaster.perf.survival import BINS, EDGES, GPU_SECOND, PRIOR, UPPER, WIDTHS, as_service
 
 MOST = 0.9999
 HARDLY = 1e-6
@@ -100,6 +100,15 @@ class Prospect:
             if goes_on < HARDLY:
                 return least
         return min(least, spent + goes_on * BEYOND_GPU_S)
+
+    def quantile(self, step: int, part: float) -> int | None:
+        """Service that such a part of those at the beginning of a bin do not exceed; None = no end."""
+        goes_on = 1.0
+        for index, chance in enumerate(self._chances_from(step), step):
+            goes_on *= 1 - chance
+            if goes_on <= 1 - part:
+                return UPPER[index]
+        return None
 
     def _chances_from(self, step: int) -> Iterable[float]:
         return self.chances[step:]

@@ -28,8 +28,14 @@ FRESH = 50
 FRESH_MS = 30 * MINUTE
 """... or after this time and one."""
 SIZES_GPUS = (1, 2, 4, 8)
-WEIGHTS = (2.0, 3.0, 20.0, 5.0)
+WEIGHTS = (2.0, 3.0, 5.0, 5.0)
 """What the class around each class counts for: all, of its size, of its queue, of its program."""
+
+MOST_CLASSES = len(WEIGHTS)
+HARDLY = 0.95
+"""What so many of jobs like it take at most is taken for what it will hardly exceed ..."""
+ENOUGH = 30
+"""... where so many have ended."""
 
 Class = tuple[Hashable, ...]
 
@@ -56,7 +62,11 @@ class Seen:
 class Foresight:
     """Prospects of jobs. Everything held here is a cache of what was seen and of the view."""
 
-    def __init__(self, *, asks_siblings: bool = True) -> None:
+    def __init__(
+        self, *, asks_classes: bool = True, asks_programs: bool = True, asks_siblings: bool = True
+    ) -> None:
+        self._classes = MOST_CLASSES if asks_programs else MOST_CLASSES - 1
+        self._classes = self._classes if asks_classes else 0
         self._asks_siblings = asks_siblings
         self._seen = Seen()
         self._by_classes: dict[tuple[Class, ...], Prospect] = {}
@@ -107,6 +117,13 @@ class Foresight:
             self._by_job[record.seq] = found
         return found
 
+    def hardly_exceeded(self, record: JobRecord) -> int | None:
+        """Service that the job will hardly exceed in all; None where too little is known of its kind."""
+        known = self._seen.known.get((classes_of(record)[: self._classes] or ((),))[-1])
+        if known is None or sum(known.ended) < ENOUGH:
+            return None
+        return self.of(record).quantile(bin_of(record.attained), HARDLY)
+
     def _among_siblings(self, record: JobRecord, around: Prospect) -> Prospect:
         """With how those fared that have ended, or had left a bin behind when the tables were made."""
         found = SiblingProspect(around.chances)
@@ -128,7 +145,7 @@ class Foresight:
         key = (record.group, job.queue, job.user, job.app)
         found = self._by_source.get(key)
         if found is None:
-            found = self._by_source[key] = self._of_classes(classes_of(record))
+            found = self._by_source[key] = self._of_classes(classes_of(record)[: self._classes])
         return found
 
     def _of_classes(self, classes: tuple[Class, ...]) -> Prospect:

@@ -9,7 +9,7 @@ around it, shown to it before each pass: this holds nothing of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from trainmaster.core.lifecycle import HOLDING
@@ -18,7 +18,6 @@ from trainmaster.model.plan import Rank
 from trainmaster.model.units import HOUR, NOMINAL, SECOND, ceil_div
 from trainmaster.perf.nesting import Prospect
 from trainmaster.perf.survival import EDGES, NO_END, UPPER, bin_of
-from trainmaster.policies.line.owed import NO_DEBTS, Debts, Guard
 
 CAP_FROM_MS = HOUR
 NEVER = 1 << 62
@@ -36,12 +35,10 @@ class Known:
     """What ranks are made of at this pass."""
 
     prospects: Prospects
-    guard: Guard
     kept_ppm: int
     """Part of its 1/G that counts for a job that runs."""
     cap_ppm: int = 0
     """1/G counts for at most this many times the service attained and an hour more; 0 = for all."""
-    debts: Debts = field(default=NO_DEBTS)
     switch_ms: int = 0
 
     def capped(self, inverse: int, record: JobRecord, step: int) -> int:

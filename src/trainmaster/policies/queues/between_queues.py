@@ -89,15 +89,18 @@ class BetweenQueues(BasePolicy[Q]):
     def __init__(self, options: Q) -> None:
         super().__init__(options)
         kind, self._inner_options = self.chosen_inner(options)
-        known = {each.name for each in fields(kind.options_type)}
         self._inner_kind = kind
-        self._overrules = self.guards.are_on and not known.issuperset(PASSED_ON)
+        self._overrules = self.guards.are_on and not self.keeps_promises(kind)
         self._any_inner: Inner = kind(self._inner_options)
         self._inners: dict[str, Inner] = {}
         self._weights = dict(options.queues.items)
         self._tree: QueueTree | None = None
         self._tree_of: tuple[tuple[Queue, ...], tuple[str, ...]] = ((), ())
         self.needs_oracle = self._any_inner.needs_oracle
+
+    def keeps_promises(self, kind: Any) -> bool:
+        """Whether the inner policy can be told of `starve_after_s` and `min_run_s`."""
+        return {each.name for each in fields(kind.options_type)}.issuperset(PASSED_ON)
 
     def chosen_inner(self, options: Q) -> tuple[Any, object]:
         """The class of the inner policy, and its options; a policy with one of its own overrides this."""

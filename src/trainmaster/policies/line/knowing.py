@@ -1,0 +1,137 @@
+"""What `trainmaster` knows and has promised, and what that makes of a job's rank.
+
+One value for the memo (`Knowledge`): what was seen of jobs' service, what a change of hands costs, debts
+to those who fell behind, pledged deadlines. Each pass brings it up to date and shows it to whoever ranks;
+what is held here besides is a cache of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.notices import Notice
+from trainmaster.model.plan import Rank
+from trainmaster.model.reasons import Reason
+from trainmaster.policies.deadlines.desk import Deadlines
+from trainmaster.policies.deadlines.pledges import NO_PLEDGES, Pledges
+from trainmaster.policies.guards import Guards
+from trainmaster.policies.line.foresight import Foresight, Seen
+from trainmaster.policies.line.owed import NO_DEBTS, Debts, Guard
+from trainmaster.policies.line.worthiest import Known, rank_by_worth
+
+WORTH_SWITCHES = 2
+"""A run is left at least so many times as long as a change of hands costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """All of it, as a value."""
+
+    seen: Seen = field(default_factory=Seen)
+    switch_ms: int = 0
+    debts: Debts = NO_DEBTS
+    pledges: Pledges = NO_PLEDGES
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How ranks are made of it."""
+
+    asks_classes: bool
+    asks_programs: bool
+    asks_siblings: bool
+    kept_ppm: int
+    cap_ppm: int
+    charges_switches: bool
+    guard: Guard
+    guards: Guards
+    margin_ppm: int | None
+    """Added to the predictions of jobs with deadlines; None = deadlines are not looked at."""
+
+
+class Knowing:
+    """What is known, shown to whoever asks."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._foresight = self._new_foresight()
+        self.known = Known(self._foresight, terms.kept_ppm, terms.cap_ppm)
+        self._knowledge = Knowledge()
+        self.guards = terms.guards
+
+    def forget(self) -> None:
+        self._foresight = self.known.prospects = self._new_foresight()
+
+    def _new_foresight(self) -> Foresight:
+        terms = self._terms
+        return Foresight(
+            asks_classes=terms.asks_classes,
+            asks_programs=terms.asks_programs,
+            asks_siblings=terms.asks_siblings,
+        )
+
+    # -- a pass ------------------------------------------------------------------------------------
+
+    def learn(self, view: View, known: Knowledge, now: int) -> tuple[Knowledge, tuple[Notice, ...]]:
+        """What is known now, and what owners of deadlines should know."""
+        seen = self._foresight.learn(known.seen, view, now)
+        switch_ms = known.switch_ms
+        if seen.made_ms != known.seen.made_ms and self._terms.charges_switches:
+            switch_ms = view.switch_ms
+        debts = self._terms.guard.looked(view, known.debts, now)
+        pledges = known.pledges
+        notices: tuple[Notice, ...] = ()
+        if self._terms.margin_ppm is not None:
+            pledges, notices = self._deadlines(switch_ms).follow(view, pledges, now)
+        known = replace(known, seen=seen, switch_ms=switch_ms, debts=debts, pledges=pledges)
+        self.show(known)
+        return known, notices
+
+    def show(self, known: Knowledge) -> None:
+        """Answer from this from now on."""
+        self._knowledge = known
+        self._foresight.show(known.seen)
+        self.known.switch_ms = known.switch_ms
+        least = max(self._terms.guards.min_run_ms, WORTH_SWITCHES * known.switch_ms)
+        if least != self.guards.min_run_ms:
+            self.guards = replace(self.guards, min_run_ms=least)
+
+    def _deadlines(self, switch_ms: int) -> Deadlines:
+        margin = self._terms.margin_ppm or 0
+        return Deadlines(margin, switch_ms, self._foresight.hardly_exceeded)
+
+    def wake(self, view: View, now: int) -> int | None:
+        """When a look is due, should nothing happen before; ranks have ends of their own."""
+        known, times = self._knowledge, list[int]()
+        if self._terms.guard.is_on and not view.is_settled():
+            times.append(max(known.debts.next_look_ms, now + 1))
+        if known.pledges.accepted:
+            due = self._deadlines(known.switch_ms).wake(view, known.pledges, now)
+            times += [] if due is None else [due]
+        return min(times, default=None)
+
+    # -- answering ---------------------------------------------------------------------------------
+
+    def rank(self, record: JobRecord, now: int) -> Rank:
+        """By worth, unless somebody is owed a run, protected, or has a deadline to keep."""
+        known = self._knowledge
+        ranked = rank_by_worth(self.known, record, now)
+        if known.debts.until:
+            ranked = self._terms.guard.rank(record, ranked, known.debts, now)
+        if self.guards.are_on:
+            ranked = self.guards.rank(record, ranked, now)
+        if known.pledges.accepted:
+            deadlines = self._deadlines(known.switch_ms)
+            ranked = deadlines.rank(known.pledges, record, ranked, now)
+        return ranked
+
+    def is_promised(self, record: JobRecord, now: int) -> bool:
+        """Whether a debt or a deadline says that it is to run as it is."""
+        known = self._knowledge
+        return record.id in known.debts.until or record.id in known.pledges.accepted
+
+    def explained(self, record: JobRecord, reason: Reason, now: int) -> Reason:
+        pledges = self._knowledge.pledges
+        return self._deadlines(0).explained(pledges, record, reason, now)
