@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -185,9 +186,10 @@ def test_each_part_of_ours_has_its_ablation() -> None:
     ]
     assert all(len(each.settings) == 1 for each in parts)
     defaults = policy_class("trainmaster").options_type()
-    for each in parts:
-        (key, value), *_ = each.settings.items()
-        assert str(getattr(defaults, key)) != value
+    thrown = {key: value for each in parts for key, value in each.settings.items()}
+    assert all(str(getattr(defaults, key)) != value for key, value in thrown.items())
+    switches = [field.name for field in fields(defaults) if getattr(defaults, field.name) == "on"]
+    assert set(switches) <= set(thrown)
 
 
 def test_equal_labels_mean_equal_contenders() -> None:
