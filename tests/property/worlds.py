@@ -115,9 +115,19 @@ CONTENDERS: dict[str, tuple[str, dict[str, object]]] = {
     "two-level las": ("two-level", {"inner": "las", "inner_options": "quantum_s=7"}),
     "two-level guarded": ("two-level", {"inner": "las", "min_run_s": 4, "starve_after_s": 20}),
     "trainmaster": ("trainmaster", {"min_run_s": 3, "guard_slack_s": 20}),
+    "trainmaster reserving": ("trainmaster", {"min_run_s": 0, "reserve": "on", "packing": "time"}),
     "trainmaster plain": (
         "trainmaster",
-        {"min_run_s": 0, "learn": "off", "keep": 1, "charge_switches": "off", "guard_ratio": 0},
+        {
+            "min_run_s": 0,
+            "learn": "off",
+            "siblings": "off",
+            "keep": 1,
+            "cap": 0,
+            "charge_switches": "off",
+            "guard_ratio": 0,
+            "packing": "off",
+        },
     ),
     "trainmaster sharing": (
         "trainmaster",

@@ -24,6 +24,7 @@ from trainmaster.core.order import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.notices import Notice
+from trainmaster.model.placement import Sharing
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Reason
 from trainmaster.model.units import NOMINAL, to_ms
@@ -32,9 +33,11 @@ from trainmaster.policies.guards import Guards
 from trainmaster.policies.line.knowing import Knowing, Knowledge, Terms
 from trainmaster.policies.line.one_line import OneLine
 from trainmaster.policies.line.owed import Guard
+from trainmaster.policies.line.whole_cluster import LineMemo, WholeCluster
 from trainmaster.policies.options import at_least_zero, choice, fraction, option
 from trainmaster.policies.queues.between_queues import BetweenQueues, DividingOptions, capacity
 from trainmaster.policies.queues.remembering import SharesMemo, noted, remembered, share_out
+from trainmaster.policies.sharing.crowds import Terms as PackingTerms
 
 SWITCH = choice("on", "off")
 
@@ -57,6 +60,10 @@ class TrainmasterOptions(DividingOptions):
     )
     guard_slack_s: float = option(86400.0, at_least_zero, "... and this much more")
     reserve: str = option("off", SWITCH, "nobody is let past a gang who would delay it")
+    packing: str = option(
+        "mps", choice("off", "time", "mps"), "how single-GPU jobs may share a GPU while others wait"
+    )
+    pack_kept: float = option(0.8, fraction, "part of its speed that a job on a shared GPU keeps")
     half_life_s: float = option(
         86400.0, at_least_zero, "how fast past use of GPUs by a queue is forgotten; 0: no memory"
     )
@@ -80,12 +87,19 @@ class TrainmasterOptions(DividingOptions):
             margin_ppm=round(self.deadline_margin * NOMINAL) if is_on else None,
         )
 
+    def packing_terms(self) -> PackingTerms | None:
+        if self.packing == "off":
+            return None
+        kept_ppm = round(self.pack_kept * NOMINAL)
+        return PackingTerms(sharing=Sharing(self.packing), kept_ppm=kept_ppm)
+
 
 @dataclass(frozen=True, slots=True)
 class Memo:
     """What is known and promised, and how queues have fared."""
 
     knowledge: Knowledge = field(default_factory=Knowledge)
+    line: LineMemo = field(default_factory=LineMemo)
     shares: SharesMemo = field(default_factory=SharesMemo)
 
 
@@ -96,7 +110,9 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
     def __init__(self, options: TrainmasterOptions) -> None:
         self._knowing = Knowing(options.terms())
         super().__init__(options)
-        self._line = self._new_line()
+        self._line = WholeCluster(
+            self._knowing, reserves=options.reserve == "on", packing=options.packing_terms()
+        )
         self._half_life_ms = to_ms(options.half_life_s)
         self._was_divided: bool | None = None
 
@@ -126,7 +142,10 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
         memo = replace(memo, knowledge=known)
         if self._divides(view):
             return self._plan_between(view, memo, notices, now)
-        plan = self._line.plan(view, None, now)
+        plan = self._line.plan(view, memo.line, now)
+        if plan.memo is not memo.line:
+            assert isinstance(plan.memo, LineMemo)
+            memo = replace(memo, line=plan.memo)
         return Plan(plan.actions, memo, self._sooner(plan.wake_at, view, now), notices)
 
     def _sooner(self, wake: int | None, view: View, now: int) -> int | None:
@@ -158,7 +177,7 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
         if self._divides(view):
             wake = self.wake_of(view, memo.shares.rounds, now)
         else:
-            wake = self._line.wake(view, None, now)
+            wake = self._line.wake(view, memo.line, now)
         return self._sooner(wake, view, now)
 
     def line(self, view: View, memo: object, now: int) -> Order | None:

@@ -105,7 +105,7 @@ class Knowing:
     def wake(self, view: View, now: int) -> int | None:
         """When a look is due, should nothing happen before; ranks have ends of their own."""
         known, times = self._knowledge, list[int]()
-        if self._terms.guard.is_on and not view.is_settled():
+        if self._terms.guard.is_on and not (view.is_settled() or view.is_idle()):
             times.append(max(known.debts.next_look_ms, now + 1))
         if known.pledges.accepted:
             due = self._deadlines(known.switch_ms).wake(view, known.pledges, now)
@@ -127,7 +127,7 @@ class Knowing:
             ranked = deadlines.rank(known.pledges, record, ranked, now)
         return ranked
 
-    def is_promised(self, record: JobRecord, now: int) -> bool:
+    def is_promised(self, record: JobRecord) -> bool:
         """Whether a debt or a deadline says that it is to run as it is."""
         known = self._knowledge
         return record.id in known.debts.until or record.id in known.pledges.accepted

@@ -9,7 +9,7 @@ from trainmaster.core.view import View
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.policies.base import BasePolicy
 from trainmaster.policies.line.gate import Gate
-from trainmaster.policies.line.greedy import run_in_order
+from trainmaster.policies.line.greedy import PlacerOf, run_in_order
 from trainmaster.policies.line.knowing import Knowing
 
 
@@ -33,14 +33,14 @@ class OneLine(BasePolicy[object]):
         if view.is_stable(order, now):
             return Plan((), memo, order.next_expiry())
         draft = Draft(view)
-        self.fill(view, draft, order, now)
+        self.fill(view, draft, order, now, self.placer)
         return draft.plan(memo, order.next_expiry())
 
-    def fill(self, view: View, draft: Draft, order: Order, now: int) -> None:
+    def fill(self, view: View, draft: Draft, order: Order, now: int, placer_of: PlacerOf) -> None:
         """Let the first in line run, each where it fits."""
         gate = Gate(self._knowing.known, view, draft, now) if self._reserves else None
         on_blocked = None if gate is None else gate.shut
-        run_in_order(view, draft, order, now, self.group, self.placer, self.stuck, on_blocked)
+        run_in_order(view, draft, order, now, self.group, placer_of, self.stuck, on_blocked)
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
         """A run that has just started comes to another rank at a time that is known now."""
