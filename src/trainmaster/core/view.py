@@ -166,6 +166,10 @@ class View:
             for record in self.expired
         )
 
+    def is_idle(self) -> bool:
+        """Whether nobody holds GPUs or is about to: nothing will happen by itself."""
+        return self._state.waiting == len(self._state.jobs)
+
     def residents(self, node: int) -> Iterable[JobRecord]:
         """Jobs entitled to GPUs of this node."""
         return self._state.residents[node].values()
@@ -188,6 +192,7 @@ class View:
         """What the rank of this job is made of has changed: the next call of `order` ranks it anew."""
         self._mark(record)
         self._state.touch(record)
+        self._state.stirred.add(record.job.queue)
         self._state.has_news = True
 
     def rerank(self) -> None:
