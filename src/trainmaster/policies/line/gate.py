@@ -3,6 +3,7 @@
 A job that starts behind a blocked gang is no harm where the gang can take its GPUs back at once: where
 its rank, counted as that of a run, still stands behind the gang's. One that would not give way may
 start if it is expected to end before the gang can start, or takes only what the gang can spare then.
+A gang for which not even all runs together leave room, servers being away, is delayed by nobody.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Gate:
         self._level = 0
         self._head: JobRecord | None = None
         self._window: Window | None = None
+        self._is_hopeless = False
 
     def shut(self, key: Key, head: JobRecord) -> MayPass | None:
         """Behind this job, only those pass that do not delay it."""
@@ -38,15 +40,17 @@ class Gate:
         return self._may_pass
 
     def _may_pass(self, record: JobRecord, placement: Placement) -> bool:
-        step = bin_of(record.attained)
-        if self._known.kept(self._known.prospects.of(record).inverse(step)) > self._level:
+        if self._known.level_of_run(record, bin_of(record.attained)) > self._level:
             return True
         assert self._head is not None
-        left = self._known.left_ms(record, self._now)
-        return self._opened(self._head).admits(left, placement, self._now)
+        window, left = self._opened(self._head), self._known.left_ms(record, self._now)
+        return self._is_hopeless or window.admits(left, placement, self._now)
 
     def _opened(self, head: JobRecord) -> Window:
         if self._window is None:
-            view, draft = self._view, self._draft
+            view, draft, space = self._view, self._draft, self._draft.space
             self._window = open_window(view, draft, head, self._now, self._known.left_ms)
+            free = sum(space.free_gpus[kind] for kind in space.kinds_for(head.demand))
+            is_short = free < head.demand.nominal.count
+            self._is_hopeless = is_short and self._window.shadow_ms is None
         return self._window

@@ -52,6 +52,10 @@ class Known:
         """What 1/G counts for while the job runs."""
         return inverse * self.kept_ppm // NOMINAL if inverse < NO_END else NO_END
 
+    def level_of_run(self, record: JobRecord, step: int) -> int:
+        """Its rank while it runs."""
+        return self.kept(self.capped(self.prospects.of(record).inverse(step), record, step))
+
     def left_ms(self, record: JobRecord, now: int) -> int:
         """How long the job is expected to go on, should it end when jobs like it mostly do."""
         inverse = self.prospects.of(record).inverse(bin_of(record.attained_at(now)))
@@ -67,7 +71,7 @@ def rank_by_worth(known: Known, record: JobRecord, now: int) -> Rank:
     if record.phase not in HOLDING:
         expense = known.switch_ms * record.demand.nominal.total_share
         return Rank(known.capped(prospect.inverse(step, expense), record, step), start)
-    inverse = known.kept(known.capped(prospect.inverse(step), record, step))
+    inverse = known.level_of_run(record, step)
     until, edge = None, UPPER[step]
     if record.since_ms is not None and edge is not None:
         at = record.since_ms + ceil_div(edge - record.attained, record.rate)
