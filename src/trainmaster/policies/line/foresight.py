@@ -133,7 +133,7 @@ class Foresight:
         for place, each in enumerate(record.siblings):
             has_ended = each.phase in ENDED
             last = bin_of(each.attained) if has_ended else going.get(each.seq, 0)
-            if last or has_ended:
+            if last or (has_ended and each.attained):
                 is_any = True
                 distance = elders - place if place < elders else place - elders + 1
                 apart = abs(each.job.submit_ms - submitted)
