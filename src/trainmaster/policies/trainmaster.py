@@ -174,6 +174,7 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
     def wake(self, view: View, memo: object, now: int) -> int | None:
         assert isinstance(memo, Memo)
         self._knowing.show(memo.knowledge)
+        self.guards = self._knowing.guards
         if self._divides(view):
             wake = self.wake_of(view, memo.shares.rounds, now)
         else:
