@@ -42,7 +42,7 @@ setup: .stamps/base .stamps/dev ## Install everything into .venv
 run: .stamps/base ## Simulate a generated trace under six policies, and write a report
 	@mkdir -p $(DEMO)
 	@$(BIN)/trainmaster trace generate --like philly --jobs 2000 --gpus 128 --load 0.9 --seed 1 --out $(DEMO)/trace.csv
-	@$(BIN)/trainmaster simulate $(DEMO)/trace.csv --cluster 4x4x8 --policy fifo,fair,philly,srsf,tiresias-l,gittins --report $(DEMO)/report
+	@$(BIN)/trainmaster simulate $(DEMO)/trace.csv --cluster 4x4x8 --policy fifo,fair,philly,srsf,tiresias-l,trainmaster --report $(DEMO)/report
 	@echo
 	@echo 'The report is at file://$(CURDIR)/$(DEMO)/report/index.html'
 

@@ -97,7 +97,7 @@ def test_json_goes_to_a_file_and_the_table_to_the_screen(tm, fig7: Path, folder:
 def test_the_default_policy(tm, fig7: Path) -> None:
     assert [
         each["policy"] for each in tm("simulate fig7.csv --cluster 1x2 --json -").results()
-    ] == ["tiresias-l"]
+    ] == ["trainmaster"]
 
 
 def test_the_report(tm, write: Callable[[str, str], Path], folder: Path) -> None:

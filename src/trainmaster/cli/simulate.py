@@ -45,7 +45,7 @@ def simulate(
             help="Policies with commas between, or paths of one-file policies.",
             autocompletion=completion.policies,
         ),
-    ] = "tiresias-l",
+    ] = "trainmaster",
     set_option: Annotated[
         list[str] | None,
         typer.Option(
