@@ -1,0 +1,158 @@
+"""What the controller counts for policies: the crowd, the cost of switching, and who is to be ranked anew."""
+
+from __future__ import annotations
+
+from tests.unit.core.stage import Strings
+from trainmaster.core.view import View, by_demand
+from trainmaster.model import actions as a
+from trainmaster.model import events as e
+from trainmaster.model.plan import Rank
+from trainmaster.model.units import SECOND
+
+# -- the crowd -------------------------------------------------------------------------------------
+
+
+def crowd_s(strings: Strings, name: str) -> float:
+    """Job-seconds lived by all while this job did."""
+    return strings.controller.view.crowd(strings.job(name)) / SECOND
+
+
+def test_the_crowd_of_a_job_is_everybodys_time_since_it_came() -> None:
+    strings = Strings().submit("a").later(10).submit("b").later(5)
+    strings.tell()
+    assert crowd_s(strings, "a") == 10 + 2 * 5
+    assert crowd_s(strings, "b") == 2 * 5
+
+
+def test_those_that_have_ended_count_no_longer() -> None:
+    strings = Strings().running("a", 0).submit("b").later(10)
+    strings.tell(e.RunSucceeded(strings.run("a")))
+    strings.later(100).tell()
+    assert crowd_s(strings, "b") == 2 * 10 + 100
+
+
+def test_the_crowd_does_not_depend_on_how_time_is_cut_into_steps() -> None:
+    once = Strings().submit("a").submit("b").later(60)
+    often = Strings().submit("a").submit("b")
+    for _ in range(60):
+        often.later(1).tell()
+    once.tell()
+    assert crowd_s(once, "a") == crowd_s(often, "a") == 120
+
+
+# -- what a change of hands costs ------------------------------------------------------------------
+
+
+def switch_s(strings: Strings) -> float:
+    return strings.controller.view.switch_ms / SECOND
+
+
+def test_before_anybody_has_started_nothing_is_known_of_switching() -> None:
+    assert switch_s(Strings().submit("a").later(9)) == 0
+
+
+def test_starting_takes_from_the_order_until_the_run_trains() -> None:
+    strings = Strings().submit("a").submit("b")
+    strings.plan(a.Start("a", strings.on(0)))
+    strings.later(30).started("a")
+    assert switch_s(strings) == 30
+    strings.plan(a.Start("b", strings.on(1)))
+    strings.later(10).started("b")
+    assert switch_s(strings) == 20, "the mean of both"
+
+
+def test_a_change_of_hands_is_letting_go_and_starting() -> None:
+    strings = Strings().submit("a")
+    strings.plan(a.Start("a", strings.on(0)))
+    strings.later(30).started("a")
+    strings.later(100).plan(a.Suspend("a"))
+    strings.later(12).tell(e.RunSuspended(strings.run("a"), 100 * SECOND))
+    assert switch_s(strings) == 30 + 12
+
+
+def test_waiting_for_another_to_let_go_is_not_part_of_starting() -> None:
+    """The launch is ordered when the GPU is free: what comes before is counted at who leaves."""
+    strings = Strings().running("old", 0).submit("new").later(60)
+    strings.plan(a.Suspend("old"), a.Start("new", strings.on(0)))
+    strings.later(20).tell(e.RunSuspended(strings.run("old"), 60 * SECOND))
+    strings.later(8).started("new")
+    assert switch_s(strings) == 20 + (0 + 8) / 2
+
+
+# -- ranked anew -----------------------------------------------------------------------------------
+
+
+class Ranks:
+    """Counts who is ranked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def in_line(self, view: View) -> list[str]:
+        """Who was ranked for this line."""
+        self.asked = []
+
+        def rank(record: object) -> Rank:
+            self.asked.append(record.id)  # type: ignore[attr-defined]
+            return Rank(0, 0)
+
+        view.order(rank, 0, group=by_demand, with_running=True)
+        return self.asked
+
+
+def test_only_a_job_that_was_restated_is_ranked_again() -> None:
+    strings = Strings().submit("a").submit("b").running("c", 0)
+    view, ranks = strings.controller.view, Ranks()
+    assert ranks.in_line(view) == ["a", "b", "c"]
+    assert ranks.in_line(view) == []
+    view.restate(strings.job("b"))
+    assert ranks.in_line(view) == ["b"]
+
+
+def test_restating_a_run_touches_its_nodes_and_is_news() -> None:
+    strings = Strings().running("a", 0)
+    view = strings.controller.view
+    view.take_touched()
+    strings.state.has_news = False
+    view.restate(strings.job("a"))
+    assert (view.take_touched(), strings.state.has_news) == ({0}, True)
+
+
+def test_restating_a_job_stirs_its_queue() -> None:
+    """A policy between queues asks only those queues again that were stirred."""
+    strings = Strings().submit("a", queue="q").submit("b", queue="p")
+    view = strings.controller.view
+    assert view.stirred == set(), "a pass has been made"
+    view.restate(strings.job("a"))
+    assert view.stirred == {"q"}
+
+
+def test_rerank_ranks_everybody_once() -> None:
+    strings = Strings().submit("a").submit("b")
+    view, ranks = strings.controller.view, Ranks()
+    ranks.in_line(view)
+    view.rerank()
+    assert ranks.in_line(view) == ["a", "b"]
+    assert ranks.in_line(view) == []
+
+
+def test_rerank_reaches_into_the_parts_and_keeps_what_they_have_counted() -> None:
+    strings = Strings().submit("a", queue="q").submit("b", queue="p").running("c", 0, queue="q")
+    view, ranks = strings.controller.view, Ranks()
+    parts = view.parts()
+    assert [ranks.in_line(parts[name]) for name in ("p", "q")] == [["b"], ["a", "c"]]
+    view.rerank()
+    assert view.parts() is parts
+    assert parts["q"].waiting_count == 1
+    assert [ranks.in_line(parts[name]) for name in ("p", "q")] == [["b"], ["a", "c"]]
+
+
+def test_where_nobody_holds_gpus_nothing_happens_by_itself() -> None:
+    strings = Strings().submit("a").submit("b")
+    view = strings.controller.view
+    assert view.is_idle()
+    strings.plan(a.Start("a", strings.on(0)))
+    assert not view.is_idle(), "it is about to start"
+    strings.started("a")
+    strings.tell(e.RunSucceeded(strings.run("a")))
+    assert view.is_idle()
