@@ -1,24 +1,33 @@
-"""What each part of our own policy is worth: the same without it."""
+"""What each part of our own policy is worth: the same without it.
+
+Two parts have no place here: fair shares need stated queues, and deadlines need jobs that have some.
+"""
 
 from __future__ import annotations
 
 from trainmaster.evaluation.suite import Experiment, Workload
-from trainmaster.evaluation.suites.contenders import LAS, OURS, without
+from trainmaster.evaluation.suites.contenders import LAS, OURS, altered
 from trainmaster.evaluation.suites.philly_traces import PHILLY_1K, VIRTUAL_CLUSTERS, Split
 from trainmaster.evaluation.suites.sweeps import STREAM
-from trainmaster.evaluation.suites.tracks import DEFAULT
+from trainmaster.evaluation.suites.tracks import DEFAULT, ONE_GPU_MIX_STREAM
 
-PARTS = (
-    without("learning", "learn", "off"),
-    without("hysteresis", "keep", "1"),
-    without("charged switches", "charge_switches", "off"),
-    without("guard", "guard_ratio", "0"),
-    without("reservations", "reserve", "off"),
-    without("memory of shares", "half_life_s", "0"),
-    without("a least run", "min_run_s", "0"),
+ORDERING_PARTS = (
+    altered("without learning", "learn", "off"),
+    altered("without history", "history", "off"),
+    altered("without siblings", "siblings", "off"),
+    altered("without a cap", "cap", "0"),
+    altered("without hysteresis", "keep", "1"),
+    altered("without charged switches", "charge_switches", "off"),
+    altered("without a least run", "min_run_s", "0"),
+    altered("without guard", "guard_ratio", "0"),
+    altered("with reservations", "reserve", "on"),
+)
+PACKING_PARTS = (
+    altered("without packing", "packing", "off"),
+    altered("packing by turns", "packing", "time"),
 )
 
-REAL: tuple[Workload, ...] = tuple(
+FOR_TUNING: tuple[Workload, ...] = tuple(
     each.workload() for each in VIRTUAL_CLUSTERS if each.split is Split.TUNE
 )
 
@@ -28,9 +37,19 @@ ABLATIONS = (
         title="Parts that order and place",
         question="What is each part worth?",
         track="ablation",
-        workloads=(STREAM, PHILLY_1K, *REAL),
+        workloads=(STREAM, PHILLY_1K, *FOR_TUNING),
         conditions=(DEFAULT,),
-        contenders=(OURS, *PARTS, LAS),
+        contenders=(OURS, *ORDERING_PARTS, LAS),
+        baseline="trainmaster",
+    ),
+    Experiment(
+        name="ablation-packing",
+        title="Packing",
+        question="What is sharing GPUs worth, side by side and by turns?",
+        track="ablation",
+        workloads=(ONE_GPU_MIX_STREAM,),
+        conditions=(DEFAULT,),
+        contenders=(OURS, *PACKING_PARTS, LAS),
         baseline="trainmaster",
     ),
 )

@@ -59,6 +59,6 @@ BEST_ORDERING = (OURS, LAS, TIRESIAS_L_TUNED, TIRESIAS_G, GITTINS_BY_CLASS, QSSF
 """Those that are near each other: what a sweep follows."""
 
 
-def without(label: str, option: str, off: str) -> Contender:
-    """Ours with one part switched off."""
-    return Contender(f"without {label}", "trainmaster", {option: off}, standing=Standing.ABLATION)
+def altered(label: str, option: str, value: str) -> Contender:
+    """Ours with one option set otherwise."""
+    return Contender(label, "trainmaster", {option: value}, standing=Standing.ABLATION)

@@ -99,7 +99,13 @@ ASSIGNED = Changes(
     gpu_util=tuple(model.busy for model in one_gpu_mix.MODELS),
 )
 """Models, memory and idle cycles, drawn apart: no trace of Philly has them."""
-ONE_GPU_MIX = Generated(FEWER_JOBS, 0.95, "one-gpu-mix", SHARING)
+ONE_GPU_MIX_STREAM = Workload(
+    "one-GPU mix 4x8",
+    Generated(FEWER_JOBS, 0.95, "one-gpu-mix", SHARING),
+    "4x8",
+    SEEDS,
+    title="nine of ten on one GPU",
+)
 
 PACKING = (
     Experiment(
@@ -107,9 +113,7 @@ PACKING = (
         title="With packing",
         question="What do small jobs gain from sharing GPUs while a queue exists?",
         track="packing",
-        workloads=(
-            Workload("one-GPU mix 4x8", ONE_GPU_MIX, "4x8", SEEDS, title="nine of ten on one GPU"),
-        ),
+        workloads=(ONE_GPU_MIX_STREAM,),
         conditions=(DEFAULT,),
         contenders=(
             *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED, who.TIRESIAS_G_TUNED),
