@@ -22,7 +22,7 @@ from trainmaster.model.units import MINUTE
 from trainmaster.perf.survival import BINS, EDGES, GPU_SECOND, PRIOR, UPPER, WIDTHS, as_service
 
 MOST = 0.9999
-HARDLY = 1e-6
+HARDLY = 0.01
 """Whoever goes on with less than this chance is not looked after."""
 NEAREST = 10
 """Submissions before and after a job within which others are its siblings."""
@@ -64,12 +64,21 @@ def _counted(counts: tuple[int, ...], bins: Iterable[int]) -> tuple[int, ...]:
     return tuple(found)
 
 
-APART = 30 * MINUTE
-"""A sibling submitted this much earlier or later counts a third."""
+APART_MS = 30 * MINUTE
+"""A sibling submitted this much earlier or later counts a third, ..."""
+TOO_FAR_MS = 4 * APART_MS
+"""... and not at all from here on."""
 BY_PLACE = tuple([exp(-place / 20) for place in range(NEAREST + 1)])
 """How much a sibling counts by how many submissions lie between."""
 AROUND = 1.0
 """How many siblings the class counts for."""
+Sibling = tuple[float, int, bool]
+"""How much it counts, the bin that it has come to, and whether it ended there."""
+
+
+def nearness(place: int, apart_ms: int) -> float:
+    """How much a sibling counts; 0 = not at all."""
+    return BY_PLACE[place] * exp(-apart_ms / APART_MS) if apart_ms <= TOO_FAR_MS else 0.0
 
 
 class Prospect:
@@ -97,7 +106,7 @@ class Prospect:
             goes_on *= 1 - chance
             if spent < least * ends:
                 least = spent / ends
-            if goes_on < HARDLY:
+            if goes_on < HARDLY or spent >= least:  # no chance beyond is larger than 1
                 return least
         return min(least, spent + goes_on * BEYOND_GPU_S)
 
@@ -119,28 +128,19 @@ class SiblingProspect(Prospect):
 
     __slots__ = ("_came", "_ended")
 
-    def __init__(self, chances: Sequence[float]) -> None:
+    def __init__(self, chances: Sequence[float], siblings: Iterable[Sibling]) -> None:
         super().__init__(chances)
-        self._ended = [0.0] * (BINS + 2)
-        self._came = [0.0] * (BINS + 2)
-        """First, how many have left all bins below, and no other; then, how many have come to it.
-
-        Both begin one bin early and end one late, for what blurs into them."""
-
-    def count(self, place: int, apart_ms: int, last: int, *, has_ended: bool) -> None:
-        """Take a sibling into account that has ended in a bin, or has come to it."""
-        counts = BY_PLACE[place] * exp(-apart_ms / APART)
-        if has_ended:
-            self._ended[last + 1] += counts
-            self._came[last + 1] += counts
-        else:
-            self._came[last] += counts
-
-    def counted(self) -> SiblingProspect:
-        """All are: now it can be asked."""
-        self._came = list(accumulate(reversed(self._came)))[::-1]
+        ended, left = [0.0] * (BINS + 2), [0.0] * (BINS + 2)
+        for counts, last, has_ended in siblings:
+            if has_ended:
+                ended[last + 1] += counts
+                left[last + 1] += counts
+            else:
+                left[last] += counts
+        self._ended = ended
+        """By bin; this and the next begin one bin early and end one late, for what blurs into them."""
+        self._came = list(accumulate(reversed(left)))[::-1]
         self._came[0] = 0.0
-        return self
 
     def _chances_from(self, step: int) -> Iterator[float]:
         ended, came = self._ended, self._came

@@ -20,7 +20,14 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import MINUTE, WHOLE
-from trainmaster.perf.nesting import NOBODY, Circle, Prospect, SiblingProspect
+from trainmaster.perf.nesting import (
+    NOBODY,
+    Circle,
+    Prospect,
+    Sibling,
+    SiblingProspect,
+    nearness,
+)
 from trainmaster.perf.survival import bin_of
 
 FRESH = 50
@@ -72,6 +79,8 @@ class Foresight:
         self._by_classes: dict[tuple[Class, ...], Prospect] = {}
         self._by_source: dict[Hashable, Prospect] = {}
         self._by_job: dict[int, Prospect] = {}
+        self._nearby: dict[int, tuple[int, list[tuple[JobRecord, float]]]] = {}
+        """By job: how many siblings it had, and those that count."""
 
     # -- learning ----------------------------------------------------------------------------------
 
@@ -81,6 +90,9 @@ class Foresight:
             served = [record for record in view.ended if record.attained]
             fresh = [(classes_of(record), bin_of(record.attained)) for record in served]
             seen = replace(seen, fresh=(*seen.fresh, *fresh))
+            for record in view.ended:
+                self._by_job.pop(record.seq, None)
+                self._nearby.pop(record.seq, None)
             if seen.is_stale(now):
                 seen = _made_anew(seen, view, now)
                 view.rerank()
@@ -99,7 +111,6 @@ class Foresight:
 
     def _tell_siblings(self, view: View) -> None:
         for ended in view.ended:
-            self._by_job.pop(ended.seq, None)
             for record in ended.siblings:
                 if record.is_live:
                     self._by_job.pop(record.seq, None)
@@ -126,19 +137,32 @@ class Foresight:
 
     def _among_siblings(self, record: JobRecord, around: Prospect) -> Prospect:
         """With how those fared that have ended, or had left a bin behind when the tables were made."""
-        found = SiblingProspect(around.chances)
-        going, submitted, seq = self._seen.going, record.job.submit_ms, record.seq
-        elders = sum([each.seq < seq for each in record.siblings])
-        is_any = False
-        for place, each in enumerate(record.siblings):
-            has_ended = each.phase in ENDED
-            last = bin_of(each.attained) if has_ended else going.get(each.seq, 0)
-            if last or (has_ended and each.attained):
-                is_any = True
-                distance = elders - place if place < elders else place - elders + 1
-                apart = abs(each.job.submit_ms - submitted)
-                found.count(distance, apart, last, has_ended=has_ended)
-        return found.counted() if is_any else around
+        going, known = self._seen.going, list[Sibling]()
+        for each, counts in self._near(record):
+            if each.phase in ENDED:
+                if each.attained:
+                    known.append((counts, bin_of(each.attained), True))
+            else:
+                last = going.get(each.seq, 0)
+                if last:
+                    known.append((counts, last, False))
+        return SiblingProspect(around.chances, known) if known else around
+
+    def _near(self, record: JobRecord) -> list[tuple[JobRecord, float]]:
+        """Siblings that count, and how much."""
+        known = self._nearby.get(record.seq)
+        if known is not None and known[0] == len(record.siblings):
+            return known[1]
+        submitted, siblings = record.job.submit_ms, record.siblings
+        elders = sum([each.seq < record.seq for each in siblings])
+        found = []
+        for place, each in enumerate(siblings):
+            distance = elders - place if place < elders else place - elders + 1
+            counts = nearness(distance, abs(each.job.submit_ms - submitted))
+            if counts:
+                found.append((each, counts))
+        self._nearby[record.seq] = (len(siblings), found)
+        return found
 
     def _of_class(self, record: JobRecord) -> Prospect:
         job = record.job
