@@ -12,12 +12,14 @@ from trainmaster.model.units import MINUTE
 from trainmaster.perf.nesting import (
     AROUND,
     BEYOND_GPU_S,
+    HARDLY,
     MOST,
     NEAREST,
     NOBODY,
     Circle,
     Prospect,
     SiblingProspect,
+    nearness,
 )
 from trainmaster.perf.survival import BINS, EDGES, GPU_SECOND, UPPER, WIDTHS, bin_of
 
@@ -68,6 +70,10 @@ def test_before_anything_is_known_the_order_is_least_attained_service() -> None:
 # -- what a completion costs -----------------------------------------------------------------------
 
 
+OVERLOOKED = HARDLY / (1 - HARDLY)
+"""Those who hardly ever go on are not looked after: by so much a cost may be too high."""
+
+
 def plainly(chances: list[float], step: int, expense: int) -> float:
     """The least of all ways to stop, each by summing from the beginning; in GPU-seconds."""
     costs = []
@@ -96,7 +102,9 @@ def test_inverse_by_trying_every_place_to_stop(
     chances: list[float], step: int, expense: int
 ) -> None:
     found = Prospect(chances).inverse(step, expense)
-    assert found / GPU_SECOND == pytest.approx(plainly(chances, step, expense), rel=1e-4, abs=0.002)
+    assert found / GPU_SECOND == pytest.approx(
+        plainly(chances, step, expense), rel=OVERLOOKED, abs=0.002
+    )
 
 
 def test_a_certain_end_costs_half_the_bin() -> None:
@@ -153,7 +161,7 @@ def among_plainly(chances: list[float], siblings: list[Sibling]) -> list[float]:
     """Who ended in each bin and who came to it, one sibling at a time; then blurred."""
     ended, came = [0.0] * BINS, [0.0] * BINS
     for place, apart, last, has_ended in siblings:
-        counts = exp(-place / 20) * exp(-apart / (30 * MINUTE))
+        counts = exp(-place / 20) * exp(-apart / (30 * MINUTE)) if apart <= 120 * MINUTE else 0.0
         ended[last] += counts if has_ended else 0.0
         for index in range(last + 1 if has_ended else last):
             came[index] += counts
@@ -164,16 +172,14 @@ def among_plainly(chances: list[float], siblings: list[Sibling]) -> list[float]:
 
 
 def among(chances: list[float], siblings: list[Sibling]) -> SiblingProspect:
-    found = SiblingProspect(chances)
-    for place, apart, last, has_ended in siblings:
-        found.count(place, apart, last, has_ended=has_ended)
-    return found.counted()
+    known = [(nearness(place, apart), last, ended) for place, apart, last, ended in siblings]
+    return SiblingProspect(chances, known)
 
 
 some_siblings = st.lists(
     st.tuples(
         st.integers(1, NEAREST),
-        st.integers(0, 100 * MINUTE),
+        st.integers(0, 150 * MINUTE),
         st.integers(0, BINS - 1),
         st.booleans(),
     ),
@@ -190,7 +196,7 @@ def test_siblings_by_counting_one_at_a_time(
     found = among(chances, siblings)
     assert list(found._chances_from(0)) == pytest.approx(want, rel=1e-9)
     assert found.inverse(step) / GPU_SECOND == pytest.approx(
-        plainly(want, step, 0), rel=1e-4, abs=0.002
+        plainly(want, step, 0), rel=OVERLOOKED, abs=0.002
     )
     assert found.quantile(step, 0.9) == Prospect(want).quantile(step, 0.9)
 
