@@ -115,13 +115,13 @@ class Knowing:
     # -- answering ---------------------------------------------------------------------------------
 
     def rank(self, record: JobRecord, now: int) -> Rank:
-        """By worth, unless somebody is owed a run, protected, or has a deadline to keep."""
+        """By worth, unless it is protected, owed a run, or has a deadline to keep."""
         known = self._knowledge
         ranked = rank_by_worth(self.known, record, now)
-        if known.debts.until:
-            ranked = self._terms.guard.rank(record, ranked, known.debts, now)
         if self.guards.are_on:
             ranked = self.guards.rank(record, ranked, now)
+        if known.debts.until:
+            ranked = self._terms.guard.rank(record, ranked, known.debts, now)
         if known.pledges.accepted:
             deadlines = self._deadlines(known.switch_ms)
             ranked = deadlines.rank(known.pledges, record, ranked, now)

@@ -3,10 +3,11 @@
 A job's fair age is how long it would have run by now had all jobs shared the GPUs evenly since it came:
 its age, divided by the crowd that wanted its GPUs (GPUs x mean jobs beside it / GPUs of the cluster).
 One that waits and whose fair age exceeds `ratio` x what it has run + `slack` is owed a run: it goes
-before everybody but the protected until it has received a tenth of its progress, at least ten minutes
-and at most an hour. Owed runs hold at most a quarter of the GPUs, or are one: so that a burst of debts
-does not turn the order over. Predicted finish-time ratio of a job that is served at once and ends there
-= fair age / run time: the guard keeps it near `ratio`.
+before everybody until it has received a tenth of its progress, at least ten minutes and at most an hour;
+before protected runs too, for a gang would wait for ever where others keep starting. Owed runs hold at
+most a quarter of the GPUs, or are one: so that a burst of debts does not turn the order over. Predicted
+finish-time ratio of a job that is served at once and ends there = fair age / run time: the guard keeps
+it near `ratio`.
 
 Debts and the time of the next look are a value, for the memo: a look at all who wait costs as much as
 there are, so it is taken when the first of them can have become due, ten minutes apart at least.
@@ -22,9 +23,10 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.plan import FrozenMap, Rank
 from trainmaster.model.units import HOUR, MINUTE, NOMINAL, WHOLE, ceil_div
+from trainmaster.policies.guards import PROTECTED
 
-OWED = -(1 << 39)
-"""Level of a job that is owed a run: before everybody but the protected and the starving."""
+OWED = PROTECTED - (1 << 40)
+"""Level of a job that is owed a run: before everybody but those with a deadline to keep."""
 APART_MS = 10 * MINUTE
 SHORTEST_MS, LONGEST_MS = 10 * MINUTE, HOUR
 PART_OF_PROGRESS = 10
