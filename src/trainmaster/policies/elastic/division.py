@@ -151,7 +151,7 @@ class _Division:
         """Keep the nodes where it has most; even fewer where the last node only slows it down."""
         held = record.placement
         assert held is not None
-        kept = self._fastest(record, self._by_nodes(held, _most_together(held.slices)[:count]))
+        kept = self._fastest(record, self._by_nodes(held, most_together(held.slices)[:count]))
         if len(kept.slices) < count:
             self.short.fewer[record.seq] = len(kept.slices)
         self.draft.resize(record, kept)
@@ -175,7 +175,7 @@ class _Division:
             self.short.unplaced.append(record)
             return
         if demand.is_elastic and record.is_whole and record.frozen is not placement:
-            nodes = self._by_nodes(placement, _most_together(placement.slices))
+            nodes = self._by_nodes(placement, most_together(placement.slices))
             placement = self._fastest(record, nodes)
             if len(placement.slices) < count:
                 self.short.fewer[record.seq] = len(placement.slices)
@@ -279,7 +279,7 @@ class _Division:
         return Placement(ordered, span, like.sharing, like.role)
 
 
-def _most_together(slices: Sequence[Slice]) -> list[Slice]:
+def most_together(slices: Sequence[Slice]) -> list[Slice]:
     """The same slices, those on the nodes that hold most of them first."""
     per_node: dict[int, int] = {}
     for piece in slices:

@@ -1,0 +1,162 @@
+"""Who grows into GPUs that nobody waits for: runs to which they are worth most.
+
+A run doubles, or takes what is left, if it has rested since its start or last resizing and the very GPUs
+make it faster by more than the least gain. The GPUs that bring the likeliest completions per GPU-second
+are given first: those with the steepest curve, and among equals those of jobs that are expected to end
+soonest. A run does not grow onto a node where other gangs talk: gangs side by side slow each other down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.state import JobRecord
+from trainmaster.model.placement import Placement
+from trainmaster.model.units import NOMINAL, WHOLE
+from trainmaster.perf.corrections import Corrections
+from trainmaster.policies.elastic.company import is_gang
+from trainmaster.policies.elastic.curves import Curves
+from trainmaster.policies.elastic.division import can_resize, carry_out
+from trainmaster.policies.elastic.giving import Prices, worth
+from trainmaster.policies.line.elastic import idle_beside, resized
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What a run must do and gain before it grows."""
+
+    rest_ms: int
+    """Time since its start or last resizing."""
+    gain_ppm: int
+    """What must be gained in speed."""
+    beyond: bool
+    """Whether it may have more GPUs than it asks for."""
+    kept: float
+    """The part of its speed that a gang keeps beside others."""
+
+
+class Filling:
+    """Growth at the end of a pass, on its draft."""
+
+    def __init__(
+        self,
+        draft: Draft,
+        curves: Curves,
+        corrections: Corrections,
+        price: Prices,
+        terms: Growth,
+    ) -> None:
+        self._draft = draft
+        self._curves = curves
+        self._corrections = corrections
+        self._price = price
+        self._terms = terms
+
+    def fill(
+        self, runs: Sequence[JobRecord], resized_ms: Mapping[str, int], now: int
+    ) -> int | None:
+        """Let runs grow while GPUs are idle; when the next of the others will have rested."""
+        if not self._room():
+            return None
+        wake_at: int | None = None
+        ready: list[tuple[float, int, JobRecord, int]] = []
+        for record in runs:
+            wish = self._wish(record)
+            if wish is None:
+                continue
+            value, count = wish
+            rested = self._rested_at(record, resized_ms)
+            if rested <= now:
+                ready.append((-value, record.seq, record, count))
+            elif wake_at is None or rested < wake_at:
+                wake_at = rested
+        for _, _, record, count in sorted(ready, key=lambda each: each[:2]):
+            if not self._room():
+                return None
+            self._grow(record, count)
+        return wake_at
+
+    def _room(self) -> int:
+        """Idle GPUs that may be used."""
+        space = self._draft.space
+        free = space.total_free()
+        return free if space.allowance is None else min(free, space.allowance // WHOLE)
+
+    def _rested_at(self, record: JobRecord, resized_ms: Mapping[str, int]) -> int:
+        assert record.run_since_ms is not None
+        return max(record.run_since_ms, resized_ms.get(record.id, 0)) + self._terms.rest_ms
+
+    def _wish(self, record: JobRecord) -> tuple[float, int] | None:
+        """What twice the GPUs would be worth to a run at best, and how many that is."""
+        held = record.placement
+        if held is None or record.run_since_ms is None or self._draft.is_touched(record):
+            return None
+        if not can_resize(record, self._draft.space):
+            return None
+        curve, count = self._curves.of(record, self._corrections), len(held.slices)
+        nominal = record.demand.nominal.count
+        more = min(2 * count, curve.high if self._terms.beyond else nominal)
+        if count >= more or not self._gains(curve.speeds[count], curve.speeds[more]):
+            return None
+        return worth(curve, nominal, count, more) / self._price(record), more
+
+    def _gains(self, before: int, after: int) -> bool:
+        return (after - before) * NOMINAL > before * self._terms.gain_ppm
+
+    # -- growing ---------------------------------------------------------------------------------
+
+    def _grow(self, record: JobRecord, count: int) -> None:
+        """The fastest GPUs near it; where they will not do, those of its own nodes."""
+        draft, held = self._draft, record.placement
+        assert held is not None
+        room = min(count - len(held.slices), self._room())
+        mark = draft.checkpoint()
+        carry_out(draft, [(record, len(held.slices) + room)], self._speed, shrinks_for_growth=False)
+        grown = draft.placement_of(record)
+        assert grown is not None
+        if len(grown.slices) == len(held.slices) or self._is_good(record, held, grown):
+            return
+        draft.roll_back(mark)
+        beside = idle_beside(draft, record, held, room)
+        if beside:
+            grown = resized(draft.view, held, (*held.slices, *beside))
+            if self._is_good(record, held, grown):
+                draft.resize(record, grown)
+
+    def _speed(self, record: JobRecord, placement: Placement) -> int:
+        return self._curves.speed(record, placement, self._corrections)
+
+    def _is_good(self, record: JobRecord, held: Placement, grown: Placement) -> bool:
+        """Whether the GPUs are there, gain enough, and lie apart from other gangs."""
+        had = set(held.gpus())
+        if any(gpu not in had and not self._draft.is_at_hand(gpu) for gpu in grown.gpus()):
+            return False
+        crowd = self._crowd(record, held, grown)
+        before, after = self._speed(record, held), self._speed(record, grown)
+        if crowd:
+            after = int(after * self._terms.kept)
+        if not self._gains(before, after):
+            return False
+        gained = (after - before) / NOMINAL * record.demand.nominal.count / self._price(record)
+        return gained > (1 - self._terms.kept) * sum(
+            _size(other) / self._price(other) for other in crowd
+        )
+
+    def _crowd(self, record: JobRecord, held: Placement, grown: Placement) -> list[JobRecord]:
+        """Gangs on nodes where the run would become one."""
+        placement_of = self._draft.placement_of
+        known = set(held.nodes) if is_gang(held) else set()
+        found = {
+            other.seq: other
+            for node in grown.nodes
+            if node not in known
+            for other in self._draft.view.residents(node)
+            if other is not record and is_gang(placement_of(other))
+        }
+        return [found[seq] for seq in sorted(found)]
+
+
+def _size(record: JobRecord) -> int:
+    return len(record.placement.slices) if record.placement is not None else 0
