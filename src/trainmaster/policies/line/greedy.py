@@ -65,9 +65,12 @@ class Pass:
     def walk(self) -> None:
         draft, candidates, space = self.draft, self.candidates, self.draft.space
         for key, group, record in candidates:
-            if draft.is_evicted(record) and draft.keep(record):
-                self.worst_first().give_back(key, record)
-                continue
+            if draft.is_evicted(record):
+                if draft.keep(record):
+                    self.worst_first().give_back(key, record)
+                    continue
+                if record.phase is Phase.RESIZING:
+                    continue  # it can be suspended now, but not moved
             placer = self.placer_of(record)
             if placer.insists and self._is_still_stuck(key, group, record):
                 candidates.drop(group)
