@@ -12,7 +12,7 @@ ends, its siblings are. What was seen is a value, for the memo; prospects are a 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainmaster.core.lifecycle import ENDED
@@ -173,13 +173,15 @@ class Foresight:
         return found
 
     def _of_classes(self, classes: tuple[Class, ...]) -> Prospect:
+        """Of a job of these and no narrower ones: what is known of the wider is looked up once."""
         found = self._by_classes.get(classes)
         if found is None:
-            chances = NOBODY
-            for each, weight in zip(classes, WEIGHTS, strict=False):
-                circle = self._seen.known.get(each)
+            chances: Sequence[float] = NOBODY
+            if classes:
+                chances = self._of_classes(classes[:-1]).chances
+                circle = self._seen.known.get(classes[-1])
                 if circle is not None:
-                    chances = circle.chances(chances, weight)
+                    chances = circle.chances(chances, WEIGHTS[len(classes) - 1])
             found = self._by_classes[classes] = Prospect(chances)
         return found
 
