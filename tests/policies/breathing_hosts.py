@@ -10,7 +10,13 @@ from trainmaster.core.view import View
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.units import MINUTE, WHOLE
 from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.elastic.breathing import NO_BREATHS, Breathing, Breaths, Terms
+from trainmaster.policies.elastic.breathing import (
+    NO_BREATHS,
+    Breathing,
+    Breaths,
+    IsExempt,
+    Terms,
+)
 from trainmaster.policies.gittins import Gittins, GittinsOptions
 from trainmaster.policies.guards import PreemptiveOptions
 from trainmaster.policies.line.greedy import OnBlocked, run_in_order
@@ -28,6 +34,7 @@ class _Breathing(BasePolicy[GittinsOptions]):
 
     breathing: Breathing
     on_blocked: OnBlocked | None = None
+    is_exempt: IsExempt = staticmethod(lambda record: False)
 
     @property
     def molds(self) -> bool:
@@ -46,17 +53,23 @@ class _Breathing(BasePolicy[GittinsOptions]):
         if self.breathing.is_idle(view) and settled:
             return Plan((), memo)
         order = None if settled else self.in_line(view, now, with_running=True)
+        is_due = self.breathing.is_due(memo.breaths, now)
+        if order is not None and view.is_stable(order, now) and not is_due:
+            return Plan((), memo, soonest(order.next_expiry(), memo.breaths.due_ms))
         draft = Draft(view)
-        breath = self.breathing.begin(view, draft, order, memo.breaths, now)
+        breath = self.breathing.begin(view, draft, order, memo.breaths, now, self.is_exempt)
         if order is not None:
             breath.make_room(self.placer)
             run_in_order(
                 view, draft, order, now, self.group, self.placer, self.stuck, self.on_blocked
             )
         breaths, due = breath.end(self.placer)
-        times = [due, order.next_expiry() if order is not None else None]
-        wake_at = min((time for time in times if time is not None), default=None)
-        return draft.plan(Memo(memo.learned, breaths), wake_at)
+        expiry = order.next_expiry() if order is not None else None
+        return draft.plan(Memo(memo.learned, breaths), soonest(due, expiry))
+
+
+def soonest(*times: int | None) -> int | None:
+    return min((time for time in times if time is not None), default=None)
 
 
 class BreathingFifo(_Breathing):

@@ -134,14 +134,24 @@ def test_who_gave_for_a_newcomer_that_may_not_pass_keeps_its_gpus() -> None:
     assert done(case) == "resize old on n1:2; start new on n1:2"
 
 
+def test_who_was_promised_its_gpus_neither_gives_any_nor_starts_on_fewer() -> None:
+    case = GIVING["a run gives what it can do without to a newcomer"]
+    promised = BreathingFifo(ON)
+    promised.is_exempt = lambda record: record.id in ("old", "new")
+    assert planned(case, ON, policy=promised)[1] == "nothing"
+    assert planned(FREE, ON, policy=promised)[1] == "nothing"
+
+
+FREE = Case(
+    cluster="rack r: n1[4]",
+    jobs="x 3gpu running on n1:3 attained 1h | new 2gpu elastic 1..2 pending 1min",
+    want="start new on n1:1",
+)
+
+
 def test_an_elastic_job_starts_on_what_is_free() -> None:
-    case = Case(
-        cluster="rack r: n1[4]",
-        jobs="x 3gpu running on n1:3 attained 1h | new 2gpu elastic 1..2 pending 1min",
-        want="start new on n1:1",
-    )
-    assert done(case) == case.want
-    assert done(case, OFF) == "nothing"
+    assert done(FREE) == FREE.want
+    assert done(FREE, OFF) == "nothing"
 
 
 # -- growing -----------------------------------------------------------------------------------------
@@ -182,6 +192,8 @@ def test_a_run_rests_first_and_is_looked_at_again_then() -> None:
     plan, words = planned(case, ON)
     assert words == "nothing"
     assert plan.wake_at == NOW - 40 * SECOND + ON.rest_ms
+    assert isinstance(plan.memo, Memo)
+    assert plan.memo.breaths.due_ms == plan.wake_at
 
 
 def test_a_run_does_not_grow_for_little() -> None:

@@ -26,6 +26,8 @@ from trainmaster.policies.elastic.filling import Filling, Growth
 from trainmaster.policies.elastic.giving import Giver, Giving
 from trainmaster.policies.line.greedy import PlacerOf
 
+IsExempt = Callable[[JobRecord], bool]
+"""Whether a job must have all the GPUs that it asks for: what it was promised depends on them."""
 PriceAt = Callable[[JobRecord, int], int]
 """The service that a completion of the job is expected to cost at that time: 1/G, or what is known."""
 
@@ -55,6 +57,8 @@ class Breaths:
     measured: Measured = field(default_factory=Measured)
     resized_ms: FrozenMap[str, int] = field(default_factory=FrozenMap)
     company: Company = field(default_factory=Company)
+    due_ms: int | None = None
+    """When a run that could grow will have rested, if GPUs are idle."""
 
 
 NO_BREATHS = Breaths()
@@ -93,11 +97,21 @@ class Breathing:
         self._newest = newest
         return not self._has_elastic
 
+    def is_due(self, memo: Breaths, now: int) -> bool:
+        """Whether a pass is worth while although nothing else has changed."""
+        return memo.due_ms is not None and memo.due_ms <= now
+
     def begin(
-        self, view: View, draft: Draft, order: Order | None, memo: Breaths, now: int
+        self,
+        view: View,
+        draft: Draft,
+        order: Order | None,
+        memo: Breaths,
+        now: int,
+        is_exempt: IsExempt = lambda record: False,
     ) -> Breath:
         """The mechanism for one pass; no order where nobody waits."""
-        return Breath(self, view, draft, order, memo, now)
+        return Breath(self, view, draft, order, memo, now, is_exempt)
 
 
 class Breath:
@@ -111,7 +125,9 @@ class Breath:
         order: Order | None,
         memo: Breaths,
         now: int,
+        is_exempt: IsExempt,
     ) -> None:
+        self._is_exempt = is_exempt
         self._terms = breathing.terms
         self._price_at = breathing.price_at
         self._view = view
@@ -157,13 +173,17 @@ class Breath:
                 continue
             assert record.placement is not None
             demand, held = record.demand, len(record.placement.slices)
-            floor = demand.min_count if self._terms.shrinks else demand.nominal.count
+            floor = demand.min_count if self._shrinks(record) else demand.nominal.count
             if held > floor:
                 curve = self._curves.of(record, self._measured.corrections)
                 if held <= curve.high:
                     key = order.key_of(record, self._now)
                     found.append(Giver(record, curve, floor, self._price(record), key))
         return found
+
+    def _shrinks(self, record: JobRecord) -> bool:
+        """Whether the job may have fewer GPUs than it asks for."""
+        return self._terms.shrinks and not self._is_exempt(record)
 
     # -- after -----------------------------------------------------------------------------------
 
@@ -180,17 +200,17 @@ class Breath:
             self._price,
             Growth(rest_ms, self._terms.gain_ppm, self._terms.grows, self._company.kept),
         )
-        wake_at = filling.fill(self._runs, self._memo.resized_ms, self._now)
-        return self._remembered(), wake_at
+        due = filling.fill(self._runs, self._memo.resized_ms, self._now)
+        return self._remembered(due), due
 
-    def _remembered(self) -> Breaths:
+    def _remembered(self, due: int | None) -> Breaths:
         resized = {record.id: self._now for record in self._runs if self._draft.is_placed(record)}
         times = self._memo.resized_ms
         if resized:
             times = times.only(self._view.jobs).updated(resized)
-        elif self._measured is self._memo.measured:
+        elif self._measured is self._memo.measured and due == self._memo.due_ms:
             return self._memo
-        return Breaths(self._measured, times, self._company)
+        return Breaths(self._measured, times, self._company, due)
 
     def _take_back(self) -> None:
         """A run that shrank for nobody, since others have better uses for the room, does not shrink."""
@@ -222,7 +242,7 @@ class Breath:
 
     def _starts_on_fewer(self, record: JobRecord, placer_of: PlacerOf) -> bool:
         space, demand = self._draft.space, record.demand
-        if not is_divisible(record):
+        if not is_divisible(record) or not self._shrinks(record):
             return False
         free = sum(space.free_gpus[kind] for kind in space.kinds_for(demand))
         for count in range(min(free, demand.nominal.count - 1), demand.min_count - 1, -1):
