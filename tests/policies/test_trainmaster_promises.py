@@ -225,6 +225,20 @@ def test_stating_queues_in_the_middle_of_a_run_loses_nothing() -> None:
     drive.everything_ended()
 
 
+def test_a_gang_larger_than_its_queues_part_is_owed_runs_too() -> None:
+    """Its queue has one of two GPUs, the other always has jobs for the second."""
+    jobs = [traced(f"b{n}", 1, 5_000, queue="b") for n in range(9)]
+    jobs += [traced("a", 1, 30_000, queue="a"), traced("gang", 2, 500, at_s=1, queue="a")]
+    guarded, left_alone = (
+        one(ran(jobs, "1x2", queues="a:1,b:1", guard_ratio=ratio, guard_slack_s=600), "gang")
+        for ratio in (1, 0)
+    )
+    assert guarded.finish_ms is not None
+    assert left_alone.finish_ms is not None
+    assert guarded.finish_ms < 10_000 * SECOND
+    assert left_alone.finish_ms > 20_000 * SECOND
+
+
 # -- deadlines -------------------------------------------------------------------------------------
 
 
@@ -261,6 +275,17 @@ def test_where_nobody_estimates_what_was_seen_of_its_kind_will_do() -> None:
     result = outcome_of(situation([*school, known, strange], "1x64"), ours())
     verdicts = [one(result, name).deadline for name in ("a", "b")]
     assert [each.verdict for each in verdicts if each] == [Verdict.ACCEPTED, Verdict.DECLINED]
+
+
+def test_an_accepted_deadline_counts_more_than_the_part_of_a_queue() -> None:
+    """Its queue has one of two GPUs and it wants both, from 1000 s on at the latest."""
+    due = asked("due", 2, 1_000, within_s=1_500, at_s=600)
+    jobs = [replace(due, job=replace(due.job, queue="a"))]
+    jobs += [traced(f"{queue}{n}", 1, 5_000, queue=queue) for queue in "ab" for n in range(3)]
+    found = one(outcome_of(a_scenario(jobs, "1x2"), ours(queues="a:1,b:1")), "due").deadline
+    assert found is not None
+    assert found.verdict is Verdict.ACCEPTED
+    assert found.is_met
 
 
 # -- why a job waits -------------------------------------------------------------------------------

@@ -167,7 +167,8 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
         if view.is_settled():
             round_.take_note()
         elif not (round_.is_enough_for_all(total) and round_.serve_all()):
-            share_out(round_, shares, total, self._half_life_ms)
+            promised = self._knowing.promised_now(view, now)
+            share_out(round_, shares, total, self._half_life_ms, promised)
         memo = replace(memo, shares=noted(round_, shares, self._half_life_ms))
         return round_.draft.plan(memo, self._sooner(round_.wake_at(), view, now), notices)
 

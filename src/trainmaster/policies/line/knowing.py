@@ -18,7 +18,7 @@ from trainmaster.policies.deadlines.desk import Deadlines
 from trainmaster.policies.deadlines.pledges import NO_PLEDGES, Pledges
 from trainmaster.policies.guards import Guards
 from trainmaster.policies.line.foresight import Foresight, Seen
-from trainmaster.policies.line.owed import NO_DEBTS, Debts, Guard
+from trainmaster.policies.line.owed import NO_DEBTS, OWED, Debts, Guard
 from trainmaster.policies.line.worthiest import Known, rank_by_worth
 
 WORTH_SWITCHES = 2
@@ -131,6 +131,17 @@ class Knowing:
         """Whether a debt or a deadline says that it is to run as it is."""
         known = self._knowledge
         return record.id in known.debts.until or record.id in known.pledges.accepted
+
+    def promised_now(self, view: View, now: int) -> list[JobRecord]:
+        """Jobs that are owed a run or have a deadline to keep, the most pressing first."""
+        known, found = self._knowledge, list[tuple[Rank, int, JobRecord]]()
+        for job in {**known.debts.until, **known.pledges.accepted}:
+            record = view.jobs.get(job)
+            if record is not None:
+                rank = self.rank(record, now)
+                if rank.level <= OWED:
+                    found.append((rank._replace(until_ms=None), record.seq, record))
+        return [record for _, _, record in sorted(found)]
 
     def explained(self, record: JobRecord, reason: Reason, now: int) -> Reason:
         pledges = self._knowledge.pledges

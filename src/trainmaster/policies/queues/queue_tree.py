@@ -154,10 +154,18 @@ class QueueTree:
         for node in self._inner:
             node.remembered = sum([child.remembered or 0 for child in node.children])
 
-    def divide_budgets(self, total: int, weigh: Callable[[Node], int] | None = None) -> None:
-        """Give every queue its budget, and a claim that states its guarantee within its demand."""
-        for tip in self.tips.values():
-            self._ask(tip, tip.wanted, 0, weigh)
+    def divide_budgets(
+        self,
+        total: int,
+        weigh: Callable[[Node], int] | None = None,
+        promised: Mapping[str, int] | None = None,
+    ) -> None:
+        """Give every queue its budget, and a claim that states its guarantee within its demand.
+
+        What is promised to jobs of a queue counts as guaranteed to it.
+        """
+        for name, tip in self.tips.items():
+            self._ask(tip, tip.wanted, promised.get(name, 0) if promised else 0, weigh)
         for node in self._inner:
             most = sum([child.claim.most or 0 for child in node.children])
             least = sum([child.claim.least for child in node.children])

@@ -8,10 +8,13 @@ are made anew every ten minutes, not at each pass: else budgets would creep, and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from trainmaster.core.state import JobRecord
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import MINUTE
+from trainmaster.policies.queues.promised import sizes_by_queue, start_promised
 from trainmaster.policies.queues.queue_tree import Node
 from trainmaster.policies.queues.reclaim import Reclaim, worst_in_line
 from trainmaster.policies.queues.rounds import Round, RoundMemo
@@ -42,16 +45,19 @@ def remembered(memo: SharesMemo, now: int, half_life_ms: int) -> SharesMemo:
     return SharesMemo(memo.rounds, usage, FrozenMap(in_thousandths(averages)), now)
 
 
-def share_out(round_: Round, memo: SharesMemo, total: int, half_life_ms: int) -> None:
-    """Divide, let every queue plan within its part, take back, lend."""
-    tree = round_.tree
+def share_out(
+    round_: Round, memo: SharesMemo, total: int, half_life_ms: int, promised: Sequence[JobRecord]
+) -> None:
+    """Divide, let every queue plan within its part, keep promises, take back, lend."""
+    tree, sizes = round_.tree, sizes_by_queue(promised)
     if half_life_ms:
         tree.divide_fairly(total)
         tree.remember(memo.counted)
-        tree.divide_budgets(total, _lessened_weight)
+        tree.divide_budgets(total, _lessened_weight, sizes)
     else:
-        tree.divide_budgets(total)
+        tree.divide_budgets(total, None, sizes)
     round_.plan_within_budgets()
+    start_promised(round_, promised)
     budgets = Reclaim(round_, _budget, worst_in_line)
     guarantees = Reclaim(round_, _guaranteed, worst_in_line)
     for tip in round_.needy():
