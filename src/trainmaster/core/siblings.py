@@ -12,6 +12,7 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from trainmaster.model.programs import program_of
 from trainmaster.model.units import DAY
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Sources:
     def welcome(self, record: JobRecord, now: int) -> None:
         """Acquaint a new job with those that came before it."""
         job = record.job
-        source = (job.queue, job.demand.nominal.total_share, job.user, job.app)
+        source = (job.queue, job.demand.nominal.total_share, job.user, program_of(job.app))
         last = self._last.pop(source, None)
         if last is None:
             last = deque(maxlen=NEAR)

@@ -24,8 +24,6 @@ from trainmaster.perf.survival import BINS, EDGES, GPU_SECOND, PRIOR, UPPER, WID
 MOST = 0.9999
 HARDLY = 0.01
 """Whoever goes on with less than this chance is not looked after."""
-NEAREST = 10
-"""Submissions before and after a job within which others are its siblings."""
 NOTHING = (0,) * BINS
 NOBODY = [*[1 - exp(-hazard * width) for hazard, width in zip(PRIOR, WIDTHS, strict=False)], 0.5]
 """Chances before anything is known."""
@@ -68,8 +66,8 @@ APART_MS = 30 * MINUTE
 """A sibling submitted this much earlier or later counts a third, ..."""
 TOO_FAR_MS = 4 * APART_MS
 """... and not at all from here on."""
-BY_PLACE = tuple([exp(-place / 20) for place in range(NEAREST + 1)])
-"""How much a sibling counts by how many submissions lie between."""
+PLACES = 20
+"""The same for one that so many others were submitted before or after."""
 AROUND = 1.0
 """How many siblings the class counts for."""
 Sibling = tuple[float, int, bool]
@@ -78,7 +76,7 @@ Sibling = tuple[float, int, bool]
 
 def nearness(place: int, apart_ms: int) -> float:
     """How much a sibling counts; 0 = not at all."""
-    return BY_PLACE[place] * exp(-apart_ms / APART_MS) if apart_ms <= TOO_FAR_MS else 0.0
+    return exp(-place / PLACES - apart_ms / APART_MS) if apart_ms <= TOO_FAR_MS else 0.0
 
 
 class Prospect:

@@ -91,7 +91,7 @@ def test_one_that_has_ended_remembers_nobody_once_a_pass_has_taken_note() -> Non
 def test_sources_not_heard_of_for_a_week_are_forgotten() -> None:
     strings = Strings()
     for number in range(50):
-        submit(strings, f"j{number}", app=f"p{number}")
+        submit(strings, f"j{number}", user=f"u{chr(97 + number % 26)}{chr(97 + number // 26)}")
     sources = strings.state.sources
     assert len(sources._last) == 50
     strings.later(FORGOTTEN_MS / SECOND + 1)
@@ -100,3 +100,10 @@ def test_sources_not_heard_of_for_a_week_are_forgotten() -> None:
     assert len(sources._last) == 1, "two old ones are looked at with each newcomer"
     submit(strings, "late", app="p0")
     assert siblings(strings, "late") == []
+
+
+def test_numbered_runs_of_one_program_are_siblings() -> None:
+    strings = Strings()
+    for number in range(3):
+        submit(strings, f"j{number}", user="ada", app=f"sweep-{number}.py")
+    assert siblings(strings, "j2") == ["j0", "j1"]

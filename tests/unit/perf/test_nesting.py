@@ -14,7 +14,6 @@ from trainmaster.perf.nesting import (
     BEYOND_GPU_S,
     HARDLY,
     MOST,
-    NEAREST,
     NOBODY,
     Circle,
     Prospect,
@@ -178,7 +177,7 @@ def among(chances: list[float], siblings: list[Sibling]) -> SiblingProspect:
 
 some_siblings = st.lists(
     st.tuples(
-        st.integers(1, NEAREST),
+        st.integers(1, 10),
         st.integers(0, 150 * MINUTE),
         st.integers(0, BINS - 1),
         st.booleans(),

@@ -19,6 +19,7 @@ from trainmaster.core.lifecycle import ENDED
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.plan import FrozenMap
+from trainmaster.model.programs import program_of
 from trainmaster.model.units import MINUTE, WHOLE
 from trainmaster.perf.nesting import (
     NOBODY,
@@ -191,7 +192,7 @@ def classes_of(record: JobRecord) -> tuple[Class, ...]:
     job = record.job
     size = bisect_right(SIZES_GPUS, (record.demand.nominal.total_share - 1) // WHOLE)
     wide: tuple[Class, ...] = ((), (size,), (job.queue, size))
-    return (*wide, (job.queue, size, job.user, job.app)) if job.user or job.app else wide
+    return (*wide, (job.queue, size, job.user, program_of(job.app))) if job.user or job.app else wide
 
 
 def _made_anew(seen: Seen, view: View, now: int) -> Seen:

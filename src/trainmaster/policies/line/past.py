@@ -8,13 +8,13 @@ remembered is a value, for the memo, and grows with the number of classes, not o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import log2
 
 from trainmaster.core.state import JobRecord
 from trainmaster.model.plan import FrozenMap
+from trainmaster.model.programs import program_of
 from trainmaster.model.units import HOUR, NOMINAL
 
 BLANK_MS = HOUR
@@ -30,16 +30,8 @@ WATCHES = 6
 MOST = 2_048
 """Classes remembered per user or queue; beyond it, the half that has not been seen for longest goes."""
 
-CHANGING = re.compile(r"(?<![a-z0-9])(?=[0-9a-f]{6})[0-9a-f]*\d[0-9a-f]*|\d+")
-"""Hashes (six hexadecimal digits or more, one of them a figure), and numbers."""
-
 Class = tuple[str, tuple[Hashable, ...]]
 """(chapter: whose it is, what tells it apart there)."""
-
-
-def program_of(app: str) -> str:
-    """The name without what changes from run to run: numbers, dates, hashes."""
-    return CHANGING.sub("#", app.lower())
 
 
 @dataclass(frozen=True, slots=True)
