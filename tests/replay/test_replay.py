@@ -21,8 +21,13 @@ def recorded(scenario: Scenario, contender: str) -> list[Step]:
 
 def fresh(scenario: Scenario, contender: str) -> Controller:
     name, options = CONTENDERS[contender]
-    can_freeze = scenario.world.switching.can_freeze
-    return Controller(scenario.topology, a_policy(name, **options), can_freeze=can_freeze)
+    switching = scenario.world.switching
+    return Controller(
+        scenario.topology,
+        a_policy(name, **options),
+        can_freeze=switching.can_freeze,
+        saves_on_demand=switching.saves_on_demand,
+    )
 
 
 @pytest.mark.parametrize("contender", CONTENDERS)

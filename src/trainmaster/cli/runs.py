@@ -74,6 +74,12 @@ def _remarks(simulation: Simulation, *, is_cut: bool) -> list[str]:
             f"{name} had {plural(len(refused), 'action')} refused, the first for job {first.job}:"
             f" {first.why.value}{f' ({first.detail})' if first.detail else ''}"
         )
+    if simulation.is_in_vain:
+        found.append(
+            f"{name} suspends runs before they have saved anything, so that no job ends:"
+            " raise min_run_s or quantum_s, or lower checkpoint_every_s"
+        )
+        return found
     stuck = [] if is_cut else simulation.stuck()
     if stuck:
         found.append(f"{name} lets {plural(len(stuck), 'job')} wait for ever, such as {stuck[0]}")

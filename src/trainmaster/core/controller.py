@@ -38,8 +38,15 @@ class Decision(NamedTuple):
 class Controller:
     """State, policy and memo; `step` is a function of them, the time and the facts alone."""
 
-    def __init__(self, topology: Topology, policy: Policy, *, can_freeze: bool = False) -> None:
-        self.state = State(topology, can_freeze=can_freeze)
+    def __init__(
+        self,
+        topology: Topology,
+        policy: Policy,
+        *,
+        can_freeze: bool = False,
+        saves_on_demand: bool = True,
+    ) -> None:
+        self.state = State(topology, can_freeze=can_freeze, saves_on_demand=saves_on_demand)
         self.view = View(self.state)
         self.policy = policy
         self.memo = policy.first_memo()

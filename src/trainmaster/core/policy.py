@@ -32,6 +32,11 @@ class Policy(Protocol):
         ...
 
     @property
+    def profiles(self) -> bool:
+        """Whether it decides by measured speeds of elastic jobs: they are measured before they run."""
+        ...
+
+    @property
     def progress_every_ms(self) -> int | None:
         """How often elastic runs report their progress to it; None = it does not ask."""
         ...

@@ -92,9 +92,21 @@ def stop(state: State, record: JobRecord, now: int) -> None:
 
 
 def _run_started(state: State, event: e.RunStarted, now: int) -> None:
-    record = _current(state, event.run)
+    record = _begin(state, event.run, event.speed_ppm, now)
+    if record is not None:
+        record.saved(record.work, now)
+
+
+def _run_resumed(state: State, event: e.RunResumed, now: int) -> None:
+    """It goes on from its own memory: no checkpoint keeps more than before."""
+    _begin(state, event.run, event.speed_ppm, now)
+
+
+def _begin(state: State, run: Run, speed_ppm: int, now: int) -> JobRecord | None:
+    """It trains from now on; the job if that is news."""
+    record = _current(state, run)
     if record is None or record.phase is not Phase.STARTING:
-        return
+        return None
     state.move(record, Cause.STARTED)
     if record.first_start_ms is None:
         record.first_start_ms = now
@@ -103,15 +115,12 @@ def _run_started(state: State, event: e.RunStarted, now: int) -> None:
         state.switches.launching_ms += now - record.launched_ms
     record.is_moving = False
     record.run_since_ms = now
-    record.progress(now, event.speed_ppm)
-    if event.speed_ppm != NOMINAL:
+    record.progress(now, speed_ppm)
+    if speed_ppm != NOMINAL:
         state.touch(record)
     if record.demand.is_elastic:
         state.needs_pass = True
-
-
-def _run_resumed(state: State, event: e.RunResumed, now: int) -> None:
-    _run_started(state, e.RunStarted(event.run, event.speed_ppm), now)
+    return record
 
 
 def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
@@ -120,6 +129,8 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
         released(state, event.run)
         return
     record.work = event.work
+    if event.work > record.saved_work and not event.frozen:
+        record.saved(event.work, now)
     record.run_since_ms = None
     if record.phase is Phase.SUSPENDING:
         if record.suspend_ordered_ms is not None:
@@ -167,6 +178,14 @@ def _run_speed_changed(state: State, event: e.RunSpeedChanged, now: int) -> None
     record.progress(now, event.speed_ppm)
     state.note_change(record)
     state.touch(record)
+
+
+def _run_saved(state: State, event: e.RunSaved, now: int) -> None:
+    record = _current(state, event.run)
+    if record is not None:
+        record.saved(event.work, now)
+        state.note_change(record)
+        state.touch(record)
 
 
 def _run_progressed(state: State, event: e.RunProgressed, now: int) -> None:
@@ -218,7 +237,7 @@ def _send_back(state: State, record: JobRecord, work: int, now: int) -> None:
     """To be tried again, from what its last checkpoint keeps."""
     record.accrue(now)
     state.let_go(record)
-    record.work = work
+    record.work = record.saved_work = work
     record.is_moving = False
     record.run_since_ms = None
     record.waiting_since_ms = now
@@ -295,6 +314,7 @@ REDUCERS: dict[type, Callable[[State, Any, int], None]] = {
     e.RunResumed: _run_resumed,
     e.RunResized: _run_resized,
     e.RunSpeedChanged: _run_speed_changed,
+    e.RunSaved: _run_saved,
     e.RunProgressed: _run_progressed,
     e.RunSucceeded: _run_succeeded,
     e.RunFailed: _run_failed,

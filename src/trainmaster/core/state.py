@@ -51,6 +51,8 @@ class JobRecord:
         "run",
         "run_since_ms",
         "samples",
+        "saved_ms",
+        "saved_work",
         "seq",
         "siblings",
         "since_ms",
@@ -106,6 +108,10 @@ class JobRecord:
         """Service received up to `since_ms`: thousandths of a GPU x ms of running."""
         self.work = 0
         """Work done up to `since_ms`: ms x parts per million."""
+        self.saved_work = 0
+        """Work that a durable checkpoint keeps: what is left should its run be gone."""
+        self.saved_ms = job.submit_ms
+        """When that was last all there was: its last save, or the start from it."""
         self.preemptions = 0
         self.migrations = 0
         self.is_moving = False
@@ -141,6 +147,14 @@ class JobRecord:
             self.attained += (now - self.since_ms) * self.rate
             self.work += (now - self.since_ms) * self.speed_ppm
             self.since_ms = None
+
+    def saved(self, work: int, now: int) -> None:
+        """So much of its work is durable from now on."""
+        self.saved_work, self.saved_ms = work, now
+
+    def unsaved_at(self, now: int) -> int:
+        """Work that is gone if its run is."""
+        return max(0, self.work_at(now) - self.saved_work)
 
     def progress(self, now: int, speed_ppm: int) -> None:
         """Make progress from now on at this speed."""
@@ -178,9 +192,13 @@ class Promise:
 class State:
     """All of it. Changed only by the reducer and by admitted plans."""
 
-    def __init__(self, topology: Topology, *, can_freeze: bool = False) -> None:
+    def __init__(
+        self, topology: Topology, *, can_freeze: bool = False, saves_on_demand: bool = True
+    ) -> None:
         self.topology = topology
         self.can_freeze = can_freeze
+        self.saves_on_demand = saves_on_demand
+        """Whether a run that is suspended saves first; else it falls back to its last checkpoint."""
         self.occupancy = Occupancy(topology, can_freeze=can_freeze)
         self.jobs: dict[str, JobRecord] = {}
         self.residents: list[dict[int, JobRecord]] = [{} for _ in topology.nodes]

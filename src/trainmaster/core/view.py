@@ -80,6 +80,11 @@ class View:
     def draining(self) -> AbstractSet[int]:
         return self._state.draining
 
+    @property
+    def saves_on_demand(self) -> bool:
+        """Whether a run that is suspended saves first, so that nothing of its work is lost."""
+        return self._state.saves_on_demand
+
     def running(self) -> list[JobRecord]:
         """Jobs that hold GPUs, in order of submission."""
         return [record for record in self.jobs.values() if record.phase in HOLDING]

@@ -77,6 +77,14 @@ class RunSpeedChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class RunSaved:
+    """A checkpoint with so much of its work has become durable: that is left whatever happens."""
+
+    run: Run
+    work: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunProgressed:
     """It reported how far its training has come."""
 
@@ -159,6 +167,7 @@ Event = (
     | RunResumed
     | RunResized
     | RunSpeedChanged
+    | RunSaved
     | RunProgressed
     | RunSucceeded
     | RunFailed

@@ -34,7 +34,7 @@ BASES = {"ideal": IDEAL, "default": DEFAULT}
 KEYS = {
     *("base", "speed", "gpu_speed", "table_error", "elastic", "elastic_efficiency"),
     *("interference", "sharing", "neighbours", "switch"),
-    *("node_failures", "checkpoint_every_s", "failures", "split_speed"),
+    *("node_failures", "checkpoint_every_s", "failures", "split_speed", "profiling_s"),
 }
 PATHS: Mapping[str, tuple[int | None, int | None]] = {
     "driver": (published.DRIVER_SAVE, published.DRIVER_LOAD),
@@ -65,6 +65,7 @@ def world_from(mapping: Mapping[str, object], name: str) -> World:
         breakage=_breakage(base.breakage, mapping),
         has_failures=flag(mapping, "failures", base.has_failures),
         split_ppm=_split(base.split_ppm, mapping),
+        profiling_ms=_milliseconds(base.profiling_ms, mapping, "profiling_s"),
     )
 
 
@@ -73,6 +74,11 @@ def _split(base: int, mapping: Mapping[str, object]) -> int:
     if "split_speed" not in mapping:
         return base
     return part(mapping["split_speed"], "split_speed", "one GPU that holds all of it is best")
+
+
+def _milliseconds(base: int, mapping: Mapping[str, object], key: str, where: str = "") -> int:
+    """Seconds in the file, 0 or more."""
+    return number(mapping[key], f"{where}{key}", SECOND) if key in mapping else base
 
 
 # -- speed by place ----------------------------------------------------------------------------------
@@ -203,31 +209,36 @@ def _speed(value: object, where: str) -> float:
 
 
 def _switching(base: Switching, said: Mapping[str, object]) -> Switching:
-    fields = {
+    times = {
         "start_s": base.start_ms,
         "suspend_s": base.suspend_ms,
         "resume_s": base.resume_ms,
         "thaw_s": base.thaw_ms,
         "resize_s": base.resize_ms,
     }
-    only(said, {*fields, "by", "path", "save_gb_s", "load_gb_s"}, "switch")
-    by = said.get("by", "freeze" if base.can_freeze else "halt")
-    if by not in ("halt", "freeze"):
-        raise WorldError(f"switch.by must be halt or freeze, not {by!r}.")
-    for key in fields:
-        if key in said:
-            fields[key] = number(said[key], f"switch.{key}", SECOND)
+    only(said, {*times, "by", "saves", "path", "save_gb_s", "load_gb_s"}, "switch")
+    for key, known in times.items():
+        times[key] = _milliseconds(known, said, key, "switch.")
     save, load = _bandwidths(base, said)
     return Switching(
-        start_ms=fields["start_s"],
-        suspend_ms=fields["suspend_s"],
-        resume_ms=fields["resume_s"],
-        thaw_ms=fields["thaw_s"],
-        resize_ms=fields["resize_s"],
-        can_freeze=by == "freeze",
+        start_ms=times["start_s"],
+        suspend_ms=times["suspend_s"],
+        resume_ms=times["resume_s"],
+        thaw_ms=times["thaw_s"],
+        resize_ms=times["resize_s"],
+        can_freeze=_either(said, "by", ("halt", "freeze"), base.can_freeze),
         save_bytes_s=save,
         load_bytes_s=load,
+        saves_on_demand=_either(said, "saves", ("periodic", "on-demand"), base.saves_on_demand),
     )
+
+
+def _either(said: Mapping[str, object], key: str, words: tuple[str, str], base: bool) -> bool:
+    """Whether `switch` says the second of two words."""
+    word = said.get(key, words[base])
+    if word not in words:
+        raise WorldError(f"switch.{key} must be {words[0]} or {words[1]}, not {word!r}.")
+    return word == words[1]
 
 
 def _bandwidths(base: Switching, said: Mapping[str, object]) -> tuple[int | None, int | None]:
@@ -252,7 +263,9 @@ def _breakage(base: Breakage, mapping: Mapping[str, object]) -> Breakage:
         every = positive(mapping["checkpoint_every_s"], "checkpoint_every_s", SECOND)
         base = replace(base, checkpoint_ms=every)
     said = section(mapping, "node_failures")
-    only(said, {"mtbf_h", "repair_h"}, "node_failures")
+    only(said, {"mtbf_h", "repair_h", "detection_s"}, "node_failures")
+    unnoticed = _milliseconds(base.detection_ms, said, "detection_s", "node_failures.")
+    base = replace(base, detection_ms=unnoticed)
     if "mtbf_h" in said:
         base = replace(base, mtbf_ms=positive(said["mtbf_h"], "node_failures.mtbf_h", HOUR))
     if "repair_h" in said:

@@ -146,6 +146,7 @@ COOPERATIVE_SAVE, COOPERATIVE_LOAD = 51 << 30, 47 << 30
 """H200, tensors copied to pinned host memory inside the process and back (1 GiB of state)."""
 
 SWITCHING = Switching(
+    # No start_ms: run times of traces were measured from the first launch on, and hold it already.
     # A job that states no memory moves all of its GPU's: 16 GiB take 9.0 s out and 3.0 s in. With 18 s to
     # start the program anew that makes the 30 s per preemption of policy-lab.md.
     resume_ms=18 * SECOND,
@@ -155,6 +156,9 @@ SWITCHING = Switching(
     save_bytes_s=DRIVER_SAVE,
     load_bytes_s=DRIVER_LOAD,
 )
+
+DETECTION_MS = 14 * SECOND
+"""A killed raylet is marked dead by Ray's health checks after so long, measured; a frozen one after 64 s."""
 
 # Median gain of a doubling in Gavel's consolidated tables: 1.737 (168 pairs, three GPU types).
 ELASTICITY = Elasticity(doubling_ppm=868_000)

@@ -16,6 +16,7 @@ class Switching:
     """Fixed parts in ms on the run's GPUs, and how fast GPU memory goes out and comes back."""
 
     start_ms: int = 0
+    """Launch for the first time, up to the first step."""
     suspend_ms: int = 0
     resume_ms: int = 0
     """Launch again from a checkpoint: after a suspension, a move, a failure or a lost node."""
@@ -28,9 +29,13 @@ class Switching:
     """Bytes that leave a GPU in a second; None = memory does not matter."""
     load_bytes_s: int | None = None
     """Bytes that return to a GPU in a second."""
+    saves_on_demand: bool = True
+    """Whether a run that is told to end saves first; else it falls back to its last checkpoint."""
 
-    def suspending(self, size: int) -> int:
-        """Milliseconds to let go of GPUs with so many bytes each."""
+    def suspending(self, size: int, *, freezes: bool = False) -> int:
+        """Milliseconds to let go of GPUs with so many bytes each; nothing leaves what is not saved."""
+        if not freezes and not self.saves_on_demand:
+            return self.suspend_ms
         return self.suspend_ms + _moving(size, self.save_bytes_s)
 
     def resuming(self, size: int) -> int:

@@ -28,11 +28,14 @@ __all__ = ["DEFAULT", "IDEAL", "Breakage", "Speeds", "Switching", "World"]
 
 @dataclass(frozen=True, slots=True)
 class Breakage:
-    """How often nodes fail, how long repair takes, and how much work a crash costs."""
+    """How often nodes fail, when that is noticed and repaired, and how much work it costs."""
 
     mtbf_ms: int | None = None
     """Mean time between failures of one node; None = never."""
     repair_ms: int = 4 * HOUR
+    """From when the failure was noticed."""
+    detection_ms: int = 0
+    """How long a failed node goes unnoticed: its runs stand still and hold their GPUs."""
     checkpoint_ms: int = 30 * MINUTE
     """Runs save this often: a crash loses what came after."""
 
@@ -56,6 +59,8 @@ class World:
     """Speed of a model split over two GPUs, relative to one that holds all of it."""
     has_failures: bool = True
     """Whether the trace's failed attempts and final statuses happen."""
+    profiling_ms: int = 0
+    """What it takes to measure an elastic job on several sizes, on its GPUs, ahead of its first run."""
 
     @property
     def doubling_ppm(self) -> int:
@@ -224,6 +229,13 @@ class Speeds:
             for _, gpu, share, memory, _ in placement.slices
         )
 
+    def moving(self, placement: Placement) -> int:
+        """Bytes that each of its GPUs moves out or in, where that takes time; else 0."""
+        cost = self.world.switching
+        if cost.save_bytes_s is None and cost.load_bytes_s is None:
+            return 0
+        return self.memory_of(placement)
+
 
 def _switches(topology: Topology) -> tuple[tuple[int, ...], int]:
     """For each GPU the number of its innermost island, and how many there are in all."""
@@ -246,5 +258,6 @@ DEFAULT = World(
     shared_gpu=published.SHARED_GPU,
     neighbours=published.NEIGHBOURS,
     switching=published.SWITCHING,
+    breakage=Breakage(detection_ms=published.DETECTION_MS),
     split_ppm=published.SPLIT_PPM,
 )

@@ -26,6 +26,8 @@ class BasePolicy(Generic[O]):
     name: ClassVar[str]
     options_type: ClassVar[type]
     needs_oracle: bool = False
+    profiles: bool = False
+    """Whether it decides by measured speeds of elastic jobs: they are measured before they run."""
 
     @property
     def molds(self) -> bool:

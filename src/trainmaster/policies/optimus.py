@@ -58,6 +58,7 @@ class Memo:
 class Optimus(BasePolicy[OptimusOptions]):
     name = "optimus"
     options_type = OptimusOptions
+    profiles = True
     staffing = Staffing
     """How numbers of workers become placements."""
 

@@ -63,6 +63,7 @@ class Memo:
 class Themis(BasePolicy[ThemisOptions]):
     name = "themis"
     options_type = ThemisOptions
+    profiles = True
 
     def __init__(self, options: ThemisOptions) -> None:
         super().__init__(options)

@@ -10,7 +10,7 @@ from trainmaster.model.units import NOMINAL
 from trainmaster.perf.world import Speeds
 
 if TYPE_CHECKING:
-    from trainmaster.sim.engine import SimRun
+    from trainmaster.sim.run import SimRun
 
 Crowd = dict[int, dict[str, "SimRun"]]
 """By GPU or wire: the runs that train there, by job."""

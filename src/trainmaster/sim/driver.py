@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from trainmaster.placement.placers import ever_fits
 from trainmaster.sim.cost import Bill
 from trainmaster.sim.engine import SimEngine
 from trainmaster.sim.ledger import Account, Ledger
+from trainmaster.sim.nodes import NodeSchedule
 from trainmaster.sim.progress import MEASURING_ERROR, ProgressReports
 from trainmaster.sim.sampler import Sampler
 from trainmaster.sim.splitting import Splitter
@@ -34,6 +34,8 @@ FOREVER = 1 << 62
 """Later than any instant of a run."""
 PROGRESS_EVERY = 2_048
 """Steps between two calls of the progress callback."""
+MOST_IN_VAIN = 500
+"""After so many suspensions per job, in a row, that left nothing of a run's work, no job will ever end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,13 @@ class Simulation:
         self.scenario = scenario
         self.policy = policy
         world, topology = scenario.world, scenario.topology
-        self.controller = Controller(topology, policy, can_freeze=world.switching.can_freeze)
+        switching = world.switching
+        self.controller = Controller(
+            topology,
+            policy,
+            can_freeze=switching.can_freeze,
+            saves_on_demand=switching.saves_on_demand,
+        )
         gpus = topology.training_gpus * WHOLE
         self.ledger = Ledger(
             scenario.queues, gpus, keep_stints=scenario.keep_stints, bill=Bill.of(topology)
@@ -107,7 +115,9 @@ class Simulation:
         self._next_arrival = self.now if self.accepted else FOREVER
         self._wake_at: int | None = None
         self._random = Random(f"estimates/{scenario.seed}")
-        self._nodes = NodeSchedule(scenario, self.now)
+        self._nodes = NodeSchedule(
+            world.breakage, scenario.node_changes, len(topology.nodes), self.now, scenario.seed
+        )
         self._reports = self._progress_reports()
         self._profiles: dict[tuple[str, int, int], Profile] = {}
 
@@ -181,6 +191,8 @@ class Simulation:
         """The earliest of what is due; None when every job has ended or nothing ever will happen."""
         if self.engine.has_facts():
             return self.now
+        if self.is_in_vain:
+            return None
         soonest = self._next_arrival
         if soonest == FOREVER and not self.controller.state.jobs:
             return None
@@ -235,10 +247,16 @@ class Simulation:
         account = Account(traced, has_failures=self.scenario.world.has_failures)
         self.ledger.submitted(account, now)
         estimate, oracle = self._known(account)
-        return e.JobSubmitted(traced.job, estimate, oracle, self._declared_speedups(traced.job))
+        profile = self._measured_speedups(traced.job)
+        if profile is not None and self.policy.profiles:
+            account.profiling_ms = self.scenario.world.profiling_ms
+        return e.JobSubmitted(traced.job, estimate, oracle, profile)
 
-    def _declared_speedups(self, job: Job) -> Profile | None:
-        """What its owner says of an elastic job on more GPUs: the truth, unless nothing is known."""
+    def _measured_speedups(self, job: Job) -> Profile | None:
+        """How fast an elastic job is on more GPUs: the truth, unless nothing is to be known.
+
+        Told at once, for the pass has to choose a size; paid for ahead of the first run.
+        """
         demand = job.demand
         if not demand.is_elastic or not self.scenario.estimates.known:
             return None
@@ -269,67 +287,15 @@ class Simulation:
             truth = max(NOMINAL, round(truth * factor))
         return Estimate(truth, Source.TRACE)
 
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether runs are suspended so early, again and again, that no job will ever end."""
+        return self.engine.in_vain > MOST_IN_VAIN * len(self.accepted)
+
     def stuck(self) -> list[str]:
         """Jobs that wait although nothing more will ever happen."""
         jobs = self.controller.state.jobs.values()
         return [record.id for record in jobs if record.phase in WAITING]
-
-
-class NodeSchedule:
-    """Planned changes of the cluster, and failures from the seed."""
-
-    def __init__(self, scenario: Scenario, start_ms: int) -> None:
-        self._breakage = scenario.world.breakage
-        self._random = Random(f"nodes/{scenario.seed}")
-        self._planned = sorted(scenario.node_changes, key=lambda planned: planned.at_ms)
-        self._next_planned = 0
-        self.is_busy = bool(self._planned) or self._breakage.mtbf_ms is not None
-        """Whether anything will ever happen to nodes."""
-        self._gone: set[int] = set()
-        """Nodes that left by plan: nothing breaks or is repaired there."""
-        self._due: list[tuple[int, int, bool]] = []
-        """(when, node, whether it comes back) for failures and repairs."""
-        if self._breakage.mtbf_ms is not None:
-            for node in scenario.topology.nodes:
-                self._due.append((start_ms + self._lifetime(), node.index, False))
-            self._due.sort()
-
-    def _lifetime(self) -> int:
-        assert self._breakage.mtbf_ms is not None
-        return 1 + round(self._random.expovariate(1.0 / self._breakage.mtbf_ms))
-
-    def next_time(self, *, is_idle: bool) -> int | None:
-        """The next change; while nothing runs or arrives, failures of healthy nodes change nothing."""
-        is_waited_for = not is_idle or any(comes_back for _, _, comes_back in self._due)
-        times = [self._due[0][0]] if self._due and is_waited_for else []
-        if self._next_planned < len(self._planned):
-            times.append(self._planned[self._next_planned].at_ms)
-        return min(times, default=None)
-
-    def facts_at(self, now: int, engine: SimEngine) -> list[e.Event]:
-        facts: list[e.Event] = []
-        while self._next_planned < len(self._planned):
-            planned = self._planned[self._next_planned]
-            if planned.at_ms > now:
-                break
-            self._next_planned += 1
-            if isinstance(planned.event, e.NodeLeft):
-                self._gone.add(planned.event.node)
-                facts += engine.fail_node(planned.event.node, now)
-            else:
-                if isinstance(planned.event, e.NodeJoined):
-                    self._gone.discard(planned.event.node)
-                facts.append(planned.event)
-        while self._due and self._due[0][0] <= now:
-            _, node, comes_back = self._due.pop(0)
-            if comes_back:
-                facts += [] if node in self._gone else [e.NodeJoined(node)]
-                later = (now + self._lifetime(), node, False)
-            else:
-                facts += [] if node in self._gone else engine.fail_node(node, now)
-                later = (now + self._breakage.repair_ms, node, True)
-            insort(self._due, later)
-        return facts
 
 
 def split_by_fit(

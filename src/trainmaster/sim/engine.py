@@ -3,77 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from enum import IntEnum
 from heapq import heappop, heappush
 from typing import Any
 
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Run
-from trainmaster.model.placement import Placement
 from trainmaster.model.topology import CPU_TYPE
 from trainmaster.model.trace import Outcome, TracedJob
 from trainmaster.model.units import NOMINAL, ceil_div
 from trainmaster.perf.world import Speeds
 from trainmaster.sim.company import NOBODY, Company
 from trainmaster.sim.ledger import Account, Ledger
-
-
-class Doing(IntEnum):
-    """What a simulated run is busy with; the number is also the kind of its next event."""
-
-    STARTING = 0
-    TRAINING = 1
-    SUSPENDING = 2
-    FROZEN = 3
-    THAWING = 4
-    RESIZING = 5
-
-
-class SimRun:
-    """One launched run and the truth about it."""
-
-    __slots__ = (
-        "account",
-        "alone_ppm",
-        "base_work",
-        "doing",
-        "freezes",
-        "gangs",
-        "is_on_slots",
-        "placement",
-        "run",
-        "share",
-        "since_ms",
-        "speed_ppm",
-        "ticket",
-        "wires",
-        "work",
-    )
-
-    def __init__(self, run: Run, account: Account, placement: Placement, work: int) -> None:
-        self.run = run
-        self.account = account
-        self.placement = placement
-        self.share = placement.total_share
-        self.work = work
-        """Work done in this attempt's line of checkpoints, up to `since_ms`."""
-        self.base_work = work
-        """What the checkpoint that it was launched from keeps."""
-        self.doing = Doing.STARTING
-        self.since_ms = 0
-        self.speed_ppm = 0
-        self.ticket = 0
-        """Number of its next event in the heap; events with another number are stale."""
-        self.freezes = False
-        self.is_on_slots = False
-        """Whether it runs on CPU slots."""
-        self.alone_ppm = 0
-        """Its speed if nobody were near; like the next two kept by the company it trains in."""
-        self.wires: tuple[int, ...] = ()
-        """What its gang talks over."""
-        self.gangs = 1
-        """Gangs on the most crowded of its wires, itself included."""
+from trainmaster.sim.run import Doing, SimRun
 
 
 class SimEngine:
@@ -95,6 +37,13 @@ class SimEngine:
         self._heap: list[tuple[int, int, SimRun]] = []
         self._tickets = 0
         self._now_events: list[e.Event] = []
+        self._saves_on_demand = self._world.switching.saves_on_demand
+        self._save_every = self._world.breakage.checkpoint_ms * NOMINAL
+        """Work between two checkpoints."""
+        self._dead: set[int] = set()
+        """Nodes that have failed without anybody's knowing."""
+        self.in_vain = 0
+        """Suspensions in a row, of all runs, that lost all that the run had done."""
 
     # -- time ----------------------------------------------------------------------------------
 
@@ -140,8 +89,11 @@ class SimEngine:
         self._runs[order.run.job] = run
         self._ledger.took(account, run.share, order.placement, now)
         run.since_ms = now
+        if self._stalls(run):
+            return
         cost = self._world.switching
-        delay = cost.start_ms if order.run.attempt == 1 else cost.resuming(self._memory(run))
+        delay = cost.start_ms if order.run.attempt == 1 else cost.resuming(self._size(run))
+        delay += account.profiling_ms
         if delay:
             self._schedule(run, now + delay)
         else:
@@ -149,6 +101,7 @@ class SimEngine:
 
     def _started(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
         self._charge(run, now)
+        run.account.profiling_ms = 0
         self._ledger.started(run.account, now)
         felt_by = self._train(run, now)
         facts.append(e.RunStarted(run.run, run.speed_ppm))
@@ -173,11 +126,14 @@ class SimEngine:
             run.speed_ppm = company.speed(run)
         run.since_ms = now
         self._ledger.progress(run.placement, 1, now)
-        self._schedule_end(run, now)
+        self._schedule_next(run, now)
         return felt_by
 
-    def _schedule_end(self, run: SimRun, now: int) -> None:
+    def _schedule_next(self, run: SimRun, now: int) -> None:
+        """The end of this attempt, or a checkpoint before it where it matters when those are written."""
         left = run.account.target - run.work
+        if not self._saves_on_demand:
+            left = min(left, run.until_saved(self._save_every))
         self._schedule(run, now + ceil_div(max(0, left), run.speed_ppm))
 
     def _settle(self, run: SimRun, now: int) -> None:
@@ -208,8 +164,20 @@ class SimEngine:
 
     # -- ends of an attempt ----------------------------------------------------------------------
 
+    def _reached(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
+        """The end, or a checkpoint on the way there."""
+        if not self._saves_on_demand:
+            self._settle(run, now)
+            if run.work < run.account.target:
+                self.in_vain = 0
+                facts.append(e.RunSaved(run.run, run.saved(self._save_every)))
+                self._schedule_next(run, now)
+                return
+        self._ended(run, now, facts)
+
     def _ended(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
         self._stop_training(run, now, facts)
+        self.in_vain = 0
         account = run.account
         self._leave(run, now)
         if account.failures_left():
@@ -247,13 +215,16 @@ class SimEngine:
         if run is None:
             return
         if run.doing is Doing.FROZEN:
+            self._fall_back(run)
             self._leave(run, now)
             self._now_events.append(e.RunSuspended(name, run.work))
             return
         is_training = run.doing is Doing.TRAINING
         self._stop_training(run, now, self._now_events)
         run.doing, run.freezes = Doing.SUSPENDING, freezes
-        delay = self._world.switching.suspending(self._memory(run)) if is_training else 0
+        delay = 0
+        if is_training:
+            delay = self._world.switching.suspending(self._size(run), freezes=freezes)
         if delay:
             self._schedule(run, now + delay)
         else:
@@ -265,15 +236,31 @@ class SimEngine:
             self._ledger.left(run.account, run.share, now)
             run.doing, run.ticket = Doing.FROZEN, 0
         else:
+            self._fall_back(run)
             self._leave(run, now)
         facts.append(e.RunSuspended(run.run, run.work, frozen=run.freezes))
 
+    def _fall_back(self, run: SimRun) -> None:
+        """What no checkpoint keeps is lost, where ending a run does not save."""
+        if not self._saves_on_demand:
+            has_lost_all = self._lose_unsaved(run) and run.work == run.base_work
+            self.in_vain += 1 if has_lost_all else 0
+
+    def _lose_unsaved(self, run: SimRun) -> int:
+        """Back to its last checkpoint; the work that is lost."""
+        saved = run.saved(self._save_every)
+        lost, run.work = run.work - saved, saved
+        self._ledger.fell_back(run.account, lost, run.share, run.speed_ppm)
+        return lost
+
     def _thaw(self, order: a.Thaw, now: int) -> None:
-        run = self._find(order.run)
-        if run is not None:
-            self._ledger.took(run.account, run.share, run.placement, now)
-            run.doing, run.since_ms = Doing.THAWING, now
-            self._schedule(run, now + self._world.switching.thawing(self._memory(run)))
+        run = self._named(order.run)
+        if run is None:
+            return
+        self._ledger.took(run.account, run.share, run.placement, now)
+        run.doing, run.since_ms = Doing.THAWING, now
+        if not self._stalls(run):
+            self._schedule(run, now + self._world.switching.thawing(self._size(run)))
 
     def _kill(self, order: a.Kill, now: int) -> None:
         run = self._find(order.run)
@@ -291,12 +278,13 @@ class SimEngine:
             return
         self._stop_training(run, now, self._now_events)
         self._ledger.left(run.account, run.share, now)
-        stays = _holdings(order.placement) == _holdings(run.placement)
-        run.placement, run.share = order.placement, order.placement.total_share
+        is_noticed = run.reshape(order.placement)
         run.is_on_slots = self._slots.issuperset(order.placement.gpus())
         self._ledger.took(run.account, run.share, run.placement, now)
         run.doing, run.since_ms = Doing.RESIZING, now
-        cost = 0 if stays else self._world.switching.resizing(self._memory(run))
+        if self._stalls(run):
+            return
+        cost = self._world.switching.resizing(self._size(run)) if is_noticed else 0
         self._schedule(run, now + cost)
 
     def _resized(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
@@ -316,15 +304,12 @@ class SimEngine:
             if speed != run.speed_ppm:
                 self._settle(run, now)
                 run.speed_ppm = speed
-                self._schedule_end(run, now)
+                self._schedule_next(run, now)
                 facts.append(e.RunSpeedChanged(run.run, run.work, speed))
 
-    def _memory(self, run: SimRun) -> int:
+    def _size(self, run: SimRun) -> int:
         """Bytes that each of its GPUs has to move, where moving them takes time."""
-        cost = self._world.switching
-        if cost.save_bytes_s is None and cost.load_bytes_s is None:
-            return 0
-        return self._speeds.memory_of(run.placement)
+        return self._speeds.moving(run.placement)
 
     def progress(self, now: int) -> Iterator[tuple[Run, TracedJob, int, int, int]]:
         """Elastic runs that train: (run, job, work done, GPUs, speed)."""
@@ -344,32 +329,54 @@ class SimEngine:
 
     # -- nodes -----------------------------------------------------------------------------------
 
-    def fail_node(self, node: int, now: int) -> list[e.Event]:
-        """The machine is gone: what ran there falls back to its last checkpoint."""
+    def break_node(self, node: int, now: int) -> list[e.Event]:
+        """The machine stops, unnoticed: gangs with a part there stand still and hold their GPUs."""
         facts: list[e.Event] = []
-        hit = [
-            (run, run.speed_ppm)
-            for run in self._runs.values()
-            if any(piece.node == node for piece in run.placement.slices)
-        ]
+        self._dead.add(node)
+        hit = [(run, run.speed_ppm) for run in self._on(node) if run.doing is not Doing.FROZEN]
         for run, speed_ppm in hit:
             self._stop_training(run, now, facts)
-            every = self._world.breakage.checkpoint_ms * NOMINAL
-            saved = run.base_work + (run.work - run.base_work) // every * every
-            self._ledger.crashed(run.account, run.work - saved, run.share, speed_ppm)
+            run.doing, run.ticket, run.speed_ppm = Doing.STALLED, 0, speed_ppm
+        return facts
+
+    def lose_node(self, node: int, now: int) -> list[e.Event]:
+        """It is known to be gone: what ran there falls back to its last checkpoint."""
+        if node not in self._dead:
+            return []
+        facts: list[e.Event] = []
+        self._dead.discard(node)
+        for run in self._on(node):
+            if run.doing is not Doing.FROZEN:
+                self._charge(run, now)
+            self._lose_unsaved(run)
             self._leave(run, now)
-            facts.append(e.RunLost(run.run, saved))
+            facts.append(e.RunLost(run.run, run.work))
         facts.append(e.NodeLeft(node))
         return facts
 
-    def _find(self, name: Run) -> SimRun | None:
+    def _on(self, node: int) -> list[SimRun]:
+        """Runs with a part on this node, frozen ones too."""
+        return [run for run in self._runs.values() if node in run.placement.nodes]
+
+    def _is_cut_off(self, run: SimRun) -> bool:
+        """Whether a part of it is on a node that has failed: nobody there to obey or to train."""
+        return bool(self._dead) and not self._dead.isdisjoint(run.placement.nodes)
+
+    def _stalls(self, run: SimRun) -> bool:
+        """Whether it was just sent to where nothing will ever happen."""
+        if not self._is_cut_off(run):
+            return False
+        run.doing, run.ticket = Doing.STALLED, 0
+        return True
+
+    def _named(self, name: Run) -> SimRun | None:
         run = self._runs.get(name.job)
         return run if run is not None and run.run == name else None
 
-
-def _holdings(placement: Placement) -> tuple[object, ...]:
-    """What a program notices of its placement: GPUs, memory and mode, not its role or its share."""
-    return (placement.sharing, {(piece.gpu, piece.memory) for piece in placement.slices})
+    def _find(self, name: Run) -> SimRun | None:
+        """The run that is to obey an order; None if it is gone, or cut off."""
+        run = self._named(name)
+        return None if run is None or self._is_cut_off(run) else run
 
 
 EXECUTIONS: dict[type, Callable[[SimEngine, Any, int], None]] = {
@@ -383,7 +390,7 @@ EXECUTIONS: dict[type, Callable[[SimEngine, Any, int], None]] = {
 
 ENDINGS: dict[Doing, Callable[[SimEngine, SimRun, int, list[e.Event]], None]] = {
     Doing.STARTING: SimEngine._started,
-    Doing.TRAINING: SimEngine._ended,
+    Doing.TRAINING: SimEngine._reached,
     Doing.SUSPENDING: SimEngine._suspended,
     Doing.THAWING: SimEngine._thawed,
     Doing.RESIZING: SimEngine._resized,

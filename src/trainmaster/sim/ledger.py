@@ -34,6 +34,7 @@ class Account:
         "needed",
         "on_slots",
         "outcome",
+        "profiling_ms",
         "rate",
         "record",
         "spent",
@@ -52,6 +53,8 @@ class Account:
         self.needed = traced.service_ms * NOMINAL
         self.failed_attempts = traced.failed_attempts_ms if has_failures else ()
         self.outcome = traced.outcome if has_failures else Outcome.SUCCEEDED
+        self.profiling_ms = 0
+        """What is still to be measured of it before it can train."""
         self.attempt_index = 0
         self.target = self._target()
         """Work at which the present attempt ends."""
@@ -216,8 +219,8 @@ class Ledger:
         account.wasted += account.attempt_trained
         account.attempt_trained = 0
 
-    def crashed(self, account: Account, work: int, share: int, speed_ppm: int) -> None:
-        """Work after the last checkpoint is gone with its node."""
+    def fell_back(self, account: Account, work: int, share: int, speed_ppm: int) -> None:
+        """Work after the last checkpoint is gone with its run."""
         account.lost += work
         lost_time = share * work // speed_ppm if speed_ppm else 0
         lost_time = min(lost_time, account.attempt_trained)  # some of it was done at other speeds

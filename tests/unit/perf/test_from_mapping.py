@@ -44,8 +44,10 @@ def test_everything_can_be_said() -> None:
                 "by": "freeze",
                 "path": "driver",
                 "load_gb_s": 2.5,
+                "saves": "periodic",
             },
-            "node_failures": {"mtbf_h": 100, "repair_h": 2},
+            "node_failures": {"mtbf_h": 100, "repair_h": 2, "detection_s": 64},
+            "profiling_s": 40,
             "checkpoint_every_s": 60,
             "failures": True,
             "sharing": {
@@ -75,6 +77,8 @@ def test_everything_can_be_said() -> None:
     assert (switching.thaw_ms, switching.resize_ms, switching.can_freeze) == (0, 4_000, True)
     assert (world.breakage.mtbf_ms, world.breakage.repair_ms) == (100 * HOUR, 2 * HOUR)
     assert world.breakage.checkpoint_ms == 60 * SECOND
+    assert (world.breakage.detection_ms, world.profiling_ms) == (64 * SECOND, 40 * SECOND)
+    assert not switching.saves_on_demand
     assert (switching.save_bytes_s, switching.load_bytes_s) == (1_900_000_000, 2_500_000_000)
     assert (world.has_failures, world.interferes) == (True, True), (
         "whoever has neighbours feels them"
@@ -161,6 +165,18 @@ MISTAKES = {
     "another way to suspend": (
         {"switch": {"by": "magic"}},
         "switch.by must be halt or freeze, not 'magic'.",
+    ),
+    "another time to save": (
+        {"switch": {"saves": True}},
+        "switch.saves must be periodic or on-demand, not True.",
+    ),
+    "failures noticed before they happen": (
+        {"node_failures": {"detection_s": -1}},
+        "node_failures.detection_s must be a number of at least 0",
+    ),
+    "no time to be measured in": (
+        {"profiling_s": "long"},
+        "profiling_s must be a number of at least 0",
     ),
     "nodes that fail all the time": (
         {"node_failures": {"mtbf_h": 0}},

@@ -56,6 +56,7 @@ class Redividing(BasePolicy[O], Generic[O]):
     """A policy of elastic shares; subclasses say `rank` and `divider`."""
 
     options_type: ClassVar[type] = RedividingOptions
+    profiles = True
 
     def __init__(self, options: O) -> None:
         super().__init__(options)
