@@ -31,7 +31,6 @@ ELASTIC_SHARES = Experiment(
         ),
     ),
     conditions=(
-        Conditions("ideal", {"base": "ideal", "elastic": CURVES}, "exact"),
         Conditions(
             "switching and distance cost",
             {"base": "default", "neighbours": False, "elastic": CURVES},

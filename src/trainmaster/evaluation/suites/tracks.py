@@ -74,7 +74,7 @@ PLACEMENT = (
         track="placement",
         workloads=PLACED,
         conditions=(DEFAULT,),
-        contenders=(*who.ORDERING, who.THEMIS),
+        contenders=who.ORDERING,
         baseline="las",
     ),
     Experiment(
