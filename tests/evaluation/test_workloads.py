@@ -21,15 +21,26 @@ DAY_S = 86_400
 def test_the_window_leaves_out_the_first_fifth_and_the_tail() -> None:
     jobs = [job(f"j{n}", 10 * n, 1, 5) for n in range(101)]
     window = window_of(jobs, warm_up=0.2, tail=0.4)
-    assert window == Window(120 * SECOND, 600 * SECOND)
-    assert [each.job.id for each in window.measured(jobs)] == [f"j{n}" for n in range(12, 61)]
-    assert [each.job.id for each in window.before(jobs)] == [f"j{n}" for n in range(12)]
+    assert window == Window(200 * SECOND, 600 * SECOND)
+    assert [each.job.id for each in window.measured(jobs)] == [f"j{n}" for n in range(20, 61)]
+    assert [each.job.id for each in window.before(jobs)] == [f"j{n}" for n in range(20)]
 
 
 def test_a_fixed_trace_is_measured_to_its_end_and_without_warm_up_all_of_it() -> None:
     jobs = [job(f"j{n}", 10 * n, 1, 5) for n in range(11)]
     assert len(window_of(jobs, warm_up=0.2, tail=0).measured(jobs)) == 9
     assert len(window_of(jobs, warm_up=0, tail=0).measured(jobs)) == 11
+
+
+def test_a_stream_without_a_job_to_measure_is_an_error() -> None:
+    workload = Workload("two jobs", Generated(2, 0.9), "2x4")
+    with pytest.raises(SuiteError, match="two jobs has no job to measure"):
+        stream_of(workload, 8, 0, None)
+
+
+def test_one_job_is_measured() -> None:
+    jobs = [job("only", 5, 1, 10)]
+    assert window_of(jobs, warm_up=0.2, tail=0).measured(jobs) == jobs
 
 
 @pytest.mark.parametrize("load", [0.5, 0.7, 0.9, 1.0, 1.2])

@@ -24,10 +24,10 @@ class Window:
 
 
 def window_of(jobs: Sequence[TracedJob], warm_up: float, tail: float) -> Window:
-    """The window of a stream whose last part of that size only keeps the cluster busy.
+    """What is left of the span without its first part, and without the last that only keeps it busy.
 
-    `warm_up` is a part of what is left; with neither, all jobs are measured.
+    With neither, all jobs are measured.
     """
     first, last = jobs[0].job.submit_ms, jobs[-1].job.submit_ms
-    until = last - round((last - first) * tail)
-    return Window(first + round((until - first) * warm_up), until)
+    span = last - first
+    return Window(first + round(span * warm_up), last - round(span * tail))

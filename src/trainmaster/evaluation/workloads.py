@@ -65,7 +65,10 @@ def stream_of(workload: Workload, gpus: int, seed: int, folder: Path | None) -> 
     if load is not None:
         jobs = scaled(jobs, gpus, load)
         check_load(workload.name, load_of(jobs, gpus), load)
-    return Stream(Trace(tuple(jobs)), window_of(jobs, workload.warm_up, tail))
+    window = window_of(jobs, workload.warm_up, tail)
+    if not window.measured(jobs):
+        raise SuiteError(f"the workload {workload.name} has no job to measure: give it more jobs.")
+    return Stream(Trace(tuple(jobs)), window)
 
 
 def _drawn(source: Source, gpus: int, seed: int, folder: Path | None) -> Sequence[TracedJob]:
