@@ -9,7 +9,7 @@ from trainmaster.evaluation.suite import Experiment, Workload
 from trainmaster.evaluation.suites.contenders import LAS, OURS, altered
 from trainmaster.evaluation.suites.philly_traces import PHILLY_1K, VIRTUAL_CLUSTERS, Split
 from trainmaster.evaluation.suites.sweeps import STREAM
-from trainmaster.evaluation.suites.tracks import DEFAULT, ONE_GPU_MIX_STREAM
+from trainmaster.evaluation.suites.tracks import DEFAULT, HALF_ELASTIC_STREAMS, ONE_GPU_MIX_STREAM
 
 ORDERING_PARTS = (
     altered("without learning", "learn", "off"),
@@ -21,10 +21,15 @@ ORDERING_PARTS = (
     altered("without a least run", "min_run_s", "0"),
     altered("without guard", "guard_ratio", "0"),
     altered("with reservations", "reserve", "on"),
+    altered("without locality", "locality", "off"),
 )
 PACKING_PARTS = (
     altered("without packing", "packing", "off"),
     altered("packing by turns", "packing", "time"),
+)
+ELASTIC_PARTS = (
+    altered("without shrinking", "shrink", "off"),
+    altered("without growing", "grow", "off"),
 )
 
 FOR_TUNING: tuple[Workload, ...] = tuple(
@@ -50,6 +55,16 @@ ABLATIONS = (
         workloads=(ONE_GPU_MIX_STREAM,),
         conditions=(DEFAULT,),
         contenders=(OURS, *PACKING_PARTS, LAS),
+        baseline="trainmaster",
+    ),
+    Experiment(
+        name="ablation-elastic",
+        title="Shrinking and growing",
+        question="What is it worth to shrink elastic jobs to admit others, and to grow them?",
+        track="ablation",
+        workloads=(HALF_ELASTIC_STREAMS[0],),
+        conditions=(DEFAULT,),
+        contenders=(OURS, *ELASTIC_PARTS, LAS),
         baseline="trainmaster",
     ),
 )

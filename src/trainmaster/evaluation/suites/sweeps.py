@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from trainmaster.evaluation.suite import Conditions, Contender, Experiment, Generated, Workload
 from trainmaster.evaluation.suites import contenders as who
 from trainmaster.evaluation.suites.tracks import (
@@ -45,6 +47,9 @@ SWITCHING = Experiment(
     baseline="las",
 )
 
+PROFILED: Mapping[str, object] = {"base": "default", "profiling_s": 40}
+"""Who is told how fast elastic jobs are on several sizes pays for measuring it (docs/perf.md)."""
+
 ESTIMATES = Experiment(
     name="estimates",
     title="Error of estimates",
@@ -54,8 +59,8 @@ ESTIMATES = Experiment(
         Workload("half elastic 4x8", Generated(SMALL, 0.9, changes=HALF_ELASTIC), "4x8", SEEDS),
     ),
     conditions=(
-        Conditions("error 0", "default", "exact"),
-        *(Conditions(f"error {error}", "default", f"noisy:{error}") for error in (0.2, 0.5, 1)),
+        Conditions("error 0", PROFILED, "exact"),
+        *(Conditions(f"error {error}", PROFILED, f"noisy:{error}") for error in (0.2, 0.5, 1)),
     ),
     contenders=(who.OURS, who.LAS, who.EASY, who.AFS_L, who.OPTIMUS, who.SRSF),
     baseline="las",

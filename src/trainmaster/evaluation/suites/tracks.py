@@ -136,22 +136,24 @@ PACKING = (
     ),
 )
 
+HALF_ELASTIC_STREAMS = tuple(
+    Workload(
+        f"half elastic {shape}",
+        Generated(FEWER_JOBS, 0.9, changes=HALF_ELASTIC),
+        shape,
+        SEEDS,
+        title=f"every other job elastic, {SHAPES[shape]}",
+    )
+    for shape in ("16x4", "8x8")
+)
+
 ELASTIC = (
     Experiment(
         name="elastic",
         title="With elastic jobs",
         question="What do jobs gain that may shrink to a quarter and grow to four times their GPUs?",
         track="elastic",
-        workloads=tuple(
-            Workload(
-                f"half elastic {shape}",
-                Generated(FEWER_JOBS, 0.9, changes=HALF_ELASTIC),
-                shape,
-                SEEDS,
-                title=f"every other job elastic, {SHAPES[shape]}",
-            )
-            for shape in ("16x4", "8x8")
-        ),
+        workloads=HALF_ELASTIC_STREAMS,
         conditions=(DEFAULT,),
         contenders=(
             *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED, who.GITTINS_BY_CLASS, who.MAX_MIN),
