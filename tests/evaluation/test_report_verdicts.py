@@ -134,3 +134,22 @@ def test_a_miss_says_whether_the_gain_was_there_to_be_had() -> None:
     words = str(list(goal([short])))
     assert "missed by 8.0 % of it" in words
     assert "Not there to be had by order: srsf, which knows every run time, reaches 0.95." in words
+
+
+def test_unfinished_jobs_on_one_seed_leave_it_undecided() -> None:
+    cut = replace(at(1.0, unfinished=3), excess_s=None, mean_jct_s=None, rho_p99=None)
+    ours = [at(500.0), replace(cut, rho_over_1=None, rho_max=None)]
+    judged = verdict(ours, [at(2_000.0)] * 2, [at(1_000.0)] * 2)
+    assert not judged.is_met
+    assert "undecided: unfinished jobs" in str(list(goal([judged])))
+
+
+def test_a_failed_trial_of_ours_leaves_it_undecided() -> None:
+    judged = verdict([at(500.0)], [at(2_000.0)] * 2, [at(1_000.0)] * 2)
+    assert not judged.is_met
+    assert "undecided: failed trials" in str(list(goal([judged])))
+
+
+def test_whoever_failed_on_a_seed_is_not_the_best() -> None:
+    judged = verdict([at(500.0)] * 2, [at(2_000.0), at(3_000.0)], [at(1_000.0)])
+    assert judged.best.label == "las"

@@ -189,11 +189,13 @@ def ratios_to_baseline(comparison: Comparison, measure: Measure) -> dict[str, Es
 def typical(entrants: Iterable[Entrant], measure: Measure) -> dict[str, float]:
     """The geometric mean over seeds, as paired ratios are, for each that has the measure on every one.
 
-    So the lowest has no ratio above 1 to another.
+    So the lowest has no ratio above 1 to another, and who failed on the hardest seed is not the lowest.
     """
-    found = [each for each in entrants if each.has(measure)]
-    values = {each.label: each.values(measure).values() for each in found}
-    floored = {label: [max(v, SMALLEST) for v in own] for label, own in values.items()}
+    candidates = tuple(entrants)
+    seeds = {seed for each in candidates for seed in each.scores}
+    values = {each.label: each.values(measure) for each in candidates}
+    whole = {label: own.values() for label, own in values.items() if own.keys() == seeds}
+    floored = {label: [max(v, SMALLEST) for v in own] for label, own in whole.items()}
     return {label: geometric_mean(own) or 0.0 for label, own in floored.items()}
 
 

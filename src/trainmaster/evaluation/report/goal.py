@@ -211,13 +211,18 @@ def _verdict_entry(verdict: Verdict) -> Entry:
     if verdict.is_met:
         return Entry("met", Tone.MET)
     if verdict.excess_check is None:
-        return Entry("undecided: unfinished jobs", Tone.MISSED)
+        return Entry(f"undecided: {_undecided(verdict)}", Tone.MISSED)
     return Entry("missed: " + ", ".join(c.criterion.value for c in verdict.misses), Tone.MISSED)
+
+
+def _undecided(verdict: Verdict) -> str:
+    is_cut = verdict.ours.total(lambda score: score.unfinished)
+    return "unfinished jobs" if is_cut else "failed trials"
 
 
 def _miss(verdict: Verdict) -> str:
     if verdict.excess_check is None:
-        return f"{name_of(verdict)}: not every job ended, so there is no excess to compare."
+        return f"{name_of(verdict)}: {_undecided(verdict)}, so there is no excess to compare."
     said = "; ".join(_check_words(check, verdict) for check in verdict.misses)
     reasons = " ".join(reason for reason in (_room_words(verdict), _jct_words(verdict)) if reason)
     return f"{name_of(verdict)}: {said}. {reasons}".strip()

@@ -77,10 +77,12 @@ def rivals(comparison: Comparison) -> tuple[Entrant, ...]:
 
 def _win(comparison: Comparison) -> Win | None:
     entrants, measure = rivals(comparison), comparison.subject.measure
-    winner = lowest(entrants, measure)
-    runner_up = lowest((each for each in entrants if each is not winner), measure)
-    if winner is None or runner_up is None:
+    values = typical(entrants, measure)
+    ranked = [each for each in entrants if each.label in values]
+    ranked.sort(key=lambda each: values[each.label])
+    if len(ranked) < 2:
         return None
+    winner, runner_up = ranked[:2]
     return Win(comparison, winner, runner_up, ratio(winner, runner_up, measure))
 
 

@@ -79,10 +79,11 @@ class Verdict:
     to_best: Estimate | None
     """Our excess over the best's; None where an excess is negative or a job did not end."""
     checks: tuple[Check, ...]
+    """None where a trial of ours failed: the other seeds are no fair sample."""
 
     @property
     def is_met(self) -> bool:
-        return bool(self.checks) and all(check.is_met for check in self.checks)
+        return self.excess_check is not None and all(check.is_met for check in self.checks)
 
     @property
     def excess_check(self) -> Check | None:
@@ -120,6 +121,7 @@ def judge(comparison: Comparison) -> Verdict | None:
         return None
     las = comparison.of_policy("las")
     matters = order_matters(las)
+    are_paired = ours.scores.keys() == best.scores.keys()
     checks = (*_excess(ours, best, matters), *_tails(ours, best), *_worst(ours, las))
     return Verdict(
         comparison=comparison,
@@ -129,7 +131,7 @@ def judge(comparison: Comparison) -> Verdict | None:
         bound=_oracle(comparison),
         matters=matters,
         to_best=ratio(ours, best, excess),
-        checks=checks,
+        checks=checks if are_paired else (),
     )
 
 
