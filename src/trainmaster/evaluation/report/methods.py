@@ -50,20 +50,24 @@ MEASURED = (
     " them all.",
 )
 CHARGED = (
-    "changing hands: saving and loading a job's GPU memory by its bytes, and the restart; under freezing"
-    " also the host memory that frozen jobs hold; launching, where the conditions state a time for it",
-    "work lost since the last checkpoint when a node fails, the restart of the whole gang, and every"
-    " attempt that the trace says failed",
-    "runs that a policy makes in order to learn (trial pairs, trial moves, trial factors): they hold"
-    " GPUs like any other",
+    "launching: every launch of a job after its first; the first is part of the run times of the traces,"
+    " which were measured from the launch on, and conditions may add to it",
+    "changing hands: saving and loading a job's GPU memory by its bytes, and the restart, on all GPUs of"
+    " its gang; under freezing also the host memory that frozen jobs hold",
+    "failing nodes: the time until a failure is noticed, in which whole gangs hold their GPUs and stand"
+    " still; work lost since the last checkpoint; the restart of the whole gang; and every attempt that"
+    " the trace says failed",
+    "where conditions say that suspending does not save: work lost since the last checkpoint at every"
+    " preemption",
+    "learning: profiling ahead of a job's first run, on its GPUs, where conditions state a time for it;"
+    " trial pairs, trial moves and trial factors are ordinary runs and hold GPUs like any other",
     "fragmentation: a gang starts whole or not at all, and only where its GPUs are; distance by the"
     " model's sensitivity",
     "company: other jobs on the same GPU, and gangs on the same server, switch or NIC",
 )
 NOT_CHARGED = (
-    "the time until a dead node or run is noticed",
-    "profiling ahead of a run: what a policy is told of a job's speed it is told for nothing, all"
-    " policies alike",
+    "the writing of periodic checkpoints",
+    "what is known of a model by its name: published tables, the same for all policies",
     "the policy's own thinking time",
 )
 NOT_CLAIMED = (

@@ -97,7 +97,7 @@ class BetweenQueues(BasePolicy[Q]):
         self._tree: QueueTree | None = None
         self._tree_of: tuple[tuple[Queue, ...], tuple[str, ...]] = ((), ())
         self.needs_oracle = self._any_inner.needs_oracle
-        self.profiles = self._any_inner.profiles
+        self.profiles = self.profiles or self._any_inner.profiles
 
     def keeps_promises(self, kind: Any) -> bool:
         """Whether the inner policy can be told of `starve_after_s` and `min_run_s`."""
