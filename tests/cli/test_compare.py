@@ -138,6 +138,19 @@ def test_how_many_gpus_fewer(tm: Tm, own: Path) -> None:
     assert found["gpus_fewer"] == (4 - found["enough"]) * 2
 
 
+def test_nodes_without_which_a_job_cannot_run_are_not_taken(tm: Tm, write: Write) -> None:
+    rows = "".join(f"j{n},{40 * n},1,60,1,1\n" for n in range(40))
+    columns = "job_id,submit_s,gpus,duration_s,min_gpus,max_gpus"
+    write("trace.csv", f"{columns}\n{rows}wide,1700,8,600,2,8\n")
+    line = "compare trace.csv --cluster 4x2 --fewer-gpus --policy las --against fifo --perf ideal"
+    said = tm(f"{line} --processes 1 --json -")
+    assert said.code == 0, said.err
+    found = json.loads(said.out)
+    assert (found["enough"], found["too_few"]) == (4, None)
+    resizing = json.loads(tm(f"{line} --processes 1 --json -".replace("las", "max-min")).out)
+    assert resizing["too_few"] == 3
+
+
 # -- bad input ---------------------------------------------------------------------------------------
 
 MISTAKES = {

@@ -15,7 +15,8 @@ from trainmaster.cli.files import write_out
 from trainmaster.cli.wording import remark
 from trainmaster.evaluation.report.comparisons import comparisons, excess
 from trainmaster.evaluation.savings import Saving, fewest_nodes, least_nodes, nodes_of, shrunk
-from trainmaster.evaluation.suite import Experiment, Suite, Workload
+from trainmaster.evaluation.simulating import policy_of
+from trainmaster.evaluation.suite import Contender, Experiment, Suite, Workload
 from trainmaster.model.cluster import Cluster
 from trainmaster.sim.driver import split_by_fit
 from trainmaster.sim.report.wording import duration, plural
@@ -41,7 +42,8 @@ def answer(wanted: Wanted, outputs: Outputs) -> None:
         return found
 
     nodes, gpus = nodes_of(shape)
-    least = least_nodes(_largest(wanted, inputs.cluster_of(shape)), gpus)
+    molds = _molds(experiment.contenders[1])
+    least = least_nodes(_largest(wanted, inputs.cluster_of(shape), molds=molds), gpus)
     saving = fewest_nodes(excess_on, target, nodes, least, gpus)
     if outputs.json is not None:
         entry = {"policy": ours, "against": theirs, "cluster": shape, **asdict(saving)}
@@ -75,11 +77,18 @@ def _excess(
     return found.entrants[0].mean(excess)
 
 
-def _largest(wanted: Wanted, cluster: Cluster) -> int:
+def _molds(contender: Contender) -> bool:
+    """Whether it may start a job on fewer GPUs than the job asks for."""
+    is_resizing: bool = policy_of(contender.policy, contender.settings).molds
+    return is_resizing
+
+
+def _largest(wanted: Wanted, cluster: Cluster, *, molds: bool) -> int:
     """GPUs of the largest job that the whole cluster can hold: it must still fit."""
     jobs = load(wanted.trace, wanted.format).jobs
-    accepted, _ = split_by_fit(jobs, cluster.topology, molds=False)
-    return max((each.job.demand.min_count for each in accepted), default=1)
+    accepted, _ = split_by_fit(jobs, cluster.topology, molds=molds)
+    demands = [each.job.demand for each in accepted]
+    return max((each.min_count if molds else each.nominal.count for each in demands), default=1)
 
 
 def worded(saving: Saving, ours: str, theirs: str, shape: str) -> str:
