@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainmaster.model.job import Job
+from trainmaster.model.job import Demand, Job
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.topology import CPU_TYPE, GpuType, Topology
 from trainmaster.model.units import HOUR, MINUTE, NOMINAL, WHOLE
@@ -105,21 +105,24 @@ class Speeds:
         if count > 1 and not self._is_near:
             span = placement.span
             nodes = 1 if span >= self.topology.node_level else len(placement.nodes)
-            key = (job.model, demand.gpu_type, count, span, nodes)
-            known = self._by_place.get(key)
-            if known is None:
-                known = self._by_place[key] = self._of_place(job, count, span, nodes)
-            speed = known
+            speed = self.placed(job.model, demand, count, span, nodes)
         if count != demand.nominal.count:
             speed = speed * self._of_shape(job, placement) // NOMINAL
         if not self._is_uniform:
             speed = speed * self._of_types(job.model, placement) // NOMINAL
         return max(1, speed)
 
-    def _of_place(self, job: Job, count: int, span: int, nodes: int) -> int:
-        """Locality: what the placement leaves of the speed that the same gang has at its nearest."""
-        locality, levels, model = self.world.locality, self.topology.levels, job.model
-        nearest, fewest = self._nearest(job, count)
+    def placed(self, model: str, demand: Demand, count: int, span: int, nodes: int) -> int:
+        """Locality: what so many GPUs on so many nodes leave of the gang's speed at its nearest."""
+        key = (model, demand.gpu_type, count, span, nodes)
+        known = self._by_place.get(key)
+        if known is None:
+            known = self._by_place[key] = self._of_place(model, demand, count, span, nodes)
+        return known
+
+    def _of_place(self, model: str, demand: Demand, count: int, span: int, nodes: int) -> int:
+        locality, levels = self.world.locality, self.topology.levels
+        nearest, fewest = self.nearest(demand, count)
         best = locality.at_span(model, levels[nearest], self.seed)
         here = locality.at_span(model, levels[span], self.seed)
         if span >= self.topology.node_level:
@@ -135,17 +138,17 @@ class Speeds:
         across_node = locality.at_span(model, "node", self.seed)
         return min(NOMINAL, here * across_node // best)
 
-    def _nearest(self, job: Job, count: int) -> tuple[int, int]:
-        """The innermost level with a domain of that many GPUs for this job, and the fewest nodes."""
-        key = (job.demand.gpu_type, count)
+    def nearest(self, demand: Demand, count: int) -> tuple[int, int]:
+        """The innermost level with a domain of that many GPUs for such jobs, and the fewest nodes."""
+        key = (demand.gpu_type, count)
         known = self._best.get(key)
         if known is None:
-            known = self._best[key] = self._find_nearest(job, count)
+            known = self._best[key] = self._find_nearest(demand, count)
         return known
 
-    def _find_nearest(self, job: Job, count: int) -> tuple[int, int]:
+    def _find_nearest(self, demand: Demand, count: int) -> tuple[int, int]:
         topology = self.topology
-        nodes = [node for node in topology.nodes if job.demand.allows(node.type.name)]
+        nodes = [node for node in topology.nodes if demand.allows(node.type.name)]
         fewest, left = 0, count
         for size in sorted((node.gpus for node in nodes), reverse=True):
             if left > 0:

@@ -131,20 +131,33 @@ def by_domain(
     space: Occupancy, row: Row, demand: Demand, count: int, kinds: Sequence[int], limit: int | None
 ) -> list[Share] | None:
     """The innermost domain that can hold it, and there the fewest nodes; ties: the fuller domain."""
-    topology = space.topology
-    for level in range(topology.node_level - 1, -1, -1):
-        best: tuple[int, int, list[Share]] | None = None
-        counts = [space.domain_free[kind][level] for kind in kinds]
-        for domain, mask in enumerate(topology.domain_masks[level]):
-            free = sum(per_domain[domain] for per_domain in counts)
-            if free < count:
-                continue
-            shares = fewest_nodes(space, row, demand, count, mask, limit)
-            if shares is not None and (best is None or (len(shares), free) < best[:2]):
-                best = (len(shares), free, shares)
-        if best is not None:
-            return best[2]
+    for level in range(space.topology.node_level - 1, -1, -1):
+        found = in_domains(space, row, demand, count, kinds, level, limit)
+        if found is not None:
+            return found
     return None
+
+
+def in_domains(
+    space: Occupancy,
+    row: Row,
+    demand: Demand,
+    count: int,
+    kinds: Sequence[int],
+    level: int,
+    limit: int | None,
+) -> list[Share] | None:
+    """In one domain of this level, on the fewest nodes; ties: the fuller domain."""
+    best: tuple[int, int, list[Share]] | None = None
+    counts = [space.domain_free[kind][level] for kind in kinds]
+    for domain, mask in enumerate(space.topology.domain_masks[level]):
+        free = sum(per_domain[domain] for per_domain in counts)
+        if free < count:
+            continue
+        shares = fewest_nodes(space, row, demand, count, mask, limit)
+        if shares is not None and (best is None or (len(shares), free) < best[:2]):
+            best = (len(shares), free, shares)
+    return None if best is None else best[2]
 
 
 def slices_of(space: Occupancy, shares: Sequence[Share], memory: int) -> tuple[Slice, ...]:

@@ -1,0 +1,149 @@
+"""Policies that order by rank and let gangs wait for nearness: only to try the mechanism in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.order import Order
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.plan import Plan, Rank
+from trainmaster.placement.placers import Placer
+from trainmaster.policies.base import BasePolicy
+from trainmaster.policies.gittins import Gittins, GittinsOptions
+from trainmaster.policies.guards import PreemptiveOptions
+from trainmaster.policies.line.closeness import Closeness, Terms
+from trainmaster.policies.line.distances import Nearness
+from trainmaster.policies.line.greedy import run_in_order
+from trainmaster.policies.line.service import Learned
+from trainmaster.policies.line.tidying import Tidying
+
+USUAL = Terms()
+
+
+@dataclass(frozen=True, slots=True)
+class Memo:
+    learned: Learned | None = None
+    nearness: Nearness = field(default_factory=Nearness)
+
+
+class _Near(BasePolicy[GittinsOptions]):
+    """A pass of any policy with ranks, with the mechanism plugged in."""
+
+    gathers = True
+    makes_room = True
+    terms: Terms
+
+    def is_near(self, terms: Terms, *, gathers: bool, makes_room: bool) -> None:
+        self.terms, self.gathers, self.makes_room = terms, gathers, makes_room
+        self.closeness = Closeness(terms, self.left_ms)
+
+    def left_ms(self, record: JobRecord, now: int) -> int:
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        super().forget()
+        self.closeness = Closeness(self.terms, self.left_ms)
+
+    def placer(self, record: JobRecord) -> Placer:
+        return self.closeness.placer(record)
+
+    def group(self, record: JobRecord) -> Hashable:
+        return self.closeness.group(record, record.group)
+
+    def rank(self, view: View, record: JobRecord, now: int) -> Rank:
+        return self.closeness.rank(record, super().rank(view, record, now))
+
+    def passed(self, view: View, learned: Learned | None, nearness: Nearness, now: int) -> Plan:
+        is_due = self.gathers and self.closeness.is_due(nearness, now)
+        memo = Memo(learned, self.closeness.learn(nearness, view, now))
+        if view.is_settled() and not is_due:
+            return Plan((), memo)
+        draft, wake_at = Draft(view), None
+        tidying = Tidying(self.closeness, view, draft, now)
+        if not view.is_settled():
+            order = self.in_line(view, now, with_running=True)
+            wake_at = order.next_expiry()
+            if not view.is_stable(order, now):
+                if self.makes_room:
+                    tidying.make_room(order)
+                run_in_order(view, draft, order, now, self.group, self.placer, self.stuck)
+                self.closeness.unstick(self.stuck)
+        if is_due:
+            tidying.gather()
+        return draft.plan(memo, wake_at)
+
+    def line(self, view: View, memo: object, now: int) -> Order:
+        assert isinstance(memo, Memo)
+        self.closeness.show(memo.nearness, view, now)
+        return self.in_line(view, now, with_running=True)
+
+    def wake(self, view: View, memo: object, now: int) -> int | None:
+        return None if view.is_settled() else self.line(view, memo, now).next_expiry()
+
+
+class NearGittins(_Near, Gittins):
+    """`gittins`, with gangs that wait for nearness as long as that pays."""
+
+    def __init__(
+        self,
+        terms: Terms = USUAL,
+        *,
+        gathers: bool = True,
+        makes_room: bool = True,
+        **options: object,
+    ) -> None:
+        Gittins.__init__(self, GittinsOptions(**options))  # type: ignore[arg-type]
+        self.is_near(terms, gathers=gathers, makes_room=makes_room)
+
+    def left_ms(self, record: JobRecord, now: int) -> int:
+        inverse, _ = self._service.worth(record, record.attained_at(now))
+        return inverse // record.demand.nominal.total_share
+
+    def first_memo(self) -> Memo:  # type: ignore[override]
+        return Memo(self._service.first())
+
+    def plan(self, view: View, memo: object, now: int) -> Plan:
+        assert isinstance(memo, Memo)
+        return self.passed(view, self._service.learn(memo.learned, view, now), memo.nearness, now)
+
+    def line(self, view: View, memo: object, now: int) -> Order:
+        assert isinstance(memo, Memo)
+        self._service.show(memo.learned)
+        return _Near.line(self, view, memo, now)
+
+
+class _Fifo(BasePolicy[PreemptiveOptions]):
+    name = "near fifo"
+    options_type = PreemptiveOptions
+
+    def rank(self, view: View, record: JobRecord, now: int) -> Rank:
+        return Rank(-record.job.priority, record.job.submit_ms)
+
+
+class NearFifo(_Near, _Fifo):  # type: ignore[misc]
+    """First come, first served, whoever does not fit is skipped; every job is to last `left_s` more."""
+
+    def __init__(
+        self,
+        terms: Terms = USUAL,
+        *,
+        gathers: bool = True,
+        makes_room: bool = True,
+        left_s: int = 10_000,
+    ) -> None:
+        BasePolicy.__init__(self, PreemptiveOptions())  # type: ignore[arg-type]
+        self._left_ms = left_s * 1000
+        self.is_near(terms, gathers=gathers, makes_room=makes_room)
+
+    def left_ms(self, record: JobRecord, now: int) -> int:
+        return self._left_ms
+
+    def first_memo(self) -> Memo:
+        return Memo()
+
+    def plan(self, view: View, memo: object, now: int) -> Plan:
+        assert isinstance(memo, Memo)
+        return self.passed(view, None, memo.nearness, now)
