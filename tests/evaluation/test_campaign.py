@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import signal
 from dataclasses import replace
@@ -76,8 +78,10 @@ def test_only_what_is_missing_is_run(tmp_path: Path) -> None:
     kept = sorted(tmp_path.iterdir())
     kept[0].unlink()
     kept[1].write_text('{"score": {"half"')
+    whole = json.loads(kept[2].read_text())
+    kept[2].write_text(json.dumps(whole | {"score": whole["score"] | {"bins": None}}))
     after, again = ran(THREE, tmp_path)
-    assert (len(all_of_them), len(again)) == (6, 2)
+    assert (len(all_of_them), len(again)) == (6, 3)
     assert after == before
 
 
@@ -172,6 +176,36 @@ def test_a_policy_that_calls_others_by_name_depends_on_all(monkeypatch: pytest.M
     assert changed == {"fair", "fifo"}
 
 
+def test_what_the_policies_of_others_import_counts_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(
+        "from trainmaster.policies.fifo import Fifo\n\n\nclass Mine(Fifo):\n    name = 'mine'\n"
+    )
+    names = ("las", "fair", "gittins", str(mine))
+    before = {name: digest(name) for name in names}
+    real = sources.code_digest
+
+    def with_another_index(file: Path) -> str:
+        return "changed" if file.parts[-2:] == ("perf", "gittins.py") else real(file)
+
+    monkeypatch.setattr(sources, "code_digest", with_another_index)
+    changed = {name for name in names if digest(name) != before[name]}
+    assert changed == {"fair", "gittins", str(mine)}
+
+
+def test_a_folder_is_known_by_what_its_files_hold(tmp_path: Path) -> None:
+    file = tmp_path / "part" / "jobs.csv"
+    file.parent.mkdir()
+    digests = []
+    for content in ("a,1\n", "a,2\n"):
+        file.write_text(content)
+        sources.file_digest.cache_clear()
+        digests.append(sources.file_digest(tmp_path))
+    assert digests[0] != digests[1]
+
+
 def digest(policy: str) -> str:
     sources.digest_of_policy.cache_clear()
     return sources.digest_of_policy(policy)
@@ -215,6 +249,18 @@ def test_a_process_that_is_killed_loses_its_piece_and_no_other() -> None:
     done = sorted(spread(die_at_three, range(6), 2), key=lambda each: each.place)
     assert [each.result for each in done] == [0, 1, 4, None, 16, 25]
     assert done[3].error == "its process ended with -9; is there enough memory?"
+
+
+def test_a_full_disk_leaves_nothing_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*paths: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="no space left"):
+        run_campaign(suite(experiment()), Archive(tmp_path))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_not_here_is_skipped_and_said(tmp_path: Path) -> None:

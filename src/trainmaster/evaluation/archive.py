@@ -9,6 +9,7 @@ from dataclasses import asdict, fields
 from hashlib import sha256
 from inspect import getsourcefile
 from pathlib import Path
+from typing import Any
 
 from trainmaster.evaluation.score import (
     SERVICE_FLOOR_S,
@@ -112,11 +113,11 @@ class Archive:
         }
         target = self._file(key)
         partial = target.with_name(f".{key}.{os.getpid()}.partial")
-        partial.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-        os.replace(partial, target)
-
-    def forget(self, key: str) -> None:
-        self._file(key).unlink(missing_ok=True)
+        try:
+            partial.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+            os.replace(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)
 
     def _file(self, key: str) -> Path:
         return self._folder / f"{key}.json"
@@ -129,10 +130,13 @@ def score_from(mapping: Mapping[str, object]) -> Score:
     values: dict[str, object] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in mapping.items()
     }
-    delays = mapping["delays"]
-    assert isinstance(delays, list)
-    values["delays"] = tuple(SizeDelay(**each) for each in delays)
-    bins = mapping["bins"]
-    assert isinstance(bins, list)
-    values["bins"] = tuple(BinTimes(**each) for each in bins)
+    values["delays"] = tuple(SizeDelay(**each) for each in _listed(mapping, "delays"))
+    values["bins"] = tuple(BinTimes(**each) for each in _listed(mapping, "bins"))
     return Score(**values)  # type: ignore[arg-type]
+
+
+def _listed(mapping: Mapping[str, object], key: str) -> list[dict[str, Any]]:
+    value = mapping[key]
+    if not isinstance(value, list):
+        raise TypeError(f"{key} is no list")
+    return value

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from hashlib import sha256
 from inspect import getsourcefile
@@ -76,9 +76,10 @@ def _instructions(code: CodeType) -> Iterator[str]:
 
 @cache
 def file_digest(path: Path) -> str:
-    """Of a file's bytes; of a folder's files, their names and sizes."""
+    """Of a file's bytes; of a folder's, those of all files in it, with their names."""
     if path.is_dir():
-        listed = [f"{each.name} {each.stat().st_size}" for each in sorted(path.iterdir())]
+        files = sorted(each for each in path.rglob("*") if each.is_file())
+        listed = [f"{each.relative_to(path)} {file_digest(each)}" for each in files]
         return sha256("\n".join(listed).encode()).hexdigest()
     with path.open("rb") as source:
         digest = sha256()
@@ -91,15 +92,24 @@ def _files_of_class(kind: Any) -> set[Path]:
     own = getsourcefile(kind)
     assert own is not None, f"{kind.__name__} has no source file"
     if not kind.__module__.startswith(f"{PACKAGE}."):
-        return {Path(own), *_all_policies()}
+        imported = _imported(ast.parse(Path(own).read_bytes()))
+        return {Path(own), *_all_policies(), *_files_of_modules(imported)}
     modules = _reached(kind.__module__)
     return {*files_of_module(kind.__module__), *(_all_policies() if CATALOG in modules else ())}
 
 
-def _all_policies() -> set[Path]:
-    file = _file(POLICIES)
-    assert file is not None
-    return set(file.parent.rglob("*.py"))
+@cache
+def _all_policies() -> frozenset[Path]:
+    """The sources of all policies, and those that any of them needs."""
+    folder = _file(POLICIES)
+    assert folder is not None
+    files = folder.parent.rglob("*.py")
+    names = (".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files)
+    return frozenset(_files_of_modules(names))
+
+
+def _files_of_modules(modules: Iterable[str]) -> set[Path]:
+    return {file for module in modules for file in files_of_module(module)}
 
 
 def files_of_module(module: str) -> set[Path]:
