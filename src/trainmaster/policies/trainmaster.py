@@ -10,6 +10,10 @@ Preemption has to pay. A waiting job is charged what a change of hands was seen 
 (`charge_switches`), a running one counts `keep` of its rank, and no run is younger than `min_run_s` or
 than twice that cost.
 
+Where it goes. A gang waits for near GPUs as long as that pays, by what distance was seen to cost its
+model (`locality`). While jobs wait, single-GPU jobs share a GPU where that gains (`packing`), elastic
+ones shrink to let others in (`shrink`), and grow into what nobody waits for (`grow`).
+
 Between queues that were stated, GPUs are divided max-min, with a memory of who used more than its share
 (`half_life_s`); inside a queue the order is the one above. A job with a deadline is told at submission
 whether it can be kept (`deadlines`), and an accepted one goes first when it has to.
@@ -24,74 +28,16 @@ from trainmaster.core.order import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.notices import Notice
-from trainmaster.model.placement import Sharing
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Reason
-from trainmaster.model.units import NOMINAL, to_ms
+from trainmaster.model.units import to_ms
 from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.guards import Guards
-from trainmaster.policies.line.knowing import Knowing, Knowledge, Terms
+from trainmaster.policies.line.knowing import Knowing, Knowledge
 from trainmaster.policies.line.one_line import OneLine
-from trainmaster.policies.line.owed import Guard
 from trainmaster.policies.line.whole_cluster import LineMemo, WholeCluster
-from trainmaster.policies.options import at_least_zero, choice, fraction, option
-from trainmaster.policies.queues.between_queues import BetweenQueues, DividingOptions, capacity
+from trainmaster.policies.queues.between_queues import BetweenQueues, capacity
 from trainmaster.policies.queues.remembering import SharesMemo, noted, remembered, share_out
-from trainmaster.policies.sharing.crowds import Terms as PackingTerms
-
-SWITCH = choice("on", "off")
-
-
-@dataclass(frozen=True, slots=True)
-class TrainmasterOptions(DividingOptions):
-    min_run_s: float = option(
-        60.0, at_least_zero, "no run is preempted before it has run this long"
-    )
-    learn: str = option("on", SWITCH, "foresee jobs by their class; off: least attained service")
-    history: str = option("on", SWITCH, "foresee them by earlier runs of the same user's program")
-    siblings: str = option("on", SWITCH, "foresee them by those submitted just before and after")
-    keep: float = option(0.65, fraction, "part of its rank that counts for a job that runs; 1: all")
-    cap: float = option(
-        4.0, at_least_zero, "a rank counts for at most this many times what it has had; 0: no cap"
-    )
-    charge_switches: str = option("on", SWITCH, "count what a change of hands costs in the order")
-    guard_ratio: float = option(
-        10.0, at_least_zero, "who waits beyond this many times its fair time is owed a run; 0: off"
-    )
-    guard_slack_s: float = option(86400.0, at_least_zero, "... and this much more")
-    reserve: str = option("off", SWITCH, "nobody is let past a gang who would delay it")
-    packing: str = option(
-        "mps", choice("off", "time", "mps"), "how single-GPU jobs may share a GPU while others wait"
-    )
-    pack_kept: float = option(0.8, fraction, "part of its speed that a job on a shared GPU keeps")
-    half_life_s: float = option(
-        86400.0, at_least_zero, "how fast past use of GPUs by a queue is forgotten; 0: no memory"
-    )
-    deadlines: str = option("on", SWITCH, "accept deadlines that can be kept, and keep them")
-    deadline_margin: float = option(
-        0.1, at_least_zero, "part added to predicted run times of jobs with deadlines, at least"
-    )
-
-    def terms(self) -> Terms:
-        """How ranks are made."""
-        is_on = self.deadlines == "on"
-        return Terms(
-            asks_classes=self.learn == "on",
-            asks_programs=self.history == "on",
-            asks_siblings=self.siblings == "on",
-            kept_ppm=round(self.keep * NOMINAL),
-            cap_ppm=round(self.cap * NOMINAL),
-            charges_switches=self.charge_switches == "on",
-            guard=Guard(round(self.guard_ratio * NOMINAL), to_ms(self.guard_slack_s)),
-            guards=Guards.of(self),
-            margin_ppm=round(self.deadline_margin * NOMINAL) if is_on else None,
-        )
-
-    def packing_terms(self) -> PackingTerms | None:
-        if self.packing == "off":
-            return None
-        kept_ppm = round(self.pack_kept * NOMINAL)
-        return PackingTerms(sharing=Sharing(self.packing), kept_ppm=kept_ppm)
+from trainmaster.policies.switchboard import TrainmasterOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +56,7 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
     def __init__(self, options: TrainmasterOptions) -> None:
         self._knowing = Knowing(options.terms())
         super().__init__(options)
-        self._line = WholeCluster(
-            self._knowing, reserves=options.reserve == "on", packing=options.packing_terms()
-        )
+        self._line = WholeCluster(self._knowing, options.line_terms())
         self._half_life_ms = to_ms(options.half_life_s)
         self._was_divided: bool | None = None
 
@@ -121,6 +65,10 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
 
     def chosen_inner(self, options: TrainmasterOptions) -> tuple[Any, object]:
         return self._new_line, None
+
+    @property
+    def molds(self) -> bool:
+        return self._line.molds
 
     def keeps_promises(self, kind: object) -> bool:
         return True

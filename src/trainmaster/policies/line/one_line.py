@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from trainmaster.core.draft import Draft
+from trainmaster.core.lifecycle import HOLDING
 from trainmaster.core.order import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.policies.base import BasePolicy
+from trainmaster.policies.line.durable import freshness
 from trainmaster.policies.line.gate import Gate
 from trainmaster.policies.line.greedy import PlacerOf, run_in_order
 from trainmaster.policies.line.knowing import Knowing
@@ -24,7 +26,11 @@ class OneLine(BasePolicy[object]):
         self._reserves = reserves
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
-        return self._knowing.rank(record, now)
+        """By what is known; of equally ranked runs the one that loses least gives way first."""
+        ranked = self._knowing.rank(record, now)
+        if view.saves_on_demand or ranked.level < 0 or record.phase not in HOLDING:
+            return ranked
+        return ranked._replace(value=freshness(view, record))
 
     def plan(self, view: View, memo: object, now: int) -> Plan:
         if view.is_settled():

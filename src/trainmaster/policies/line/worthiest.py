@@ -58,8 +58,11 @@ class Known:
 
     def left_ms(self, record: JobRecord, now: int) -> int:
         """How long the job is expected to go on, should it end when jobs like it mostly do."""
-        inverse = self.prospects.of(record).inverse(bin_of(record.attained_at(now)))
-        return inverse // record.demand.nominal.total_share
+        return self.worth(record, now) // record.demand.nominal.total_share
+
+    def worth(self, record: JobRecord, now: int) -> int:
+        """1/G: the service that its completion is expected to cost."""
+        return self.prospects.of(record).inverse(bin_of(record.attained_at(now)))
 
 
 def rank_by_worth(known: Known, record: JobRecord, now: int) -> Rank:
