@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Tm
+from trainmaster.evaluation import archive
 
 Write = Callable[[str, str], Path]
 
@@ -200,19 +202,50 @@ MISTAKES = {
         "compare trace.csv --cluster c.yaml --policy fifo --against las --fewer-gpus",
         "--fewer-gpus takes nodes from a shape",
     ),
+    "nothing that can be run": (
+        "compare --suite philly-82k --out here",
+        "nothing of it can be run here",
+    ),
+    "a level that is not there": (
+        "compare trace.csv --cluster 1x4 --policy fifo --perf rakc.yaml",
+        "the cluster has no level 'rakc'; did you mean rack?",
+    ),
+    "the suite's own folder is a file": (
+        "compare --suite small --out held",
+        "held/small is a file",
+    ),
     "out is a file": ("compare --suite small --out trace.csv", "trace.csv is a file"),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_sentence(tm: Tm, own: Path, mistake: str) -> None:
+def test_a_mistake_is_one_sentence(
+    tm: Tm, own: Path, write: Write, folder: Path, mistake: str
+) -> None:
+    write("rakc.yaml", "base: default\nspeed:\n  default: {rakc: 0.5}\n")
+    (folder / "held").mkdir()
+    (folder / "held" / "small").touch()
     line, words = MISTAKES[mistake]
     said = tm(line)
-    assert said.code in (1, 2)
-    assert said.code == (1 if mistake == "out is a file" else 2)
+    assert said.code == (1 if "is a file" in words else 2)
     assert words in said.err
     assert said.err.count("\n") == 1
     assert said.out == ""
+
+
+def test_a_trace_that_cannot_be_read_is_not_blamed_on_the_output(
+    tm: Tm, write: Write, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(path: Path) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(archive, "file_digest", denied)
+    (folder / "philly").mkdir()
+    write("philly/philly-82k.csv", "")
+    said = tm("compare --suite philly-82k --data . --out here")
+    assert said.code == 2
+    assert "philly-82k.csv cannot be read: permission denied" in said.err
+    assert "cannot write" not in said.err
 
 
 def test_a_trial_that_fails_is_named_and_the_others_are_kept(

@@ -63,7 +63,6 @@ def test_one_trace_without_blocks_has_no_interval() -> None:
     assert found is not None
     assert (found.value, found.interval, found.basis) == (0.8, None, Basis.NOTHING)
     assert found.is_below
-    assert not found.is_above
 
 
 def test_one_trace_with_blocks_is_resampled_over_them() -> None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Self
 import typer
 
 from trainmaster.cli.compare import Outputs
-from trainmaster.cli.complaints import INTERRUPTED, Failed, cannot_write
-from trainmaster.cli.files import STDOUT, write_out, write_text
+from trainmaster.cli.complaints import INTERRUPTED, BadInput, Failed, cannot_write
+from trainmaster.cli.files import STDOUT, check_directory, write_out, write_text
 from trainmaster.cli.wording import remark
 from trainmaster.evaluation.archive import FOLDER, Archive
 from trainmaster.evaluation.campaign import Interrupted, News, run_campaign
@@ -34,6 +34,8 @@ NAMED = 5
 
 def conduct(suite: Suite, outputs: Outputs, out: Path | None, folder: str) -> Campaign:
     """Run a suite, show its table, write its files into that folder of `out`; complain of failures."""
+    if out is not None:
+        check_directory(out / folder, "--out")
     campaign = run(suite, outputs, out)
     if outputs.json is not None:
         text = to_json(campaign)
@@ -62,7 +64,8 @@ def finish(campaign: Campaign) -> None:
 def run(suite: Suite, outputs: Outputs, out: Path | None, *, is_quiet: bool = False) -> Campaign:
     """All trials of the suite; kept under `out`, or nowhere."""
     with TemporaryDirectory(prefix="trainmaster-") as nowhere:
-        archive = Archive((out if out is not None else Path(nowhere)) / FOLDER)
+        kept_in = out if out is not None else Path(nowhere)
+        archive = Archive(kept_in / FOLDER)
         with Meter(is_quiet=is_quiet) as meter:
             try:
                 campaign = run_campaign(
@@ -78,7 +81,10 @@ def run(suite: Suite, outputs: Outputs, out: Path | None, *, is_quiet: bool = Fa
                 remark("Interrupted", [str(error) if out is not None else _nothing_kept(error)])
                 raise typer.Exit(INTERRUPTED) from None
             except OSError as error:
-                raise cannot_write(str(out), error) from error
+                raise cannot_write(str(kept_in), error) from error
+    if not campaign.suite.experiments:
+        reasons = "; ".join(dict.fromkeys(each.why for each in campaign.skipped))
+        raise BadInput(f"nothing of it can be run here: {reasons}.")
     remark("Skipped", _skipped(campaign.skipped))
     return campaign
 

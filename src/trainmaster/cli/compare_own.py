@@ -77,6 +77,7 @@ def experiment_of(wanted: Wanted, policies: str) -> Experiment:
     remark("Note", trace.notes)
     chosen = settings_of(policies, wanted.set_options)
     conditions = conditions_of(wanted)
+    inputs.check_spans(world_of(conditions), inputs.cluster_of(wanted.cluster).topology)
     workload = Workload(
         name=wanted.trace.name,
         source=FromFile(str(wanted.trace.resolve()), wanted.format),

@@ -20,7 +20,14 @@ from trainmaster.evaluation.score import (
     SizeDelay,
 )
 from trainmaster.evaluation.sources import code_digest, digest_of_policy, file_digest
-from trainmaster.evaluation.suite import Contender, Crafted, FromFile, Settings, Trial
+from trainmaster.evaluation.suite import (
+    Contender,
+    Crafted,
+    FromFile,
+    Settings,
+    SuiteError,
+    Trial,
+)
 from trainmaster.evaluation.workloads import file_of
 from trainmaster.policies.options import is_from_file
 from trainmaster.policy_files import policy_named
@@ -57,13 +64,18 @@ def _workload(trial: Trial, folder: Path | None) -> dict[str, object]:
 def _content(source: object, folder: Path | None) -> str | None:
     """What a recipe only names: a file's bytes, a function's code."""
     if isinstance(source, FromFile):
-        return file_digest(file_of(source, folder))
+        file = file_of(source, folder)
+        try:
+            return file_digest(file)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise SuiteError(f"{file} cannot be read: {reason}.") from error
     if isinstance(source, Crafted):
         from trainmaster.evaluation.suites.crafted import craft_of
 
-        file = getsourcefile(craft_of(source.name))
-        assert file is not None
-        return code_digest(Path(file))
+        code = getsourcefile(craft_of(source.name))
+        assert code is not None
+        return code_digest(Path(code))
     return None
 
 

@@ -57,10 +57,6 @@ class Estimate:
         """Surely below 1: the whole interval, or the value where there is none."""
         return (self.value if self.interval is None else self.interval.high) < 1.0
 
-    @property
-    def is_above(self) -> bool:
-        return (self.value if self.interval is None else self.interval.low) > 1.0
-
 
 @dataclass(frozen=True, slots=True)
 class Observed:

@@ -72,7 +72,7 @@ READINGS = (
     Reading(f"{RHO} max", rho_max, wording.decimal),
     Reading("preemptions", _score("preemptions"), _whole, is_less_better=None),
     Reading(
-        "wasted GPU\N{NON-BREAKING HYPHEN}h",
+        f"wasted {GPU_HOURS}",
         _score("gpu_hours_wasted"),
         wording.decimal,
         is_less_better=None,
