@@ -195,3 +195,44 @@ def test_a_key_stated_twice_is_refused(tm, write: Write, said: str, line: int) -
     assert done.code == 2
     assert f"line {line} states" in done.err
     assert "a second time" in done.err
+
+
+# -- what is saved, noticed and measured ---------------------------------------------------------------
+
+
+def test_where_suspending_does_not_save_a_preemption_loses_work(tm, write: Write) -> None:
+    """`a` gives way at 100, and has saved 60 s of its work; on demand it saves all of it."""
+    write("t.csv", f"{HEADER}\na,0,1,300\nshort,100,1,10\n")
+    for saves, ends in (("on-demand", 310), ("periodic", 350)):
+        write("p.yaml", f"base: ideal\nswitch: {{saves: {saves}}}\ncheckpoint_every_s: 60\n")
+        found = tm("simulate t.csv --cluster 1x1 --policy srtf --perf p.yaml --json -").results()[0]
+        assert finishes(found) == {"a": ends, "short": 110}
+        assert found["summary"]["gpu_hours_wasted"] == pytest.approx((ends - 310) / 3600, abs=1e-3)
+
+
+def test_a_policy_that_never_lets_a_run_save_is_told_on(tm, write: Write) -> None:
+    write("t.csv", f"{HEADER}\na,0,1,3600\nb,0,1,3600\n")
+    write("p.yaml", "base: ideal\nswitch: {saves: periodic}\n")
+    done = tm(
+        "simulate t.csv --cluster 1x1 --policy gandiva --set packing=off --perf p.yaml --json -"
+    )
+    assert done.code == 0
+    assert "gandiva suspends runs before they have saved anything, so that no job ends" in done.err
+    assert done.results()[0]["summary"]["unfinished"] == 2
+
+
+def test_a_failure_goes_unnoticed_for_a_while(tm, write: Write) -> None:
+    write("t.csv", f"{HEADER}\na,0,1,36000\n")
+    ends = []
+    for seconds in (0, 600):
+        failing = f"{{mtbf_h: 3, repair_h: 1, detection_s: {seconds}}}"
+        write("p.yaml", f"base: ideal\nnode_failures: {failing}\ncheckpoint_every_s: 60\n")
+        ends.append(finishes(run(tm, cluster="1x1"))["a"])
+    assert ends[1] >= ends[0] + 600
+
+
+def test_measuring_an_elastic_job_takes_its_time(tm, write: Write) -> None:
+    write("t.csv", f"{HEADER},min_gpus,max_gpus\na,0,2,100,1,2\n")
+    write("p.yaml", "base: ideal\nprofiling_s: 40\n")
+    done = tm("simulate t.csv --cluster 1x2 --policy max-min,las --perf p.yaml --json -")
+    assert [finishes(found)["a"] for found in done.results()] == [140, 100]
