@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from trainmaster.cli.wording import screen
 from trainmaster.evaluation.report.comparisons import (
+    MEAN_JCT,
     Comparison,
     Entrant,
     Measure,
+    Subject,
     comparisons,
     excess,
     lowest,
     mean_jct,
     ratio,
 )
-from trainmaster.evaluation.report.phrases import with_interval
+from trainmaster.evaluation.report.phrases import seconds_words, with_interval
 from trainmaster.evaluation.score import Campaign, Score
 from trainmaster.evaluation.suite import Standing
 from trainmaster.sim.report.wording import ABSENT, RHO, decimal, duration, plural, share
@@ -47,7 +49,7 @@ def _of(name: str) -> Measure:
 
 
 COLUMNS = (
-    Column("excess", excess, duration),
+    Column("excess", excess, seconds_words),
     Column("mean JCT", mean_jct, duration),
     Column("passed", _of("passed_jct_s"), duration),
     Column("p50", _of("p50_s"), duration),
@@ -68,7 +70,7 @@ def show(campaign: Campaign) -> None:
     found = comparisons(campaign)
     console = screen()
     if len(found) > MOST_TABLES:
-        console.print(_overview(found))
+        console.print(overview(found))
         return
     for each in found:
         console.print(_headline(each), style="bold", markup=False)
@@ -100,9 +102,9 @@ def _standings(comparison: Comparison, width: int) -> Table:
     shown = known[: max(1, (width - NAMES_WIDTH) // MEASURE_WIDTH)]
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
-    baseline = comparison.baseline
+    baseline, subject = comparison.baseline, comparison.subject
     against = baseline.label if baseline is not None else ABSENT
-    table.add_column(f"excess against {escape(against)}", justify="right")
+    table.add_column(f"{subject.name} against {escape(against)}", justify="right")
     for column in shown:
         table.add_column(column.title, justify="right", no_wrap=True)
     if any(_unfinished(each) for each in entrants):
@@ -110,7 +112,7 @@ def _standings(comparison: Comparison, width: int) -> Table:
     for each in entrants:
         cells = [column.wording(each.mean(column.measure)) for column in shown]
         unfinished = [f"{_unfinished(each):,}"] if any(map(_unfinished, entrants)) else []
-        table.add_row(_name(each), _ratio(each, baseline), *cells, *unfinished)
+        table.add_row(_name(each), _ratio(each, baseline, subject), *cells, *unfinished)
     return table
 
 
@@ -121,19 +123,19 @@ def _name(entrant: Entrant) -> str:
     return escape(f"{entrant.label}{mark}")
 
 
-def _ratio(entrant: Entrant, baseline: Entrant | None) -> str:
+def _ratio(entrant: Entrant, baseline: Entrant | None, subject: Subject) -> str:
     from rich.markup import escape
 
     if baseline is None or entrant is baseline:
         return ABSENT
-    return escape(with_interval(ratio(entrant, baseline, excess)))
+    return escape(with_interval(ratio(entrant, baseline, subject.measure)))
 
 
 def _unfinished(entrant: Entrant) -> int:
     return entrant.total(lambda score: score.unfinished)
 
 
-def _overview(found: Sequence[Comparison]) -> Table:
+def overview(found: Sequence[Comparison]) -> Table:
     """A line per comparison: the best published contender, and ours against it."""
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
@@ -156,10 +158,12 @@ def _overview(found: Sequence[Comparison]) -> Table:
 def _leaders(comparison: Comparison) -> tuple[str, str, str, str]:
     from rich.markup import escape
 
-    published = comparison.of_standing(Standing.PUBLISHED)
-    best, ours = lowest(published, comparison.subject.measure), comparison.ours
+    published, subject = comparison.of_standing(Standing.PUBLISHED), comparison.subject
+    best, ours = lowest(published, subject.measure), comparison.ours
     name = ABSENT if best is None else escape(best.label)
-    its = ABSENT if best is None else duration(best.mean(excess))
+    its = ABSENT if best is None else seconds_words(best.mean(excess))
     if ours is None:
         return name, its, ABSENT, ABSENT
-    return name, its, duration(ours.mean(excess)), _ratio(ours, best)
+    against = _ratio(ours, best, subject)
+    compared = f"{against} of {subject.name}" if subject is MEAN_JCT else against
+    return name, its, seconds_words(ours.mean(excess)), compared

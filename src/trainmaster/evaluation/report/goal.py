@@ -40,10 +40,10 @@ from trainmaster.sim.report.wording import ABSENT
 
 RULE = (
     "The goal: where LAS's excess is at least 20 % of its mean JCT, an excess at least 10 % below that"
-    " of the best published policy without an oracle (every one that has settings to tune is tuned on"
-    " a disjoint prefix of the same trace, and the best is chosen with hindsight); elsewhere within 1 %"
-    " of it. The 99th percentile of rho and the share of jobs with rho above 1 at most 1.1 times that"
-    " policy's; the largest rho at most LAS's + 1 on every seed."
+    " of the best published policy without an oracle (those called tuned are tuned on a disjoint prefix"
+    " of the same trace, and the best of all is chosen with hindsight); elsewhere within 1 % of it."
+    " The 99th percentile of rho and the share of jobs with rho above 1 at most 1.1 times that policy's;"
+    " the largest rho at most LAS's + 1 on every seed."
 )
 WORDS = {
     Criterion.EXCESS: "excess",
