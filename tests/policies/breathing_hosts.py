@@ -9,6 +9,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.units import MINUTE, WHOLE
+from trainmaster.placement.placers import RELAXING, Placer
 from trainmaster.policies.base import BasePolicy
 from trainmaster.policies.elastic.breathing import (
     NO_BREATHS,
@@ -78,9 +79,13 @@ class BreathingFifo(_Breathing):
     name = "breathing-fifo"
     options_type = PreemptiveOptions
 
-    def __init__(self, terms: Terms, min_run_s: float = 0.0) -> None:
+    def __init__(self, terms: Terms, min_run_s: float = 0.0, placer: Placer = RELAXING) -> None:
         super().__init__(GittinsOptions(min_run_s=min_run_s))
+        self._placer = placer
         self.breathing = Breathing(terms, self.price_at)
+
+    def placer(self, record: JobRecord) -> Placer:
+        return self._placer
 
     def first_memo(self) -> Memo:
         return Memo()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -13,16 +14,18 @@ from tests.property.drive import Drive
 from trainmaster.core.validate import check
 from trainmaster.model import actions as a
 from trainmaster.model.job import gpus
-from trainmaster.model.plan import Plan
+from trainmaster.model.plan import FrozenMap, Plan
 from trainmaster.model.units import MINUTE, NOMINAL, SECOND
+from trainmaster.perf.elastic import Elasticity
 from trainmaster.perf.switching import Switching
 from trainmaster.perf.world import IDEAL
+from trainmaster.placement.placers import CONSOLIDATED
 from trainmaster.policies.elastic.breathing import Breaths, Terms
 from trainmaster.policies.elastic.company import Company
 from trainmaster.sim.driver import Estimates, Scenario
 
-ON = Terms()
-OFF = Terms(shrinks=False, grows=False)
+ON = Terms(shrinks=True)
+OFF = Terms(grows=False)
 
 
 def planned(
@@ -201,6 +204,31 @@ def test_a_run_does_not_grow_for_little() -> None:
     assert done(case, replace(ON, gain_ppm=800_000)) == "nothing"  # twice the GPUs bring 74 %
 
 
+HEAVY = Case(
+    cluster="rack r: n1[4]",
+    jobs="a 2gpu model vgg19 elastic 2..4 running on n1:2 attained 1h",
+    want="resize a on n1",
+)
+
+
+def test_what_is_foretold_to_be_in_vain_is_tried_once() -> None:
+    """VGG-19 is foretold to gain less than 70 % by two more GPUs; jobs mostly gain 74 %."""
+    choosy = replace(ON, gain_ppm=700_000)
+    assert planned(HEAVY, choosy)[1] == HEAVY.want
+    seen = Memo(breaths=Breaths(tried=FrozenMap({"vgg19/2": 4})))
+    assert planned(HEAVY, choosy, seen)[1] == "nothing"
+
+
+def test_gpus_that_turn_out_to_be_in_vain_are_given_back() -> None:
+    """The world's table says that four GPUs are slower than two; the policy does not know it."""
+    world = replace(
+        IDEAL, elasticity=Elasticity(models={"vgg19": {1: 1_000_000, 2: 1_900_000, 4: 1_500_000}})
+    )
+    jobs = [traced("a", gpus(2, maximum=4), 1_000, model="vgg19")]
+    scenario = replace(a_scenario(jobs, "1x4", world), estimates=Estimates(known=False))
+    assert sizes(scenario, ON) == [(0, "a", 2), (60, "a", 4), (60, "a", 2)]
+
+
 def test_a_run_does_not_disturb_gangs_that_are_worth_more() -> None:
     case = Case(
         cluster="rack r: n1[4]",
@@ -219,6 +247,21 @@ def test_a_queue_that_has_used_its_share_grows_no_further() -> None:
     policy = BreathingFifo(ON)
     plan = policy.plan(stage.controller.view, policy.first_memo(), NOW)
     assert plan.actions == ()
+
+
+def test_who_found_no_room_together_is_tried_again_where_runs_now_give_way() -> None:
+    """b is worth too little while a is young; a minute later a's GPUs are worth less to it."""
+    jobs = [
+        traced("c", gpus(2), 300),
+        traced("a", gpus(4, minimum=2), 1_000, at_s=1),
+        traced("b", gpus(2), 100, at_s=20),
+        traced("d", gpus(1), 5, at_s=40),
+    ]
+    scenario = replace(a_scenario(jobs, "1x4"), estimates=Estimates(known=False))
+    policy = BreathingFifo(ON, placer=CONSOLIDATED)
+    kept = Drive(scenario, policy).run().orders()
+    fresh = Drive(scenario, BreathingFifo(ON, placer=CONSOLIDATED), forgetful=Random(1)).run()
+    assert kept == fresh.orders()
 
 
 # -- over time ---------------------------------------------------------------------------------------

@@ -155,6 +155,11 @@ class Draft:
         """Whether nobody has yet to leave it: a run can grow onto such GPUs only, without waiting."""
         return gpu not in self._vacated and gpu not in self.view.releasing
 
+    def vacated_nodes(self) -> set[int]:
+        """Nodes where this draft has made room, or had for a while."""
+        node_of = self.space.node_of
+        return {node_of[gpu] for gpu in self._vacated}
+
     def is_placed(self, record: JobRecord) -> bool:
         return record.id in self._placed
 

@@ -18,6 +18,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import MINUTE, WHOLE
+from trainmaster.perf.throughput import key_of
 from trainmaster.policies.elastic.claims import is_divisible
 from trainmaster.policies.elastic.company import Company
 from trainmaster.policies.elastic.curves import Curves, Measured
@@ -36,7 +37,7 @@ PriceAt = Callable[[JobRecord, int], int]
 class Terms:
     """What runs may be asked to do."""
 
-    shrinks: bool = True
+    shrinks: bool = False
     """Whether jobs go below the number that they ask for, to let others in."""
     grows: bool = True
     """Whether they go beyond it, where GPUs are idle; who went below it comes back in any case."""
@@ -57,6 +58,8 @@ class Breaths:
     measured: Measured = field(default_factory=Measured)
     resized_ms: FrozenMap[str, int] = field(default_factory=FrozenMap)
     company: Company = field(default_factory=Company)
+    tried: FrozenMap[str, int] = field(default_factory=FrozenMap)
+    """By model and nominal size, or by job: the most GPUs that were seen at work."""
     due_ms: int | None = None
     """When a run that could grow will have rested, if GPUs are idle."""
 
@@ -138,18 +141,25 @@ class Breath:
         self._curves = breathing.curves(view)
         self._memo = memo
         self._measured = self._curves.learned(self._runs, memo.measured, view.jobs)
-        self._company = self._seen_in_company()
+        self._company, self._tried = self._seen()
         self._shrunk: list[Giver] = []
 
-    def _seen_in_company(self) -> Company:
-        """What gangs beside others have lost, each run counted once at each number of GPUs."""
-        company, before, after = self._memo.company, self._memo.measured.seen, self._measured.seen
+    def _seen(self) -> tuple[Company, FrozenMap[str, int]]:
+        """What gangs beside others have lost, each run counted once at each number of GPUs; and the
+        most GPUs at which jobs of one kind were seen."""
+        memo, after = self._memo, self._measured.seen
+        company, before, tried = memo.company, memo.measured.seen, dict[str, int]()
         if before is after:
-            return company
+            return company, memo.tried
         for record in self._runs:
-            if before.get(record.id) != after.get(record.id):
+            shown = after.get(record.id)
+            if shown is not None and before.get(record.id) != shown:
                 company = company.saw(record, self._curves, self._view)
-        return company
+                key = key_of(record.job)
+                most = max(tried.get(key, 0), memo.tried.get(key, 0))
+                if shown[1] > most:
+                    tried[key] = shown[1]
+        return company, memo.tried.updated(tried) if tried else memo.tried
 
     def _price(self, record: JobRecord) -> int:
         return max(1, self._price_at(record, self._now))
@@ -199,7 +209,9 @@ class Breath:
             self._measured.corrections,
             self._price,
             Growth(rest_ms, self._terms.gain_ppm, self._terms.grows, self._company.kept),
+            self._tried,
         )
+        filling.give_up(self._runs)
         due = filling.fill(self._runs, self._memo.resized_ms, self._now)
         return self._remembered(due), due
 
@@ -210,7 +222,7 @@ class Breath:
             times = times.only(self._view.jobs).updated(resized)
         elif self._measured is self._memo.measured and due == self._memo.due_ms:
             return self._memo
-        return Breaths(self._measured, times, self._company, due)
+        return Breaths(self._measured, times, self._company, self._tried, due)
 
     def _take_back(self) -> None:
         """A run that shrank for nobody, since others have better uses for the room, does not shrink."""

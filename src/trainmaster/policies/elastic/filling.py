@@ -3,7 +3,9 @@
 A run doubles, or takes what is left, if it has rested since its start or last resizing and the very GPUs
 make it faster by more than the least gain. The GPUs that bring the likeliest completions per GPU-second
 are given first: those with the steepest curve, and among equals those of jobs that are expected to end
-soonest. A run does not grow onto a node where other gangs talk: gangs side by side slow each other down.
+soonest. What nobody has tried yet is hoped to scale as jobs mostly do: trying is how one learns, and
+what turns out to be in vain is given back. Gangs side by side slow each other down: a run becomes one
+beside others only where it gains more than they lose, by what was seen so far.
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ from trainmaster.core.state import JobRecord
 from trainmaster.model.placement import Placement
 from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.perf.corrections import Corrections
+from trainmaster.perf.published import ELASTICITY
+from trainmaster.perf.throughput import key_of
 from trainmaster.policies.elastic.company import is_gang
 from trainmaster.policies.elastic.curves import Curves
-from trainmaster.policies.elastic.division import can_resize, carry_out
-from trainmaster.policies.elastic.giving import Prices, worth
+from trainmaster.policies.elastic.division import can_resize, carry_out, most_together
+from trainmaster.policies.elastic.giving import Prices
 from trainmaster.policies.line.elastic import idle_beside, resized
 
 
@@ -47,12 +51,15 @@ class Filling:
         corrections: Corrections,
         price: Prices,
         terms: Growth,
+        tried: Mapping[str, int],
     ) -> None:
         self._draft = draft
         self._curves = curves
         self._corrections = corrections
         self._price = price
         self._terms = terms
+        self._tried = tried
+        """By whose measurements count: the most GPUs that were seen."""
 
     def fill(
         self, runs: Sequence[JobRecord], resized_ms: Mapping[str, int], now: int
@@ -98,12 +105,38 @@ class Filling:
         curve, count = self._curves.of(record, self._corrections), len(held.slices)
         nominal = record.demand.nominal.count
         more = min(2 * count, curve.high if self._terms.beyond else nominal)
-        if count >= more or not self._gains(curve.speeds[count], curve.speeds[more]):
+        if count >= more:
             return None
-        return worth(curve, nominal, count, more) / self._price(record), more
+        before, after = curve.speeds[count], curve.speeds[more]
+        after = max(after, self._hope(record, before, count, more))
+        if not self._gains(before, after):
+            return None
+        gained = (after - before) * nominal / (curve.unit * (more - count))
+        return gained / self._price(record), more
+
+    def _hope(self, record: JobRecord, before: int, count: int, more: int) -> int:
+        """How fast the run may be on more GPUs, for all that is known; 0 where it has been tried."""
+        if self._tried.get(key_of(record.job), 0) > count:
+            return 0
+        return before * ELASTICITY.speedup("", more) // ELASTICITY.speedup("", count)
 
     def _gains(self, before: int, after: int) -> bool:
         return (after - before) * NOMINAL > before * self._terms.gain_ppm
+
+    def give_up(self, runs: Sequence[JobRecord]) -> None:
+        """Runs that are no faster for all their GPUs give back those that are in vain."""
+        draft = self._draft
+        for record in runs:
+            held = record.placement
+            if held is None or draft.is_touched(record) or not can_resize(record, draft.space):
+                continue
+            count, nominal = len(held.slices), record.demand.nominal.count
+            curve = self._curves.of(record, self._corrections)
+            if nominal < count <= curve.high:
+                useful = max(nominal, curve.useful[count])
+                if useful < count:
+                    kept = sorted(most_together(held.slices)[:useful], key=lambda each: each.gpu)
+                    draft.resize(record, resized(draft.view, held, tuple(kept)))
 
     # -- growing ---------------------------------------------------------------------------------
 
@@ -126,14 +159,21 @@ class Filling:
                 draft.resize(record, grown)
 
     def _speed(self, record: JobRecord, placement: Placement) -> int:
-        return self._curves.speed(record, placement, self._corrections)
+        """As measured or foretold there, or as hoped."""
+        held, count = record.placement, len(placement.slices)
+        foretold = self._curves.speed(record, placement, self._corrections)
+        if held is None or count <= len(held.slices):
+            return foretold
+        before = self._curves.speed(record, held, self._corrections)
+        return max(foretold, self._hope(record, before, len(held.slices), count))
 
     def _is_good(self, record: JobRecord, held: Placement, grown: Placement) -> bool:
         """Whether the GPUs are there, gain enough, and lie apart from other gangs."""
         had = set(held.gpus())
         if any(gpu not in had and not self._draft.is_at_hand(gpu) for gpu in grown.gpus()):
             return False
-        crowd = self._crowd(record, held, grown)
+        is_return = len(grown.slices) <= record.demand.nominal.count
+        crowd = [] if is_return else self._crowd(record, held, grown)
         before, after = self._speed(record, held), self._speed(record, grown)
         if crowd:
             after = int(after * self._terms.kept)

@@ -330,7 +330,8 @@ def run_in_order(
     if view.draining:
         evacuate(view, draft, placer_of)
     if order.has_waiting():
-        touched, candidates = view.take_touched(), order.candidates(now)
+        touched = view.take_touched() | draft.vacated_nodes()
+        candidates = order.candidates(now)
         Pass(
             draft, order, group, placer_of, now, candidates, view, stuck, touched, {}, on_blocked
         ).walk()
