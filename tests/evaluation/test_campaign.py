@@ -195,6 +195,12 @@ def test_what_the_policies_of_others_import_counts_too(
     assert changed == {"fair", "gittins", str(mine)}
 
 
+def test_another_numpy_may_draw_other_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = digest("las")
+    monkeypatch.setattr(sources, "version", lambda package: f"another {package}")
+    assert digest("las") != before
+
+
 def test_a_folder_is_known_by_what_its_files_hold(tmp_path: Path) -> None:
     file = tmp_path / "part" / "jobs.csv"
     file.parent.mkdir()

@@ -98,6 +98,7 @@ class Score:
     tuning_jobs: int
     """Jobs of the disjoint prefix that it was tuned on."""
     delays: tuple[SizeDelay, ...] = ()
+    """Of all jobs, measured or not."""
     run_s: float | None = None
     """Mean time from the first start to the end: Big Brain's process time."""
     run_max_s: float | None = None

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from hashlib import sha256
+from importlib.metadata import version
 from inspect import getsourcefile
 from pathlib import Path
 from types import CodeType
@@ -25,16 +26,19 @@ ROOT = Path(__file__).parents[2]
 ENGINE = "trainmaster.evaluation.trial"
 CATALOG = "trainmaster.catalog"
 POLICIES = "trainmaster.policies"
+DRAWS = "numpy"
+"""The package that streams are drawn with: another version may draw others."""
 NOT_FOLLOWED = (CATALOG, "trainmaster.evaluation.suites")
 """Tables of names: what they name is counted where it is used."""
 
 
 @cache
 def digest_of_policy(name: str) -> str:
-    """Changes with the version, the simulator, or what this policy is made of."""
+    """Changes with the versions, the simulator, or what this policy is made of."""
     kind = policy_named(name)
     files = {*files_of_module(ENGINE), *_files_of_class(kind)}
-    digest = sha256(f"{__version__} {sys.version_info[:2]}".encode())
+    made_with = f"{__version__} {sys.version_info[:2]} {version(DRAWS)}"
+    digest = sha256(made_with.encode())
     for file in sorted(files):
         digest.update(code_digest(file).encode())
     return digest.hexdigest()

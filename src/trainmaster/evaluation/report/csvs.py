@@ -9,7 +9,7 @@ from dataclasses import fields
 from trainmaster.evaluation.score import Campaign, Score, Scored
 
 TRIAL = ("experiment", "track", "workload", "conditions", "contender", "policy", "standing", "seed")
-APART = ("chosen", "delays", "bins", "bins", "excess_blocks_s", "remarks")
+APART = ("chosen", "delays", "bins", "excess_blocks_s", "remarks")
 MEASURES = tuple(each.name for each in fields(Score) if each.name not in APART)
 
 
