@@ -287,3 +287,22 @@ def test_seeds_and_contenders_are_what_the_suite_says(whole: dict[str, str]) -> 
     assert f"means over {len(SEEDS)} seeds" in whole["README.md"]
     for contender in CONTENDERS:
         assert f"| {contender.label} |" in whole["README.md"].replace("**", "")
+
+
+def test_wins_in_sweeps_alone_make_a_report_too() -> None:
+    cut = replace(score(1.0), excess_s=None, mean_jct_s=None, rho_p99=None, unfinished=1)
+    judged = order(workloads=(Workload("w", Generated(8, 0.9), "1x4"),), contenders=CONTENDERS[1:4])
+    swept = order(
+        name="sweep",
+        track="sweep",
+        workloads=judged.workloads,
+        contenders=CONTENDERS[4:6],
+        baseline="tiresias-l",
+    )
+    suite = Suite("s", "S", (judged, swept))
+    scored = [
+        Scored(trial, cut if trial.experiment == "order" else score(500.0), 1.0)
+        for trial in suite.trials()
+    ]
+    made = files(Campaign(suite, tuple(scored)))
+    assert "There is nothing to compare." in made["README.md"]

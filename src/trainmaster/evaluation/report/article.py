@@ -56,8 +56,8 @@ def _sentence(judged: Sequence[Verdict], won: Sequence[Win], found: Sequence[Com
             amount = f"like {against}" if change == "alike" else f"{change} than {against}"
             where = wording.plural(len(ratios), "workload")
             return f"The excess of {ours} is {amount}, on the geometric mean of {where}."
-    if won:
-        best = records(found)[0]
+    best = next(iter(records(found)), None)
+    if best is not None:
         return (
             f"{quoted(best.label)} comes nearest to the lowest excess over"
             f" {wording.plural(len(won), 'comparison')}, and has it on {best.wins}."
