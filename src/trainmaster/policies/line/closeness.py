@@ -165,7 +165,10 @@ class Closeness:
         """How many steps of loss it has come to accept by waiting."""
         if record.placement is not None:
             return 0
-        waited, left = self._now - record.waiting_since_ms, self.left_ms(record, self._now)
+        waited = self._now - record.waiting_since_ms
+        if not waited:
+            return 0
+        left = self.left_ms(record, self._now)
         return bisect_right(STEPS, waited, 1, key=lambda loss: self._wait_ms(left, loss)) - 1
 
     def _wait_ms(self, left_ms: int, loss: int) -> int:

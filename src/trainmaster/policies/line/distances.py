@@ -8,6 +8,7 @@ all that is held here is a cache of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from trainmaster.core.lifecycle import Phase
@@ -110,25 +111,19 @@ class Distances:
 
     def looked(self, seen: Nearness, next_look_ms: int) -> Nearness:
         """What is known after a look at all runs that were not looked at before."""
+        gangs = [each for each in self.view.running() if _trains(each)]
+        known = seen.looked_at
+        new = [record for record in gangs if known.get(record.seq) != record.attempt]
+        if not new:
+            return replace(seen, next_look_ms=next_look_ms)
         felt = dict(seen.felt)
-        looked_at: dict[int, int] = {}
-        for record in self.view.running():
-            placement = record.placement
-            if placement is None or not is_plain_gang(record, placement):
-                continue
-            looked_at[record.seq] = record.attempt
-            if seen.looked_at.get(record.seq) != record.attempt:
-                self._note(felt, record, placement)
-        seen = replace(
-            seen,
-            felt=FrozenMap(felt),
-            looked_at=FrozenMap(looked_at),
-            next_look_ms=next_look_ms,
-        )
-        believed = _believed(seen)
-        if believed is seen.believed:
-            return seen
-        return replace(seen, believed=believed, witnesses=felt.get(ANY, Felt()).apart)
+        for record in new:
+            assert record.placement is not None
+            self._note(felt, record, record.placement)
+        looked_at = FrozenMap({record.seq: record.attempt for record in gangs})
+        believed = _believed(felt, seen.believed)
+        witnesses = seen.witnesses if believed is seen.believed else felt.get(ANY, Felt()).apart
+        return Nearness(FrozenMap(felt), believed, witnesses, looked_at, next_look_ms)
 
     def _note(self, felt: dict[Kind, Felt], record: JobRecord, placement: Placement) -> None:
         kind, speed = self._kind(record, placement), record.speed_ppm
@@ -181,22 +176,25 @@ def _add(felt: dict[Kind, Felt], kind: Kind, foretold: int, lost: int) -> None:
     felt[kind] = felt.get(kind, Felt()).with_apart(foretold, lost)
 
 
-def _believed(seen: Nearness) -> FrozenMap[Kind, int]:
+def _trains(record: JobRecord) -> bool:
+    return record.placement is not None and is_plain_gang(record, record.placement)
+
+
+def _believed(felt: Mapping[Kind, Felt], before: FrozenMap[Kind, int]) -> FrozenMap[Kind, int]:
     """Corrections, changed where they differ much from those believed so far."""
     changed: dict[Kind, int] = {}
-    for kind, felt in seen.felt.items():
-        if felt.apart:
-            found = felt.correction_ppm(_of_others(seen, kind))
-            correction = found if found >= NIL else 0
-            before = seen.believed.get(kind, NOMINAL)
-            if abs(correction - before) * NOTCH > max(correction, before):
+    for kind, seen in felt.items():
+        if seen.apart:
+            found = seen.correction_ppm(_of_others(felt, kind))
+            correction, old = found if found >= NIL else 0, before.get(kind, NOMINAL)
+            if abs(correction - old) * NOTCH > max(correction, old):
                 changed[kind] = correction
-    return seen.believed.updated(changed) if changed else seen.believed
+    return before.updated(changed) if changed else before
 
 
-def _of_others(seen: Nearness, kind: Kind) -> int:
+def _of_others(felt: Mapping[Kind, Felt], kind: Kind) -> int:
     """What is believed of a model in a situation before it was seen."""
     if kind in (ANY, ANY_BESIDE) or QUIET in kind:
         return NOMINAL
     others = ANY_BESIDE if BESIDE in kind else ANY
-    return seen.felt.get(others, Felt()).correction_ppm()
+    return felt.get(others, Felt()).correction_ppm()
