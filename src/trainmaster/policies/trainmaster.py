@@ -52,6 +52,7 @@ class Memo:
 class Trainmaster(BetweenQueues[TrainmasterOptions]):
     name = "trainmaster"
     options_type = TrainmasterOptions
+    profiles = True
 
     def __init__(self, options: TrainmasterOptions) -> None:
         self._knowing = Knowing(options.terms())
