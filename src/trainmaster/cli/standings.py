@@ -16,10 +16,11 @@ from trainmaster.evaluation.report.comparisons import (
     excess,
     lowest,
     mean_jct,
+    measure_named,
     ratio,
 )
 from trainmaster.evaluation.report.phrases import seconds_words, with_interval
-from trainmaster.evaluation.score import Campaign, Score
+from trainmaster.evaluation.score import Campaign
 from trainmaster.evaluation.suite import Standing
 from trainmaster.sim.report.wording import ABSENT, RHO, decimal, duration, plural, share
 
@@ -40,28 +41,20 @@ class Column(NamedTuple):
     wording: Callable[[float | None], str]
 
 
-def _of(name: str) -> Measure:
-    def find(score: Score) -> float | None:
-        value: float | None = getattr(score, name)
-        return value
-
-    return find
-
-
 COLUMNS = (
     Column("excess", excess, seconds_words),
     Column("mean JCT", mean_jct, duration),
-    Column("passed", _of("passed_jct_s"), duration),
-    Column("p50", _of("p50_s"), duration),
-    Column("p95", _of("p95_s"), duration),
-    Column("p99", _of("p99_s"), duration),
-    Column("queueing", _of("queue_s"), duration),
-    Column(f"p99 {RHO}", _of("rho_p99"), decimal),
-    Column(f"{RHO} > 1", _of("rho_over_1"), share),
-    Column(f"max {RHO}", _of("rho_max"), decimal),
-    Column("utilisation", _of("gpu_util"), share),
-    Column("preemptions", _of("preemptions"), decimal),
-    Column("cost", _of("cost"), decimal),
+    Column("passed", measure_named("passed_jct_s"), duration),
+    Column("p50", measure_named("p50_s"), duration),
+    Column("p95", measure_named("p95_s"), duration),
+    Column("p99", measure_named("p99_s"), duration),
+    Column("queueing", measure_named("queue_s"), duration),
+    Column(f"p99 {RHO}", measure_named("rho_p99"), decimal),
+    Column(f"{RHO} > 1", measure_named("rho_over_1"), share),
+    Column(f"max {RHO}", measure_named("rho_max"), decimal),
+    Column("utilisation", measure_named("gpu_util"), share),
+    Column("preemptions", measure_named("preemptions"), decimal),
+    Column("cost", measure_named("cost"), decimal),
 )
 
 

@@ -19,6 +19,16 @@ from trainmaster.evaluation.suite import Conditions, Contender, Experiment, Stan
 Measure = Callable[[Score], float | None]
 
 
+def measure_named(name: str) -> Measure:
+    """The measure that a field of the score holds."""
+
+    def find(score: Score) -> float | None:
+        value: float | None = getattr(score, name)
+        return value
+
+    return find
+
+
 def excess(score: Score) -> float | None:
     return score.excess_s
 

@@ -12,6 +12,7 @@ from trainmaster.evaluation.report.comparisons import (
     Measure,
     excess,
     mean_jct,
+    measure_named,
     ratio,
     typical,
 )
@@ -49,36 +50,28 @@ def _whole(value: float | None) -> str:
     return ABSENT if value is None else f"{value:,.0f}"
 
 
-def _score(name: str) -> Measure:
-    def measure(score: Score) -> float | None:
-        value: float | None = getattr(score, name)
-        return value
-
-    return measure
-
-
-PASSED = _score("passed_jct_s")
+PASSED = measure_named("passed_jct_s")
 SAME_UNIT = (mean_jct, PASSED)
 """Columns that are read against each other."""
 READINGS = (
     Reading("mean JCT", mean_jct),
     Reading("of passed", PASSED, is_optional=True),
     Reading("excess", excess),
-    Reading("p50", _score("p50_s")),
-    Reading("p95", _score("p95_s")),
-    Reading("p99", _score("p99_s")),
+    Reading("p50", measure_named("p50_s")),
+    Reading("p95", measure_named("p95_s")),
+    Reading("p99", measure_named("p99_s")),
     Reading(f"{RHO} p99", rho_p99, wording.decimal),
     Reading(f"{RHO} > 1", rho_over_1, wording.share),
     Reading(f"{RHO} max", rho_max, wording.decimal),
-    Reading("preemptions", _score("preemptions"), _whole, is_less_better=None),
+    Reading("preemptions", measure_named("preemptions"), _whole, is_less_better=None),
     Reading(
         f"wasted {GPU_HOURS}",
-        _score("gpu_hours_wasted"),
+        measure_named("gpu_hours_wasted"),
         wording.decimal,
         is_less_better=None,
     ),
-    Reading("GPU use", _score("gpu_util"), wording.share, is_less_better=None),
-    Reading("cost", _score("cost"), price_words, is_optional=True),
+    Reading("GPU use", measure_named("gpu_util"), wording.share, is_less_better=None),
+    Reading("cost", measure_named("cost"), price_words, is_optional=True),
 )
 
 
