@@ -10,15 +10,17 @@ from trainmaster.evaluation.suites.tracks import (
     DEFAULT,
     HALF_ELASTIC,
     IDEAL,
+    ONE_GPU_MIX_STREAM,
     SEEDS,
-    SHARING,
     stream,
 )
 
 JOBS = 400
 SMALL = 200
+CLUSTER = "4x8"
+"""Few enough GPUs that so few jobs queue."""
 
-STREAM = stream("generated 8x8", 0.9, "8x8", JOBS)
+STREAM = stream("generated 4x8", 0.9, CLUSTER, JOBS)
 
 LOADS = Experiment(
     name="load",
@@ -26,7 +28,7 @@ LOADS = Experiment(
     question="How does the difference between policies grow with the load?",
     track="sweep",
     workloads=tuple(
-        stream(f"load {load:.1f}", load, "8x8", JOBS) for load in (0.5, 0.7, 0.9, 1.0, 1.2)
+        stream(f"load {load:.1f}", load, CLUSTER, JOBS) for load in (0.5, 0.7, 0.9, 1.0, 1.2)
     ),
     conditions=(IDEAL,),
     contenders=who.BEST_ORDERING,
@@ -56,7 +58,7 @@ ESTIMATES = Experiment(
     question="What are estimates of run times worth when they are wrong by up to so much?",
     track="sweep",
     workloads=(
-        Workload("half elastic 4x8", Generated(SMALL, 0.9, changes=HALF_ELASTIC), "4x8", SEEDS),
+        Workload("half elastic 2x8", Generated(SMALL, 0.9, changes=HALF_ELASTIC), "2x8", SEEDS),
     ),
     conditions=(
         Conditions("error 0", PROFILED, "exact"),
@@ -71,14 +73,12 @@ PACKING_TABLE = Experiment(
     title="Error of the packing table",
     question="What remains of packing when the table of speeds is wrong by up to so much?",
     track="sweep",
-    workloads=(
-        Workload("one-GPU mix 4x8", Generated(SMALL, 0.95, "one-gpu-mix", SHARING), "4x8", SEEDS),
-    ),
+    workloads=(ONE_GPU_MIX_STREAM,),
     conditions=tuple(
         Conditions(f"table error {error}", {"base": "default", "table_error": error})
         for error in (0, 0.2, 0.4)
     ),
-    contenders=(who.OURS, who.LAS, who.GANDIVA, who.ANTMAN, who.BIG_BRAIN, who.SRSF),
+    contenders=(who.OURS, who.LAS, who.ANTMAN, who.BIG_BRAIN, who.SRSF),
     baseline="las",
 )
 
@@ -87,7 +87,7 @@ THRESHOLDS = Experiment(
     title="Thresholds of Tiresias-L",
     question="How much depends on the limit between its queues?",
     track="sweep",
-    workloads=tuple(stream(f"load {load}", load, "8x8", JOBS) for load in (0.9, 1.2)),
+    workloads=tuple(stream(f"load {load}", load, CLUSTER, JOBS) for load in (0.9, 1.2)),
     conditions=(IDEAL,),
     contenders=(
         *(
@@ -123,7 +123,7 @@ CLUSTER_SIZE = Experiment(
     track="sweep",
     workloads=tuple(
         stream(f"nodes of eight, {8 * nodes} GPUs", 0.9, f"{nodes}x8", JOBS)
-        for nodes in (4, 8, 16, 32)
+        for nodes in (2, 4, 8, 16)
     ),
     conditions=(DEFAULT,),
     contenders=who.BEST_ORDERING,
@@ -136,7 +136,7 @@ NODE_SHAPE = Experiment(
     question="Does it change with the number of GPUs in a node?",
     track="sweep",
     workloads=tuple(
-        stream(f"64 GPUs in nodes of {gpus}", 0.9, f"{64 // gpus}x{gpus}", JOBS)
+        stream(f"32 GPUs in nodes of {gpus}", 0.9, f"{32 // gpus}x{gpus}", JOBS)
         for gpus in (2, 4, 8, 16)
     ),
     conditions=(DEFAULT,),

@@ -100,9 +100,9 @@ ASSIGNED = Changes(
 )
 """Models, memory and idle cycles, drawn apart: no trace of Philly has them."""
 ONE_GPU_MIX_STREAM = Workload(
-    "one-GPU mix 4x8",
+    "one-GPU mix 2x8",
     Generated(FEWER_JOBS, 0.95, "one-gpu-mix", SHARING),
-    "4x8",
+    "2x8",
     SEEDS,
     title="nine of ten on one GPU",
 )
