@@ -44,3 +44,11 @@ def test_many_comparisons_have_a_line_each_that_says_what_was_compared(
     said = capsys.readouterr().out
     assert "0.60 of mean JCT" in said
     assert "\N{MINUS SIGN}16.7 min" in said
+
+
+def test_rejected_jobs_are_counted_and_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    choosy = score(500.0, jobs=790, rejected=10)
+    show(campaign_of(LAS, OURS, scores={"ours": [choosy], "las": [score(1_000.0)]}))
+    said = capsys.readouterr().out
+    assert "rejected" in said
+    assert "0.50" not in said

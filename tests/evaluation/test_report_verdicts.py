@@ -153,3 +153,15 @@ def test_a_failed_trial_of_ours_leaves_it_undecided() -> None:
 def test_whoever_failed_on_a_seed_is_not_the_best() -> None:
     judged = verdict([at(500.0)] * 2, [at(2_000.0), at(3_000.0)], [at(1_000.0)])
     assert judged.best.label == "las"
+
+
+def test_whoever_rejects_jobs_that_others_serve_is_not_the_best() -> None:
+    choosy = at(1_000.0, jobs=790, rejected=10)
+    assert verdict([at(500.0)], [at(2_000.0)], [choosy]).best.label == "las"
+
+
+def test_rejected_jobs_that_others_serve_leave_it_undecided() -> None:
+    judged = verdict([at(500.0, jobs=790, rejected=10)], [at(2_000.0)], [at(1_000.0)])
+    assert not judged.is_met
+    assert judged.to_best is None
+    assert "undecided: rejected jobs" in str(list(goal([judged])))

@@ -20,7 +20,7 @@ from trainmaster.evaluation.report.comparisons import (
     ratio,
 )
 from trainmaster.evaluation.report.phrases import seconds_words, with_interval
-from trainmaster.evaluation.score import Campaign
+from trainmaster.evaluation.score import Campaign, Score
 from trainmaster.evaluation.suite import Standing
 from trainmaster.sim.report.wording import ABSENT, RHO, decimal, duration, plural, share
 
@@ -55,6 +55,19 @@ COLUMNS = (
     Column("utilisation", measure_named("gpu_util"), share),
     Column("preemptions", measure_named("preemptions"), decimal),
     Column("cost", measure_named("cost"), decimal),
+)
+
+
+class Count(NamedTuple):
+    """Jobs without a time; shown where there are some."""
+
+    title: str
+    count: Callable[[Score], int]
+
+
+COUNTS = (
+    Count("rejected", lambda score: score.rejected),
+    Count("unfinished", lambda score: score.unfinished),
 )
 
 
@@ -100,12 +113,13 @@ def _standings(comparison: Comparison, width: int) -> Table:
     table.add_column(f"{subject.name} against {escape(against)}", justify="right")
     for column in shown:
         table.add_column(column.title, justify="right", no_wrap=True)
-    if any(_unfinished(each) for each in entrants):
-        table.add_column("unfinished", justify="right")
-    for each in entrants:
-        cells = [column.wording(each.mean(column.measure)) for column in shown]
-        unfinished = [f"{_unfinished(each):,}"] if any(map(_unfinished, entrants)) else []
-        table.add_row(_name(each), _ratio(each, baseline, subject), *cells, *unfinished)
+    counted = [each for each in COUNTS if any(entrant.total(each.count) for entrant in entrants)]
+    for count in counted:
+        table.add_column(count.title, justify="right")
+    for entrant in entrants:
+        cells = [column.wording(entrant.mean(column.measure)) for column in shown]
+        counts = [f"{entrant.total(each.count):,}" for each in counted]
+        table.add_row(_name(entrant), _ratio(entrant, baseline, subject), *cells, *counts)
     return table
 
 
@@ -122,10 +136,6 @@ def _ratio(entrant: Entrant, baseline: Entrant | None, subject: Subject) -> str:
     if baseline is None or entrant is baseline:
         return ABSENT
     return escape(with_interval(ratio(entrant, baseline, subject.measure)))
-
-
-def _unfinished(entrant: Entrant) -> int:
-    return entrant.total(lambda score: score.unfinished)
 
 
 def overview(found: Sequence[Comparison]) -> Table:

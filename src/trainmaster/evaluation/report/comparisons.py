@@ -65,6 +65,11 @@ class Entrant:
     def standing(self) -> Standing:
         return self.contender.standing
 
+    @property
+    def jobs(self) -> dict[int, int]:
+        """Measured jobs by seed, rejected ones left out."""
+        return {seed: score.jobs for seed, score in self.scores.items()}
+
     def values(self, measure: Measure) -> dict[int, float]:
         """By seed, those that have it."""
         found = ((seed, measure(score)) for seed, score in sorted(self.scores.items()))
@@ -168,10 +173,16 @@ def _load(score: Score) -> float | None:
 
 
 def ratio(ours: Entrant, theirs: Entrant, measure: Measure) -> Estimate | None:
-    """Ours over theirs on the same traces; None unless both have the measure on every seed."""
-    if not ours.has(measure) or not theirs.has(measure):
+    """Ours over theirs on the same jobs; None unless both have the measure on every seed."""
+    if not ours.has(measure) or not theirs.has(measure) or not _served_alike(ours, theirs):
         return None
     return paired_ratio(_observed(ours, measure), _observed(theirs, measure))
+
+
+def _served_alike(ours: Entrant, theirs: Entrant) -> bool:
+    """Whether neither rejects jobs that the other serves: means over other jobs are no pair."""
+    own, other = ours.jobs, theirs.jobs
+    return all(own[seed] == other[seed] for seed in own.keys() & other.keys())
 
 
 def _observed(entrant: Entrant, measure: Measure) -> dict[int, Observed]:
@@ -199,13 +210,17 @@ def ratios_to_baseline(comparison: Comparison, measure: Measure) -> dict[str, Es
 def typical(entrants: Iterable[Entrant], measure: Measure) -> dict[str, float]:
     """The geometric mean over seeds, as paired ratios are, for each that has the measure on every one.
 
-    So the lowest has no ratio above 1 to another, and who failed on the hardest seed is not the lowest.
+    So the lowest has no ratio above 1 to another. Who failed on the hardest seed, or rejected jobs that
+    others served, is left out.
     """
     candidates = tuple(entrants)
-    seeds = {seed for each in candidates for seed in each.scores}
-    values = {each.label: each.values(measure) for each in candidates}
-    whole = {label: own.values() for label, own in values.items() if own.keys() == seeds}
-    floored = {label: [max(v, SMALLEST) for v in own] for label, own in whole.items()}
+    most: dict[int, int] = {}
+    for each in candidates:
+        for seed, score in each.scores.items():
+            most[seed] = max(score.jobs, most.get(seed, 0))
+    whole = [each for each in candidates if each.jobs == most and each.has(measure)]
+    values = {each.label: each.values(measure).values() for each in whole}
+    floored = {label: [max(v, SMALLEST) for v in own] for label, own in values.items()}
     return {label: geometric_mean(own) or 0.0 for label, own in floored.items()}
 
 

@@ -216,8 +216,10 @@ def _verdict_entry(verdict: Verdict) -> Entry:
 
 
 def _undecided(verdict: Verdict) -> str:
-    is_cut = verdict.ours.total(lambda score: score.unfinished)
-    return "unfinished jobs" if is_cut else "failed trials"
+    ours, best = verdict.ours, verdict.best
+    if ours.total(lambda score: score.unfinished):
+        return "unfinished jobs"
+    return "failed trials" if ours.scores.keys() != best.scores.keys() else "rejected jobs"
 
 
 def _miss(verdict: Verdict) -> str:

@@ -77,9 +77,9 @@ class Verdict:
     matters: bool
     """Whether LAS's excess is large enough for the 10 % to be asked."""
     to_best: Estimate | None
-    """Our excess over the best's; None where an excess is negative or a job did not end."""
+    """Our excess over the best's; None where one is negative, or a job did not end or was rejected."""
     checks: tuple[Check, ...]
-    """None where a trial of ours failed: the other seeds are no fair sample."""
+    """None where a trial of ours failed or rejected jobs that the best served: that is no pair."""
 
     @property
     def is_met(self) -> bool:
@@ -121,7 +121,7 @@ def judge(comparison: Comparison) -> Verdict | None:
         return None
     las = comparison.of_policy("las")
     matters = order_matters(las)
-    are_paired = ours.scores.keys() == best.scores.keys()
+    are_paired = ours.jobs == best.jobs
     checks = (*_excess(ours, best, matters), *_tails(ours, best), *_worst(ours, las))
     return Verdict(
         comparison=comparison,
