@@ -132,8 +132,15 @@ def _serve(pipe: Connection, work: Callable[[P], R]) -> None:
         try:
             answer: tuple[R | None, str | None, str] = (work(piece), None, "")
         except Exception as error:
-            answer = (None, f"{type(error).__name__}: {error}", traceback.format_exc())
+            answer = (None, _worded(error), traceback.format_exc())
         try:
             pipe.send(answer)
         except OSError:
             return
+
+
+def _worded(error: Exception) -> str:
+    """Errors of our own are sentences; of others the kind tells more than the words."""
+    kind = type(error)
+    is_ours = kind.__module__.partition(".")[0] == __name__.partition(".")[0]
+    return str(error) if is_ours else f"{kind.__name__}: {error}"
