@@ -153,6 +153,15 @@ def test_nodes_without_which_a_job_cannot_run_are_not_taken(tm: Tm, write: Write
     assert resizing["too_few"] == 3
 
 
+def test_where_no_job_fits_there_is_nothing_to_equal(tm: Tm, write: Write) -> None:
+    write("trace.csv", "job_id,submit_s,gpus,duration_s\na,0,9,10\n")
+    said = tm(
+        "compare trace.csv --cluster 1x1 --fewer-gpus --policy las --against fifo --perf ideal"
+    )
+    assert said.code == 1
+    assert "none fits: there is nothing to equal." in said.err
+
+
 # -- bad input ---------------------------------------------------------------------------------------
 
 MISTAKES = {

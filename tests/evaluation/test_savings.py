@@ -59,6 +59,12 @@ def test_the_answer_in_words() -> None:
     )
 
 
+def test_one_gpu_is_one_gpu() -> None:
+    assert "with 1 node (1 GPU, 0 fewer)" in worded(
+        Saving(1, 1, 5.0, 1, 5.0, None, None), "a", "b", "1x1"
+    )
+
+
 @pytest.mark.parametrize(
     ("shape", "nodes", "racks"), [("32x4", 20, 1), ("4x15x4", 37, 3), ("4x15x4", 30, 2)]
 )

@@ -32,7 +32,9 @@ def answer(wanted: Wanted, outputs: Outputs) -> None:
     theirs, ours = (each.label for each in experiment.contenders)
     target = _excess(experiment, theirs, experiment.workloads[0], outputs)
     if target is None:
-        raise Failed(f"under {theirs} some jobs never end on {shape}: there is nothing to equal.")
+        raise Failed(
+            f"under {theirs} on {shape} not every job ends, or none fits: there is nothing to equal."
+        )
 
     def excess_on(nodes: int) -> float | None:
         whole = experiment.workloads[0]
@@ -99,7 +101,7 @@ def worded(saving: Saving, ours: str, theirs: str, shape: str) -> str:
         return f"{goal}; {ours} does not equal that even with all of it ({more})."
     kept = saving.enough * saving.gpus_per_node
     said = (
-        f"{goal}. {ours} equals that with {plural(saving.enough, 'node')} ({kept:,} GPUs,"
+        f"{goal}. {ours} equals that with {plural(saving.enough, 'node')} ({plural(kept, 'GPU')},"
         f" {saving.gpus_fewer:,} fewer): {duration(saving.excess_s)}."
     )
     if saving.too_few is None:
