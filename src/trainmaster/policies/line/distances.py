@@ -88,6 +88,16 @@ class Distances:
         known = max(self._believed.get((name, kind.name, BESIDE), anybody) for kind in types)
         return self.foretold.beside(record.job.model) * known // NOMINAL
 
+    def training_gangs(self) -> list[JobRecord]:
+        """Gangs that train on what they asked for, in order of submission; found by node, not by job."""
+        found = {
+            each.seq: each
+            for node in range(len(self.topology.nodes))
+            for each in self.view.residents(node)
+            if _trains(each)
+        }
+        return [found[seq] for seq in sorted(found)]
+
     def gangs_on(self, node: int) -> list[JobRecord]:
         return [each for each in self.view.residents(node) if _holds_several(each)]
 
@@ -111,7 +121,7 @@ class Distances:
 
     def looked(self, seen: Nearness, next_look_ms: int) -> Nearness:
         """What is known after a look at all runs that were not looked at before."""
-        gangs = [each for each in self.view.running() if _trains(each)]
+        gangs = self.training_gangs()
         known = seen.looked_at
         new = [record for record in gangs if known.get(record.seq) != record.attempt]
         if not new:
@@ -158,16 +168,6 @@ class Distances:
             _add(felt, ANY_BESIDE, foretold, lost)
 
 
-def is_plain_gang(record: JobRecord, placement: Placement) -> bool:
-    """Whether it trains alone on the GPUs that it asked for, several of them."""
-    return (
-        record.phase is Phase.RUNNING
-        and record.since_ms is not None
-        and placement.sharing is Sharing.EXCLUSIVE
-        and len(placement.slices) == record.demand.nominal.count > 1
-    )
-
-
 def _holds_several(record: JobRecord) -> bool:
     return record.placement is not None and len(record.placement.slices) > 1
 
@@ -177,7 +177,16 @@ def _add(felt: dict[Kind, Felt], kind: Kind, foretold: int, lost: int) -> None:
 
 
 def _trains(record: JobRecord) -> bool:
-    return record.placement is not None and is_plain_gang(record, record.placement)
+    """Whether it trains alone on the GPUs that it asked for, several of them."""
+    placement, count = record.placement, record.demand.nominal.count
+    return (
+        count > 1
+        and record.phase is Phase.RUNNING
+        and record.since_ms is not None
+        and placement is not None
+        and placement.sharing is Sharing.EXCLUSIVE
+        and len(placement.slices) == count
+    )
 
 
 def _believed(felt: Mapping[Kind, Felt], before: FrozenMap[Kind, int]) -> FrozenMap[Kind, int]:

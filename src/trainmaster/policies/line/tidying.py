@@ -23,7 +23,6 @@ from trainmaster.placement.affinity import could_carry
 from trainmaster.placement.placers import RELAXING
 from trainmaster.placement.whole import bits
 from trainmaster.policies.line.closeness import Closeness
-from trainmaster.policies.line.distances import is_plain_gang
 
 PAYS = 2
 """A move has to save so many times what a change of hands costs; a run rests for as long at least."""
@@ -136,13 +135,10 @@ class Tidying:
                 moved += 1
 
     def _scattered(self) -> Iterator[JobRecord]:
-        for record in self.view.running():
-            placement = record.placement
-            if placement is None or not is_plain_gang(record, placement):
-                continue
-            if self.closeness.distances.loss(record, placement) >= LEAST_GAIN and self._may_move(
-                record
-            ):
+        distances = self.closeness.distances
+        for record in distances.training_gangs():
+            assert record.placement is not None
+            if distances.loss(record, record.placement) >= LEAST_GAIN and self._may_move(record):
                 yield record
 
     def _waste(self, record: JobRecord) -> tuple[int, int]:
