@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builders import a_scenario, one, outcome_of, traced
+from tests.builders import a_scenario, at, one, outcome_of, traced
 from tests.policies.closeness_hosts import USUAL, Memo, NearFifo
+from trainmaster.model import events as e
 from trainmaster.model.result import Result
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import NOMINAL, SECOND
@@ -192,3 +193,16 @@ def test_a_small_run_moves_away_for_a_gang() -> None:
 def test_a_run_that_has_just_started_is_left_in_peace() -> None:
     assert all(job.migrations == 0 for job in making_room(makes_room=True, at_s=300).jobs[:1])
     assert waited_s(making_room(makes_room=True, at_s=300), "gang") > 0
+
+
+def test_a_run_on_a_node_that_drains_leaves_it_even_if_it_will_lie_apart() -> None:
+    jobs = [
+        traced("short", 2, 1_990),
+        traced("a", 2, 9_000),
+        traced("b", 2, 9_000, at_s=0.5),
+        traced("gang", 4, 9_000, at_s=1, model="vgg16"),
+    ]
+    drained = (at(2_000, e.NodeDraining(2)),)
+    scenario = a_scenario(jobs, "3x4", FAR, node_changes=drained)
+    result = outcome_of(scenario, still(left_s=40_000))
+    assert one(result, "gang").migrations == 1

@@ -152,7 +152,7 @@ class Closeness:
     # -- distance ----------------------------------------------------------------------------------
 
     def _by_distance(self, record: JobRecord) -> Placer:
-        if record.demand.nominal.count < 2 or not record.is_whole:
+        if record.demand.nominal.count < 2 or not record.is_whole or self._has_to_leave(record):
             return RELAXING
         step = self._step(record)
         key = (record.group, record.job.model, step)
@@ -160,6 +160,13 @@ class Closeness:
         if found is None:
             found = self._placers[key] = self._placer_at(record, step)
         return found
+
+    def _has_to_leave(self, record: JobRecord) -> bool:
+        """Whether a node of its is to be emptied: then anywhere is better than there."""
+        placement, draining = record.placement, self.distances.view.draining
+        if not draining or placement is None:
+            return False
+        return any(piece.node in draining for piece in placement.slices)
 
     def _step(self, record: JobRecord) -> int:
         """How many steps of loss it has come to accept by waiting."""
