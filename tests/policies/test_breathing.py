@@ -301,6 +301,12 @@ def test_who_was_let_in_on_fewer_comes_back_to_its_number_even_without_growing()
     assert sizes(a_scenario(jobs, "1x6"), replace(ON, grows=False)) == expected
 
 
+def test_a_job_that_asks_for_more_than_there_is_runs_on_what_there_is() -> None:
+    jobs = [traced("a", gpus(4, minimum=1), 100)]
+    scenario = replace(a_scenario(jobs, "1x3"), estimates=Estimates(known=False))
+    assert sizes(scenario, replace(ON, grows=False)) == [(0, "a", 3)]
+
+
 def test_a_run_rests_longer_where_changes_of_hands_cost_more() -> None:
     """Starting takes 30 s: ten times that, counted from the start."""
     world = replace(IDEAL, switching=Switching(start_ms=30 * SECOND))

@@ -104,7 +104,9 @@ class Filling:
             return None
         curve, count = self._curves.of(record, self._corrections), len(held.slices)
         nominal = record.demand.nominal.count
-        more = min(2 * count, curve.high if self._terms.beyond else nominal)
+        more = min(2 * count, curve.high)
+        if not self._terms.beyond:
+            more = min(more, nominal)
         if count >= more:
             return None
         before, after = curve.speeds[count], curve.speeds[more]
