@@ -316,6 +316,13 @@ def test_a_run_rests_longer_where_changes_of_hands_cost_more() -> None:
     assert sizes(a_scenario(jobs, "1x2", world), eager) == [(0, "a", 1), (90, "a", 2)]
 
 
+def test_some_gpus_stay_idle_for_newcomers_where_getting_them_back_takes_time() -> None:
+    world = replace(IDEAL, switching=Switching(start_ms=SECOND))
+    jobs = [traced("a", gpus(8, maximum=16), 1_000)]
+    assert sizes(a_scenario(jobs, "1x16", world), ON) == [(0, "a", 8), (61, "a", 15)]
+    assert sizes(a_scenario(jobs, "1x16"), ON) == [(0, "a", 8), (60, "a", 16)]
+
+
 def test_what_is_remembered_is_forgotten_with_the_job() -> None:
     drive = Drive(visited(), BreathingGittins(ON)).run()
     memo = drive.simulation.controller.memo

@@ -47,6 +47,8 @@ class Terms:
     """The same in changes of hands as they were seen to cost: growth is to last longer than it takes."""
     gain_ppm: int = 50_000
     """A run grows only if that makes it faster by more than this."""
+    spare_part: int = 16
+    """One GPU in so many is left idle for newcomers, where a change of hands takes time."""
     margin: float = 1.2
     """A run goes below its number if the newcomer is worth so many times what it loses."""
 
@@ -202,18 +204,24 @@ class Breath:
         self._take_back()
         if self._terms.shrinks and self._order is not None:
             self._start_smaller(self._order, placer_of)
-        rest_ms = max(self._terms.rest_ms, self._terms.rest_switches * self._view.switch_ms)
         filling = Filling(
             self._draft,
             self._curves,
             self._measured.corrections,
             self._price,
-            Growth(rest_ms, self._terms.gain_ppm, self._terms.grows, self._company.kept),
+            self._growth(),
             self._tried,
         )
         filling.give_up(self._runs)
         due = filling.fill(self._runs, self._memo.resized_ms, self._now)
         return self._remembered(due), due
+
+    def _growth(self) -> Growth:
+        """What changes of hands cost says how long growth must last, and that some GPUs stay idle."""
+        terms, switch_ms = self._terms, self._view.switch_ms
+        spare = self._view.topology.training_gpus // terms.spare_part if switch_ms else 0
+        rest_ms = max(terms.rest_ms, terms.rest_switches * switch_ms)
+        return Growth(rest_ms, terms.gain_ppm, terms.grows, self._company.kept, spare)
 
     def _remembered(self, due: int | None) -> Breaths:
         resized = {record.id: self._now for record in self._runs if self._draft.is_placed(record)}

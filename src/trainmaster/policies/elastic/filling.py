@@ -39,6 +39,8 @@ class Growth:
     """Whether it may have more GPUs than it asks for."""
     kept: float
     """The part of its speed that a gang keeps beside others."""
+    spare: int
+    """GPUs that are left idle for who comes next: what has been grown into takes time to come back."""
 
 
 class Filling:
@@ -80,8 +82,6 @@ class Filling:
             elif wake_at is None or rested < wake_at:
                 wake_at = rested
         for _, _, record, count in sorted(ready, key=lambda each: each[:2]):
-            if not self._room():
-                return None
             self._grow(record, count)
         return wake_at
 
@@ -90,6 +90,12 @@ class Filling:
         space = self._draft.space
         free = space.total_free()
         return free if space.allowance is None else min(free, space.allowance // WHOLE)
+
+    def _room_for(self, record: JobRecord, held: int, count: int) -> int:
+        """How many GPUs a run may take to have so many; what it takes beyond its number leaves some."""
+        owed = max(0, record.demand.nominal.count - held)
+        free = self._room()
+        return min(count - held, max(min(owed, free), free - self._terms.spare))
 
     def _rested_at(self, record: JobRecord, resized_ms: Mapping[str, int]) -> int:
         assert record.run_since_ms is not None
@@ -146,7 +152,9 @@ class Filling:
         """The fastest GPUs near it; where they will not do, those of its own nodes."""
         draft, held = self._draft, record.placement
         assert held is not None
-        room = min(count - len(held.slices), self._room())
+        room = self._room_for(record, len(held.slices), count)
+        if room <= 0:
+            return
         mark = draft.checkpoint()
         carry_out(draft, [(record, len(held.slices) + room)], self._speed, shrinks_for_growth=False)
         grown = draft.placement_of(record)
