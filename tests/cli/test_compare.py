@@ -36,12 +36,12 @@ def test_a_part_of_a_suite_leaves_a_report_and_all_scores(tm: Tm, folder: Path) 
     assert said.code == 0, said.err
     assert "order: generated on 4x4, ideal" in said.out
     assert "tiresias-l tuned" in said.out
-    assert "8 trials done in" in said.err
+    assert "10 trials done in" in said.err
     assert "Report: here/small-part/index.html" in said.err
     assert (folder / "here/small-part/index.html").is_file()
     scores = json.loads((folder / "here/small-part/scores.json").read_text())
     assert [each["contender"] for each in scores["trials"]][::2] == [
-        *("fifo", "las", "tiresias-l tuned", "srsf")
+        *("fifo", "las", "tiresias-l tuned", "trainmaster", "srsf")
     ]
     assert scores["trials"][4]["score"]["chosen"] is not None
 
@@ -51,19 +51,19 @@ def test_run_again_it_only_reads_and_says_so_and_gives_the_same_bytes(tm: Tm) ->
     first, second = tm(line), tm(line)
     assert (first.code, second.code) == (0, 0)
     assert first.out == second.out
-    assert "4 of 4 trials are known from before." in second.err
+    assert "5 of 5 trials are known from before." in second.err
     assert "done in" not in second.err
-    assert [each["seed"] for each in json.loads(first.out)["trials"]] == [0, 0, 0, 0]
+    assert [each["seed"] for each in json.loads(first.out)["trials"]] == [0, 0, 0, 0, 0]
 
 
 def test_suites_are_listed(tm: Tm) -> None:
     said = tm("compare --list")
     assert said.code == 0
-    assert "small: A small comparison (24 trials)" in said.out
+    assert "small: A small comparison (31 trials)" in said.out
     listed = json.loads(tm("compare --list --json -").out)["suites"]
     small = next(each for each in listed if each["suite"] == "small")
     assert [each["experiment"] for each in small["experiments"]] == ["order", "placement"]
-    assert sum(each["trials"] for each in small["experiments"]) == small["trials"] == 24
+    assert sum(each["trials"] for each in small["experiments"]) == small["trials"] == 31
 
 
 def test_ctrl_c_ends_it_with_a_sentence_and_the_same_command_goes_on(folder: Path) -> None:
@@ -81,11 +81,11 @@ def test_ctrl_c_ends_it_with_a_sentence_and_the_same_command_goes_on(folder: Pat
     assert "trials are done and kept; the same command goes on from there." in words
     assert "Traceback" not in words
     kept = len(list(trials.glob("*.json")))
-    assert 0 < kept < 24
+    assert 0 < kept < 31
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
-    assert f"{kept} of 24 trials are known from before." in ended.stderr
-    assert len(list(trials.glob("*.json"))) == 24
+    assert f"{kept} of 31 trials are known from before." in ended.stderr
+    assert len(list(trials.glob("*.json"))) == 31
     assert (folder / "here/small/index.html").is_file()
 
 

@@ -22,6 +22,7 @@ CONTENDERS = (
         "tiresias-l",
         grid=({"thresholds_gpu_s": "3600"}, {"thresholds_gpu_s": "57600"}),
     ),
+    Contender("trainmaster", "trainmaster", standing=Standing.OURS),
     Contender("srsf", "srsf", standing=Standing.BOUND),
 )
 

@@ -192,7 +192,9 @@ def classes_of(record: JobRecord) -> tuple[Class, ...]:
     job = record.job
     size = bisect_right(SIZES_GPUS, (record.demand.nominal.total_share - 1) // WHOLE)
     wide: tuple[Class, ...] = ((), (size,), (job.queue, size))
-    return (*wide, (job.queue, size, job.user, program_of(job.app))) if job.user or job.app else wide
+    return (
+        (*wide, (job.queue, size, job.user, program_of(job.app))) if job.user or job.app else wide
+    )
 
 
 def _made_anew(seen: Seen, view: View, now: int) -> Seen:
