@@ -134,3 +134,12 @@ def test_the_interval_holds_the_ratio_and_turns_over_with_it(
     assert there.value == pytest.approx(1 / back.value)
     assert there.interval.low <= there.value * (1 + 1e-9)
     assert there.interval.high >= there.value * (1 - 1e-9)
+
+
+def test_seeds_that_change_nothing_are_one_trace_and_not_a_perfect_measurement() -> None:
+    ours, theirs = Observed(50.0, (10.0, 90.0)), Observed(100.0, (150.0, 50.0))
+    found = paired_ratio(dict.fromkeys(range(3), ours), dict.fromkeys(range(3), theirs))
+    assert found is not None
+    assert found.basis is Basis.BLOCKS
+    assert found.interval is not None
+    assert found.interval.low < 0.5 < found.interval.high

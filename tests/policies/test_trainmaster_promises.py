@@ -306,6 +306,19 @@ def test_who_finds_too_few_gpus_is_told_how_many_and_who_has_them() -> None:
     assert reason.held_by == ("run",)
 
 
+@pytest.mark.parametrize(
+    ("locality", "why"), [("on", Why.FRAGMENTED), ("off", Why.WAITING_FOR_RELEASE)]
+)
+def test_a_gang_that_waits_for_near_gpus_is_told_that_the_free_ones_lie_apart(
+    locality: str, why: Why
+) -> None:
+    """One GPU is free on each of two servers: a pair that needs nearness does not take them yet."""
+    controller = Controller(cluster("2x4"), ours(locality=locality))
+    submitted(controller, traced("one", 3, 10_000), traced("two", 3, 10_000))
+    submitted(controller, traced("pair", 2, 10_000, at_s=1, model="vgg16"), now_s=1)
+    assert controller.explain("pair").why is why
+
+
 def test_who_waits_because_its_queue_has_its_share_is_told_so() -> None:
     controller = Controller(cluster("1x2"), ours(queues="a:1,b:1"))
     submitted(controller, traced("a1", 1, 100, queue="a"), traced("b1", 1, 100, queue="b"))

@@ -75,13 +75,14 @@ def paired_ratio(
 ) -> Estimate | None:
     """Ours over theirs on the same traces; None where no seed has both, or a value is negative.
 
-    Several seeds: the geometric mean of the ratios per seed, resampled over seeds. One trace: the
-    plain ratio, resampled over blocks of submissions where both kept the same number of them.
+    Several seeds: the geometric mean of the ratios per seed, resampled over seeds. One trace, or seeds
+    that make no difference to either: the plain ratio, resampled over blocks of submissions where both
+    kept the same number of them.
     """
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds or any(min(ours[s].value, theirs[s].value) < 0 for s in seeds):
         return None
-    if len(seeds) == 1:
+    if len({(ours[seed], theirs[seed]) for seed in seeds}) == 1:  # chance changes nothing for them
         return _single_trace(ours[seeds[0]], theirs[seeds[0]], smallest)
     logs = [math.log(_ratio(ours[s].value, theirs[s].value, smallest)) for s in seeds]
     means = np.array(logs)[_resamples(len(logs))].mean(axis=1)

@@ -24,8 +24,9 @@ from dataclasses import dataclass
 from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import HOLDING
 from trainmaster.core.order import Order
+from trainmaster.core.parts import Part, parts_of
 from trainmaster.core.state import JobRecord
-from trainmaster.core.view import Part, View
+from trainmaster.core.view import View
 from trainmaster.model.placement import Role
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.reasons import Reason, Why
@@ -94,7 +95,7 @@ class AntMan(BasePolicy[AntManOptions]):
         if is_idle:
             return Plan((), tuple(guest.id for guest in guests))
         quotas = self._known_quotas(view)
-        parts = view.parts()
+        parts = parts_of(view)
         waiting = [part for part in parts.values() if part.waiting_count]
         lines = {part.queue: self._line(part, quotas, now) for part in waiting}
         draft = Draft(view)
@@ -164,7 +165,7 @@ class AntMan(BasePolicy[AntManOptions]):
         """The queue's quota where that is in the way, else what the GPUs say."""
         queue, size = record.job.queue, guaranteed_size(record.demand, self._rules.share)
         ceilings = _ceilings(
-            view, view.parts(), [each for each in view.running() if _is_guest(each)]
+            view, parts_of(view), [each for each in view.running() if _is_guest(each)]
         )
         if ceilings.never_holds(queue, record.demand.nominal.total_share):
             return Reason(Why.NEVER_FITS, size)

@@ -31,9 +31,10 @@ from trainmaster.model.units import NOMINAL, to_ms
 from trainmaster.policies.options import at_least_zero, choice, fraction, option
 from trainmaster.policies.queues.between_queues import BetweenQueues, Q, QueueOptions, capacity
 from trainmaster.policies.queues.queue_tree import Node
-from trainmaster.policies.queues.reclaim import Reclaim, latest_started
+from trainmaster.policies.queues.reclaim import Reclaim, guaranteed, latest_started
+from trainmaster.policies.queues.remembering import lessened_weight
 from trainmaster.policies.queues.rounds import Round, RoundMemo
-from trainmaster.policies.queues.usage import Usage, in_thousandths, lessened
+from trainmaster.policies.queues.usage import Usage, in_thousandths
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class FairLayer(BetweenQueues[Q]):
         tree.divide_fairly(total)
         if self._half_life_ms:
             tree.remember(in_thousandths(averages))
-            tree.divide_budgets(total, _lessened_weight)
+            tree.divide_budgets(total, lessened_weight)
         else:
             tree.divide_budgets(total)
 
@@ -124,7 +125,7 @@ class FairLayer(BetweenQueues[Q]):
             began = since.get(tip.name, round_.now)
             if round_.now >= began + self._timeout_ms and self._is_starving(tip):
                 Reclaim(round_, _fair, latest_started).serve(tip, min(tip.fair, tip.wanted))
-                Reclaim(round_, _guaranteed, latest_started).serve(tip, tip.claim.least)
+                Reclaim(round_, guaranteed, latest_started).serve(tip, tip.claim.least)
 
     def _wake_at(self, round_: Round, starving: FrozenMap[str, int]) -> int | None:
         times = [round_.wake_at()]
@@ -165,11 +166,3 @@ class Fair(FairLayer[FairOptions]):
 
 def _fair(node: Node) -> int:
     return node.fair
-
-
-def _guaranteed(node: Node) -> int:
-    return node.claim.least
-
-
-def _lessened_weight(node: Node) -> int:
-    return lessened(node.weight, node.remembered or 0, node.steady)

@@ -31,7 +31,6 @@ from trainmaster.model.notices import Notice
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Reason
 from trainmaster.model.units import to_ms
-from trainmaster.policies.base import BasePolicy
 from trainmaster.policies.line.knowing import Knowing, Knowledge
 from trainmaster.policies.line.one_line import OneLine
 from trainmaster.policies.line.whole_cluster import LineMemo, WholeCluster
@@ -140,5 +139,5 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
         if self._divides(view):
             reason = self.explain_in(view, memo.shares.rounds, record, now)
         else:
-            reason = BasePolicy.explain(self, view, memo, record, now)
+            reason = self._line.explain(view, memo.line, record, now)
         return self._knowing.explained(record, reason, now)

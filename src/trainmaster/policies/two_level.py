@@ -25,8 +25,7 @@ from trainmaster.policies.queues.between_queues import (
     capacity,
     inner_policy,
 )
-from trainmaster.policies.queues.queue_tree import Node
-from trainmaster.policies.queues.reclaim import Reclaim, worst_in_line
+from trainmaster.policies.queues.reclaim import settle
 from trainmaster.policies.queues.rounds import Round, RoundMemo
 
 
@@ -56,12 +55,7 @@ class TwoLevel(BetweenQueues[TwoLevelOptions]):
     def _share_out(self, round_: Round, total: int) -> None:
         round_.tree.divide_budgets(total)
         round_.plan_within_budgets()
-        budgets = Reclaim(round_, _budget, worst_in_line)
-        guarantees = Reclaim(round_, _guaranteed, worst_in_line)
-        for tip in round_.needy():
-            budgets.serve(tip, tip.budget)
-            guarantees.serve(tip, tip.claim.least)
-        round_.lend()
+        settle(round_)
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
         assert isinstance(memo, RoundMemo)
@@ -70,11 +64,3 @@ class TwoLevel(BetweenQueues[TwoLevelOptions]):
     def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
         assert isinstance(memo, RoundMemo)
         return self.explain_in(view, memo, record, now)
-
-
-def _budget(node: Node) -> int:
-    return node.budget
-
-
-def _guaranteed(node: Node) -> int:
-    return node.claim.least

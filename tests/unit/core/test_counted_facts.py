@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.core.stage import Strings
+from trainmaster.core.parts import parts_of
 from trainmaster.core.view import View, by_demand
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
@@ -139,10 +140,10 @@ def test_rerank_ranks_everybody_once() -> None:
 def test_rerank_reaches_into_the_parts_and_keeps_what_they_have_counted() -> None:
     strings = Strings().submit("a", queue="q").submit("b", queue="p").running("c", 0, queue="q")
     view, ranks = strings.controller.view, Ranks()
-    parts = view.parts()
+    parts = parts_of(view)
     assert [ranks.in_line(parts[name]) for name in ("p", "q")] == [["b"], ["a", "c"]]
     view.rerank()
-    assert view.parts() is parts
+    assert parts_of(view) is parts
     assert parts["q"].waiting_count == 1
     assert [ranks.in_line(parts[name]) for name in ("p", "q")] == [["b"], ["a", "c"]]
 

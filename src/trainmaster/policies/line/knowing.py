@@ -59,10 +59,12 @@ class Knowing:
         self._foresight = self._new_foresight()
         self.known = Known(self._foresight, terms.kept_ppm, terms.cap_ppm)
         self._knowledge = Knowledge()
+        self._desk = self._deadlines(0)
         self.guards = terms.guards
 
     def forget(self) -> None:
         self._foresight = self.known.prospects = self._new_foresight()
+        self._desk = self._deadlines(self._knowledge.switch_ms)
 
     def _new_foresight(self) -> Foresight:
         terms = self._terms
@@ -92,6 +94,7 @@ class Knowing:
     def show(self, known: Knowledge) -> None:
         """Answer from this from now on."""
         self._knowledge = known
+        self._desk = self._deadlines(known.switch_ms)
         self._foresight.show(known.seen)
         self.known.switch_ms = known.switch_ms
         least = max(self._terms.guards.min_run_ms, WORTH_SWITCHES * known.switch_ms)
@@ -108,7 +111,7 @@ class Knowing:
         if self._terms.guard.is_on and not (view.is_settled() or view.is_idle()):
             times.append(max(known.debts.next_look_ms, now + 1))
         if known.pledges.accepted:
-            due = self._deadlines(known.switch_ms).wake(view, known.pledges, now)
+            due = self._desk.wake(view, known.pledges, now)
             times += [] if due is None else [due]
         return min(times, default=None)
 
@@ -123,8 +126,7 @@ class Knowing:
         if known.debts.until:
             ranked = self._terms.guard.rank(record, ranked, known.debts, now)
         if known.pledges.accepted:
-            deadlines = self._deadlines(known.switch_ms)
-            ranked = deadlines.rank(known.pledges, record, ranked, now)
+            ranked = self._desk.rank(known.pledges, record, ranked, now)
         return ranked
 
     def is_promised(self, record: JobRecord) -> bool:
@@ -144,5 +146,4 @@ class Knowing:
         return [record for _, _, record in sorted(found)]
 
     def explained(self, record: JobRecord, reason: Reason, now: int) -> Reason:
-        pledges = self._knowledge.pledges
-        return self._deadlines(0).explained(pledges, record, reason, now)
+        return self._desk.explained(self._knowledge.pledges, record, reason, now)

@@ -16,6 +16,7 @@ from trainmaster.core.order import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.plan import Plan, Rank
+from trainmaster.model.reasons import Reason
 from trainmaster.placement.placers import Placer
 from trainmaster.policies.elastic.breathing import NO_BREATHS, Breathing, Breaths
 from trainmaster.policies.elastic.breathing import Terms as BreathingTerms
@@ -170,6 +171,13 @@ class WholeCluster(OneLine):
         if view.is_settled() and not self._is_busy(view, memo):
             return None
         return self._wake_at(view, self.line(view, memo, now), memo, now)
+
+    def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
+        """Why it waits, by the places that it would accept now."""
+        assert isinstance(memo, LineMemo)
+        if self._closeness is not None:
+            self._closeness.show(memo.nearness, view, now)
+        return super().explain(view, memo, record, now)
 
     def line(self, view: View, memo: object, now: int) -> Order:
         assert isinstance(memo, LineMemo)

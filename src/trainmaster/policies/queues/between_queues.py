@@ -12,8 +12,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self, TypeVar
 
 from trainmaster.catalog import CatalogError, policy_class
+from trainmaster.core.parts import Part, parts_of
 from trainmaster.core.state import JobRecord
-from trainmaster.core.view import Part, View
+from trainmaster.core.view import View
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.topology import CPU_TYPE
@@ -149,7 +150,7 @@ class BetweenQueues(BasePolicy[Q]):
 
     def begin(self, view: View, memo: RoundMemo, now: int, *also: str) -> Round:
         """A round with what each queue holds and wants; `also`: queues to know of besides."""
-        parts = view.parts()
+        parts = parts_of(view)
         tree = self._tree_for(view.queues, (*parts, *also))
         tree.count(parts)
         self._overrule(parts)
@@ -172,7 +173,7 @@ class BetweenQueues(BasePolicy[Q]):
         """After runs have started: when their queues' inner policies want to be asked."""
         if view.is_settled():
             return None
-        parts, times = view.parts(), list[int | None]()
+        parts, times = parts_of(view), list[int | None]()
         self._overrule(parts)
         for queue in view.stirred & parts.keys():
             part, inner = parts[queue], self.inner_of(queue)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainmaster.core.view import Part
+from trainmaster.core.parts import Part
 from trainmaster.model.queue import Queue
 from trainmaster.policies.queues.queue_tree import QueueTree
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from trainmaster.core.view import Part
+from trainmaster.core.parts import Part
 from trainmaster.model.queue import Queue
 from trainmaster.policies.queues.shares import Claim, OfferKey, budgets, fair_shares, offer_key
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from trainmaster.core.lifecycle import HOLDING
+from trainmaster.core.parts import Part
 from trainmaster.core.state import JobRecord
-from trainmaster.core.view import Part
 from trainmaster.model.units import WHOLE
 from trainmaster.policies.line.clearing import Clearing
 from trainmaster.policies.queues.queue_tree import Node
@@ -172,6 +172,24 @@ class Reach:
         if not self._is_counted or self._clearing is None:
             return True
         return self._clearing.is_needed(victim)
+
+
+def settle(round_: Round) -> None:
+    """Give every queue its part back from whoever holds more, guarantees too, and lend what is left."""
+    budgets = Reclaim(round_, _budget, worst_in_line)
+    guarantees = Reclaim(round_, guaranteed, worst_in_line)
+    for tip in round_.needy():
+        budgets.serve(tip, tip.budget)
+        guarantees.serve(tip, tip.claim.least)
+    round_.lend()
+
+
+def _budget(node: Node) -> int:
+    return node.budget
+
+
+def guaranteed(node: Node) -> int:
+    return node.claim.least
 
 
 def worst_in_line(reclaim: Reclaim, parts: Sequence[Part]) -> Iterator[JobRecord]:

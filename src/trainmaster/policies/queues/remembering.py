@@ -16,7 +16,7 @@ from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import MINUTE
 from trainmaster.policies.queues.promised import sizes_by_queue, start_promised
 from trainmaster.policies.queues.queue_tree import Node
-from trainmaster.policies.queues.reclaim import Reclaim, worst_in_line
+from trainmaster.policies.queues.reclaim import settle
 from trainmaster.policies.queues.rounds import Round, RoundMemo
 from trainmaster.policies.queues.usage import Usage, in_thousandths, lessened
 
@@ -53,17 +53,12 @@ def share_out(
     if half_life_ms:
         tree.divide_fairly(total)
         tree.remember(memo.counted)
-        tree.divide_budgets(total, _lessened_weight, sizes)
+        tree.divide_budgets(total, lessened_weight, sizes)
     else:
         tree.divide_budgets(total, None, sizes)
     round_.plan_within_budgets()
     start_promised(round_, promised)
-    budgets = Reclaim(round_, _budget, worst_in_line)
-    guarantees = Reclaim(round_, _guaranteed, worst_in_line)
-    for tip in round_.needy():
-        budgets.serve(tip, tip.budget)
-        guarantees.serve(tip, tip.claim.least)
-    round_.lend()
+    settle(round_)
 
 
 def noted(round_: Round, memo: SharesMemo, half_life_ms: int) -> SharesMemo:
@@ -75,13 +70,6 @@ def noted(round_: Round, memo: SharesMemo, half_life_ms: int) -> SharesMemo:
     return SharesMemo(round_.memo(), usage, memo.counted, memo.counted_ms)
 
 
-def _lessened_weight(node: Node) -> int:
+def lessened_weight(node: Node) -> int:
+    """What a queue's weight comes to after what it has used."""
     return lessened(node.weight, node.remembered or 0, node.steady)
-
-
-def _budget(node: Node) -> int:
-    return node.budget
-
-
-def _guaranteed(node: Node) -> int:
-    return node.claim.least

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.order import Order
+from trainmaster.core.parts import Part
 from trainmaster.core.state import JobRecord
-from trainmaster.core.view import Part, View
+from trainmaster.core.view import View
 from trainmaster.model.placement import Placement
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import WHOLE
