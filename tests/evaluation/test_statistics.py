@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from trainmaster.evaluation.statistics import (
@@ -126,6 +126,7 @@ POSITIVE = st.floats(min_value=2.0, max_value=1e6)
 def test_the_interval_holds_the_ratio_and_turns_over_with_it(
     pairs: list[tuple[float, float]],
 ) -> None:
+    assume(len(set(pairs)) > 1)  # chance changed something
     ours, theirs = by_seed(*(a for a, _ in pairs)), by_seed(*(b for _, b in pairs))
     there, back = paired_ratio(ours, theirs), paired_ratio(theirs, ours)
     assert there is not None
