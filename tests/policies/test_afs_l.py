@@ -13,6 +13,8 @@ from tests.policies.cases import Case
 from tests.policies.test_max_min import SCATTERED, sizes
 from tests.property.drive import Drive
 from trainmaster.core.state import JobRecord
+from trainmaster.evaluation.suite import Changes, Generated, Workload
+from trainmaster.evaluation.workloads import stream_of
 from trainmaster.model.job import gpus
 from trainmaster.model.units import NOMINAL, SECOND, WHOLE
 from trainmaster.perf.elastic import Elasticity
@@ -310,3 +312,12 @@ def test_a_shorter_gang_takes_the_place_of_a_longer_one_unless_that_has_just_beg
     assert PREEMPTING.done_by("afs-l") == PREEMPTING.want
     guarded = replace(PREEMPTING, options={"min_run_s": 61})
     assert guarded.done_by("afs-l") == "nothing"
+
+
+def test_a_run_is_not_evicted_over_and_over_so_that_another_may_grow() -> None:
+    """Generated jobs, half of them elastic, where one run was halted and launched every millisecond."""
+    source = Generated(500, 1.2, changes=Changes(elastic=0.5, shrink=2, grow=4))
+    jobs = stream_of(Workload("elastic", source, "16x4", (21,)), 64, 21, None).trace.jobs
+    scenario = a_scenario(jobs, "16x4", until_s=1_320_630)
+    blind = replace(scenario, estimates=Estimates(known=False))
+    assert outcome_of(blind, a_policy("afs-l")).summary.preemptions < 100

@@ -49,6 +49,14 @@ def test_until_something_is_known_who_has_had_least_goes_first() -> None:
     assert finishes(ran(jobs)) == {"new": 1_000, "old": 2_100}
 
 
+@pytest.mark.parametrize(("priority", "first"), [(0, "quick"), (1, "slow"), (-1, "quick")])
+def test_a_higher_priority_goes_first_whatever_was_seen(priority: int, first: str) -> None:
+    blocker, slow, quick = TWO_KINDS
+    asked = replace(slow, job=replace(slow.job, priority=priority))
+    ends = finishes(ran([*SCHOOL, blocker, asked, quick]))
+    assert ends[first] == T + 60 + (20 if first == "quick" else 4_000)
+
+
 # -- programs --------------------------------------------------------------------------------------
 
 

@@ -16,9 +16,9 @@ from trainmaster.model.plan import Rank
 from trainmaster.model.units import to_ms
 from trainmaster.policies.options import at_least_zero, option
 
-PROTECTED = -(1 << 41)
+PROTECTED = -(1 << 81)
 """Level of a run that may not be preempted yet: before everybody who waits."""
-STARVING = -(1 << 40)
+STARVING = -(1 << 80)
 """Level of a job that has waited too long: before everybody but the protected."""
 
 

@@ -48,7 +48,9 @@ class TrainmasterOptions(DividingOptions):
         "mps", choice("off", "time", "mps"), "how single-GPU jobs may share a GPU while others wait"
     )
     pack_kept: float = option(0.8, fraction, "part of its speed that a job on a shared GPU keeps")
-    shrink: str = option("on", SWITCH, "elastic jobs give way to who waits, below their own number")
+    shrink: str = option(
+        "off", SWITCH, "elastic jobs give way to who waits, below their own number"
+    )
     grow: str = option("on", SWITCH, "elastic jobs grow into idle GPUs")
     half_life_s: float = option(
         86400.0, at_least_zero, "how fast past use of GPUs by a queue is forgotten; 0: no memory"

@@ -28,7 +28,7 @@ PACKING_PARTS = (
     altered("packing by turns", "packing", "time"),
 )
 ELASTIC_PARTS = (
-    altered("without shrinking", "shrink", "off"),
+    altered("with shrinking", "shrink", "on"),
     altered("without growing", "grow", "off"),
 )
 

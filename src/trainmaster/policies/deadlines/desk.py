@@ -32,7 +32,7 @@ from trainmaster.policies.deadlines.predictions import (
 from trainmaster.policies.deadlines.rebooking import Booked, Claim, booked, tidied
 from trainmaster.policies.deadlines.timeline import Bookings, Kinds, Stretches, Want, room_after
 
-DUE = -(1 << 42)
+DUE = -(1 << 82)
 """Level of a job whose accepted deadline leaves no more time: before everybody, the protected too."""
 LATE = DUE + 1
 """Level of one that is predicted to be late."""

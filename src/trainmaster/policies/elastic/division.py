@@ -80,8 +80,8 @@ def carry_out(
 ) -> Shortfall:
     """Draft what makes each of these jobs have its number of GPUs; 0 suspends, others stay as they are.
 
-    Waiting jobs are placed and runs grow in the order given. Nobody shrinks unless somebody needs it:
-    a newcomer, or, where that is wanted, a run that grows.
+    Waiting jobs are placed and runs grow in the order given. Nobody shrinks or leaves unless somebody
+    needs it: a newcomer, or, where that is wanted, a run that grows.
     """
     return _Division(draft, speed_of, is_worth).carry_out(targets, shrinks_for_growth)
 
@@ -101,6 +101,7 @@ class _Division:
         self, targets: Sequence[tuple[JobRecord, int]], shrinks_for_growth: bool
     ) -> Shortfall:
         starts: list[tuple[JobRecord, int]] = []
+        leaves: list[tuple[JobRecord, Placement]] = []
         shrinks: list[tuple[JobRecord, int]] = []
         grows: list[tuple[JobRecord, int]] = []
         for record, count in targets:
@@ -109,11 +110,14 @@ class _Division:
                 if count:
                     starts.append((record, count))
             elif not count:
-                self._suspend(record, held)
+                leaves.append((record, held))
             elif count < len(held.slices):
                 shrinks.append((record, count))
             elif count > len(held.slices):
                 grows.append((record, count))
+        if starts or shrinks_for_growth:
+            for record, held in leaves:
+                self._suspend(record, held)
         grows = [each for each in grows if self._accepts(*each)]
         if self._is_short(starts, grows if shrinks_for_growth else ()):
             for record, count in shrinks:

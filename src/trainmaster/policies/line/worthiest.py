@@ -22,6 +22,10 @@ from trainmaster.perf.survival import EDGES, NO_END, UPPER, bin_of
 CAP_FROM_MS = HOUR
 NEVER = 1 << 62
 """Rank value of a job that has not started: behind equals that have."""
+STEP = NO_END << 1
+"""What one step of priority counts for: more than any 1/G."""
+STEPS = 1 << 16
+"""Priorities beyond count for so many: protected runs stay before everybody."""
 
 
 class Prospects(Protocol):
@@ -54,7 +58,8 @@ class Known:
 
     def level_of_run(self, record: JobRecord, step: int) -> int:
         """Its rank while it runs."""
-        return self.kept(self.capped(self.prospects.of(record).inverse(step), record, step))
+        inverse = self.capped(self.prospects.of(record).inverse(step), record, step)
+        return self.kept(inverse) + _behind(record)
 
     def left_ms(self, record: JobRecord, now: int) -> int:
         """How long the job is expected to go on, should it end when jobs like it mostly do."""
@@ -66,17 +71,23 @@ class Known:
 
 
 def rank_by_worth(known: Known, record: JobRecord, now: int) -> Rank:
-    """By 1/G, then who started first; holds until the job has come to another bin of service."""
+    """By priority, 1/G, then who started first; holds until the job has come to another bin of service."""
     looked_at = now if record.since_ms is None else max(record.since_ms, now // SECOND * SECOND)
     step = bin_of(record.attained_at(looked_at))
     prospect = known.prospects.of(record)
     start = NEVER if record.first_start_ms is None else record.first_start_ms
     if record.phase not in HOLDING:
         expense = known.switch_ms * record.demand.nominal.total_share
-        return Rank(known.capped(prospect.inverse(step, expense), record, step), start)
-    inverse = known.level_of_run(record, step)
+        inverse = known.capped(prospect.inverse(step, expense), record, step)
+        return Rank(inverse + _behind(record), start)
+    level = known.level_of_run(record, step)
     until, edge = None, UPPER[step]
     if record.since_ms is not None and edge is not None:
         at = record.since_ms + ceil_div(edge - record.attained, record.rate)
         until = ceil_div(at, SECOND) * SECOND
-    return Rank(inverse, start, until_ms=until)
+    return Rank(level, start, until_ms=until)
+
+
+def _behind(record: JobRecord) -> int:
+    """Where its priority puts it: higher ones go first, whatever their worth."""
+    return -min(max(record.job.priority, -STEPS), STEPS) * STEP

@@ -40,7 +40,7 @@ from trainmaster.policies.sharing.rooms import Rooms, can_share
 
 ABOUT = NOMINAL // 5
 """Gains within a fifth of a GPU are about the same: foretold ones are not more exact."""
-FIRST: Key = (-(1 << 62), 0, 0, 0)
+FIRST: Key = (-(1 << 90), 0, 0, 0)
 Gains = dict[tuple[tuple[Kind, ...], Kind], int | None]
 """A cache: what a job of a kind adds to the speeds of others, None where that is not enough."""
 IsExempt = Callable[[JobRecord], bool]
