@@ -1,0 +1,1 @@
+"""Where runs really are: engines take orders and report what became of them."""

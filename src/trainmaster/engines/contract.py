@@ -1,0 +1,69 @@
+"""The contract that every engine keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from trainmaster.model.actions import Order
+from trainmaster.model.job import Run
+from trainmaster.model.recipe import Recipe
+from trainmaster.model.reports import Report
+from trainmaster.model.topology import Topology
+
+Tell = Callable[[Report], None]
+"""How an engine reports: called in the daemon's event loop, in the order in which things happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What an engine can do on this machine, and what it cannot, in words."""
+
+    can_freeze: bool
+    limits_memory: bool
+    limits_cpus: bool
+    remarks: tuple[str, ...] = ()
+    """One sentence for each thing that a user would expect and this machine does not let us do."""
+
+
+class Engine(Protocol):
+    """Starts, suspends and ends gangs of processes.
+
+    Orders are idempotent: one that has been carried out already changes nothing, so that a daemon that
+    does not know whether it sent an order sends it again. Every order names an attempt; an attempt is
+    launched at most once, whoever asks.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def topology(self) -> Topology: ...
+
+    @property
+    def abilities(self) -> Abilities: ...
+
+    async def open(self, tell: Tell) -> None:
+        """Be ready to take orders."""
+        ...
+
+    async def execute(self, order: Order, recipe: Recipe) -> None:
+        """Begin to carry it out; what comes of it is reported. Never raises for a job's own fault."""
+        ...
+
+    async def observe(self, runs: Iterable[Run]) -> None:
+        """After a restart: report all that has happened to these runs, and go on watching them.
+
+        What runs under this engine's folder and is not among them is ended: nobody owns it any more.
+        A run of which nothing is left, and nothing was written, is not reported: its launch never came.
+        """
+        ...
+
+    async def forget(self, run: Run) -> None:
+        """Its logs are not needed any more."""
+        ...
+
+    async def close(self) -> None:
+        """Stop watching. Runs go on."""
+        ...

@@ -1,0 +1,52 @@
+"""What a job's processes are started from: everything an engine must know that a policy need not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from trainmaster.model.units import MIB, SECOND
+
+
+class Ranks(Enum):
+    """How many processes a gang has."""
+
+    PER_GPU = "gpu"
+    """One for each GPU: a program that reads RANK and WORLD_SIZE."""
+    PER_NODE = "node"
+    """One for each node: a program that starts its own workers, such as torchrun."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogLimits:
+    """How much of a rank's output is kept: the newest."""
+
+    file_bytes: int = 16 * MIB
+    files: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One job's program with its surroundings. Every attempt is started from the same one."""
+
+    command: tuple[str, ...]
+    workdir: str
+    checkpoint_dir: str
+    name: str = ""
+    user: str = ""
+    env: tuple[tuple[str, str], ...] = ()
+    prefix: tuple[str, ...] = ()
+    """A container's command line, put before the command."""
+    ranks: Ranks = Ranks.PER_GPU
+    grace_ms: int = 30 * SECOND
+    memory: int | None = None
+    """Most bytes of host memory that each rank may use; None = not limited."""
+    cpus: int | None = None
+    """Most thousandths of a core that each rank may use; None = not limited."""
+    max_runtime_ms: int | None = None
+    """How long it may run in all; the daemon sees to it, the program is told when that ends."""
+    array_index: int | None = None
+    array_size: int | None = None
+    may_stay_in_memory: bool = True
+    """Whether it may be suspended where it is, by stopping its processes."""
+    logs: LogLimits = LogLimits()

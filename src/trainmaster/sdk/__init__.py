@@ -1,0 +1,1 @@
+"""What a training program may import. Only the standard library is needed."""

@@ -1,0 +1,58 @@
+"""What programs, their supervisor and the daemon say to each other: lines of JSON on a Unix socket.
+
+The socket's path is TRAINMASTER_SOCKET in a program's environment. Everybody may send at any time; a line
+is one object of at most 64 KiB. Unknown lines are ignored, so that versions may differ.
+
+A program says:
+    {"say": "hello", "rank": 0, "pid": 4711}
+    {"say": "progress", "step": 120, "loss": 0.31, "samples_per_s": 1800.0, "total_steps": 9000,
+     "epoch_steps": 500}                                     all but `step` may be left out
+    {"say": "saved", "step": 120}                            a checkpoint has become durable
+    {"say": "leaving", "step": 120}                          told to stop, saved, about to exit: go on later
+    {"say": "done"}                                          all its work is done, about to exit
+The supervisor asks a program (every rank that has said hello; again on a new hello while it holds):
+    {"ask": "stop", "why": "suspend" | "resize" | "cancel" | "time", "grace_s": 30.0}
+    {"ask": "save"}
+The daemon says to the supervisor:
+    {"say": "follow", "after": 7}                            send me your journal from entry 8 on, and go on
+    {"order": "halt" | "kill" | "freeze" | "thaw" | "save"}
+    {"order": "reshape", "ranks": [...]}                     ranks as in the run's file (engines/local)
+The supervisor answers `follow` with the lines of its journal, each
+    {"n": 8, "at_ms": 1763200000000, "what": "started", ...}
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+LONGEST = 1 << 16
+"""Bytes in one line, at most."""
+Line = dict[str, Any]
+
+
+def line_of(said: Line) -> bytes:
+    """One line, ready to be sent."""
+    return json.dumps(said, separators=(",", ":")).encode() + b"\n"
+
+
+class Lines:
+    """Makes lines of the pieces that a socket hands over; what is no object of JSON is dropped."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, piece: bytes) -> list[Line]:
+        """All lines that are complete with this piece."""
+        *whole, self._rest = (self._rest + piece).split(b"\n")
+        if len(self._rest) > LONGEST:
+            self._rest = b""
+        return [said for said in map(_said, whole) if said is not None]
+
+
+def _said(line: bytes) -> Line | None:
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    return said if isinstance(said, dict) else None

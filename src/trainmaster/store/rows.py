@@ -1,0 +1,97 @@
+"""What the store keeps, as values; texts named `…_json` are JSON that the store does not look into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """One step of the controller: the facts that went in and the orders that came out."""
+
+    seq: int
+    """1, 2, 3, …; never reused."""
+    now_ms: int
+    events_json: str
+    orders_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One job as users look for it, live or ended."""
+
+    id: str
+    name: str
+    user: str
+    queue: str
+    state: str
+    """A phase in lower case: pending, held, running, …, succeeded, failed, cancelled."""
+    submit_ms: int
+    start_ms: int | None
+    finish_ms: int | None
+    gpus: int
+    """Thousandths of a GPU that it asks for."""
+    exit_code: int | None
+    array: str | None
+    """The array that it is an element of."""
+    array_index: int | None
+    spec_json: str
+    """The job file as submitted, and what the daemon made of it."""
+    record_json: str
+    """What happened to it: attempts, preemptions, attained service, the last failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoryRow:
+    """One sentence of a job's story."""
+
+    job: str
+    at_ms: int
+    step: int
+    """The step that it belongs to."""
+    what: str
+    """A participle: submitted, started, suspended, …"""
+    detail_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressRow:
+    """One progress report of a job."""
+
+    job: str
+    at_ms: int
+    step: int
+    loss: float | None
+    samples_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """An idempotency key, and what was answered to it."""
+
+    key: str
+    at_ms: int
+    request_hash: str
+    answer_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRow:
+    """The controller's state after a step."""
+
+    seq: int
+    """The last step that is in it; 0 = before the first."""
+    at_ms: int
+    body_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """All that one step changes: stored together or not at all."""
+
+    step: StepRow
+    jobs: tuple[JobRow, ...] = ()
+    """New or changed ones."""
+    stories: tuple[StoryRow, ...] = ()
+    progress: tuple[ProgressRow, ...] = ()
+    keys: tuple[KeyRow, ...] = ()
