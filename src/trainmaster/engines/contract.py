@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,8 +12,9 @@ from trainmaster.model.recipe import Recipe
 from trainmaster.model.reports import Report
 from trainmaster.model.topology import Topology
 
-Tell = Callable[[Report], None]
-"""How an engine reports: called in the daemon's event loop, in the order in which things happened."""
+Tell = Callable[[Report, int], None]
+"""How an engine reports: called in the daemon's event loop, in the order in which things happened. The
+number is the report's place in its run's journal, from 1: the daemon keeps the last one that it has seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,10 @@ class Engine(Protocol):
         """Begin to carry it out; what comes of it is reported. Never raises for a job's own fault."""
         ...
 
-    async def observe(self, runs: Iterable[Run]) -> None:
-        """After a restart: report all that has happened to these runs, and go on watching them.
+    async def observe(self, runs: Mapping[Run, int]) -> None:
+        """After a restart: report what has happened to these runs since, and go on watching them.
+
+        For each the last report that the daemon has seen, 0 for none: only later ones are told.
 
         What runs under this engine's folder and is not among them is ended: nobody owns it any more.
         A run of which nothing is left, and nothing was written, is not reported: its launch never came.
