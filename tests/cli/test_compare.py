@@ -211,6 +211,14 @@ MISTAKES = {
         "compare trace.csv --cluster c.yaml --policy fifo --against las --fewer-gpus",
         "--fewer-gpus takes nodes from a shape",
     ),
+    "fewer than itself": (
+        "compare trace.csv --cluster 1x4 --policy fifo --against fifo --fewer-gpus",
+        "--policy and --against are both fifo",
+    ),
+    "fewer than itself, nowhere": (
+        "compare trace.csv --policy fifo --against fifo --fewer-gpus",
+        "name another policy in one of them",
+    ),
     "nothing that can be run": (
         "compare --suite philly-82k --out here",
         "nothing of it can be run here",

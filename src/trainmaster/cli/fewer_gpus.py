@@ -18,6 +18,7 @@ from trainmaster.evaluation.savings import Saving, fewest_nodes, least_nodes, no
 from trainmaster.evaluation.simulating import policy_of
 from trainmaster.evaluation.suite import Contender, Experiment, Suite, Workload
 from trainmaster.model.cluster import Cluster
+from trainmaster.policy_files import policy_named
 from trainmaster.sim.driver import split_by_fit
 from trainmaster.sim.report.wording import duration, plural
 from trainmaster.traces.formats import load
@@ -60,6 +61,12 @@ def _checked(wanted: Wanted) -> str:
         raise BadInput("--fewer-gpus needs --policy and --against, one policy each.")
     if "," in wanted.policy or "," in wanted.against:
         raise BadInput("--fewer-gpus compares one --policy with one --against.")
+    name = policy_named(wanted.policy).name
+    if name == policy_named(wanted.against).name:
+        raise BadInput(
+            f"--policy and --against are both {name}, which needs all the GPUs that it needs;"
+            " name another policy in one of them."
+        )
     if wanted.cluster is None or not inputs.SHORTHAND.fullmatch(wanted.cluster):
         raise BadInput("--fewer-gpus takes nodes from a shape: --cluster 15x4 or 4x15x4.")
     return wanted.cluster
