@@ -26,6 +26,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
+# What a program finds in its environment, besides RANK, WORLD_SIZE and the like. All may be missing.
+SOCKET = "TRAINMASTER_SOCKET"
+JOB = "TRAINMASTER_JOB"
+ATTEMPT = "TRAINMASTER_ATTEMPT"
+RESTART_COUNT = "TRAINMASTER_RESTART_COUNT"
+"""How often the job's processes have been started before: 0 the first time."""
+ARRAY_INDEX = "TRAINMASTER_ARRAY_INDEX"
+ARRAY_SIZE = "TRAINMASTER_ARRAY_SIZE"
+CHECKPOINT_DIR = "TRAINMASTER_CHECKPOINT_DIR"
+END_TIME = "TRAINMASTER_END_TIME"
+"""When it must have ended, in seconds since 1970."""
+
 LONGEST = 1 << 16
 """Bytes in one line, at most."""
 Line = dict[str, Any]
