@@ -66,6 +66,24 @@ def test_suites_are_listed(tm: Tm) -> None:
     assert sum(each["trials"] for each in small["experiments"]) == small["trials"] == 31
 
 
+def test_the_list_cuts_no_name_on_a_narrow_screen(tm: Tm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    said = tm("compare --list").out
+    assert "placement-generated" in said
+    assert "\N{HORIZONTAL ELLIPSIS}" not in said
+
+
+def test_one_suite_is_listed_with_all_that_takes_part(tm: Tm) -> None:
+    said = tm("compare --list --suite small")
+    assert said.code == 0, said.err
+    assert "contenders: fifo, las, tiresias-l tuned, trainmaster, srsf" in said.out
+    assert "workloads: generated, head of line" in said.out
+    assert "published" not in said.out
+    (suite,) = json.loads(tm("compare --list --suite small --only order --json -").out)["suites"]
+    assert [each["experiment"] for each in suite["experiments"]] == ["order"]
+
+
 def test_ctrl_c_ends_it_with_a_sentence_and_the_same_command_goes_on(folder: Path) -> None:
     command = [sys.executable, "-m", "trainmaster", "compare", "--suite", "small"]
     command += ["--out", "here", "--processes", "1"]
@@ -168,6 +186,9 @@ MISTAKES = {
     "nothing named": ("compare", "name a suite"),
     "both named": ("compare trace.csv --suite small", "or a trace of your own, not both"),
     "unknown suite": ("compare --suite smal", "there is no suite 'smal'; did you mean small?"),
+    "a list of an unknown suite": ("compare --list --suite smal", "did you mean small?"),
+    "a list of a trace": ("compare trace.csv --list", "--list shows what suites there are"),
+    "a list of nothing's experiments": ("compare --list --only x", "name that as well"),
     "unknown experiment": (
         "compare --suite small --only x",
         "small has no experiment 'x'; it has order, placement.",

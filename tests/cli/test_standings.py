@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from tests.evaluation.made_up import score
+from tests.evaluation.made_up import SUITE, made_up, score
 from tests.evaluation.test_report import campaign_of
 from trainmaster.cli.standings import overview, show
 from trainmaster.evaluation.report.comparisons import comparisons
@@ -52,3 +52,59 @@ def test_rejected_jobs_are_counted_and_not_compared(capsys: pytest.CaptureFixtur
     said = capsys.readouterr().out
     assert "rejected" in said
     assert "0.50" not in said
+
+
+# -- narrow screens ----------------------------------------------------------------------------------
+
+MEASURES = ("mean JCT", "p99", "queueing", "utilisation", "preemptions")
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal of 80 columns."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def many(capsys: pytest.CaptureFixture[str], *, is_wide: bool = False) -> str:
+    rivals = [Contender(f"las for {n} hours", "las") for n in range(6)]
+    scores = {each.label: [score(1_000.0)] for each in (LAS, OURS, *rivals)}
+    show(campaign_of(LAS, OURS, *rivals, scores=scores), is_wide=is_wide)
+    return capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("narrow")
+def test_on_a_narrow_screen_a_few_contenders_stand_side_by_side(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = shown(capsys, 500.0, 1_000.0).splitlines()
+    assert [line for line in lines if "las" in line and "ours" in line]
+    for measure in MEASURES:
+        assert [line for line in lines if line.strip().startswith(measure)]
+    assert not [line for line in lines if "\N{HORIZONTAL ELLIPSIS}" in line]
+
+
+@pytest.mark.usefixtures("narrow")
+def test_where_many_contenders_leave_no_room_it_says_what_is_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table, _, left_out = many(capsys).partition("Left out for want of room: ")
+    assert "excess against las" in table
+    assert "preemptions" not in table
+    assert "preemptions" in left_out
+    assert "--wide" in left_out
+    assert all((measure in table) != (measure in left_out) for measure in MEASURES)
+
+
+@pytest.mark.usefixtures("narrow")
+def test_wide_shows_everything_whatever_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    said = many(capsys, is_wide=True)
+    assert "Left out" not in said
+    assert all(measure in said for measure in MEASURES)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in said
+
+
+@pytest.mark.usefixtures("narrow")
+def test_the_overview_cuts_no_name(capsys: pytest.CaptureFixture[str]) -> None:
+    show(made_up(SUITE))
+    assert "\N{HORIZONTAL ELLIPSIS}" not in capsys.readouterr().out

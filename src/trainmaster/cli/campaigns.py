@@ -43,7 +43,7 @@ def conduct(suite: Suite, outputs: Outputs, out: Path | None, folder: str) -> Ca
     if outputs.json is None or str(outputs.json) != STDOUT:
         from trainmaster.cli.standings import show
 
-        show(campaign)
+        show(campaign, is_wide=outputs.is_wide)
         sys.stdout.flush()
     if out is not None and campaign.scored:
         _write(campaign, out / folder)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json as json_text
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from trainmaster.cli import completion
 from trainmaster.cli.complaints import BadInput
-from trainmaster.cli.files import STDOUT, check_directory, check_writable, write_out
-from trainmaster.cli.wording import examples, screen
-
-if TYPE_CHECKING:
-    from trainmaster.evaluation.suite import Suite
+from trainmaster.cli.files import STDOUT, check_directory, check_writable
+from trainmaster.cli.wording import examples
 
 EPILOG = examples(
     "trainmaster compare --list",
+    "trainmaster compare --list --suite published",
     "trainmaster compare --suite small --out results",
     "trainmaster compare --suite published --processes 8",
     "trainmaster compare trace.csv --cluster 32x4 --policy fifo,las,tiresias-l",
@@ -41,6 +38,7 @@ class Outputs:
     processes: int
     is_fresh: bool
     data_folder: Path | None
+    is_wide: bool
 
 
 def compare(
@@ -59,7 +57,8 @@ def compare(
         typer.Option(metavar="EXPERIMENT", help="Of the suite, this one; may be given again."),
     ] = None,
     list_suites: Annotated[
-        bool, typer.Option("--list", help="List the suites and their experiments.")
+        bool,
+        typer.Option("--list", help="List the suites; with --suite, all that one compares."),
     ] = False,
     cluster: Annotated[
         str | None,
@@ -150,6 +149,10 @@ def compare(
     json: Annotated[
         Path | None, typer.Option(metavar="FILE|-", help="Write all scores, or the list, as JSON.")
     ] = None,
+    wide: Annotated[
+        bool,
+        typer.Option("--wide", help="Show every measure, whatever the width of the screen."),
+    ] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Run everything again, whatever is known already.")
     ] = False,
@@ -173,9 +176,11 @@ def compare(
     )
     _check_outputs(json, out)
     if list_suites:
-        _list(json)
+        from trainmaster.cli.suite_list import show_suites
+
+        show_suites(suite, only or [], seeds, json)
         return
-    outputs = Outputs(out, json, processes or _cores(), fresh, _data_folder(data))
+    outputs = Outputs(out, json, processes or _cores(), fresh, _data_folder(data), wide)
     if trace is not None:
         from trainmaster.cli.compare_own import Wanted, compare_own
 
@@ -216,6 +221,10 @@ def _check_modes(
 ) -> None:
     """A suite or a trace of one's own, and only what goes with it."""
     if list_suites:
+        if trace is not None:
+            raise BadInput(f"--list shows what suites there are; leave {trace} out.")
+        if only and suite is None:
+            raise BadInput("--only chooses experiments of a --suite; name that as well.")
         return
     if (trace is None) == (suite is None):
         raise BadInput(
@@ -254,36 +263,3 @@ def _data_folder(data: Path | None) -> Path | None:
 def _default_out() -> Path:
     is_checkout = all(each.exists() for each in CHECKOUT)
     return Path("docs/results") if is_checkout else Path("results")
-
-
-def _list(json: Path | None) -> None:
-    from trainmaster.evaluation.output import listed
-    from trainmaster.evaluation.suites import suite_names, suite_of
-
-    suites = [suite_of(name) for name in suite_names()]
-    if json is not None:
-        text = json_text.dumps({"suites": [listed(each) for each in suites]}, indent=1)
-        write_out(json, lambda target: target.write(f"{text}\n"))
-        return
-    for each in suites:
-        _show(each)
-
-
-def _show(suite: Suite) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    console = screen()
-    trials = sum(1 for _ in suite.trials())
-    title = f"{suite.name}: {suite.title} ({trials:,} trials)"
-    console.print(title, style="bold", markup=False)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("experiment", "track", "question"):
-        table.add_column(column)
-    for column in ("workloads", "conditions", "contenders", "trials"):
-        table.add_column(column, justify="right")
-    for each in suite.experiments:
-        sizes = (len(each.workloads), len(each.conditions), len(each.contenders))
-        counts = (*sizes, sum(1 for _ in each.trials()))
-        table.add_row(each.name, each.track, each.question, *(f"{count:,}" for count in counts))
-    console.print(table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from trainmaster.cli.wording import screen
@@ -25,12 +25,12 @@ from trainmaster.evaluation.suite import Standing
 from trainmaster.sim.report.wording import ABSENT, RHO, decimal, duration, plural, share
 
 if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
     from rich.table import Table
 
 MOST_TABLES = 6
 """More comparisons than this are shown by a line each."""
-NAMES_WIDTH, MEASURE_WIDTH = 46, 11
-"""Columns of the screen for a contender with its ratio, and for a measure."""
+UNBOUNDED = 100_000
 
 
 class Column(NamedTuple):
@@ -71,16 +71,27 @@ COUNTS = (
 )
 
 
-def show(campaign: Campaign) -> None:
+class Line(NamedTuple):
+    """One measure of all contenders, in words."""
+
+    title: str
+    cells: tuple[str, ...]
+
+
+def show(campaign: Campaign, *, is_wide: bool = False) -> None:
     """On standard output: a table for each comparison, or one for all if they are many."""
     found = comparisons(campaign)
     console = screen()
     if len(found) > MOST_TABLES:
-        console.print(overview(found))
+        table = overview(found)
+        if is_wide:
+            console.width = max(console.width, _width(table, console))
+        console.print(table)
         return
     for each in found:
         console.print(_headline(each), style="bold", markup=False)
-        console.print(_standings(each, console.width))
+        for part in _laid_out(each, console, is_wide=is_wide):
+            console.print(part)
 
 
 def _headline(comparison: Comparison) -> str:
@@ -97,45 +108,94 @@ def _headline(comparison: Comparison) -> str:
     return f"{comparison.experiment.name}: {', '.join(parts)}"
 
 
-def _standings(comparison: Comparison, width: int) -> Table:
-    """As many measures as the screen has room for."""
+def _laid_out(
+    comparison: Comparison, console: Console, *, is_wide: bool
+) -> Iterator[RenderableType]:
+    """Contenders below each other if all measures fit; else beside each other; else what fits is said."""
+    names = [_name(each) for each in comparison.entrants]
+    measures, counts = _measures(comparison), _counts(comparison)
+    whole = _across(names, [*measures, *counts])
+    if is_wide:
+        console.width = max(console.width, _width(whole, console))
+    upright = _upright(names, [*measures, *counts])
+    for table in (whole, upright):
+        if _width(table, console) <= console.width:
+            yield table
+            return
+    fitting = range(len(measures) - 1, 1, -1)
+    tables = {n: _across(names, [*measures[:n], *counts]) for n in fitting}
+    kept = next((n for n in fitting if _width(tables[n], console) <= console.width), 2)
+    yield tables.get(kept, whole)
+    if left_out := ", ".join(each.title for each in measures[kept:]):
+        yield f"Left out for want of room: {left_out}. --wide shows them, --json FILE writes them."
+
+
+def _width(table: Table, console: Console) -> int:
+    """Columns of a screen on which nothing of it is cut."""
+    from rich.measure import Measurement
+
+    return Measurement.get(console, console.options.update(max_width=UNBOUNDED), table).maximum
+
+
+def _measures(comparison: Comparison) -> list[Line]:
+    """The ratio to the baseline, then what anybody has."""
+    entrants, baseline, subject = comparison.entrants, comparison.baseline, comparison.subject
+    against = baseline.label if baseline is not None else ABSENT
+    ratios = tuple(_ratio(each, baseline, subject) for each in entrants)
+    lines = [Line(f"{subject.name} against {against}", ratios)]
+    for column in COLUMNS:
+        values = [each.mean(column.measure) for each in entrants]
+        if any(value is not None for value in values):
+            lines.append(Line(column.title, tuple(map(column.wording, values))))
+    return lines
+
+
+def _counts(comparison: Comparison) -> list[Line]:
+    totals = {
+        each.title: [entrant.total(each.count) for entrant in comparison.entrants]
+        for each in COUNTS
+    }
+    return [
+        Line(title, tuple(f"{count:,}" for count in found))
+        for title, found in totals.items()
+        if any(found)
+    ]
+
+
+def _across(names: Sequence[str], lines: Sequence[Line]) -> Table:
+    """A row for each contender."""
+    rows = zip(names, *(line.cells for line in lines), strict=True)
+    return _table([line.title for line in lines], rows)
+
+
+def _upright(names: Sequence[str], lines: Sequence[Line]) -> Table:
+    """A column for each contender."""
+    return _table(names, ((line.title, *line.cells) for line in lines))
+
+
+def _table(titles: Iterable[str], rows: Iterable[Sequence[str]]) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
 
-    entrants = comparison.entrants
-    known = [c for c in COLUMNS if any(each.mean(c.measure) is not None for each in entrants)]
-    shown = known[: max(1, (width - NAMES_WIDTH) // MEASURE_WIDTH)]
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    baseline, subject = comparison.baseline, comparison.subject
-    against = baseline.label if baseline is not None else ABSENT
-    table.add_column(f"{subject.name} against {escape(against)}", justify="right")
-    for column in shown:
-        table.add_column(column.title, justify="right", no_wrap=True)
-    counted = [each for each in COUNTS if any(entrant.total(each.count) for entrant in entrants)]
-    for count in counted:
-        table.add_column(count.title, justify="right")
-    for entrant in entrants:
-        cells = [column.wording(entrant.mean(column.measure)) for column in shown]
-        counts = [f"{entrant.total(each.count):,}" for each in counted]
-        table.add_row(_name(entrant), _ratio(entrant, baseline, subject), *cells, *counts)
+    table.add_column("", no_wrap=True)
+    for title in titles:
+        table.add_column(escape(title), justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(escape, row))
     return table
 
 
 def _name(entrant: Entrant) -> str:
-    from rich.markup import escape
-
     mark = " (bound)" if entrant.standing is Standing.BOUND else ""
-    return escape(f"{entrant.label}{mark}")
+    return f"{entrant.label}{mark}"
 
 
 def _ratio(entrant: Entrant, baseline: Entrant | None, subject: Subject) -> str:
-    from rich.markup import escape
-
     if baseline is None or entrant is baseline:
         return ABSENT
-    return escape(with_interval(ratio(entrant, baseline, subject.measure)))
+    return with_interval(ratio(entrant, baseline, subject.measure))
 
 
 def overview(found: Sequence[Comparison]) -> Table:
@@ -146,24 +206,22 @@ def overview(found: Sequence[Comparison]) -> Table:
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for title in ("experiment", "workload", "conditions"):
-        table.add_column(title)
-    table.add_column("load", justify="right")
-    table.add_column("best published")
+        table.add_column(title, overflow="fold")
+    table.add_column("load", justify="right", no_wrap=True)
+    table.add_column("best published", overflow="fold")
     for title in ("its excess", "ours", "against it"):
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", overflow="fold")
     for each in found:
         names = (each.experiment.name, each.workload.name, each.conditions.name)
         load = ABSENT if each.load is None else f"{each.load:.2f}"
-        table.add_row(*map(escape, names), load, *_leaders(each))
+        table.add_row(*map(escape, (*names, load, *_leaders(each))))
     return table
 
 
 def _leaders(comparison: Comparison) -> tuple[str, str, str, str]:
-    from rich.markup import escape
-
     published, subject = comparison.of_standing(Standing.PUBLISHED), comparison.subject
     best, ours = lowest(published, subject.measure), comparison.ours
-    name = ABSENT if best is None else escape(best.label)
+    name = ABSENT if best is None else best.label
     its = ABSENT if best is None else seconds_words(best.mean(excess))
     if ours is None:
         return name, its, ABSENT, ABSENT
