@@ -47,12 +47,16 @@ def policy_names() -> tuple[str, ...]:
 
 def policy_class(name: str) -> Any:
     """The class behind a name, imported now."""
+    from trainmaster.model.codec import trust
+
     if name in POLICIES:
         module, _, attribute = POLICIES[name].partition(":")
         return getattr(import_module(module), attribute)
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         if entry.name == name:
-            return entry.load()
+            kind = entry.load()
+            trust(kind.__module__)  # its memos may be read again
+            return kind
     names = policy_names()
     near = get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}."
