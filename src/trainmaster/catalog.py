@@ -47,13 +47,13 @@ def policy_names() -> tuple[str, ...]:
 
 def policy_class(name: str) -> Any:
     """The class behind a name, imported now."""
-    from trainmaster.model.codec import trust
-
     if name in POLICIES:
         module, _, attribute = POLICIES[name].partition(":")
         return getattr(import_module(module), attribute)
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         if entry.name == name:
+            from trainmaster.model.codec import trust
+
             kind = entry.load()
             trust(kind.__module__)  # its memos may be read again
             return kind
