@@ -118,6 +118,30 @@ def test_a_trace_of_ones_own(tm: Tm, own: Path, folder: Path) -> None:
     assert sorted(each.name for each in folder.iterdir()) == ["trace.csv"]
 
 
+def test_its_report_goes_into_the_folder_that_was_named(tm: Tm, own: Path, folder: Path) -> None:
+    line = "compare trace.csv --cluster 1x4 --policy fifo,las --perf ideal --processes 1 --out here"
+    said = tm(line)
+    assert "Report: here/index.html" in said.err
+    assert {each.name for each in (folder / "here").iterdir()} >= {
+        *("index.html", "README.md", "scores.csv", "scores.json", ".trials")
+    }
+    assert tm(line).code == 0
+
+
+def test_a_report_takes_no_page_of_others(tm: Tm, own: Path, write: Write) -> None:
+    page = write("README.md", "Our project\n")
+    said = tm("compare trace.csv --cluster 1x4 --policy fifo --perf ideal --out .")
+    assert said.code == 1
+    assert "--out . has a README.md already; name another directory." in said.err
+    assert page.read_text() == "Our project\n"
+
+
+def test_who_is_compared_where_nobody_is_named_is_what_the_help_says(tm: Tm, own: Path) -> None:
+    said = tm("compare trace.csv --cluster 1x4 --perf ideal --processes 1 --json -")
+    labels = [each["contender"] for each in json.loads(said.out)["trials"]]
+    assert f"default: {','.join(labels)}" in tm("compare --help").out
+
+
 def test_settings_reach_the_policies_that_have_them(tm: Tm, own: Path) -> None:
     line = "compare trace.csv --cluster 1x4 --policy fifo,las --perf ideal --processes 1 --json -"
     said = tm(f"{line} --set backfill=skip --set las.quantum_s=600")

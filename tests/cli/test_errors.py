@@ -255,6 +255,32 @@ def test_one_sentence_and_nothing_written(tm, table: Path, case: Case) -> None:
     assert sorted(table.rglob("*")) == before
 
 
+NOWHERE = {
+    "JSON": f"{RUN} --json /proc/out.json",
+    "a report": f"{RUN} --report /proc/out",
+    "a report deep in it": f"{RUN} --report /proc/a/b/out",
+    "a trace": "trace generate --jobs 10 --out /proc/trace.csv",
+    "a comparison": "compare good.csv --cluster 1x4 --policy fifo --out /proc/out",
+    "scores": "compare good.csv --cluster 1x4 --policy fifo --json /proc/out.json",
+    "a suite": "compare --suite small --out /proc/out",
+}
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="nothing here refuses root a file")
+@pytest.mark.parametrize("line", NOWHERE.values(), ids=list(NOWHERE))
+def test_where_even_root_can_make_no_file_is_found_before_the_work(
+    tm, table: Path, line: str
+) -> None:
+    before = sorted(table.rglob("*"))
+    said = tm(line)
+    assert said.code == 1
+    assert "cannot be written" in said.err
+    assert "choose another place" in said.err
+    assert said.out == ""
+    assert is_one_sentence(said.err), said.err
+    assert sorted(table.rglob("*")) == before
+
+
 def is_one_sentence(text: str) -> bool:
     """On one line, without a box or a traceback, closed by a full stop or a question mark."""
     return (

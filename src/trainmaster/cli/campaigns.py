@@ -32,21 +32,21 @@ NAMED = 5
 """Failed trials that are named before they are only counted."""
 
 
-def conduct(suite: Suite, outputs: Outputs, out: Path | None, folder: str) -> Campaign:
-    """Run a suite, show its table, write its files into that folder of `out`; complain of failures."""
-    if out is not None:
-        check_directory(out / folder, "--out")
+def conduct(suite: Suite, outputs: Outputs, out: Path | None, report_in: Path | None) -> Campaign:
+    """Run a suite, show its table, write its files; complain of failures."""
+    if report_in is not None:
+        check_directory(report_in, "--out")
     campaign = run(suite, outputs, out)
-    if outputs.json is not None:
-        text = to_json(campaign)
-        write_out(outputs.json, lambda target: target.write(text))
     if outputs.json is None or str(outputs.json) != STDOUT:
         from trainmaster.cli.standings import show
 
         show(campaign, is_wide=outputs.is_wide)
         sys.stdout.flush()
-    if out is not None and campaign.scored:
-        _write(campaign, out / folder)
+    if outputs.json is not None:
+        text = to_json(campaign)
+        write_out(outputs.json, lambda target: target.write(text))
+    if report_in is not None and campaign.scored:
+        _write(campaign, report_in)
     finish(campaign)
     return campaign
 
@@ -63,6 +63,8 @@ def finish(campaign: Campaign) -> None:
 
 def run(suite: Suite, outputs: Outputs, out: Path | None, *, is_quiet: bool = False) -> Campaign:
     """All trials of the suite; kept under `out`, or nowhere."""
+    if out is not None:
+        check_directory(out / FOLDER, "--out")
     with TemporaryDirectory(prefix="trainmaster-") as nowhere:
         kept_in = out if out is not None else Path(nowhere)
         archive = Archive(kept_in / FOLDER)

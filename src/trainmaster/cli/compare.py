@@ -22,6 +22,8 @@ EPILOG = examples(
     "trainmaster compare trace.csv --cluster 32x4 --policy las --estimates noisy:0.3 --seeds 20",
     "trainmaster compare trace.csv --cluster 32x4 --fewer-gpus --policy las --against fifo",
 )
+USUAL = "las,tiresias-l,trainmaster"
+"""Who is compared on a trace of one's own where nobody is named."""
 SHARED = Path("../shared/data")
 CHECKOUT = (Path("pyproject.toml"), Path("src/trainmaster"))
 """What is there when the command runs in the project's own folder."""
@@ -71,7 +73,8 @@ def compare(
         str | None,
         typer.Option(
             metavar="NAME,...",
-            help="For TRACE: policies with commas between; the first is the baseline.",
+            help="For TRACE: policies with commas between, the first of which is the baseline"
+            f" (default: {USUAL}).",
             autocompletion=completion.policies,
         ),
     ] = None,
@@ -131,8 +134,9 @@ def compare(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where the report goes and finished trials are kept (default: docs/results in a"
-            " checkout, else results; nowhere for TRACE).",
+            help="Where finished trials are kept and the report goes: into DIR/NAME for a suite"
+            " (default: docs/results in a checkout, else results), into DIR itself for TRACE"
+            " (default: nowhere).",
         ),
     ] = None,
     data: Annotated[
@@ -209,7 +213,8 @@ def _compare_suite(name: str, only: list[str], seeds: int | None, outputs: Outpu
 
     is_whole = not only and seeds is None
     chosen = narrowed(suite_of(name), only, seeds)
-    conduct(chosen, outputs, outputs.out or _default_out(), name if is_whole else f"{name}{PART}")
+    out = outputs.out or _default_out()
+    conduct(chosen, outputs, out, out / (name if is_whole else f"{name}{PART}"))
 
 
 def _check_modes(

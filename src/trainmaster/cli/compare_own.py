@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainmaster.catalog import policy_names
 from trainmaster.cli import inputs
 from trainmaster.cli.campaigns import conduct
-from trainmaster.cli.compare import Outputs
-from trainmaster.cli.complaints import BadInput
+from trainmaster.cli.compare import USUAL, Outputs
+from trainmaster.cli.complaints import BadInput, Failed
 from trainmaster.cli.files import read_yaml
 from trainmaster.cli.lineup import Chosen, settings_of
 from trainmaster.cli.wording import remark
@@ -31,8 +30,9 @@ from trainmaster.traces.formats import load
 NAME = "own"
 SEEDS = 10
 """Where anything is left to chance and nothing else is asked for."""
-USUAL = ("las", "tiresias-l", "trainmaster")
 OURS = "trainmaster"
+PAGES, SCORES = ("README.md", "index.html"), "scores.csv"
+"""What a report replaces, and what tells that it was there before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,18 @@ def compare_own(wanted: Wanted, outputs: Outputs) -> None:
         return
     if wanted.against is not None:
         raise BadInput("--against goes with --fewer-gpus; the first of --policy is the baseline.")
-    experiment = experiment_of(wanted, wanted.policy or _usual())
+    if outputs.out is not None:
+        _check_pages(outputs.out)
+    experiment = experiment_of(wanted, wanted.policy or USUAL)
     suite = Suite(NAME, f"{wanted.trace.name} on {wanted.cluster}", (experiment,))
-    conduct(suite, outputs, outputs.out, NAME)
+    conduct(suite, outputs, outputs.out, outputs.out)
 
 
-def _usual() -> str:
-    known = policy_names()
-    return ",".join(name for name in USUAL if name in known)
+def _check_pages(out: Path) -> None:
+    """A project's own pages are not to be lost to a report: an earlier report may be."""
+    for name in PAGES:
+        if (out / name).exists() and not (out / SCORES).exists():
+            raise Failed(f"--out {out} has a {name} already; name another directory.")
 
 
 def experiment_of(wanted: Wanted, policies: str) -> Experiment:

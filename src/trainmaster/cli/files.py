@@ -75,7 +75,7 @@ def write_bytes(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 def _write(path: Path, mode: str, write: Callable[..., object]) -> None:
     target = path.resolve()
     replaces = not path.exists() or path.is_file()  # a device or a pipe is written to as it is
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial") if replaces else target
+    partial = _partial(target) if replaces else target
     encoding, newline = (None, None) if "b" in mode else ("utf-8", "")
     try:
         with partial.open(mode, encoding=encoding, newline=newline) as out:
@@ -89,6 +89,10 @@ def _write(path: Path, mode: str, write: Callable[..., object]) -> None:
             partial.unlink(missing_ok=True)
 
 
+def _partial(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{os.getpid()}.partial")
+
+
 def write_out(out: Path | None, write: Callable[[TextIO], object]) -> None:
     """To a file, or to standard output when none or `-` is named."""
     if out is None or str(out) == STDOUT:
@@ -99,14 +103,16 @@ def write_out(out: Path | None, write: Callable[[TextIO], object]) -> None:
 
 def check_writable(path: Path, option: str) -> None:
     """Complain before a long run about a file that could not be written after it."""
-    folder = path.parent
-    if path.is_dir():
+    target = path.resolve()
+    if target.is_dir():
         raise Failed(f"{option} {path} is a directory; name a file.")
-    if not folder.is_dir():
-        raise Failed(f"{option} {path} cannot be written: there is no directory {folder}.")
-    is_special = path.exists() and not path.is_file()
-    if not os.access(path if is_special else folder, os.W_OK):
+    if not target.parent.is_dir():
+        raise Failed(f"{option} {path} cannot be written: there is no directory {path.parent}.")
+    is_special = target.exists() and not target.is_file()
+    if is_special and not os.access(target, os.W_OK):
         raise Failed(f"{option} {path} cannot be written: permission denied.")
+    if not is_special:
+        _try(_partial(target), f"{option} {path} cannot be written")
 
 
 def check_directory(path: Path, option: str) -> None:
@@ -114,5 +120,18 @@ def check_directory(path: Path, option: str) -> None:
     if path.exists() and not path.is_dir():
         raise Failed(f"{option} {path} is a file; name a directory.")
     nearest = next(each for each in (path, *path.resolve().parents) if each.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        raise Failed(f"{option} {path} cannot be written: {nearest} does not let you.")
+    if not nearest.is_dir():
+        raise Failed(f"{option} {path} cannot be written: {nearest} is a file.")
+    _try(
+        _partial(nearest / "report"),
+        f"{option} {path} cannot be written: {nearest} does not let you",
+    )
+
+
+def _try(file: Path, complaint: str) -> None:
+    """Make the file and remove it: permissions alone say nothing of disks that are full or read-only."""
+    try:
+        file.touch()
+        file.unlink()
+    except OSError as error:
+        raise Failed(f"{complaint} ({why(error)}); choose another place.") from None
