@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from trainmaster.model.actions import Order
@@ -61,6 +62,14 @@ class Engine(Protocol):
         What runs under this engine's folder and is not among them is ended: nobody owns it any more.
         A run of which nothing is left, and nothing was written, is not reported: its launch never came.
         """
+        ...
+
+    async def save(self, run: Run) -> None:
+        """Ask a run to write a checkpoint now and go on; one that cannot is left alone."""
+        ...
+
+    def environment(self, run: Run) -> tuple[Path, Mapping[str, str]]:
+        """Working directory and environment of its first rank."""
         ...
 
     async def forget(self, run: Run) -> None:
