@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from trainmaster.cli.reasons import worded
 from trainmaster.model.reasons import Refused
 from trainmaster.model.result import Result
 from trainmaster.sim.driver import Scenario, Simulation
@@ -82,8 +83,19 @@ def _remarks(simulation: Simulation, *, is_cut: bool) -> list[str]:
         return found
     stuck = [] if is_cut else simulation.stuck()
     if stuck:
-        found.append(f"{name} lets {plural(len(stuck), 'job')} wait for ever, such as {stuck[0]}")
+        found.append(
+            f"{name} lets {plural(len(stuck), 'job')} wait for ever, such as {stuck[0]}:"
+            f" {_why_it_waits(simulation, stuck[0])}"
+        )
     return found
+
+
+def _why_it_waits(simulation: Simulation, job: str) -> str:
+    """The policy's own reason; one of somebody else's may have none, or raise."""
+    try:
+        return worded(simulation.controller.explain(job))
+    except Exception as error:
+        return f"the policy cannot say why ({type(error).__name__}: {error})"
 
 
 class Meter:
