@@ -1,0 +1,61 @@
+"""What differs between databases: how to connect, where they are, and how leadership is locked."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from trainmaster.store.contract import StoreError
+from trainmaster.store.locks import LeaderLock
+
+
+class Place:
+    """Where a database is: notices when its file is removed or exchanged under a connection."""
+
+    def __init__(self, path: Path | None) -> None:
+        """None = on a server, which looks after its files itself."""
+        self._path = path
+        self._known: os.stat_result | None = None
+
+    def is_there(self) -> bool:
+        return self._path is None or self._path.exists()
+
+    def settle(self) -> None:
+        """From here on it is the file that is there now."""
+        self._known = None if self._path is None else os.stat(self._path)
+
+    def check(self) -> None:
+        """StoreError where what we write to is not what others would read."""
+        if self._path is None or self._known is None:
+            return
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            found = None
+        if found is None or not os.path.samestat(found, self._known):
+            raise StoreError(
+                f"The database {self._path} was removed or exchanged while in use: put it back,"
+                " or restart Trainmaster to go on with what is there now."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """An opened database, as the store uses it."""
+
+    url: str
+    """Without a password."""
+    writer: Engine
+    """One connection, whose transactions keep out other writers from their begin."""
+    reader: Engine
+    """As many connections as there are threads that read."""
+    lock: LeaderLock
+    place: Place
+
+    def dispose(self) -> None:
+        self.lock.release()
+        self.writer.dispose()
+        self.reader.dispose()

@@ -1,0 +1,77 @@
+"""PostgreSQL by URL: a pool of connections, and one apart that holds the leader's lock."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from sqlalchemy import URL, Engine, create_engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool
+
+from trainmaster.store.contract import StoreError
+from trainmaster.store.database import Database, Place
+from trainmaster.store.locks import AdvisoryLock
+
+DEFAULTS = {
+    "connect_timeout": "5",
+    "application_name": "trainmaster",
+    "keepalives_idle": "15",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+"""Settings of libpq: a server that is gone is noticed. What the URL says goes before."""
+
+CAREFUL = """
+SELECT set_config(name, ours.value, false)
+FROM pg_settings JOIN (VALUES
+    ('tcp_keepalives_idle', '15'), ('tcp_keepalives_interval', '5'),
+    ('tcp_keepalives_count', '3'), ('tcp_user_timeout', '30000'),
+    ('idle_session_timeout', '0'), ('lock_timeout', '10000')
+) AS ours(name, value) USING (name)
+"""
+"""Settings of the server for a leader's sessions, where it knows them: one whose machine lost its
+power is found out in half a minute, idling is no reason to be cut off, and a table that somebody
+else locked is reported."""
+
+READERS = 4
+MOST_READERS = 32
+
+
+def open_postgres(url: URL) -> Database:
+    """A database on a server; connects when first used."""
+    if find_spec("psycopg") is None:
+        raise StoreError("PostgreSQL needs one more package: pip install 'trainmaster[postgres]'.")
+    missing = {name: value for name, value in DEFAULTS.items() if name not in url.query}
+    url = url.set(drivername="postgresql+psycopg").update_query_dict(missing)
+    reader = create_engine(
+        url,
+        isolation_level="AUTOCOMMIT",
+        pool_size=READERS,
+        max_overflow=MOST_READERS - READERS,
+        pool_pre_ping=True,
+    )
+    return Database(
+        url=without_password(url),
+        writer=_careful(create_engine(url, pool_size=1, max_overflow=0)),
+        reader=reader,
+        lock=AdvisoryLock(_careful(create_engine(url, poolclass=NullPool))),
+        place=Place(None),
+    )
+
+
+def _careful(engine: Engine) -> Engine:
+    @event.listens_for(engine, "connect")
+    def settle(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+        cursor = connection.cursor()
+        cursor.execute(CAREFUL)
+        cursor.close()
+        connection.commit()
+
+    return engine
+
+
+def without_password(url: URL) -> str:
+    """The URL for messages: nothing in it that nobody should read, nor what we added."""
+    bare = url.set(drivername="postgresql", password=None)
+    return bare.difference_update_query(["password", *DEFAULTS]).render_as_string()

@@ -1,0 +1,66 @@
+"""The version of the schema: which one a database has, and bringing it up to ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, inspect, text
+
+from trainmaster.store.contract import StoreError
+
+VERSIONS = ("0001",)
+"""All that this program knows, oldest first; one file of `migrations/versions` each."""
+VERSION_TABLE = "trainmaster_version"
+SCRIPTS = Path(__file__).with_name("migrations")
+
+
+def version(connection: Connection) -> str | None:
+    """The version of the schema that a database has; None where there is none of ours."""
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    found: str | None = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
+    return found
+
+
+def refuse_newer(found: str | None, url: str) -> None:
+    """A schema that this program does not know must not be touched, nor read by guessing."""
+    if found is not None and found not in VERSIONS:
+        raise StoreError(
+            f"The database {url} has schema version {found} of a newer Trainmaster, and this one"
+            f" knows versions up to {VERSIONS[-1]}: upgrade Trainmaster."
+        )
+
+
+def refuse_unready(found: str | None, url: str) -> None:
+    """What only reads does not migrate: it waits for a leader that does."""
+    refuse_newer(found, url)
+    if found is None:
+        raise StoreError(
+            f"The database {url} is empty as yet: start `trainmaster up` with it once."
+        )
+    if found != VERSIONS[-1]:
+        raise StoreError(
+            f"The database {url} is of an older Trainmaster (schema version {found}, not"
+            f" {VERSIONS[-1]}): start this version's `trainmaster up` with it once."
+        )
+
+
+def bring_up_to_date(engine: Engine, url: str) -> None:
+    """Run the migrations that a database lacks, all in one transaction; the leader's work."""
+    with engine.begin() as connection:
+        found = version(connection)
+        refuse_newer(found, url)
+        if found != VERSIONS[-1]:
+            migrate(connection, VERSIONS[-1])
+
+
+def migrate(connection: Connection, to: str) -> None:
+    """Bring a database to a version, inside the transaction that is under way."""
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    config.attributes["version_table"] = VERSION_TABLE
+    command.upgrade(config, to)

@@ -1,0 +1,97 @@
+"""The embedded database: one file, its write-ahead log, and a lock file beside it."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.pool import NullPool, QueuePool
+
+from trainmaster.store.contract import StoreError
+from trainmaster.store.database import Database, Place
+from trainmaster.store.locks import FileLock
+
+BUSY_MS = 5000
+"""How long to wait for another program that holds the file, before saying so."""
+
+
+def open_sqlite(path: Path) -> Database:
+    """A database in a file, which need not exist before somebody leads."""
+    path = path.absolute()
+    return Database(
+        url=f"sqlite:///{path}",
+        writer=_writer(path),
+        reader=_reader(path),
+        lock=FileLock(path.with_name(path.name + ".lock")),
+        place=Place(path),
+    )
+
+
+def _writer(path: Path) -> Engine:
+    def connect() -> sqlite3.Connection:
+        connection = _connect(path, "mode=rwc")
+        (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+        if mode != "wal":
+            connection.close()
+            raise StoreError(
+                f"The database {path} cannot have a write-ahead log where it is: keep it on a"
+                " local disk."
+            )
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA foreign_keys=ON")
+        return connection
+
+    engine = create_engine(
+        "sqlite://", creator=connect, poolclass=QueuePool, pool_size=1, max_overflow=0
+    )
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # Not at the first write: between a check and a write nobody else may get in.
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _reader(path: Path) -> Engine:
+    """Connections that live for one look: opening costs little, and none goes stale."""
+
+    def connect() -> sqlite3.Connection:
+        if not path.exists():
+            raise StoreError(
+                f"There is no database {path} as yet: start `trainmaster up` with it once."
+            )
+        try:
+            return _connect(path, "mode=ro")
+        except sqlite3.OperationalError:
+            # Without the right to write beside it, a log cannot be opened; where there is none,
+            # nobody writes, and the file alone is all there is to read.
+            if path.with_name(path.name + "-wal").exists():
+                raise
+            return _connect(path, "mode=ro&immutable=1")
+
+    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    return engine
+
+
+def _connect(path: Path, how: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?{how}",
+        uri=True,
+        timeout=BUSY_MS / 1000,
+        isolation_level=None,  # transactions are begun and ended by us
+        check_same_thread=False,
+    )
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # opens the files at last
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,178 @@
+"""What the leader writes, each inside one transaction that compares the epoch first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from sqlalchemy import Connection, Select, Table, delete, func, insert, select, text, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from trainmaster.store.contract import Deposed, StoreError
+from trainmaster.store.rows import Batch, JobRow, SnapshotRow, StepRow
+from trainmaster.store.tables import (
+    KEYS,
+    LEDGER,
+    PROGRESS,
+    SNAPSHOTS,
+    STEPS,
+    STORIES,
+    TABLES,
+    Row,
+    columns,
+    rows,
+    values,
+)
+
+KEYS_LIVE_MS = 7 * 24 * 3600 * 1000
+"""How long an answer to an idempotency key is remembered, counted back from the newest step."""
+
+LOCK_NOT_AVAILABLE = "55P03"
+LONGEST_WAIT_MS = 2000
+
+Upsert = postgresql.Insert | sqlite.Insert
+
+
+# -- whose turn it is ------------------------------------------------------------------------------
+
+
+def raise_epoch(connection: Connection, holder: str) -> int:
+    """Begin a new epoch: writers of an older one are deposed from here on."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SET LOCAL lock_timeout = {LONGEST_WAIT_MS}"))
+    connection.execute(update(LEDGER).values(epoch=LEDGER.c.epoch + 1, holder=holder))
+    return int(connection.execute(select(LEDGER.c.epoch)).scalar_one())
+
+
+def refuse_deposed(connection: Connection, epoch: int) -> None:
+    """Deposed unless the epoch is ours; it stays so until the transaction ends."""
+    found, holder, _ = connection.execute(_ledger().with_for_update()).one()
+    if found != epoch:
+        raise _deposed(holder)
+
+
+def claim(connection: Connection, epoch: int, batches: Sequence[Batch]) -> bool:
+    """Take the numbers of these steps, if the epoch is ours and they are the next ones."""
+    taken = connection.execute(
+        update(LEDGER)
+        .where(LEDGER.c.epoch == epoch, LEDGER.c.last_seq == batches[0].step.seq - 1)
+        .values(last_seq=batches[-1].step.seq)
+    )
+    return taken.rowcount == 1
+
+
+def out_of_turn(connection: Connection, epoch: int, batches: Sequence[Batch]) -> StoreError:
+    """Why a claim was refused."""
+    found, holder, last = connection.execute(_ledger()).one()
+    if found != epoch:
+        return _deposed(holder)
+    return StoreError(
+        f"Step {batches[0].step.seq} cannot be kept, the next one is {last + 1}:"
+        " restart the daemon to read what is there."
+    )
+
+
+def refuse_gaps(batches: Sequence[Batch]) -> None:
+    """Steps of one append follow each other."""
+    for earlier, later in pairwise(batches):
+        if later.step.seq != earlier.step.seq + 1:
+            raise StoreError(
+                f"Step {later.step.seq} cannot be kept right after step {earlier.step.seq}:"
+                " restart the daemon to read what is there."
+            )
+
+
+def _ledger() -> Select[Any]:
+    return select(LEDGER.c.epoch, LEDGER.c.holder, LEDGER.c.last_seq)
+
+
+def _deposed(holder: str) -> Deposed:
+    host, _, pid = holder.rpartition(":")
+    return Deposed(
+        f"Another daemon leads by now, process {pid} on {host}: stop this one, or let it wait."
+    )
+
+
+# -- what is kept ----------------------------------------------------------------------------------
+
+
+def keep(connection: Connection, batches: Sequence[Batch]) -> None:
+    """Write all that these steps changed, each kind of row by one statement."""
+    _insert(connection, STEPS, [batch.step for batch in batches])
+    changed = {job.id: job for batch in batches for job in batch.jobs}
+    _upsert(connection, JobRow, list(changed.values()))
+    _insert(connection, STORIES, [story for batch in batches for story in batch.stories])
+    _insert(connection, PROGRESS, [report for batch in batches for report in batch.progress])
+    keys = [values(key) for batch in batches for key in batch.keys]
+    if keys:  # the first answer to a key stands
+        connection.execute(_inserting(connection, KEYS).on_conflict_do_nothing(), keys)
+
+
+def is_kept(connection: Connection, batches: Sequence[Batch]) -> bool:
+    """Whether these very steps are the last ones: a commit whose answer was lost on its way."""
+    last = connection.execute(select(LEDGER.c.last_seq)).scalar_one()
+    if last != batches[-1].step.seq:
+        return False
+    first = batches[0].step.seq
+    found = connection.execute(
+        select(*columns(StepRow)).where(STEPS.c.seq >= first).order_by(STEPS.c.seq)
+    )
+    return rows(StepRow, found) == [batch.step for batch in batches]
+
+
+def keep_snapshot(connection: Connection, snapshot: SnapshotRow) -> None:
+    last = connection.execute(select(LEDGER.c.last_seq)).scalar_one()
+    if not 0 <= snapshot.seq <= last:
+        raise StoreError(
+            f"A snapshot after step {snapshot.seq} cannot be kept, the last step is {last}:"
+            " restart the daemon to read what is there."
+        )
+    _upsert(connection, SnapshotRow, [snapshot])
+
+
+def compact(connection: Connection, before_ms: int) -> int:
+    """Drop what lies before the last snapshot before a time; how many steps.
+
+    What stays is the oldest snapshot and every step since, so that it can be replayed.
+    """
+    now = connection.scalar(select(func.max(STEPS.c.now_ms)))
+    if now is None:
+        now = connection.scalar(select(func.max(SNAPSHOTS.c.at_ms)))
+    if now is not None:
+        connection.execute(delete(KEYS).where(KEYS.c.at_ms < now - KEYS_LIVE_MS))
+    young = connection.scalar(
+        select(STEPS.c.seq).where(STEPS.c.now_ms >= before_ms).order_by(STEPS.c.seq).limit(1)
+    )
+    bases = select(func.max(SNAPSHOTS.c.seq)).where(SNAPSHOTS.c.at_ms < before_ms)
+    base = connection.scalar(bases if young is None else bases.where(SNAPSHOTS.c.seq < young))
+    if base is None:
+        return 0
+    connection.execute(delete(SNAPSHOTS).where(SNAPSHOTS.c.seq < base))
+    return int(connection.execute(delete(STEPS).where(STEPS.c.seq <= base)).rowcount)
+
+
+def _insert(connection: Connection, table: Table, what: Sequence[Row]) -> None:
+    if what:
+        connection.execute(insert(table), [values(row) for row in what])
+
+
+def _upsert(
+    connection: Connection, kind: type[JobRow] | type[SnapshotRow], what: Sequence[Row]
+) -> None:
+    if not what:
+        return
+    table = TABLES[kind]
+    statement = _inserting(connection, table)
+    statement = statement.on_conflict_do_update(
+        index_elements=list(table.primary_key.columns),
+        set_={c.name: statement.excluded[c.name] for c in table.columns if not c.primary_key},
+    )
+    connection.execute(statement, [values(row) for row in what])
+
+
+def _inserting(connection: Connection, table: Table) -> Upsert:
+    """INSERT that may say ON CONFLICT, which SQLAlchemy knows by dialect only."""
+    if connection.dialect.name == "postgresql":
+        return postgresql.insert(table)
+    return sqlite.insert(table)
