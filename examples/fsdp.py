@@ -1,0 +1,91 @@
+"""FSDP: sharded checkpoints, written in the background, read again by any number of ranks.
+
+python examples/fsdp.py --steps 100
+torchrun --nproc-per-node 2 examples/fsdp.py --steps 100
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.utils.data import DataLoader, TensorDataset
+
+import trainmaster.sdk
+from trainmaster.sdk.torch import ShardedCheckpoints, StepBatches, gang, global_mean
+
+GLOBAL_BATCH = 48
+
+
+def main() -> None:
+    flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    flags.add_argument("--steps", type=int, default=100)
+    flags.add_argument("--seed", type=int, default=0)
+    flags.add_argument("--sleep", type=float, default=0.0, help="seconds to wait after each step")
+    flags.add_argument("--save-every", type=int, default=20)
+    asked = flags.parse_args()
+
+    torch.manual_seed(asked.seed)
+    x = torch.randn(2048, 16)
+    data = TensorDataset(x, torch.sin(3 * x[:, :1]) + x[:, 1:2])
+
+    with trainmaster.sdk.run() as tm, gang(tm) as device:
+        model = nn.Sequential(nn.Linear(16, 63), nn.Tanh(), nn.Linear(63, 1)).to(device)
+        mesh = init_device_mesh(device.type, (tm.world_size,))
+        for layer in (model[0], model[2]):
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+        # Each rank fills its own shards, whoever wrote them.
+        checkpoints = ShardedCheckpoints(tm)
+        weights, moments = get_state_dict(model, optimiser)
+        first = checkpoints.load({"model": weights, "optimiser": moments}) or 0
+        if first:
+            set_state_dict(model, optimiser, model_state_dict=weights, optim_state_dict=moments)
+        show_size(tm, model, first)
+        batches = StepBatches(tm, len(data), GLOBAL_BATCH, first, asked.steps, asked.seed)
+
+        for step, (inputs, wanted) in enumerate(DataLoader(data, batch_sampler=batches), first + 1):
+            errors = (model(inputs.to(device)) - wanted.to(device)) ** 2
+            loss = global_mean(tm, errors, GLOBAL_BATCH)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            time.sleep(asked.sleep)
+
+            total = loss.detach() / tm.world_size
+            dist.all_reduce(total)
+            if tm.is_leader:
+                print(f"step {step} loss {total.item()!r}", flush=True)
+            tm.progress(step=step, loss=total, total_steps=asked.steps)
+            must_stop = tm.should_stop()
+            if must_stop or tm.should_save() or step % asked.save_every == 0:
+                weights, moments = get_state_dict(model, optimiser)
+                checkpoints.save(
+                    {"model": weights, "optimiser": moments}, step
+                )  # goes on meanwhile
+            if must_stop:
+                show_size(tm, model, step)
+                break
+        checkpoints.wait()
+
+
+def show_size(tm: trainmaster.sdk.Session, model: nn.Module, step: int) -> None:
+    """The sum of squares of all parameters, of all ranks together."""
+    full = [parameter.full_tensor().detach().double() for parameter in model.parameters()]
+    if tm.is_leader:
+        print(
+            f"at step {step} parameters {sum(float((part**2).sum()) for part in full)!r}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""A plain PyTorch loop on one device: what changes for Trainmaster is marked with (tm).
+
+python examples/plain_pytorch.py --steps 200
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import trainmaster.sdk
+from trainmaster.sdk.torch import StepBatches, seed_step
+
+
+def main() -> None:
+    flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    flags.add_argument("--steps", type=int, default=200)
+    flags.add_argument("--seed", type=int, default=0)
+    flags.add_argument("--sleep", type=float, default=0.0, help="seconds to wait after each step")
+    flags.add_argument("--save-every", type=int, default=50)
+    asked = flags.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+
+    torch.manual_seed(asked.seed)
+    x = torch.randn(2048, 16)
+    data = TensorDataset(x, x.prod(1, keepdim=True).sign() + x[:, :1])
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 1)).to(
+        device
+    )
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    with trainmaster.sdk.run() as tm:  # (tm)
+        first = 0
+        if found := tm.load():  # (tm) go on where the last run stopped
+            model.load_state_dict(found.state["model"])
+            optimiser.load_state_dict(found.state["optimiser"])
+            first = found.step
+        # (tm) the batches from this step on; any DataLoader option goes with it
+        batches = StepBatches(tm, len(data), 64, first, asked.steps, asked.seed)
+        loader = DataLoader(data, batch_sampler=batches)
+
+        for step, (inputs, wanted) in enumerate(loader, first + 1):
+            seed_step(
+                tm, step, asked.seed
+            )  # (tm) dropout by step, so that a restart changes nothing
+            loss = nn.functional.mse_loss(model(inputs.to(device)), wanted.to(device))
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            time.sleep(asked.sleep)
+            print(f"step {step} loss {loss.item()!r}", flush=True)
+
+            tm.progress(step=step, loss=loss, total_steps=asked.steps)  # (tm)
+            must_stop = tm.should_stop()
+            if must_stop or tm.should_save() or step % asked.save_every == 0:
+                tm.save({"model": model.state_dict(), "optimiser": optimiser.state_dict()}, step)
+            if must_stop:
+                break
+
+
+if __name__ == "__main__":
+    main()

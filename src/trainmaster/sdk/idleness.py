@@ -1,0 +1,92 @@
+"""Whether anything happens in an interactive session, and asking to be suspended when nothing does."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+
+from trainmaster.sdk import wire
+
+URL = "TRAINMASTER_URL"
+BUSY = 0.02
+"""Part of one core above which processes count as working: below lie prompts and their timers."""
+
+
+class Idleness:
+    """How long the processes below one have used next to no processor."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._at = time.monotonic()
+        self._used = used_s(root)
+        self._quiet_since = self._at
+
+    def quiet_s(self) -> float:
+        now, used = time.monotonic(), used_s(self._root)
+        # a process that ended takes its time with it: what is left is the new mark
+        if used - self._used > BUSY * max(now - self._at, 0.001):
+            self._quiet_since = now
+        self._at, self._used = now, used
+        return now - self._quiet_since
+
+    def begin_again(self) -> None:
+        """After having stood still: that time does not count."""
+        self._at = self._quiet_since = time.monotonic()
+        self._used = used_s(self._root)
+
+
+def used_s(root: int) -> float:
+    """Processor time of this process and all below it, so far."""
+    tick = os.sysconf("SC_CLK_TCK")
+    return sum(_ticks(pid) for pid in _tree(root)) / tick
+
+
+def _tree(root: int) -> list[int]:
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            fields = _stat(int(name))
+            if fields:
+                parents[int(name)] = int(fields[1])
+    found, level = [], [root]
+    while level:
+        found += level
+        level = [pid for pid, parent in parents.items() if parent in level]
+    return found
+
+
+def _ticks(pid: int) -> int:
+    """Of its own, and of its children that have ended."""
+    fields = _stat(pid)
+    return sum(map(int, fields[11:15])) if fields else 0
+
+
+def _stat(pid: int) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def ask_to_be_suspended() -> bool:
+    """Ask the daemon to take this job off its devices; said on standard error where that fails."""
+    url, job = os.environ.get(URL), os.environ.get(wire.JOB)
+    if not url or not job:
+        sys.stderr.write(f"Idle, but {URL} is not set: nobody can be asked to suspend this job.\n")
+        return False
+    asked = urllib.request.Request(
+        f"{url.rstrip('/')}/api/v1/jobs/{job}/suspend",
+        data=b"{}",
+        method="POST",
+        headers={"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(asked, timeout=30):
+            return True
+    except (urllib.error.URLError, OSError) as error:
+        sys.stderr.write(f"Idle, but the daemon did not suspend this job: {error}.\n")
+        return False

@@ -1,0 +1,246 @@
+"""A program's stay under Trainmaster, or on its own: progress, stopping together, checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, SupportsFloat
+
+from trainmaster.sdk.agreement import Agreement, is_gang_initialised
+from trainmaster.sdk.checkpoints import Checkpoints, Loaded, make_durable
+from trainmaster.sdk.link import Link
+from trainmaster.sdk.surroundings import Surroundings, local_folder
+from trainmaster.sdk.wire import Line
+from trainmaster.sdk.wishes import Wishes
+
+REPORT_S = 0.1
+"""Progress is sent at most this often, whatever a step takes."""
+GOODBYE_S = 2.0
+"""How long the last words may take to be sent."""
+
+
+def run(checkpoint_dir: str | os.PathLike[str] | None = None, keep: int = 3) -> Session:
+    """Open a session: `with trainmaster.sdk.run() as tm:`.
+
+    Checkpoints are kept where Trainmaster says; on its own in `checkpoint_dir`, or else in
+    checkpoints/<name of the program>. The newest `keep` of them stay.
+    """
+    return Session(Surroundings.of(os.environ), checkpoint_dir, keep)
+
+
+class Session:
+    """What a program may ask and say. Nothing here waits for Trainmaster, or fails because of it."""
+
+    def __init__(
+        self, place: Surroundings, checkpoint_dir: str | os.PathLike[str] | None, keep: int
+    ) -> None:
+        own = Path(checkpoint_dir).absolute() if checkpoint_dir is not None else local_folder()
+        self.checkpoint_dir = place.checkpoint_dir or own
+        """A folder that all ranks and all attempts of this job see."""
+        self.rank = place.rank
+        self.world_size = place.world_size
+        self.local_rank = place.local_rank
+        self.job = place.job
+        """Its id; None outside Trainmaster."""
+        self.attempt = place.attempt
+        self.restart_count = place.restart_count
+        self.array_index = place.array_index
+        self.array_size = place.array_size
+        self.end_time = place.end_time
+        """When it must have ended, in seconds since 1970; None where nobody said."""
+        self.checkpoints = Checkpoints(self.checkpoint_dir, keep)
+        self._place = place
+        self._wishes = Wishes()
+        self._link = Link(place.socket, {"say": "hello", "rank": place.rank, "pid": os.getpid()})
+        self._step: int | None = None
+        self._total_steps: int | None = None
+        self._saved_step: int | None = None
+        self._reported_at = -math.inf
+        self._has_stopped = False
+        self._is_finished = False
+
+    @property
+    def is_leader(self) -> bool:
+        """Rank 0, which writes for all."""
+        return self.rank == 0
+
+    @property
+    def is_restart(self) -> bool:
+        """Whether the job has run before, so that there may be a checkpoint to go on from."""
+        return self.restart_count > 0
+
+    @property
+    def stop_why(self) -> str | None:
+        """Why the program is to stop, where that was said: suspend, resize, cancel or time."""
+        return self._wishes.why
+
+    def per_rank_batch(self, global_batch: int) -> int:
+        """This rank's share of a global batch; the shares sum up to it for any number of ranks."""
+        share, left = divmod(global_batch, self.world_size)
+        return share + (self.rank < left)
+
+    # ------------------------------------------------------------------------------- the block
+
+    def __enter__(self) -> Session:
+        with contextlib.suppress(OSError):  # whoever saves will be told
+            self.checkpoint_dir.mkdir(parents=True, exist_ok=True)
+        if self.is_leader:
+            self.checkpoints.clear_away()
+        self._stop_agreement = self._agreement("stop")
+        self._save_agreement = self._agreement("save")
+        self._wishes.listen()
+        self._hear()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        is_leaving = self._has_stopped and not self._has_finished()
+        ends_well = kind is None or (isinstance(error, SystemExit) and not error.code)
+        if ends_well:
+            self._say_last_word(is_leaving)
+        self._link.close(GOODBYE_S)
+        self._wishes.hush(ignore_stop=ends_well and (is_leaving or self._place.socket is not None))
+        self._stop_agreement.close()
+        self._save_agreement.close()
+        if is_leaving and kind is None:
+            raise SystemExit(0)
+
+    def finish(self) -> None:
+        """All work is done, even if a stop is wished now. Needed only where `total_steps` is not said."""
+        self._is_finished = True
+
+    def _has_finished(self) -> bool:
+        """Work that ended just when a stop came counts as done: nothing is left to go on with."""
+        if self._is_finished:
+            return True
+        if self._step is None or self._total_steps is None:
+            return False
+        return self._step >= self._total_steps
+
+    def _say_last_word(self, is_leaving: bool) -> None:
+        if not is_leaving:
+            self._link.say({"say": "done"})
+            return
+        step = self._saved_step if self._saved_step is not None else self._step
+        self._link.say({"say": "leaving"} | ({} if step is None else {"step": step}))
+
+    # ---------------------------------------------------------------------------- said and asked
+
+    def progress(
+        self,
+        step: int,
+        *,
+        loss: SupportsFloat | None = None,
+        samples_per_s: SupportsFloat | None = None,
+        total_steps: int | None = None,
+        epoch_steps: int | None = None,
+    ) -> None:
+        """Say how far the program has come: `step` steps done. Rank 0 speaks for all; others may call."""
+        self._step = int(step)
+        if total_steps is not None:
+            self._total_steps = int(total_steps)
+        if not self.is_leader:
+            return
+        now = time.monotonic()
+        is_due = now >= self._reported_at + REPORT_S
+        said: Line = {"say": "progress", "step": self._step}
+        for name, value in (("loss", loss), ("samples_per_s", samples_per_s)):
+            number = _number(value, may_wait=is_due)
+            if number is not None:
+                said[name] = number
+        for name, count in (("total_steps", total_steps), ("epoch_steps", epoch_steps)):
+            if count is not None:
+                said[name] = int(count)
+        if is_due:
+            self._reported_at = now
+        self._link.say_newest(said, now=is_due)
+
+    def should_stop(self) -> bool:
+        """Whether to save and leave now: the same answer on all ranks, who must all ask at the same steps."""
+        self._hear()
+        if self._has_stopped:
+            return True
+        if is_gang_initialised():
+            from trainmaster.sdk.torch import anyone
+
+            # What rank 0 knows of the end, all must know: they say the same last word.
+            stop, is_finished = anyone([self._wishes.stop, self._has_finished()])
+            if stop and is_finished:
+                self._is_finished = True
+        else:
+            stop = self._stop_agreement.settle(self._wishes.stop)
+        self._has_stopped = stop
+        return stop
+
+    def should_save(self) -> bool:
+        """Whether to save now and go on, once for each wish: the same answer on all ranks, as above."""
+        self._hear()
+        wish = self._wishes.save
+        if is_gang_initialised():
+            from trainmaster.sdk.torch import anyone
+
+            # Rank 0's wish alone counts: a signal reaches every rank, and at different steps.
+            (save,) = anyone([wish and self.is_leader])
+        else:
+            save = self._save_agreement.settle(wish)
+        if save:
+            self._wishes.save = False
+        return save
+
+    def _hear(self) -> None:
+        for said in self._link.hear():
+            self._wishes.take(said)
+
+    def _agreement(self, name: str) -> Agreement:
+        return Agreement(
+            self.checkpoint_dir, name, self._place.generation, self.rank, self.world_size
+        )
+
+    # ------------------------------------------------------------------------------- checkpoints
+
+    def save(self, state: Any, step: int) -> Path | None:
+        """Keep one object as the checkpoint of `step`; it is durable on return. Only rank 0 writes.
+
+        For state that all ranks have alike: a plain or DDP program's. Sharded state: sdk.torch.
+        """
+        if not self.is_leader:
+            return None
+        folder = self.checkpoints.save(state, step)
+        self._hear()
+        self._wishes.save = False  # what was wished meanwhile has just been done
+        self.saved(step)
+        return folder
+
+    def load(self) -> Loaded | None:
+        """The newest whole checkpoint that `save` wrote, or None. Unpickles: load only your own."""
+        return self.checkpoints.load()
+
+    def latest(self) -> Path | None:
+        """The folder of the newest whole checkpoint: `step-N`, or Hugging Face's `checkpoint-N`."""
+        return self.checkpoints.newest()
+
+    def saved(self, step: int, folder: str | os.PathLike[str] | None = None) -> None:
+        """Say that a checkpoint is durable; with a `folder` that something else wrote, make it so first."""
+        if folder is not None and self.is_leader:
+            make_durable(Path(folder))
+        self._saved_step = int(step)
+        if self.is_leader:
+            self._link.say({"say": "saved", "step": self._saved_step})
+
+
+def _number(value: SupportsFloat | None, may_wait: bool) -> float | None:
+    """A number that JSON has. A GPU's tensor must be waited for: that is done only for what is sent."""
+    if value is None or not (may_wait or isinstance(value, int | float)):
+        return None
+    if hasattr(value, "detach"):
+        value = value.detach()  # torch warns of a tensor that still carries its gradient
+    number = float(value)
+    return number if math.isfinite(number) else None

@@ -1,0 +1,88 @@
+"""What is wished of a program: that it stops soon, or saves now. By signal, or by a line on the socket."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import threading
+import time
+from types import FrameType
+
+from trainmaster.sdk.wire import Line
+
+PARENT_S = 1.0
+"""How long a forked child waits to learn whether its parent was told to stop as well."""
+
+
+class Wishes:
+    """Two flags that signals and lines raise. The program's own signal handlers are called as before."""
+
+    def __init__(self) -> None:
+        self.stop = False
+        self.save = False
+        self.why: str | None = None
+        """Why it is to stop, where that was said: suspend, resize, cancel, time."""
+        self._owner = os.getpid()
+        self._before: dict[int, signal._HANDLER] = {}
+        # Forked children see this byte change: so they tell a stop of the whole group from their own.
+        self._group_told = mmap.mmap(-1, 1)
+        self._spared = False
+
+    def take(self, said: Line) -> None:
+        """One line of the supervisor."""
+        ask = said.get("ask")
+        if ask == "stop":
+            self.why = str(said.get("why", ""))
+            self.stop = True
+        elif ask == "save":
+            self.save = True
+
+    def listen(self) -> None:
+        """Take signals as wishes from now on. Only the main thread may; elsewhere lines must do."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            self._before[number] = signal.getsignal(number)
+            signal.signal(number, self._take_signal)
+
+    def hush(self, *, ignore_stop: bool) -> None:
+        """Give the signals back. With `ignore_stop`, one that comes late does not spoil the exit code."""
+        for number, before in self._before.items():
+            if signal.getsignal(number) != self._take_signal:
+                continue  # the program has put its own handler on top of ours
+            is_late = ignore_stop and number == signal.SIGTERM
+            signal.signal(number, signal.SIG_IGN if is_late else before or signal.SIG_DFL)
+        self._before = {}
+
+    def _take_signal(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._owner:
+            self._take_in_child(number)
+            return
+        if number == signal.SIGTERM:
+            self._group_told[0] = 1
+            self.stop = True
+        else:
+            self.save = True
+        before = self._before.get(number)
+        if callable(before):
+            before(number, frame)
+
+    def _take_in_child(self, number: int) -> None:
+        """A worker that loads data must outlive a stop of its group, so that the parent can save.
+
+        But it must obey its own parent, who ends it with the same signal.
+        """
+        if number != signal.SIGTERM:
+            return
+        if not self._spared and self._parent_was_told():
+            self._spared = True
+            return
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    def _parent_was_told(self) -> bool:
+        until = time.monotonic() + PARENT_S
+        while not self._group_told[0] and time.monotonic() < until:
+            time.sleep(0.01)
+        return bool(self._group_told[0])
