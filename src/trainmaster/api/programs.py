@@ -1,0 +1,149 @@
+"""What a command line says of itself: its program, whether it starts its own workers, its container."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+
+from trainmaster.api.jobfile import Container
+
+SHELL = ("/bin/sh", "-c")
+LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun"})
+LAUNCHER_MODULES = frozenset(
+    {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
+)
+PYTHON = re.compile(r"python(\d+(\.\d+)?)?t?")
+BREAKS = frozenset({";", "&&", "||", "|", "&", "(", ")", ";;", "|&"})
+BEFORE = frozenset({"exec", "env", "nohup", "time", "command", "nice", "stdbuf", "setsid"})
+RUNNERS = frozenset({("uv", "run"), ("poetry", "run"), ("pipenv", "run"), ("conda", "run")})
+ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+VALUED = frozenset({"-W", "-X", "-c"})
+"""Options of Python that a word of their own follows."""
+
+
+def starts_own_workers(command: str | Sequence[str]) -> bool:
+    """Whether it is a launcher, which wants one process on each node."""
+    return any(_is_launcher(words) for words in _commands(command))
+
+
+def program_of(command: str | Sequence[str]) -> str:
+    """The name of what runs: the script of `torchrun train.py`, or the program itself."""
+    fallback = ""
+    for words in _commands(command):
+        fallback = fallback or PurePosixPath(words[0]).name
+        script = next((word for word in words[1:] if word.endswith((".py", ".sh"))), None)
+        if script is not None:
+            return PurePosixPath(script).name
+        module = _module(words)
+        if module and module not in LAUNCHER_MODULES:
+            return module
+    return fallback or "job"
+
+
+def _is_launcher(words: Sequence[str]) -> bool:
+    program = PurePosixPath(words[0]).name
+    return program in LAUNCHERS or _module(words) in LAUNCHER_MODULES
+
+
+def _module(words: Sequence[str]) -> str | None:
+    """What `python -m` runs."""
+    if not PYTHON.fullmatch(PurePosixPath(words[0]).name):
+        return None
+    rest = iter(words[1:])
+    for word in rest:
+        if word == "-m":
+            return next(rest, None)
+        if word in VALUED:
+            next(rest, None)
+        elif not word.startswith("-"):
+            return None
+    return None
+
+
+def _commands(command: str | Sequence[str]) -> Iterable[list[str]]:
+    """The simple commands of a command line, without what only stands before them."""
+    if not isinstance(command, str):
+        bare = _bare(list(command))
+        if len(bare) >= 3 and bare[1] == "-c" and PurePosixPath(bare[0]).name in ("sh", "bash"):
+            yield from _commands(bare[2])
+        elif bare:
+            yield bare
+        return
+    for line in command.replace("\\\n", " ").splitlines():
+        yield from _simple(line)
+
+
+def _simple(line: str) -> Iterable[list[str]]:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        words = list(lexer)
+    except ValueError:
+        words = line.split()
+    current: list[str] = []
+    for word in [*words, ";"]:
+        if word not in BREAKS:
+            current.append(word)
+            continue
+        bare = _bare(current)
+        if bare:
+            yield bare
+        current = []
+
+
+def _bare(words: list[str]) -> list[str]:
+    at = 0
+    while at < len(words):
+        if tuple(words[at : at + 2]) in RUNNERS:
+            at += 2
+        elif ASSIGNMENT.fullmatch(words[at]) or words[at] in BEFORE:
+            at += 1
+        else:
+            break
+    return words[at:]
+
+
+# -- containers ----------------------------------------------------------------------------------------
+
+_NAMES = (
+    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK MASTER_ADDR MASTER_PORT"
+    " CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER"
+)
+_VARIABLES = "$(env | sed -n 's/^\\(TRAINMASTER_[A-Z0-9_]*\\)=.*/{flag} \\1/p')"
+_SCRIPTS = {
+    "apptainer": 'exec apptainer exec ${{CUDA_VISIBLE_DEVICES:+--nv}} --bind "$PWD"'
+    ' ${{TRAINMASTER_CHECKPOINT_DIR:+--bind "$TRAINMASTER_CHECKPOINT_DIR"}}'
+    ' ${{TRAINMASTER_SOCKET:+--bind "${{TRAINMASTER_SOCKET%/*}}"}}'
+    ' --pwd "$PWD" {options} {image} "$@"',
+    "enroot": 'exec enroot start --rw --mount "$PWD:$PWD"'
+    ' ${{TRAINMASTER_CHECKPOINT_DIR:+--mount "$TRAINMASTER_CHECKPOINT_DIR:$TRAINMASTER_CHECKPOINT_DIR"}}'
+    ' ${{TRAINMASTER_SOCKET:+--mount "${{TRAINMASTER_SOCKET%/*}}:${{TRAINMASTER_SOCKET%/*}}"}}'
+    " {names} {variables} {options} {image}"
+    ' /bin/sh -c \'cd "$0" && exec "$@"\' "$PWD" "$@"',
+    "docker": "exec docker run --rm --init --network host --ipc host"
+    ' --user "$(id -u):$(id -g)" --volume "$PWD:$PWD" --workdir "$PWD"'
+    ' ${{CUDA_VISIBLE_DEVICES:+--gpus "\\"device=$CUDA_VISIBLE_DEVICES\\""}}'
+    " ${{TRAINMASTER_CHECKPOINT_DIR:+--volume"
+    ' "$TRAINMASTER_CHECKPOINT_DIR:$TRAINMASTER_CHECKPOINT_DIR"}}'
+    ' ${{TRAINMASTER_SOCKET:+--volume "${{TRAINMASTER_SOCKET%/*}}:${{TRAINMASTER_SOCKET%/*}}"}}'
+    ' {names} {variables} {options} {image} "$@"',
+}
+"""What each program is started with. The shell fills in what only the run knows: where it runs, where
+its checkpoints and its socket are, and which devices it holds."""
+
+
+def prefix_of(container: Container | None, env: Iterable[str]) -> tuple[str, ...]:
+    """What stands before the command so that it runs in the container."""
+    if container is None:
+        return ()
+    flag = "--env"
+    names = " ".join(f"{flag} {name}" for name in (*_NAMES.split(), *env))
+    script = _SCRIPTS[container.program].format(
+        options=shlex.join(container.options),
+        image=shlex.quote(container.image),
+        names=names,
+        variables=_VARIABLES.format(flag=flag),
+    )
+    return (*SHELL, script, container.program)

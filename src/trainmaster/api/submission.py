@@ -1,0 +1,147 @@
+"""From a checked job file to what the daemon is asked for, with every default filled in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainmaster.api.complaints import BadJobFile
+from trainmaster.api.jobfile import JobFile
+from trainmaster.api.programs import SHELL, prefix_of, program_of, starts_own_workers
+from trainmaster.daemon.contract import Submission
+from trainmaster.model.job import Demand, Shape
+from trainmaster.model.placement import Role, Sharing
+from trainmaster.model.recipe import Ranks, Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What a job file leaves to whoever submits it."""
+
+    user: str
+    workdir: Path | None = None
+    """Where relative paths begin, and where a job without a workdir runs; None: only absolute ones."""
+    device_type: str | None = None
+    """What a job gets that names no type: `cpu` where CPU slots stand in for GPUs."""
+
+
+def submission_of(model: JobFile, defaults: Defaults, spec: Mapping[str, object]) -> Submission:
+    """The job as the daemon takes it; looks whether its folders are there."""
+    workdir, keeps_code = _workdir(model, defaults)
+    _check_data(model, workdir)
+    program = program_of(model.command)
+    ranks = _ranks(model)
+    return Submission(
+        name=model.name or _fit_name(program),
+        user=model.user or defaults.user,
+        demand=demand_of(model, defaults.device_type),
+        recipe=_recipe(model, workdir, ranks, model.user or defaults.user, program),
+        spec=spec,
+        queue=model.queue,
+        app=program[:100],
+        model=model.model or "",
+        role=Role(model.role),
+        priority=model.priority,
+        retries=model.retries,
+        grace_ms=model.grace_period,
+        deadline_ms=model.deadline,
+        iterations=model.iterations,
+        array=model.array,
+        depends_on=model.depends_on,
+        keeps_code=keeps_code,
+        is_held=model.held,
+    )
+
+
+def demand_of(model: JobFile, device_type: str | None = None) -> Demand:
+    """The shapes it accepts. A range starts at its smaller end; policies that resize let it grow."""
+    gpus = model.gpus
+    return Demand(
+        nominal=Shape(count=gpus.least, share=gpus.share, memory=model.gpu_memory or 0),
+        min_count=gpus.least,
+        max_count=gpus.most,
+        gpu_type=gpus.type or device_type,
+        cpus=model.cpus,
+        host_memory=model.memory,
+        sharing=None if model.sharing is None else Sharing(model.sharing),
+    )
+
+
+def _recipe(model: JobFile, workdir: Path, ranks: Ranks, user: str, program: str) -> Recipe:
+    command = model.command
+    # Amounts of the file are for each GPU; a launcher's one process may hold all of a node's.
+    times = model.gpus.most if ranks is Ranks.PER_NODE else 1
+    return Recipe(
+        command=(*SHELL, command) if isinstance(command, str) else command,
+        workdir=str(workdir),
+        checkpoint_dir=_checkpoint_dir(model, workdir),
+        name=model.name or _fit_name(program),
+        user=user,
+        env=tuple(model.env.items()),
+        prefix=prefix_of(model.container, model.env),
+        ranks=ranks,
+        grace_ms=model.grace_period,
+        memory=None if model.memory is None else model.memory * times,
+        cpus=None if model.cpus is None else model.cpus * times,
+        max_runtime_ms=model.max_runtime,
+        may_stay_in_memory=model.stays_in_memory,
+    )
+
+
+def _ranks(model: JobFile) -> Ranks:
+    if model.ranks is not None:
+        return Ranks(model.ranks)
+    return Ranks.PER_NODE if starts_own_workers(model.command) else Ranks.PER_GPU
+
+
+def _fit_name(program: str) -> str:
+    """A program's name as a job's: never like an id, no sign that a name may not have."""
+    kept = "".join(sign if sign.isprintable() and sign != "/" else "-" for sign in program[:100])
+    kept = kept.strip()
+    return kept if kept and not kept[0].isdigit() else f"job-{kept}"[:100]
+
+
+def _workdir(model: JobFile, defaults: Defaults) -> tuple[Path, bool]:
+    """Where it runs, and whether the code there is to be kept."""
+    if model.workdir is None and defaults.workdir is None:
+        # Nobody said where: the home folder will do, but nobody wants all of it copied.
+        return Path.home(), False
+    path = _absolute("workdir", model.workdir or ".", defaults.workdir)
+    if not path.is_dir():
+        there = "is a file" if path.exists() else "does not exist"
+        raise BadJobFile(
+            f"workdir {path} {there}: name a folder that the daemon's machine can see."
+        )
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise BadJobFile(f"workdir {path} cannot be read by the daemon: change its permissions.")
+    return path, model.snapshot
+
+
+def _checkpoint_dir(model: JobFile, workdir: Path) -> str:
+    """Empty where the daemon is to give it one."""
+    if model.checkpoint_dir is None:
+        return ""
+    return str(_absolute("checkpoint_dir", model.checkpoint_dir, workdir))
+
+
+def _check_data(model: JobFile, workdir: Path) -> None:
+    for each in model.data:
+        path = _absolute("data", each, workdir)
+        if not os.path.exists(path):
+            raise BadJobFile(
+                f"data {path} does not exist on the daemon's machine: mount it, or correct the path."
+            )
+
+
+def _absolute(field: str, text: str, base: Path | None) -> Path:
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError:
+        raise BadJobFile(f"{field} {text} names the home of a user whom nobody knows.") from None
+    if not path.is_absolute():
+        if base is None:
+            raise BadJobFile(f"{field} must be an absolute path here, not {text!r}.")
+        path = base / path
+    return Path(os.path.normpath(path))

@@ -1,0 +1,309 @@
+"""The job file: what may be written, and one sentence for what may not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainmaster.api import schema
+from trainmaster.api.complaints import BadJobFile
+from trainmaster.api.programs import prefix_of, program_of, starts_own_workers
+from trainmaster.api.quantities import Gpus, array_of, duration_ms, gpus_of, size_bytes
+from trainmaster.api.submission import Defaults, submission_of
+from trainmaster.api.yamlfile import jobs_in_json, jobs_in_yaml, read_json
+from trainmaster.daemon.contract import Array, Dependency, Submission, When
+from trainmaster.model.placement import Role, Sharing
+from trainmaster.model.recipe import Ranks
+from trainmaster.model.units import DAY, GIB, HOUR, MIB, MINUTE, SECOND
+
+
+def submitted(text: str, base: Path) -> Submission:
+    [(model, raw)] = jobs_in_yaml(text)
+    return submission_of(model, Defaults("ada", base), raw)
+
+
+def test_a_command_is_enough(tmp_path: Path) -> None:
+    asked = submitted("command: python train.py --lr 3\n", tmp_path)
+    assert asked.recipe.command == ("/bin/sh", "-c", "python train.py --lr 3")
+    assert (asked.name, asked.app, asked.user, asked.queue) == (
+        "train.py",
+        "train.py",
+        "ada",
+        "default",
+    )
+    assert asked.demand.nominal.count == 1
+    assert asked.recipe.workdir == str(tmp_path)
+    assert (asked.retries, asked.grace_ms, asked.keeps_code) == (2, 30 * SECOND, True)
+    assert asked.recipe.ranks is Ranks.PER_GPU
+    assert asked.spec == {"command": "python train.py --lr 3"}
+
+
+def test_everything_that_can_be_said_arrives(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    asked = submitted(
+        f"""
+name: resnet
+command: [python, train.py]
+gpus: H100:2-8
+gpu_memory: 10GiB
+memory: 64G
+cpus: 4.5
+queue: vision
+user: grace
+priority: 7
+class: opportunistic
+sharing: time
+model: resnet50
+env: {{EPOCHS: 10, LR: 0.1, NAME: no}}
+workdir: {tmp_path}
+snapshot: false
+retries: 0
+grace_period: 2m
+checkpoint_dir: saved
+data: set
+max_runtime: 4h
+deadline: 2d
+iterations: 9000
+array: 0-9%3
+depends_on: [12, "13:any", 14_2]
+ranks: node
+stays_in_memory: false
+held: true
+""",
+        Path("/"),
+    )
+    demand, recipe = asked.demand, asked.recipe
+    assert (demand.min_count, demand.max_count, demand.gpu_type) == (2, 8, "H100")
+    assert (demand.nominal.memory, demand.host_memory, demand.cpus) == (10 * GIB, 64 * GIB, 4500)
+    assert demand.sharing is Sharing.TIME
+    assert asked.role is Role.OPPORTUNISTIC
+    assert recipe.env == (("EPOCHS", "10"), ("LR", "0.1"), ("NAME", "no"))
+    assert recipe.checkpoint_dir == str(tmp_path / "saved")
+    assert recipe.max_runtime_ms == 4 * HOUR
+    assert recipe.memory == 8 * 64 * GIB, "one process for each node may hold all of its GPUs"
+    assert not recipe.may_stay_in_memory
+    assert asked.array == Array(tuple(range(10)), 3)
+    assert asked.depends_on == (Dependency("12"), Dependency("13", When.ANY), Dependency("14_2"))
+    assert (asked.deadline_ms, asked.iterations, asked.priority) == (2 * DAY, 9000, 7)
+    assert (asked.user, asked.keeps_code, asked.is_held) == ("grace", False, True)
+
+
+MISTAKES = {
+    "command: x\ngpu_count: 3": "line 2: unknown field 'gpu_count': did you mean 'gpus'?",
+    "command: x\nretrys: 3": "line 2: unknown field 'retrys': did you mean 'retries'?",
+    "command: x\ncontainer:\n  dokcer: a": "line 3: unknown field 'container.dokcer': did you mean 'docker'?",
+    "name: x": "line 1: command is missing: every job needs one.",
+    "command: x\ngpus: 0": "line 2: gpus cannot be 0: a job needs a device",
+    "command: x\ngpus: 1.5": "line 2: gpus must be whole GPUs or a part of one, not 1.5: ask for 2.",
+    "command: x\ngpus: 8-2": "line 2: gpus must go from a smaller number",
+    "command: x\ngpus: [1]": "line 2: gpus must be a number (8), a range",
+    "command: x\nmemory: 3 bananas": "line 2: memory must be a size such as 16GiB, 16G or 512M",
+    "command: x\nmax_runtime: soon": "line 2: max_runtime must be a length of time such as 90s",
+    "command: x\nclass: best": "line 2: class must be guaranteed or opportunistic, not 'best'.",
+    "command: x\nretries: many": "line 2: retries must be a whole number from 0 to 1,000, not 'many'.",
+    "command: x\nsnapshot: off": "line 2: snapshot must be true or false, not 'off'.",
+    "command: x\nname:": "line 2: name is empty: give it a value, or leave the field out.",
+    "command: x\nname: 12": "line 2: name must not look like a job's id",
+    "command: x\nname: a/b": "line 2: name must be 1 to 100 characters without a slash",
+    "command: x\nenv: {A: true}": "line 2: env has A = True: a value is a text or a number; quote it.",
+    "command: x\nenv: {1A: b}": "line 2: env has the name '1A'",
+    "command: x\nsecrets: [TOKEN]": "line 2: secrets come with users and tokens",
+    "command: x\nnotify: me": "line 2: notify is not there yet",
+    "command: x\ndepends_on: last": "line 2: depends_on must name jobs by their ids",
+    "command: x\narray: 0-9,3": "line 2: array names an index twice",
+    "command: x\ngpus: 0.5\nsharing: exclusive": "sharing: exclusive gives whole GPUs only",
+    "command: x\ncontainer: {}": "line 2: container must name one of apptainer, enroot or docker",
+    "command: x\ncommand: y": "line 2: command is given twice.",
+    "command: x\n\tname: y": "line 2: this is no YAML",
+    "command: a: b": "quote a text that has a colon in it.",
+    "- x": "A job must be a mapping of fields such as command, not ['x'].",
+    "": "The file has no job in it",
+    "a: &a [*a]": "nested too deeply",
+    'command: "a\\0b"': "cannot be stored",
+    "command: x\nworkdir: /nowhere/at/all": "workdir /nowhere/at/all does not exist",
+    "command: x\ndata: [nothing.bin]": "nothing.bin does not exist on the daemon's machine",
+}
+
+
+@pytest.mark.parametrize("text", MISTAKES)
+def test_a_mistake_is_one_sentence(text: str, tmp_path: Path) -> None:
+    with pytest.raises(BadJobFile) as caught:
+        submitted(text, tmp_path)
+    said = str(caught.value)
+    assert MISTAKES[text] in said
+    assert "\n" not in said
+    assert said.endswith((".", "?"))
+
+
+def test_several_documents_are_several_jobs() -> None:
+    found = jobs_in_yaml("command: a\n---\ncommand: b\n---\n")
+    assert [model.command for model, _ in found] == ["a", "b"]
+    with pytest.raises(BadJobFile, match="line 3: unknown field 'gpuz'"):
+        jobs_in_yaml("command: a\n---\ngpuz: b\n")
+    with pytest.raises(BadJobFile, match="job 2 of 2: command is missing"):
+        jobs_in_json({"jobs": [{"command": "a"}, {}]})
+
+
+@pytest.mark.parametrize("body", ["{", '{"a": NaN}', '{"a": 1, "a": 2}', "[" * 100_000, "9" * 5000])
+def test_what_is_no_json_is_said_to_be_none(body: str) -> None:
+    with pytest.raises(BadJobFile) as caught:
+        read_json(body)
+    assert caught.value.is_malformed
+
+
+def test_a_relative_folder_needs_somewhere_to_begin() -> None:
+    [(model, raw)] = jobs_in_json({"command": "x", "workdir": "here"})
+    with pytest.raises(BadJobFile, match="workdir must be an absolute path here"):
+        submission_of(model, Defaults("ada"), raw)
+    [(model, raw)] = jobs_in_json({"command": "x"})
+    assert not submission_of(model, Defaults("ada"), raw).keeps_code, "nobody wants a home copied"
+
+
+def test_cpu_slots_stand_in_where_there_are_no_gpus(tmp_path: Path) -> None:
+    [(model, raw)] = jobs_in_json({"command": "x"})
+    assert submission_of(model, Defaults("a", tmp_path, "cpu"), raw).demand.gpu_type == "cpu"
+    [(model, raw)] = jobs_in_json({"command": "x", "gpus": "H100:1"})
+    assert submission_of(model, Defaults("a", tmp_path, "cpu"), raw).demand.gpu_type == "H100"
+
+
+def test_amounts() -> None:
+    times = {
+        "90s": 90 * SECOND,
+        "30m": 30 * MINUTE,
+        "4h": 4 * HOUR,
+        "2d": 2 * DAY,
+        "1h30m": 90 * MINUTE,
+    }
+    assert {text: duration_ms(text) for text in times} == times
+    assert (duration_ms(5), duration_ms(0.5), duration_ms("250ms")) == (5000, 500, 250)
+    sizes = {"16GiB": 16 * GIB, "16G": 16 * GIB, "512M": 512 * MIB, "1.5 GB": 3 * GIB // 2, "7": 7}
+    assert {text: size_bytes(text) for text in sizes} == sizes
+    assert gpus_of("H100|A100:0.25") == Gpus(1, 1, 250, "H100|A100")
+    assert gpus_of("H100") == Gpus(1, 1, 1000, "H100")
+    assert array_of("3%2") == Array((0, 1, 2), 2)
+    assert array_of("1,5,9-11") == Array((1, 5, 9, 10, 11))
+    assert array_of("3") == Array((0, 1, 2))
+    for bad in ("", " ", "h", "1h30", "-3s", "1e9d", "9" * 40, True, None, [], "0s"):
+        with pytest.raises(ValueError, match="must be"):
+            duration_ms(bad)
+
+
+@given(
+    st.one_of(st.text(), st.integers(), st.floats(), st.none(), st.lists(st.integers(), max_size=3))
+)
+def test_no_amount_breaks_the_readers(value: object) -> None:
+    for read in (duration_ms, size_bytes, gpus_of, array_of):
+        try:
+            read(value)
+        except ValueError as error:
+            assert "\n" not in str(error)
+
+
+@given(st.text(alphabet="command: gpus-[]{}&*|>'\"\n\t0_x", max_size=80))
+def test_no_text_breaks_the_reader_of_files(text: str) -> None:
+    try:
+        jobs_in_yaml(text)
+    except BadJobFile as bad:
+        assert "\n" not in str(bad)
+
+
+@pytest.mark.parametrize(
+    ("command", "launcher", "program"),
+    [
+        ("python train.py", False, "train.py"),
+        ("torchrun --nproc-per-node 2 train.py", True, "train.py"),
+        ("cd x && OMP_NUM_THREADS=1 exec torchrun a/b/fit.py", True, "fit.py"),
+        ("python3 -m torch.distributed.run go.py", True, "go.py"),
+        ("/opt/venv/bin/python3.11 -u -m torch.distributed.launch go.py", True, "go.py"),
+        ("python -m my.package --flag", False, "my.package"),
+        ("accelerate launch train.py", True, "train.py"),
+        ("uv run torchrun x.py", True, "x.py"),
+        (("mpirun", "-n", "2", "./solver"), True, "mpirun"),
+        (("bash", "-c", "deepspeed train.py"), True, "train.py"),
+        ("echo torchrun", False, "echo"),
+        ("echo 'unbalanced", False, "echo"),
+        ("./run.sh", False, "run.sh"),
+    ],
+)
+def test_a_command_says_what_it_is(command: str, launcher: bool, program: str) -> None:
+    assert starts_own_workers(command) is launcher
+    assert program_of(command) == program
+
+
+def test_the_published_schema_is_current() -> None:
+    assert schema.published() == schema.text(), (
+        "run: python -m trainmaster.api.schema > src/trainmaster/api/job.schema.json"
+    )
+
+
+def test_the_schema_and_the_model_agree_on_examples() -> None:
+    from jsonschema_rs import validator_for
+
+    check = validator_for(json.loads(schema.published()))
+    good = [
+        {"command": "x", "gpus": gpus, "max_runtime": time, "memory": size, "array": array}
+        for gpus, time, size, array in zip(
+            (8, "2-8", 0.5, "H100:2"),
+            ("90s", "1h30m", 5, "2d"),
+            ("16GiB", "512M", 7, "1.5T"),
+            ("0-99%8", 100, [1, 5], "1,5-9"),
+            strict=True,
+        )
+    ]
+    for each in good:
+        assert check.is_valid(each), each
+        jobs_in_json(each)
+    bad = [{}, {"command": ""}, {"command": "x", "gpu": 1}, {"command": "x", "gpus": 0}]
+    for each in bad:
+        assert not check.is_valid(each), each
+        with pytest.raises(BadJobFile):
+            jobs_in_json(each)
+
+
+def test_every_field_of_the_schema_is_described() -> None:
+    for name, field in json.loads(schema.published())["properties"].items():
+        assert field.get("description"), name
+
+
+@pytest.mark.parametrize("program", ["apptainer", "enroot", "docker"])
+def test_a_container_is_a_command_before_the_command(program: str, tmp_path: Path) -> None:
+    """The real shell expands the prefix; a program of that name says what it was given."""
+    import os
+    import subprocess
+
+    fake = tmp_path / program
+    fake.write_text('#!/bin/sh\nfor each; do printf "%s\\n" "$each"; done\n')
+    fake.chmod(0o755)
+    [(model, _)] = jobs_in_json(
+        {
+            "command": ["python", "a b.py"],
+            "env": {"LR": "1"},
+            "container": {program: "my image.sif", "options": ["--opt", "two words"]},
+        }
+    )
+    prefix = prefix_of(model.container, model.env)
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "TRAINMASTER_SOCKET": "/run/tm/7/socket",
+        "TRAINMASTER_CHECKPOINT_DIR": "/saved/my job",
+        "CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2",
+        "LR": "1",
+    }
+    done = subprocess.run(
+        [*prefix, "python", "a b.py"], env=environment, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.splitlines()
+    assert words[-2:] == ["python", "a b.py"]
+    assert "my image.sif" in words
+    assert words[words.index("--opt") + 1] == "two words"
+    assert any("/saved/my job" in word for word in words)
+    assert any(word.startswith("/run/tm/7") for word in words)
+    if program == "docker":
+        assert '"device=GPU-1,GPU-2"' in words
+    if program != "apptainer":
+        assert {"LR", "RANK", "TRAINMASTER_SOCKET"} <= set(words)
