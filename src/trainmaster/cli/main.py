@@ -16,14 +16,19 @@ import typer
 
 from trainmaster import __version__
 from trainmaster.cli import compare, complaints, new, policies, simulate, trace
+from trainmaster.cli.live_commands import Commands
 from trainmaster.cli.wording import examples, help_if_bare
 
 NAMES = ("trainmaster", "tm")
 
 app = typer.Typer(
     name="trainmaster",
-    help="Schedule deep-learning training on GPU clusters: replay traces under published policies.",
+    cls=Commands,
+    help="Run deep-learning training on GPUs under published policies, and simulate what they would do.",
     epilog=examples(
+        "trainmaster up",
+        "trainmaster run --gpus 2 -- python train.py",
+        "trainmaster ps",
         "trainmaster trace generate --jobs 1000 --gpus 64 --out trace.csv",
         "trainmaster simulate trace.csv --cluster 8x8 --policy fifo,tiresias-l",
         "trainmaster policies tiresias-l",
@@ -50,11 +55,13 @@ def overview(
     help_if_bare(context)
 
 
-app.command("simulate", epilog=simulate.EPILOG)(simulate.simulate)
-app.command("compare", epilog=compare.EPILOG)(compare.compare)
-app.add_typer(trace.app, name="trace")
-app.command("policies", epilog=policies.EPILOG)(policies.policies)
-app.add_typer(new.app, name="new")
+STUDIES = "Traces, policies and simulation"
+
+app.command("simulate", epilog=simulate.EPILOG, rich_help_panel=STUDIES)(simulate.simulate)
+app.command("compare", epilog=compare.EPILOG, rich_help_panel=STUDIES)(compare.compare)
+app.add_typer(trace.app, name="trace", rich_help_panel=STUDIES)
+app.command("policies", epilog=policies.EPILOG, rich_help_panel=STUDIES)(policies.policies)
+app.add_typer(new.app, name="new", rich_help_panel=STUDIES)
 
 
 def run() -> None:

@@ -1,0 +1,53 @@
+"""`trainmaster exec`: a command in the surroundings of a job."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from trainmaster.cli.live_options import Data, JobName, Url
+from trainmaster.cli.wording import examples
+
+EPILOG = examples(
+    "trainmaster exec 12 -- nvidia-smi",
+    "trainmaster exec 12 -- bash",
+    "trainmaster exec 12 -- python -c 'import torch; print(torch.cuda.device_count())'",
+)
+CONTEXT = {"allow_interspersed_args": False}
+NOT_RUNNABLE = 126
+NOT_FOUND = 127
+
+
+def execute(
+    job: JobName,
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND…", help="What to run, with its arguments.")
+    ],
+    url: Url = None,
+    data: Data = None,
+) -> None:
+    """Run a command on this machine with a job's environment and working directory."""
+    from trainmaster.cli.client import connect, of
+    from trainmaster.cli.complaints import Failed, say, why
+
+    with connect(url, data) as client:
+        said = client.get(of(job, "environment"))
+    try:
+        os.chdir(said["workdir"])
+    except OSError as error:
+        raise Failed(
+            f"The working directory of job {job}, {said['workdir']}, cannot be entered: {why(error)}."
+        ) from None
+    sys.stdout.flush()
+    words = command[1:] if command[:1] == ["--"] else command
+    environment = os.environ | said["env"]
+    try:
+        # in place of this process: terminals, signals and the exit code are the command's own
+        os.execvpe(words[0], words, environment)
+    except OSError as error:
+        say(f"{words[0]} cannot be run: {why(error)}.")
+        code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUNNABLE
+        raise typer.Exit(code) from None

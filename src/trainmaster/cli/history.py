@@ -1,0 +1,130 @@
+"""`trainmaster history`: jobs that have ended, and what they cost."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainmaster.cli.live_options import AsJson, Data, Url
+from trainmaster.cli.wording import examples
+
+if TYPE_CHECKING:
+    from trainmaster.cli.client import Json
+
+EPILOG = examples(
+    "trainmaster history",
+    "trainmaster history --since 7d --user alice",
+    "trainmaster history --state failed --json",
+    "trainmaster history --since 2026-11-01 --csv > november.csv",
+)
+COLUMNS = (
+    *("id", "name", "user", "queue", "state", "exit_code", "gpus", "priority"),
+    *("submit_s", "start_s", "finish_s", "queue_s", "run_s", "gpu_s"),
+    *("attempt", "restarts", "preemptions", "array", "array_index"),
+)
+
+
+def history(
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="WHEN", help="Submitted then or later: 7d, 2026-11-15."),
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option("--user", metavar="USER", help="Of this user.")
+    ] = None,
+    me: Annotated[bool, typer.Option("--me", help="My own jobs only.")] = False,
+    queue: Annotated[
+        str | None, typer.Option("-q", "--queue", metavar="QUEUE", help="In this queue.")
+    ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", metavar="STATE,…", help="succeeded, failed, cancelled."),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, metavar="N", help="At most the newest N.")
+    ] = None,
+    as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="As CSV, with a header.")] = False,
+    url: Url = None,
+    data: Data = None,
+) -> None:
+    """List jobs that have ended, newest first: how each ended, how long it took, what it used."""
+    from trainmaster.cli.client import connect
+    from trainmaster.cli.complaints import BadInput
+    from trainmaster.cli.live_people import my_name
+    from trainmaster.cli.live_rows import ENDED_STATES, listed
+    from trainmaster.cli.live_words import moment_of, write_json
+
+    if as_json and as_csv:
+        raise BadInput("--json and --csv exclude each other: choose one.")
+    query: dict[str, str | int | None] = {
+        "state": _states(state) or ",".join(ENDED_STATES),
+        "user": my_name() if me else user,
+        "queue": queue,
+        "since": None if since is None else f"{moment_of(since, '--since'):.3f}",
+    }
+    with connect(url, data) as client:
+        found: list[Json] = list(listed(client, query, limit))
+    if as_json:
+        write_json({"jobs": found})
+    elif as_csv:
+        _write_csv(found)
+    else:
+        _show(found)
+
+
+def _states(stated: str | None) -> str | None:
+    from trainmaster.cli.complaints import BadInput
+    from trainmaster.cli.live_rows import ENDED_STATES
+
+    if stated is None:
+        return None
+    words = [word.strip().lower() for word in stated.split(",") if word.strip()]
+    unknown = [word for word in words if word not in ENDED_STATES]
+    if unknown:
+        known = ", ".join(ENDED_STATES)
+        raise BadInput(f"No job ends as `{unknown[0]}`: there are {known}; `ps` lists live jobs.")
+    return ",".join(words)
+
+
+def _write_csv(found: list[Json]) -> None:
+    import csv
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([said.get(column) for column in COLUMNS] for said in found)
+
+
+def _show(found: list[Json]) -> None:
+    from rich.markup import escape
+
+    from trainmaster.cli import live_words as words
+    from trainmaster.cli.live_rows import row_of
+    from trainmaster.cli.wording import screen
+
+    console = screen()
+    if not found:
+        console.print("No job has ended that matches.")
+        return
+    made = words.table(
+        *("id", "name", "user", "queue", "state", "code", "gpus", "ended", "waited", "run"),
+        *("gpu hours", "preempted"),
+    )
+    rows = [row_of(said) for said in found]
+    for row in rows:
+        made.add_row(
+            *map(escape, (row.id, row.name, row.user, row.queue)),
+            words.state(row.state),
+            words.NOTHING if row.exit_code is None else str(row.exit_code),
+            words.gpus(row.gpus),
+            words.at(row.finish_s),
+            words.length(row.queue_s),
+            words.length(row.run_s),
+            f"{row.gpu_s / 3600:.2f}",
+            str(row.preemptions),
+        )
+    console.print(made)
+    hours = sum(row.gpu_s for row in rows) / 3600
+    console.print(f"{len(rows)} jobs, {hours:.2f} GPU hours.")

@@ -1,0 +1,62 @@
+"""`trainmaster logs`: a job's output."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from trainmaster.cli.live_options import Data, JobName, Url
+from trainmaster.cli.wording import examples
+
+EPILOG = examples(
+    "trainmaster logs 12",
+    "trainmaster logs -f 12",
+    "trainmaster logs 12 --rank 3 --tail 100",
+    "trainmaster logs 12 --attempt 1 > first.log",
+)
+
+
+def logs(
+    job: JobName,
+    following: Annotated[
+        bool, typer.Option("-f", "--follow", help="Go on until the job has ended.")
+    ] = False,
+    rank: Annotated[
+        int, typer.Option("--rank", min=0, metavar="N", help="Which process of the gang.")
+    ] = 0,
+    all_ranks: Annotated[
+        bool, typer.Option("--all-ranks", help="Every rank, each line with its rank; with -f.")
+    ] = False,
+    attempt: Annotated[
+        int | None,
+        typer.Option("--attempt", min=0, metavar="N", help="Which start; else the last."),
+    ] = None,
+    tail: Annotated[
+        int | None, typer.Option("--tail", min=0, metavar="N", help="The last N lines only.")
+    ] = None,
+    url: Url = None,
+    data: Data = None,
+) -> None:
+    """Show what a job wrote: standard output and standard error, as they came."""
+    from trainmaster.cli import live_follow
+    from trainmaster.cli.client import connect, of
+
+    query: dict[str, str | int | None] = {
+        "rank": "all" if all_ranks else rank,
+        "attempt": attempt,
+        "tail": tail,
+    }
+    with connect(url, data) as client:
+        if not following:
+            for piece in client.download(of(job, "logs"), query):
+                sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+            return
+        lines = live_follow.Prefixed()
+        write = lines if all_ranks else live_follow.write_plain
+        try:
+            live_follow.follow(client, job, query, write, live_follow.Notes())
+        finally:
+            lines.close()

@@ -1,0 +1,32 @@
+"""`trainmaster move`: take a job to another node."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trainmaster.cli.live_options import AsJson, Data, JobName, Url
+from trainmaster.cli.wording import examples
+
+EPILOG = examples("trainmaster move 12 --to node-3")
+
+
+def move(
+    job: JobName,
+    to: Annotated[str, typer.Option("--to", metavar="NODE", help="The node to go on at.")],
+    as_json: AsJson = False,
+    url: Url = None,
+    data: Data = None,
+) -> None:
+    """Move a running job to another node: it saves, leaves, and goes on there."""
+    from trainmaster.cli.client import connect, of
+    from trainmaster.cli.live_words import write_json
+    from trainmaster.cli.wording import screen
+
+    with connect(url, data) as client:
+        answer = client.post(of(job, "move"), {"node": to})
+    if as_json:
+        write_json(answer)
+    else:
+        screen().print(f"Job {job} moves to {to}.", markup=False)

@@ -1,0 +1,86 @@
+"""`trainmaster nodes`: the machines, their devices and who is on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainmaster.cli.live_options import AsJson, Data, Url
+from trainmaster.cli.wording import examples
+
+if TYPE_CHECKING:
+    from trainmaster.cli.client import Json
+
+EPILOG = examples("trainmaster nodes", "trainmaster nodes --devices", "trainmaster nodes --json")
+GIB = 1 << 30
+
+
+def nodes(
+    devices: Annotated[
+        bool, typer.Option("--devices", help="Every device on a line of its own.")
+    ] = False,
+    as_json: AsJson = False,
+    url: Url = None,
+    data: Data = None,
+) -> None:
+    """List nodes: their state, their devices, and the jobs on them."""
+    from trainmaster.cli.client import connect
+    from trainmaster.cli.live_words import write_json
+    from trainmaster.cli.wording import remark
+
+    with connect(url, data) as client:
+        answer = client.get("/nodes")
+    if as_json:
+        write_json(answer)
+        return
+    found = answer["nodes"]
+    if devices:
+        _show_devices(found)
+    else:
+        _show_nodes(found)
+    remark("Note", (f"{node['name']}: {line}" for node in found for line in node["remarks"]))
+
+
+def _show_nodes(found: list[Json]) -> None:
+    from rich.markup import escape
+
+    from trainmaster.cli.live_words import NOTHING, table
+    from trainmaster.cli.wording import screen
+
+    made = table(
+        "node", "state", "type", "devices", "free", "cpus", "memory", "jobs", "suspended here"
+    )
+    for node in found:
+        jobs = dict.fromkeys(job for device in node["devices"] for job in device["jobs"])
+        free = sum(not device["jobs"] for device in node["devices"])
+        made.add_row(
+            escape(node["name"]),
+            escape(node["state"]),
+            escape(node["device_type"]),
+            str(len(node["devices"])),
+            str(free),
+            f"{node['cpus']:g}",
+            f"{node['memory'] / GIB:.0f} GiB",
+            escape(", ".join(jobs)) or NOTHING,
+            escape(", ".join(node["frozen"])) or NOTHING,
+        )
+    screen().print(made)
+
+
+def _show_devices(found: list[Json]) -> None:
+    from rich.markup import escape
+
+    from trainmaster.cli.live_words import NOTHING, table
+    from trainmaster.cli.wording import screen
+
+    made = table("node", "device", "type", "jobs")
+    for node in found:
+        for device in node["devices"]:
+            made.add_row(
+                escape(node["name"]),
+                escape(str(device["name"])),
+                escape(node["device_type"]),
+                escape(", ".join(device["jobs"])) or NOTHING,
+            )
+    screen().print(made)

@@ -1,0 +1,84 @@
+"""`trainmaster policy`: which policy decides now; and `policy set`, which changes it at once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trainmaster.cli import completion
+from trainmaster.cli.live_options import AsJson, Data, Url
+from trainmaster.cli.wording import examples
+
+app = typer.Typer(
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+    epilog=examples(
+        "trainmaster policy",
+        "trainmaster policy set tiresias-l thresholds_gpu_s=3600,14400",
+        "trainmaster policies",
+    ),
+)
+
+
+@app.callback(invoke_without_command=True)
+def policy(
+    context: typer.Context, as_json: AsJson = False, url: Url = None, data: Data = None
+) -> None:
+    """Show which policy decides now, with its options."""
+    if context.invoked_subcommand is not None:
+        return
+    from trainmaster.cli.client import connect
+
+    with connect(url, data) as client:
+        _show(client.get("/policy"), as_json)
+
+
+@app.command(
+    "set",
+    epilog=examples(
+        "trainmaster policy set fifo backfill=easy",
+        "trainmaster policy set trainmaster",
+    ),
+)
+def change(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="A policy without oracle.", autocompletion=completion.one_policy
+        ),
+    ],
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE…]", help="Its options.")
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+    data: Data = None,
+) -> None:
+    """Let another policy decide from now on, or the same one with other options."""
+    from trainmaster.cli.client import connect
+    from trainmaster.cli.live_words import settings_of
+
+    options = settings_of(settings or (), "Option")
+    with connect(url, data) as client:
+        _show(client.put("/policy", {"name": name, "options": options}), as_json)
+
+
+def _show(said: dict[str, object], as_json: bool) -> None:
+    from trainmaster.cli.live_words import ago, show_pairs, write_json
+    from trainmaster.cli.wording import remark
+
+    if as_json:
+        write_json(said)
+        return
+    since = said.get("since_s")
+    options = said.get("options")
+    pairs = {"policy": str(said["name"])}
+    if isinstance(since, int | float):
+        pairs["since"] = ago(since)
+    if isinstance(options, dict):
+        pairs |= {f"  {key}": str(value) for key, value in options.items()}
+    show_pairs(pairs)
+    if said.get("trouble"):
+        remark("Warning", (f"it raised an error: {said['trouble']}",))

@@ -1,0 +1,230 @@
+"""`trainmaster ps`: the jobs, and where each runs or why it waits."""
+
+from __future__ import annotations
+
+import sys
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainmaster.cli.live_options import AsJson, Data, Url
+from trainmaster.cli.wording import examples
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from trainmaster.cli.client import Client, Json, Query
+    from trainmaster.cli.live_rows import Folded, Row
+
+EPILOG = examples(
+    "trainmaster ps",
+    "trainmaster ps -a --me",
+    "trainmaster ps --state pending,held -o wide",
+    "trainmaster ps --watch",
+    "trainmaster ps --json | jq '.jobs[].id'",
+)
+PAUSE_S = 2.0
+
+
+class Form(StrEnum):
+    """How a list is written."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+
+
+def ps(
+    context: typer.Context,
+    everything: Annotated[
+        bool, typer.Option("-a", "--all", help="Jobs that have ended as well.")
+    ] = False,
+    me: Annotated[bool, typer.Option("--me", help="My own jobs only.")] = False,
+    user: Annotated[
+        str | None, typer.Option("--user", metavar="USER", help="Of this user.")
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option("-q", "--queue", metavar="QUEUE", help="In this queue.")
+    ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", metavar="STATE,…", help="In one of these states."),
+    ] = None,
+    array: Annotated[
+        str | None, typer.Option("--array", metavar="JOB", help="Elements of this array.")
+    ] = None,
+    each: Annotated[
+        bool, typer.Option("-r", "--each", help="Every element of an array on a line of its own.")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, metavar="N", help="At most the newest N.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")] = False,
+    form: Annotated[Form, typer.Option("-o", "--output", help="How to write them.")] = Form.TABLE,
+    as_json: AsJson = False,
+    url: Url = None,
+    data: Data = None,
+) -> None:
+    """List jobs: live ones, newest first, with where each runs or why it waits."""
+    if context.invoked_subcommand is not None:
+        return
+    from trainmaster.cli.client import connect
+    from trainmaster.cli.live_people import my_name
+
+    with connect(url, data) as client:
+        query: Query = {
+            "state": _states(state, everything),
+            "user": my_name() if me else user,
+            "queue": queue,
+            "array": array,
+        }
+        if as_json or form is Form.JSON:
+            _write_all(client, query, limit)
+            return
+        view = _View(client, query, limit, each or array is not None, form is Form.WIDE)
+        if watch:
+            _watch(view)
+        else:
+            view.show()
+
+
+def _states(stated: str | None, everything: bool) -> str | None:
+    from trainmaster.cli.complaints import BadInput
+    from trainmaster.cli.live_rows import LIVE_STATES, STATES
+
+    if stated is None:
+        return None if everything else ",".join(LIVE_STATES)
+    words = [word.strip().lower() for word in stated.split(",") if word.strip()]
+    unknown = [word for word in words if word not in STATES]
+    if unknown:
+        raise BadInput(f"`{unknown[0]}` is no state of a job: there are {', '.join(STATES)}.")
+    return ",".join(words)
+
+
+def _write_all(client: Client, query: Query, limit: int | None) -> None:
+    from trainmaster.cli.live_rows import listed
+    from trainmaster.cli.live_words import write_json
+
+    found: list[Json] = list(listed(client, query, limit))
+    write_json({"jobs": found})
+
+
+def _watch(view: _View) -> None:
+    from rich.live import Live
+
+    from trainmaster.cli.wording import screen
+
+    console = screen()
+    if not console.is_terminal:
+        while True:
+            view.show()
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+            time.sleep(PAUSE_S)
+    with Live(view.table(), console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            time.sleep(PAUSE_S)
+            live.update(view.table(), refresh=True)
+
+
+class _View:
+    """What is listed, asked for anew each time."""
+
+    def __init__(
+        self, client: Client, query: Query, limit: int | None, each: bool, wide: bool
+    ) -> None:
+        self._client, self._query, self._limit = client, query, limit
+        self._each, self._wide = each, wide
+
+    def show(self) -> None:
+        from trainmaster.cli.wording import screen
+
+        console = screen()
+        made = self.table()
+        if made.row_count:
+            console.print(made)
+        else:
+            console.print("No jobs. `trainmaster run -- COMMAND` starts one.")
+
+    def table(self) -> Table:
+        from trainmaster.cli.live_rows import fold, listed, row_of
+        from trainmaster.cli.live_words import table
+
+        rows = [row_of(said) for said in listed(self._client, self._query, self._limit)]
+        more = ("submitted", "priority", "attempt", "devices") if self._wide else ()
+        made = table(
+            *("id", "name", "user", "queue", "state", "gpus", "waited", "run", "progress"),
+            *(*more, "where or why"),
+        )
+        if self._wide:
+            made.columns[-1].no_wrap = False
+            made.columns[-1].overflow = "fold"
+        for each in rows if self._each else fold(rows):
+            made.add_row(*self._cells(each))
+        return made
+
+    def _cells(self, each: Row | Folded) -> tuple[str, ...]:
+        from trainmaster.cli.live_rows import Folded
+
+        return self._array_cells(each) if isinstance(each, Folded) else self._job_cells(each)
+
+    def _job_cells(self, row: Row) -> tuple[str, ...]:
+        from rich.markup import escape
+
+        from trainmaster.cli import live_words as words
+
+        more = (
+            words.at(row.submit_s),
+            str(row.priority),
+            str(row.attempt),
+            escape(", ".join(row.devices)) or words.NOTHING,
+        )
+        return (
+            *map(escape, (row.id, row.name, row.user, row.queue)),
+            words.state(row.state),
+            words.gpus(row.gpus),
+            words.length(_waited_s(row)),
+            words.length(row.run_s) if row.start_s is not None else words.NOTHING,
+            words.progress(row),
+            *(more if self._wide else ()),
+            escape(words.where_or_why(row)),
+        )
+
+    def _array_cells(self, array: Folded) -> tuple[str, ...]:
+        from rich.markup import escape
+
+        from trainmaster.cli import live_words as words
+
+        first = array.rows[0]
+        devices = ", ".join(each for row in array.rows for each in row.devices)
+        more = (
+            words.at(min(row.submit_s for row in array.rows)),
+            str(first.priority),
+            words.NOTHING,
+            escape(devices) or words.NOTHING,
+        )
+        return (
+            *map(escape, (array.id, _array_name(array), first.user, first.queue)),
+            array.states,
+            f"{len(array.rows)}x{words.gpus(first.gpus)}",
+            words.length(max(_waited_s(row) for row in array.rows)),
+            words.length(max(row.run_s for row in array.rows)),
+            words.NOTHING,
+            *(more if self._wide else ()),
+            escape(array.why) or words.NOTHING,
+        )
+
+
+def _array_name(array: Folded) -> str:
+    """What the names of its elements have in common, without their index."""
+    first = array.rows[0]
+    return first.name.removesuffix(f"_{first.array_index}").removesuffix(f"[{first.array_index}]")
+
+
+def _waited_s(row: Row) -> float:
+    """How long it waited for its first start, or has waited so far."""
+    if row.queue_s is not None:
+        return row.queue_s
+    return (row.start_s or row.finish_s or time.time()) - row.submit_s

@@ -1,0 +1,55 @@
+"""`trainmaster queues`: the queues, what each is owed and what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainmaster.cli.live_options import AsJson, Data, Url
+from trainmaster.cli.wording import examples
+
+EPILOG = examples(
+    "trainmaster queues",
+    "trainmaster queues --json",
+    "trainmaster queue set vision --weight 2 --guaranteed 4",
+)
+
+
+def queues(as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
+    """List queues: what each is owed, what it holds, how many of its jobs run and wait."""
+    from rich.markup import escape
+
+    from trainmaster.cli import live_words as words
+    from trainmaster.cli.client import connect
+    from trainmaster.cli.wording import screen
+
+    with connect(url, data) as client:
+        answer = client.get("/queues")
+    if as_json:
+        words.write_json(answer)
+        return
+    made = words.table(
+        *("queue", "in", "weight", "guaranteed", "maximum", "gpus held", "running", "waiting"),
+        "held",
+    )
+    for each in answer["queues"]:
+        cells = (
+            *(each["name"], each.get("parent"), each.get("weight"), each.get("guaranteed")),
+            *(each.get("maximum"), each.get("gpus"), each.get("running"), each.get("waiting")),
+            each.get("held"),
+        )
+        made.add_row(*(escape(_cell(cell)) for cell in cells))
+    if made.row_count:
+        screen().print(made)
+    else:
+        screen().print("No queues: every job goes to `default` until one is defined.")
+
+
+def numbers_of(wanted: Mapping[str, object]) -> str:
+    """What was set of a queue, in words."""
+    return ", ".join(f"{key} {_cell(value)}" for key, value in wanted.items()) or "as it was"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:g}" if isinstance(value, int | float) else str(value)

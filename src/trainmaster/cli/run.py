@@ -1,0 +1,180 @@
+"""`trainmaster run`: a command as a job, waited for, with its output and its exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trainmaster.cli.live_options import Data, Url
+from trainmaster.cli.wording import examples
+
+EPILOG = examples(
+    "trainmaster run -- python train.py",
+    "trainmaster run --gpus 4 -n bert -t 12h -- torchrun train.py --lr 1e-4",
+    "trainmaster run --gpus H100:2 --env WANDB_API_KEY -d -- python train.py",
+    "trainmaster run --array 0-99%8 -- python sweep.py",
+    "trainmaster run --after 12:any -- python evaluate.py",
+)
+CONTEXT = {"allow_interspersed_args": False}
+CONTAINERS = ("apptainer", "enroot", "docker")
+
+
+def run(
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND…", help="What to run, with its arguments.")
+    ],
+    name: Annotated[
+        str | None, typer.Option("-n", "--name", metavar="NAME", help="What to call the job.")
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option("-q", "--queue", metavar="QUEUE", help="The queue to wait in.")
+    ] = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option("--gpus", metavar="N", help="GPUs: 8, 2-8, 0.5, H100:2; 1 by default."),
+    ] = None,
+    cpus: Annotated[
+        float | None, typer.Option("--cpus", metavar="N", help="CPU cores for each GPU.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option("--mem", metavar="SIZE", help="Host memory for each GPU: 16G.")
+    ] = None,
+    limit: Annotated[
+        str | None,
+        typer.Option("-t", "--time", metavar="TIME", help="How long it may run: 30m, 4h, 1:30:00."),
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option("--priority", metavar="N", help="Higher goes first.")
+    ] = None,
+    after: Annotated[
+        list[str] | None,
+        typer.Option("--after", metavar="ID[:ok|any|fail]", help="Wait for the end of this job."),
+    ] = None,
+    array: Annotated[
+        str | None,
+        typer.Option("--array", metavar="0-99%8", help="Many jobs that differ in their index."),
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", metavar="K[=V]", help="A variable; a bare name copies from here."),
+    ] = None,
+    env_file: Annotated[
+        list[Path] | None,
+        typer.Option("--env-file", metavar="FILE", help="Variables, one K=V per line."),
+    ] = None,
+    workdir: Annotated[
+        Path | None, typer.Option("--workdir", metavar="DIR", help="Where it runs; else here.")
+    ] = None,
+    no_snapshot: Annotated[
+        bool, typer.Option("--no-snapshot", help="Run the code where it is, not a copy of it.")
+    ] = False,
+    container: Annotated[
+        str | None,
+        typer.Option(
+            "--container", metavar="KIND:IMAGE", help="Run it in apptainer:…, enroot:… or docker:…"
+        ),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("-d", "--detach", help="Submit it, print its id, and do not wait.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would happen, and submit nothing.")
+    ] = False,
+    all_ranks: Annotated[
+        bool, typer.Option("--all-ranks", help="The output of every rank, each line with its rank.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With --detach or --dry-run: as JSON.")
+    ] = False,
+    url: Url = None,
+    data: Data = None,
+) -> None:
+    """Run a command as a job: wait for it, show its output, return its exit code.
+
+    Ctrl-C leaves the job running, and says how to go on; a second one cancels it.
+    """
+    from trainmaster.cli.live_jobs import environment_of, surrounded
+
+    stated: dict[str, Any] = {
+        "command": _command(command),
+        "name": name,
+        "queue": queue,
+        "gpus": gpus,
+        "cpus": cpus,
+        "memory": memory,
+        "max_runtime": None if limit is None else _length(limit),
+        "priority": priority,
+        "depends_on": after or None,
+        "array": array,
+        "env": environment_of(env or (), env_file or ()),
+        "workdir": None if workdir is None else str(workdir),
+        "snapshot": False if no_snapshot else None,
+        "container": None if container is None else _container(container),
+    }
+    spec = surrounded({field: value for field, value in stated.items() if value is not None})
+    raise typer.Exit(_do(spec, detach, dry_run, all_ranks, as_json, url, data))
+
+
+def _do(
+    spec: dict[str, Any],
+    detach: bool,
+    dry_run: bool,
+    all_ranks: bool,
+    as_json: bool,
+    url: str | None,
+    data: Path | None,
+) -> int:
+    from trainmaster.cli.client import connect
+    from trainmaster.cli.live_attending import attend
+    from trainmaster.cli.live_jobs import send
+
+    with connect(url, data) as client:
+        if dry_run:
+            from trainmaster.cli.live_dry_run import show_dry_run
+
+            show_dry_run(client, [spec], as_json)
+            return 0
+        (job,) = send(client, [spec])
+        if detach:
+            _say_id(job.id, job.name, list(job.elements), as_json)
+            return 0
+        return attend(client, job, all_ranks)
+
+
+def _say_id(id: str, name: str, ids: list[str], as_json: bool) -> None:
+    import sys
+
+    from trainmaster.cli.live_words import write_json
+
+    if as_json:
+        write_json({"jobs": [{"id": id, "name": name, "ids": ids}]})
+    else:
+        sys.stdout.write(f"{id}\n")
+
+
+def _command(words: list[str]) -> str | list[str]:
+    """Words as they are; a single one with spaces in it is a line for the shell."""
+    from trainmaster.cli.complaints import BadInput
+
+    words = words[1:] if words[:1] == ["--"] else words
+    if not words:
+        raise BadInput("There is no command: write it after `--`, as in `run -- python train.py`.")
+    return words[0] if len(words) == 1 and len(words[0].split()) > 1 else words
+
+
+def _length(text: str) -> str:
+    from trainmaster.cli.live_words import seconds_of
+
+    return f"{seconds_of(text, '--time'):.0f}s" if ":" in text else text
+
+
+def _container(text: str) -> dict[str, str]:
+    from trainmaster.cli.complaints import BadInput
+
+    kind, colon, image = text.partition(":")
+    if kind not in CONTAINERS or not colon or not image:
+        known = ", ".join(f"{each}:IMAGE" for each in CONTAINERS)
+        raise BadInput(f"--container `{text}` is none: write one of {known}.")
+    return {kind: image}

@@ -1,0 +1,72 @@
+"""`trainmaster show`: all that is known of a job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainmaster.cli.live_options import AsJson, Data, JobName, Url
+from trainmaster.cli.wording import examples
+
+if TYPE_CHECKING:
+    from trainmaster.cli.client import Json
+
+EPILOG = examples(
+    "trainmaster show 12", "trainmaster show bert-large", "trainmaster show 12 --json"
+)
+SHOWN_LINES = 10
+"""Of the output that a failed job left."""
+
+
+def show(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
+    """Show a job: what it asked for, where it is, how far it has come, how it ended."""
+    from trainmaster.cli.client import connect, of
+    from trainmaster.cli.live_words import show_pairs, write_json
+    from trainmaster.cli.wording import remark
+
+    with connect(url, data) as client:
+        said = client.get(of(job))
+    if as_json:
+        write_json(said)
+        return
+    show_pairs(pairs_of(said))
+    remark("Note", said.get("remarks") or ())
+
+
+def pairs_of(said: Json) -> dict[str, str]:
+    """A job's sheet, in the order in which one asks; what is not known is left out."""
+    from trainmaster.cli import live_words as words
+    from trainmaster.cli.live_rows import row_of
+
+    row = row_of(said)
+    spec: Json = said.get("spec") or {}
+    found = {
+        "job": f"{row.id}  {row.name}".rstrip(),
+        "state": row.state + (f" (exit code {row.exit_code})" if row.exit_code is not None else ""),
+        "why": row.sentence,
+        "user, queue": f"{row.user or words.NOTHING}, {row.queue}",
+        "priority": str(row.priority),
+        "command": command_text(spec.get("command")),
+        "folder": str(said.get("workdir") or spec.get("workdir") or ""),
+        "gpus": words.gpus(row.gpus),
+        "runs on": ", ".join(row.devices) or ", ".join(row.nodes),
+        "processes": ", ".join(map(str, said.get("pids") or ())),
+        "submitted": words.at(row.submit_s),
+        "started": words.at(row.start_s) if row.start_s is not None else "",
+        "ended": words.at(row.finish_s) if row.finish_s is not None else "",
+        "waited": words.length(row.queue_s) if row.queue_s is not None else "",
+        "has run": f"{words.length(row.run_s)}, {row.gpu_s / 3600:.2f} GPU hours",
+        "attempt": f"{row.attempt} ({row.restarts} restarts, {row.preemptions} preemptions)",
+        "progress": words.progress(row) if row.step is not None else "",
+        "loss": f"{row.loss:.4g}" if row.loss is not None else "",
+        "checkpoint": words.ago(said["saved_at_s"]) if said.get("saved_at_s") else "",
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def command_text(command: object) -> str:
+    """A command as one would type it."""
+    import shlex
+
+    if isinstance(command, list):
+        return shlex.join(map(str, command))
+    return str(command or "")
