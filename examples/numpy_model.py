@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from itertools import pairwise
 from multiprocessing.connection import Client, Connection, Listener
 
 import numpy as np
@@ -36,7 +37,7 @@ def fresh_model(seed: int) -> list[np.ndarray]:
     sizes = [2, 64, 64, 1]
     layers = [
         (chance.normal(0, (2 / inputs) ** 0.5, (inputs, outputs)), np.zeros(outputs))
-        for inputs, outputs in zip(sizes, sizes[1:], strict=False)
+        for inputs, outputs in pairwise(sizes)
     ]
     return [part for layer in layers for part in layer]
 
@@ -117,11 +118,7 @@ def main() -> None:
             first = found.step
             print(f"going on from step {first}", flush=True)
         gang = Gang(tm.rank, tm.world_size)
-        begin = sum(
-            GLOBAL_BATCH // tm.world_size + (r < GLOBAL_BATCH % tm.world_size)
-            for r in range(tm.rank)
-        )
-        part = slice(begin, begin + tm.per_rank_batch(GLOBAL_BATCH))
+        part = tm.batch_part(GLOBAL_BATCH)  # whatever the number of ranks, they sum up
 
         for step in range(first + 1, asked.steps + 1):
             began = time.perf_counter()

@@ -80,8 +80,14 @@ class Session:
 
     def per_rank_batch(self, global_batch: int) -> int:
         """This rank's share of a global batch; the shares sum up to it for any number of ranks."""
+        part = self.batch_part(global_batch)
+        return int(part.stop - part.start)
+
+    def batch_part(self, global_batch: int) -> slice:
+        """Which of a global batch are this rank's: parts of all ranks lie one after the other."""
         share, left = divmod(global_batch, self.world_size)
-        return share + (self.rank < left)
+        begin = self.rank * share + min(self.rank, left)
+        return slice(begin, begin + share + (self.rank < left))
 
     # ------------------------------------------------------------------------------- the block
 

@@ -92,12 +92,7 @@ class StepBatches(Sampler[list[int]]):
         self._global_batch = global_batch
         self._steps = range(first_step, steps)
         self._seed = seed
-        shares = [
-            global_batch // tm.world_size + (rank < global_batch % tm.world_size)
-            for rank in range(tm.world_size)
-        ]
-        begin = sum(shares[: tm.rank])
-        self._part = slice(begin, begin + shares[tm.rank])
+        self._part = tm.batch_part(global_batch)
 
     def __len__(self) -> int:
         return len(self._steps)
