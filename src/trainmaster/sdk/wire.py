@@ -16,7 +16,7 @@ The supervisor asks a program (every rank that has said hello; again on a new he
 The daemon says to the supervisor:
     {"say": "follow", "after": 7}                            send me your journal from entry 8 on, and go on
     {"order": "halt" | "kill" | "freeze" | "thaw" | "save"}
-    {"order": "reshape", "ranks": [...]}                     ranks as in the run's file (engines/local)
+    {"order": "reshape", "generation": 2}                    go on as the run's file of that number says
 The supervisor answers `follow` with the lines of its journal, each
     {"n": 8, "at_ms": 1763200000000, "what": "started", ...}
 """

@@ -1,0 +1,1 @@
+"""Runs as processes of this machine: a supervisor owns each, a spawner starts supervisors."""

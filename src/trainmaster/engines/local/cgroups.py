@@ -1,0 +1,131 @@
+"""Control groups of one run: what it may use, what belongs to it, and whether memory ran out.
+
+Version 2 and the older version 1 are both known; the engine probes which of them it may write to, and
+what it finds is in the run's file. Only the standard library is imported: supervisors load this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from trainmaster.engines.local.runfile import CgroupPlan
+
+PERIOD_US = 100_000
+
+
+class RunCgroups:
+    """Makes the groups of a run's ranks, and takes them away in the end."""
+
+    def __init__(self, plan: CgroupPlan, name: str) -> None:
+        self._plan = plan
+        self._name = name
+        self.trouble = ""
+        """What could not be set up, in words."""
+
+    def prepare(self, ranks: int) -> None:
+        """One group for the run and one in it for each rank, with its limits."""
+        try:
+            self._prepare(ranks)
+        except OSError as problem:
+            self.trouble = f"its control groups could not be made: {problem.strerror}"
+
+    def _prepare(self, ranks: int) -> None:
+        plan = self._plan
+        for base in self._bases():
+            run = os.path.join(base, self._name)
+            os.makedirs(run, exist_ok=True)
+            if plan.version == 2 and base in (plan.memory_in, plan.cpus_in):
+                wanted = [
+                    name
+                    for name, where, limit in (
+                        ("+memory", plan.memory_in, plan.memory),
+                        ("+cpu", plan.cpus_in, plan.cpus),
+                    )
+                    if where == base and limit is not None
+                ]
+                put(run, "cgroup.subtree_control", " ".join(wanted))
+            for rank in range(ranks):
+                os.makedirs(os.path.join(run, f"rank-{rank}"), exist_ok=True)
+        for rank in range(ranks):
+            self._limit(rank)
+
+    def _limit(self, rank: int) -> None:
+        plan = self._plan
+        if plan.memory is not None and plan.memory_in:
+            folder = self._of(plan.memory_in, rank)
+            if plan.version == 2:
+                put(folder, "memory.max", str(plan.memory))
+                with contextlib.suppress(OSError):
+                    put(folder, "memory.swap.max", "0")
+            else:
+                put(folder, "memory.limit_in_bytes", str(plan.memory))
+                with contextlib.suppress(OSError):
+                    put(folder, "memory.memsw.limit_in_bytes", str(plan.memory))
+        if plan.cpus is not None and plan.cpus_in:
+            folder = self._of(plan.cpus_in, rank)
+            quota = max(1000, plan.cpus * PERIOD_US // 1000)
+            if plan.version == 2:
+                put(folder, "cpu.max", f"{quota} {PERIOD_US}")
+            else:
+                put(folder, "cpu.cfs_period_us", str(PERIOD_US))
+                put(folder, "cpu.cfs_quota_us", str(quota))
+
+    def enter(self, rank: int) -> None:
+        """Called by the rank itself before it becomes its program: all that it starts is inside."""
+        for base in self._bases():
+            with contextlib.suppress(OSError):
+                put(self._of(base, rank), "cgroup.procs", "0")
+
+    def members(self) -> list[int]:
+        """Processes in the tracking group, whoever their parent is."""
+        base = self._plan.tracked_in
+        if not base:
+            return []
+        found: list[int] = []
+        for folder, _, _ in os.walk(os.path.join(base, self._name)):
+            with contextlib.suppress(OSError), open(os.path.join(folder, "cgroup.procs")) as file:
+                found += map(int, file.read().split())
+        return found
+
+    def kill(self) -> None:
+        """All at once where the kernel can: nothing outruns it."""
+        if self._plan.tracked_in:
+            with contextlib.suppress(OSError):
+                put(os.path.join(self._plan.tracked_in, self._name), "cgroup.kill", "1")
+
+    def oom_kills(self, rank: int) -> int:
+        """How many of the rank's processes were killed because they used more than its limit."""
+        if self._plan.memory is None or not self._plan.memory_in:
+            return 0
+        name = "memory.events" if self._plan.version == 2 else "memory.oom_control"
+        try:
+            with open(os.path.join(self._of(self._plan.memory_in, rank), name)) as file:
+                said = dict(line.split() for line in file)
+        except (OSError, ValueError):
+            return 0
+        return int(said.get("oom_kill", 0))
+
+    def remove(self) -> None:
+        """Possible once nobody is inside."""
+        for base in self._bases():
+            for folder, _, _ in os.walk(os.path.join(base, self._name), topdown=False):
+                with contextlib.suppress(OSError):
+                    os.rmdir(folder)
+
+    def _bases(self) -> list[str]:
+        plan = self._plan
+        limits = (
+            plan.memory_in if plan.memory is not None else "",
+            plan.cpus_in if plan.cpus is not None else "",
+        )
+        return [base for base in dict.fromkeys((plan.tracked_in, *limits)) if base]
+
+    def _of(self, base: str, rank: int) -> str:
+        return os.path.join(base, self._name, f"rank-{rank}")
+
+
+def put(folder: str, name: str, text: str) -> None:
+    """Write a control file."""
+    with open(os.path.join(folder, name), "w") as file:
+        file.write(text)

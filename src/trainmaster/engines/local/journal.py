@@ -1,0 +1,153 @@
+"""A run's journal: lines of JSON, the durable truth about it. Written by whoever holds the run's lock."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+Entry = dict[str, Any]
+
+JOURNAL = "journal.jsonl"
+LOCK = "lock"
+LAST = ("ended", "lost")
+"""What the last entry of a journal says; nothing comes after it."""
+
+
+def take_lock(folder: str, patience_s: float = 0.0) -> int | None:
+    """The run's lock, as a descriptor that holds it; None where somebody else does.
+
+    Others may look whether it is free, which takes it for a moment: hence some patience.
+    """
+    lock = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except OSError as problem:
+            if problem.errno not in (errno.EWOULDBLOCK, errno.EINTR) or time.monotonic() >= until:
+                os.close(lock)
+                return None
+        time.sleep(0.005)
+
+
+def is_locked(folder: str) -> bool:
+    """Whether somebody, its supervisor that is, holds the run."""
+    try:
+        lock = os.open(os.path.join(folder, LOCK), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def has_begun(folder: str) -> bool:
+    """Whether the run was ever begun: an attempt is begun once."""
+    try:
+        return os.path.getsize(os.path.join(folder, JOURNAL)) > 0
+    except OSError:
+        return False
+
+
+def read(folder: str, after: int = 0) -> Iterator[Entry]:
+    """The entries after that number; a torn last line is not one."""
+    with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, JOURNAL), "rb") as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            entry = json.loads(line)
+            if entry["n"] > after:
+                yield entry
+
+
+class Journal:
+    """Appends entries. Where the disk refuses, it remembers them and tries again."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._path = os.path.join(folder, JOURNAL)
+        self._kept: list[Entry] = []
+        """All but progress, for the day on which the folder is gone."""
+        self._waiting: list[Entry] = []
+        self.trouble = ""
+        """Why entries wait to be written; empty where none does."""
+        self._good = 0
+        """Bytes of the file that are whole lines."""
+        self._file = self._open()
+        self._n, self._at_ms = 0, 0
+        for entry in read(folder):
+            self._n, self._at_ms = entry["n"], entry["at_ms"]
+
+    @property
+    def is_written(self) -> bool:
+        return not self._waiting
+
+    def entry(self, what: str, said: Entry) -> Entry:
+        """A new entry with its number and time: neither ever goes back."""
+        self._n += 1
+        self._at_ms = max(self._at_ms, time.time_ns() // 1_000_000)
+        return {"n": self._n, "at_ms": self._at_ms, "what": what} | said
+
+    def append(self, entry: Entry) -> list[Entry]:
+        """Write it; what has become durable by now, oldest first, may be told."""
+        if entry["what"] != "progress":
+            self._kept.append(entry)
+        self._waiting.append(entry)
+        return self.retry()
+
+    def retry(self) -> list[Entry]:
+        """Write what waits, in order, as far as the disk lets us."""
+        written: list[Entry] = []
+        try:
+            if not os.path.exists(self._path):
+                self._begin_again()
+            for entry in self._waiting:
+                self._write(entry)
+                written.append(entry)
+            self.trouble = ""
+        except OSError as problem:
+            self.trouble = problem.strerror or str(problem)
+        del self._waiting[: len(written)]
+        return written
+
+    def remembered(self, after: int) -> Iterator[Entry]:
+        """What can be said to a follower: the file, or memory where there is no file."""
+        source = read(self._folder, after) if os.path.exists(self._path) else iter(self._kept)
+        unsaid = {entry["n"] for entry in self._waiting}
+        return (entry for entry in source if entry["n"] > after and entry["n"] not in unsaid)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _open(self) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        file = os.open(self._path, flags, 0o600)
+        with open(self._path, "rb") as written:
+            self._good = written.read().rfind(b"\n") + 1
+        os.ftruncate(file, self._good)  # a line that was torn by a crash never happened
+        return file
+
+    def _begin_again(self) -> None:
+        """Somebody has removed the folder: make it again, with what is remembered."""
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        os.close(self._file)
+        self._file = self._open()
+        self._waiting = [*self._kept]
+
+    def _write(self, entry: Entry) -> None:
+        line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+        if os.write(self._file, line) != len(line):
+            os.ftruncate(self._file, self._good)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._good += len(line)

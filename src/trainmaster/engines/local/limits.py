@@ -1,0 +1,111 @@
+"""What of control groups this machine lets us use: tried for real, and said plainly where not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from trainmaster.engines.local.cgroups import put
+from trainmaster.engines.local.runfile import CgroupPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    plan: CgroupPlan
+    remarks: tuple[str, ...]
+
+
+def probe() -> Probed:
+    """Make a group, move a process into it, limit it, and take it all away again."""
+    unified, versions_1 = _hierarchies()
+    tracked = unified if unified and _works(unified, "", "") else ""
+    memory, cpus, version = "", "", 2
+    if tracked:
+        memory = tracked if _delegates(tracked, "memory", "memory.max", str(1 << 30)) else ""
+        cpus = tracked if _delegates(tracked, "cpu", "cpu.max", "100000 100000") else ""
+    if not memory and not cpus:
+        version = 1
+        at = versions_1.get("memory", "")
+        memory = at if at and _works(at, "memory.limit_in_bytes", str(1 << 30)) else ""
+        at = versions_1.get("cpu", "")
+        cpus = at if at and _works(at, "cpu.cfs_quota_us", "100000") else ""
+    remarks = []
+    if not memory:
+        remarks.append(
+            "Host memory is not limited: this machine lets us write to no memory control group."
+        )
+    if not cpus:
+        remarks.append("CPUs are not limited: this machine lets us write to no CPU control group.")
+    return Probed(CgroupPlan(tracked, memory, cpus, version), tuple(remarks))
+
+
+def _hierarchies() -> tuple[str, dict[str, str]]:
+    """Our own group in the unified hierarchy, and in each of the old ones by controller."""
+    own: dict[str, str] = {}
+    with contextlib.suppress(OSError), open("/proc/self/cgroup") as file:
+        for line in file:
+            _, controllers, path = line.rstrip("\n").split(":", 2)
+            for controller in controllers.split(","):
+                own[controller] = path
+    unified, old = "", {}
+    with contextlib.suppress(OSError), open("/proc/self/mountinfo") as file:
+        for line in file:
+            before, _, after = line.partition(" - ")
+            root, at = before.split()[3:5]
+            kind, _, options = after.split()[:3]
+            if kind == "cgroup2":
+                unified = _below(at, root, own.get("", "/"))
+            elif kind == "cgroup":
+                for controller in set(options.split(",")) & own.keys():
+                    old[controller] = _below(at, root, own[controller])
+    return unified, old
+
+
+def _below(mount: str, root: str, path: str) -> str:
+    """A group's folder, where a container may see only a part of the hierarchy."""
+    inside = path.removeprefix(root.rstrip("/")) if root != "/" else path
+    return os.path.normpath(f"{mount}/{inside}")
+
+
+def _delegates(base: str, controller: str, file: str, text: str) -> bool:
+    """Whether groups below can be limited; switching the controller on may be refused."""
+    with contextlib.suppress(OSError), open(os.path.join(base, "cgroup.controllers")) as known:
+        if controller in known.read().split():
+            with contextlib.suppress(OSError):
+                put(base, "cgroup.subtree_control", f"+{controller}")
+            return _works(base, file, text)
+    return False
+
+
+def _works(base: str, file: str, text: str) -> bool:
+    group = os.path.join(base, f"trainmaster-probe-{os.getpid()}")
+    try:
+        os.mkdir(group)
+    except OSError:
+        return False
+    try:
+        if file:
+            put(group, file, text)
+        with _a_process() as pid:
+            put(group, "cgroup.procs", str(pid))
+        return True
+    except OSError:
+        return False
+    finally:
+        with contextlib.suppress(OSError):
+            os.rmdir(group)
+
+
+@contextmanager
+def _a_process() -> Iterator[int]:
+    """Somebody to be moved about."""
+    guest = subprocess.Popen(["sleep", "60"])
+    try:
+        yield guest.pid
+    finally:
+        guest.kill()
+        guest.wait()

@@ -1,0 +1,132 @@
+"""What the kernel says of processes: who descends from whom, who carries a run's name, who listens."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Iterable, Iterator
+
+PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
+PR_SET_CHILD_SUBREAPER = 36
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def become_subreaper() -> None:
+    """Inherit every process that a descendant leaves behind, so that none escapes."""
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def die_with_parent() -> None:
+    _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
+def be_called(name: str) -> None:
+    """The name in process lists: 15 characters at most."""
+    _libc.prctl(PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+def descendants(root: int) -> list[int]:
+    """All processes below this one that have not ended; zombies are left out."""
+    found: list[int] = []
+    level = list(_children(root))
+    while level:
+        found += level
+        level = [child for pid in level for child in _children(pid)]
+    return [pid for pid in found if is_alive(pid)]
+
+
+def _children(pid: int) -> Iterator[int]:
+    """A child belongs to the thread that forked it, so every thread is asked."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return
+    for thread in threads:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                yield from map(int, file.read().split())
+        except OSError:
+            continue
+
+
+def can_list_children() -> bool:
+    """Some kernels are built without that file."""
+    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+
+
+def descendants_by_scan(root: int) -> list[int]:
+    """The same as `descendants`, by reading what every process says of its parent."""
+    parents = {}
+    for pid in all_pids():
+        fields = _stat(pid)
+        if fields:
+            parents[pid] = int(fields[1])
+    below: set[int] = {root}
+    found: list[int] = []
+    while True:
+        more = [pid for pid, parent in parents.items() if parent in below and pid not in below]
+        if not more:
+            return [pid for pid in found if is_alive(pid)]
+        found += more
+        below.update(more)
+
+
+def all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it is there and no zombie."""
+    fields = _stat(pid)
+    return bool(fields) and fields[0] not in (b"Z", b"X")
+
+
+def _stat(pid: int) -> list[bytes]:
+    """State, parent and the rest; a process's name may hold anything, so it is cut off."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def carriers(marks: Iterable[str]) -> list[int]:
+    """Processes that have all these `NAME=value` in their environment."""
+    wanted = {mark.encode() for mark in marks}
+    found = []
+    for pid in all_pids():
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                environ = file.read()
+        except OSError:
+            continue
+        if wanted <= set(environ.split(b"\0")) and is_alive(pid):
+            found.append(pid)
+    return found
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether the process has a handler of its own for this signal: others would die of it."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            for line in file:
+                if line.startswith(b"SigCgt:"):
+                    return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    except OSError:
+        pass
+    return False
+
+
+def oom_kills() -> int:
+    """How many processes the kernel has killed for want of memory since the machine started."""
+    try:
+        with open("/proc/vmstat", "rb") as file:
+            for line in file:
+                if line.startswith(b"oom_kill "):
+                    return int(line.split()[1])
+    except OSError:
+        pass
+    return 0

@@ -1,0 +1,91 @@
+"""What a supervisor is to run: a file in the run's folder, written by the engine before it is started.
+
+`run.json` is what the run begins with; `run-2.json` and so on are what it is reshaped into.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class RankSpec:
+    """One process: its command, and what only it has in its environment."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupPlan:
+    """Where the run's control groups are made, and what they limit; empty = not possible here."""
+
+    tracked_in: str = ""
+    """A folder of the unified hierarchy: everything that the run starts is found there."""
+    memory_in: str = ""
+    cpus_in: str = ""
+    version: int = 2
+    """Of the two that limit: the files are called differently."""
+    memory: int | None = None
+    """Bytes for each rank."""
+    cpus: int | None = None
+    """Thousandths of a core for each rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """Everything that a supervisor needs to know."""
+
+    name: str
+    """`job.attempt`."""
+    generation: int
+    """How often the run's processes have been started before, under this supervisor."""
+    workdir: str
+    env: dict[str, str]
+    """What all ranks have in their environment."""
+    ranks: tuple[RankSpec, ...]
+    socket: str
+    grace_ms: int
+    log_bytes: int
+    log_files: int
+    freezer: str
+    placement: str
+    """Where it sits, in words that are equal only for equal placements."""
+    cgroups: CgroupPlan
+
+
+def path_of(folder: str, generation: int) -> str:
+    name = "run.json" if generation == 0 else f"run-{generation}.json"
+    return os.path.join(folder, name)
+
+
+def write(folder: str, run: RunFile) -> None:
+    """All of it or nothing, readable by its owner alone: environments hold secrets."""
+    path = path_of(folder, run.generation)
+    beside = f"{path}.{os.getpid()}"
+    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump(asdict(run), file)
+    os.replace(beside, path)
+
+
+def read(folder: str, generation: int = 0) -> RunFile:
+    with open(path_of(folder, generation)) as file:
+        said: dict[str, Any] = json.load(file)
+    ranks = tuple(RankSpec(tuple(each["argv"]), each["env"]) for each in said.pop("ranks"))
+    return RunFile(ranks=ranks, cgroups=CgroupPlan(**said.pop("cgroups")), **said)
+
+
+def newest(folder: str) -> RunFile | None:
+    """What the run was last told to be; None where it was never written."""
+    generations = [
+        int(name[4:-5])
+        for name in os.listdir(folder)
+        if name.startswith("run-") and name.endswith(".json") and name[4:-5].isdecimal()
+    ]
+    try:
+        return read(folder, max(generations, default=0))
+    except FileNotFoundError:
+        return None

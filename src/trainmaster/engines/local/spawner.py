@@ -1,0 +1,83 @@
+"""Forks supervisors: a small process that has everything imported, so that a start costs milliseconds.
+
+It reads folders from its standard input, one in a line, and answers each on its standard output. It ends
+when the daemon does; supervisors are nobody's children and go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import select
+import signal
+import sys
+from typing import NoReturn
+
+from trainmaster.engines.local import processes
+from trainmaster.engines.local.supervisor import supervise
+
+STDIN, STDOUT = 0, 1
+
+
+def serve() -> None:
+    """Fork one supervisor for each line, until there are no more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    processes.be_called("tm spawner")
+    gc.collect()
+    gc.freeze()  # so that a child does not copy the pages that it only counts
+    rest = b""
+    while piece := os.read(STDIN, 1 << 16):
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            _spawn(json.loads(line))
+
+
+def _spawn(folder: str) -> None:
+    """Two forks, so that the supervisor belongs to nobody and the spawner has no zombies."""
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    _supervise(folder)
+
+
+def _supervise(folder: str) -> NoReturn:
+    code = 1
+    try:
+        daemon = os.dup(STDOUT)  # not inherited by programs: they get 0, 1 and 2 of their own
+        log = os.open(
+            os.path.join(folder, "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
+        )
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        os.dup2(nothing, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        os.close(nothing)
+        os.chdir("/")
+
+        def has_a_daemon() -> bool:
+            watch = select.poll()
+            watch.register(daemon, 0)
+            return not watch.poll(0)  # an error there: nobody reads any more
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):
+                os.write(daemon, json.dumps(folder).encode() + b"\n")
+            os.close(daemon)
+
+        supervise(folder, has_a_daemon, answer)
+        code = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,435 @@
+"""The process that owns one run: starts its ranks, watches them, ends them, and writes down the truth.
+
+It outlives the daemon, holds the run's lock for as long as it lives, and leaves nothing behind. One thread,
+one select loop, the standard library alone: the spawner forks it ready to go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trainmaster.engines.freezer import FREEZERS, send
+from trainmaster.engines.local import gang, journal, processes, progress, runfile
+from trainmaster.engines.local.cgroups import RunCgroups
+from trainmaster.engines.local.gang import NotStarted, Rank
+from trainmaster.engines.local.journal import Journal
+from trainmaster.engines.local.talk import Caller, Switchboard
+from trainmaster.engines.local.verdict import Told, Verdict, verdict_of
+from trainmaster.sdk.wire import Line
+
+HOUSEKEEPING_S = 30.0
+RETRY_S = 0.5
+"""How soon something is tried again that the disk or the kernel refused."""
+SWEEPS = 50
+LAST_WORDS_S = 5.0
+
+
+@dataclass(slots=True)
+class Stopping:
+    """The run has been told to end: why, and until when it may take."""
+
+    told: Told
+    until: float
+    killed: bool = False
+
+
+class Supervisor:
+    """One run, from its first process to its last."""
+
+    def __init__(self, folder: str, run: runfile.RunFile, lock: int) -> None:
+        self._folder = folder
+        self._run = run
+        self._lock = lock
+        self._selector = selectors.DefaultSelector()
+        self._board = Switchboard(run.socket, self._selector, self._heard)
+        self._journal = Journal(folder)
+        self._journal.append(self._journal.entry("opened", {"pid": os.getpid()}))
+        if not self._journal.is_written:  # begun and not written down might be begun twice
+            raise OSError(self._journal.trouble)
+        self._cgroups = RunCgroups(run.cgroups, cgroup_name(run.socket))
+        self._freezer = FREEZERS[run.freezer]()
+        self._thinner = progress.Thinner()
+        self._ranks: list[Rank] = []
+        self._failed: Rank | None = None
+        """The first rank that ended with an error by itself."""
+        self._not_started: NotStarted | None = None
+        self._stopping: Stopping | None = None
+        self._next: int | None = None
+        """The generation that it is to be reshaped into."""
+        self._is_freezing, self._is_frozen = False, False
+        self._has_left, self._is_done = False, False
+        self._oom_kills = processes.oom_kills()
+        self._housekeeping_at = time.monotonic() + HOUSEKEEPING_S
+        self._sweep_at: float | None = None
+        self._is_over = False
+        self._list = (
+            processes.descendants
+            if processes.can_list_children()
+            else processes.descendants_by_scan
+        )
+
+    # -- the loop ------------------------------------------------------------------------------------
+
+    def work(self) -> None:
+        """Run it to its end; nothing that goes wrong here may end the training."""
+        self._catch_children()
+        self._guarded(self._start)
+        while not self._is_over:
+            for key, mask in self._selector.select(self._patience_s()):
+                self._guarded(key.data, mask)
+            self._guarded(self._tick)
+        self._say_goodbye()
+
+    def _guarded(self, step: Callable[..., None], *said: object) -> None:
+        try:
+            step(*said)
+        except Exception:
+            with contextlib.suppress(OSError), open(self._beside("supervisor.log"), "a") as file:
+                file.write(traceback.format_exc())
+            time.sleep(0.05)
+
+    def _catch_children(self) -> None:
+        """A child's end wakes the loop."""
+        ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(theirs, warn_on_full_buffer=False)
+
+        def woken(mask: int) -> None:
+            with contextlib.suppress(BlockingIOError):
+                os.read(ours, 4096)
+
+        self._selector.register(ours, selectors.EVENT_READ, woken)
+
+    def _patience_s(self) -> float:
+        now = time.monotonic()
+        waits = [self._housekeeping_at, self._thinner.due_at, self._sweep_at]
+        if self._stopping is not None:
+            is_watched = self._stopping.until > now and any(r.code is None for r in self._ranks)
+            waits.append(self._stopping.until if is_watched else now + 0.02)
+        if not self._journal.is_written:
+            waits.append(now + RETRY_S)
+        if self._is_freezing:
+            waits.append(now + 0.01)
+        return max(0.0, min(at for at in waits if at is not None) - now)
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self._reap()
+        if self._is_freezing:
+            self._freeze()
+        due = self._thinner.due_at
+        if due is not None and due <= now:
+            self._write_progress()
+        if not self._journal.is_written:
+            self._board.tell_followers(self._journal.retry())
+        if self._housekeeping_at <= now:
+            self._keep_house(now)
+        stopping = self._stopping
+        if stopping is not None and stopping.until <= now and self._lingering():
+            stopping.killed = True
+            self._kill_all()
+        if self._ranks and all(rank.code is not None for rank in self._ranks):
+            self._end_generation(now)
+
+    def _keep_house(self, now: float) -> None:
+        """What others may have removed is made again."""
+        self._housekeeping_at = now + HOUSEKEEPING_S
+        self._board.listen()
+        self._board.tell_followers(self._journal.retry())
+        path = self._beside(journal.LOCK)
+        if not os.path.exists(path) or os.stat(path).st_ino != os.fstat(self._lock).st_ino:
+            lock = journal.take_lock(self._folder)
+            if lock is not None:
+                os.close(self._lock)
+                self._lock = lock
+
+    # -- starting ------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """Bring up all ranks of the present generation."""
+        self._failed, self._stopping, self._next = None, None, None
+        self._has_left, self._is_done = False, False
+        self._is_freezing, self._is_frozen = False, False
+        self._board.forget_ranks()
+        self._ranks, self._not_started = gang.start(self._run, self._folder, self._cgroups)
+        for rank in self._ranks:
+            assert rank.output is not None
+            self._selector.register(rank.output, selectors.EVENT_READ, self._pumping(rank))
+        if self._not_started is not None:
+            self._stop(Told.FAILURE)
+            return
+        what = "started" if self._run.generation == 0 else "reshaped"
+        pids = [rank.pid for rank in self._ranks]
+        said: Line = {"pids": pids, "generation": self._run.generation}
+        if self._cgroups.trouble:
+            said["remark"] = self._cgroups.trouble
+        self._write(what, said)
+
+    def _pumping(self, rank: Rank) -> Callable[[int], None]:
+        def ready(mask: int) -> None:
+            if gang.pump(rank) == 0:
+                self._close_output(rank)
+
+        return ready
+
+    def _close_output(self, rank: Rank) -> None:
+        if rank.output is not None:
+            self._selector.unregister(rank.output)
+            os.close(rank.output)
+            rank.output = None
+
+    # -- ending --------------------------------------------------------------------------------------
+
+    def _reap(self) -> None:
+        """Take note of every child that has ended, ours or inherited."""
+        by_pid = {rank.pid: rank for rank in self._ranks}
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            rank = by_pid.get(pid)
+            if rank is None:
+                continue
+            rank.code = gang.code_of(status)
+            if rank.code != 0 and self._stopping is None:
+                self._failed = rank
+                self._stop(Told.FAILURE)
+
+    def _stop(self, told: Told) -> None:
+        """Tell every rank to end; it has its grace period, whatever it is told for."""
+        until = time.monotonic() + self._run.grace_ms / 1000
+        if self._stopping is not None:
+            until = min(until, self._stopping.until)
+        self._stopping = Stopping(told, until, self._stopping is not None and self._stopping.killed)
+        self._is_freezing = False
+        self._ask_to_stop()
+        for rank in self._ranks:
+            if rank.code is None:
+                gang.signal_group(rank, signal.SIGTERM)
+        self._freezer.thaw(self._members)  # who stands still cannot save
+        self._is_frozen = False
+
+    def _ask_to_stop(self) -> None:
+        stopping = self._stopping
+        if stopping is not None and stopping.told.asks:
+            left_s = max(0.0, stopping.until - time.monotonic())
+            self._board.ask_ranks({"ask": "stop", "why": stopping.told.asks, "grace_s": left_s})
+
+    def _members(self) -> list[int]:
+        """Every process of the run: as subreaper we are the ancestor of them all."""
+        own = os.getpid()
+        found = dict.fromkeys((*self._list(own), *self._cgroups.members()))
+        return [pid for pid in found if pid != own and processes.is_alive(pid)]
+
+    def _lingering(self) -> list[int]:
+        """Ranks that run, and what is left in the groups of others: a shell dies before its child."""
+        leaders = frozenset(rank.pid for rank in self._ranks)
+        return [pid for pid in self._members() if gang.is_in_groups(pid, leaders)]
+
+    def _kill_all(self) -> list[int]:
+        """SIGKILL to all, over and over while new ones appear; who is left cannot be killed."""
+        self._cgroups.kill()
+        members: list[int] = []
+        for _ in range(SWEEPS):
+            members = self._members()
+            if not members:
+                break
+            for pid in members:
+                send(pid, signal.SIGKILL)
+            time.sleep(0.0005)
+            self._reap()
+        return members
+
+    def _end_generation(self, now: float) -> None:
+        """All ranks have ended: see that nothing is left, then go on as something else or end."""
+        stopping = self._stopping
+        if stopping is not None and stopping.until > now and self._lingering():
+            return
+        if self._sweep_at is not None and self._sweep_at > now:
+            return
+        if self._kill_all():
+            self._sweep_at = now + RETRY_S
+            return
+        self._sweep_at = None
+        self._board.drain()
+        for rank in self._ranks:
+            while gang.pump(rank):
+                pass
+            self._close_output(rank)
+            rank.log.close()
+        verdict = self._verdict()
+        self._write_progress()
+        if stopping is not None and stopping.told is Told.RESIZE and not verdict.is_success:
+            self._go_on()
+        else:
+            self._conclude(verdict)
+
+    def _verdict(self) -> Verdict:
+        stopping = self._stopping
+        return verdict_of(
+            ranks=self._ranks,
+            first=self._failed,
+            not_started=self._not_started,
+            told=None if stopping is None else stopping.told,
+            was_killed=stopping is not None and stopping.killed,
+            has_left=self._has_left,
+            is_done=self._is_done,
+            limit=self._run.cgroups.memory,
+            oom_ranks={r.number for r in self._ranks if self._cgroups.oom_kills(r.number)},
+            machine_oom=processes.oom_kills() > self._oom_kills,
+        )
+
+    def _go_on(self) -> None:
+        assert self._next is not None
+        self._cgroups.remove()
+        self._run = runfile.read(self._folder, self._next)
+        self._start()
+
+    def _conclude(self, verdict: Verdict) -> None:
+        self._write("ended", verdict.said())
+        self._ranks = []
+        self._cgroups.remove()
+        self._is_over = True
+
+    def _say_goodbye(self) -> None:
+        """Stay until the end is on the disk, and those who listen have had time to hear of it."""
+        while not self._journal.is_written:
+            time.sleep(RETRY_S)
+            self._board.tell_followers(self._journal.retry())
+        until = time.monotonic() + LAST_WORDS_S
+        while self._board.has_unread and time.monotonic() < until:
+            for key, mask in self._selector.select(0.1):
+                self._guarded(key.data, mask)
+        self._board.close()
+
+    # -- what is said --------------------------------------------------------------------------------
+
+    def _write(self, what: str, said: Line) -> None:
+        """Into the journal first; told when it is there."""
+        self._board.tell_followers(self._journal.append(self._journal.entry(what, said)))
+
+    def _write_progress(self) -> None:
+        held = self._thinner.take()
+        if held is not None:
+            self._write("progress", held)
+
+    def _heard(self, caller: Caller, said: Line) -> None:
+        """One line; those that nobody knows are ignored."""
+        word = said.get("say")
+        if word == "hello":
+            caller.rank = rank if isinstance(rank := said.get("rank"), int) else 0
+            self._ask_to_stop()
+        elif word == "follow":
+            after = said.get("after")
+            caller.follows = True
+            self._board.say(
+                caller, self._journal.remembered(after if isinstance(after, int) else 0)
+            )
+        elif word == "progress":
+            self._thinner.held = progress.cleaned(said) or self._thinner.held
+        elif word == "saved":
+            self._write_progress()
+            step = progress.cleaned(said)
+            self._write("saved", {} if step is None else {"step": step["step"]})
+        elif word == "leaving":
+            self._has_left = True
+        elif word == "done":
+            self._is_done = True
+        elif isinstance(order := said.get("order"), str):
+            self._obey(order, said)
+
+    def _obey(self, order: str, said: Line) -> None:
+        """Orders may come twice; one that has been carried out changes nothing."""
+        self._reap()
+        if not self._ranks or all(rank.code is not None for rank in self._ranks):
+            return
+        if order in ("halt", "kill"):
+            self._told_to_end(Told.HALT if order == "halt" else Told.KILL)
+        elif order == "reshape":
+            self._told_to_reshape(said.get("generation"))
+        elif self._stopping is not None:
+            return
+        elif order == "freeze" and not self._is_frozen:
+            self._freeze()
+        elif order == "thaw" and (self._is_frozen or self._is_freezing):
+            self._freezer.thaw(self._members)
+            self._is_freezing, self._is_frozen = False, False
+            self._write("thawed", {})
+        elif order == "save":
+            self._save()
+
+    def _told_to_end(self, told: Told) -> None:
+        before = None if self._stopping is None else self._stopping.told
+        if before is None or before.yields_to(told):
+            self._stop(told)
+
+    def _told_to_reshape(self, generation: object) -> None:
+        if isinstance(generation, int) and generation > self._run.generation:
+            if self._stopping is None:
+                self._stop(Told.RESIZE)
+            if self._stopping is not None and self._stopping.told is Told.RESIZE:
+                self._next = generation
+
+    def _freeze(self) -> None:
+        """Frozen is what it is when nothing of it moves any more; till then it is tried again."""
+        if self._freezer.freeze(self._members):
+            self._is_freezing, self._is_frozen = False, True
+            self._reap()
+            if any(rank.code is None for rank in self._ranks):
+                self._write_progress()
+                self._write("frozen", {})
+        else:
+            self._is_freezing = True
+
+    def _save(self) -> None:
+        """Ask those who speak with us; signal only programs that have a handler for it."""
+        self._board.ask_ranks({"ask": "save"})
+        heard = self._board.ranks()
+        silent = frozenset(rank.pid for rank in self._ranks if rank.number not in heard)
+        for pid in self._members():
+            if gang.is_in_groups(pid, silent) and processes.catches(pid, signal.SIGUSR1):
+                send(pid, signal.SIGUSR1)
+
+    def _beside(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+
+def cgroup_name(socket: str) -> str:
+    """A name for the run that no other run on this machine has."""
+    return "trainmaster-" + os.path.basename(socket).removesuffix(".sock")
+
+
+def supervise(folder: str, has_a_daemon: Callable[[], bool], answer: Callable[[], None]) -> None:
+    """Own the run in this folder, unless it has, or had, an owner already."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    lock = _claim(folder)
+    if lock is None or journal.has_begun(folder) or not has_a_daemon():
+        answer()
+        return
+    processes.become_subreaper()
+    run = runfile.read(folder)
+    processes.be_called(f"tm {run.name}")
+    supervisor = Supervisor(folder, run, lock)
+    answer()
+    supervisor.work()
+
+
+def _claim(folder: str) -> int | None:
+    """The run's lock; somebody who only looks whether it is free is waited for."""
+    for _ in range(40):
+        lock = journal.take_lock(folder)
+        if lock is not None or journal.has_begun(folder):
+            return lock
+        time.sleep(0.005)
+    return None
