@@ -24,7 +24,7 @@ NOT_FOUND = 127
 def execute(
     job: JobName,
     command: Annotated[
-        list[str], typer.Argument(metavar="-- COMMAND…", help="What to run, with its arguments.")
+        list[str], typer.Argument(metavar="COMMAND", help="What to run, with its arguments.")
     ],
     url: Url = None,
     data: Data = None,
@@ -43,7 +43,7 @@ def execute(
         ) from None
     sys.stdout.flush()
     words = command[1:] if command[:1] == ["--"] else command
-    environment = os.environ | said["env"]
+    environment = os.environ | said["environment"]
     try:
         # in place of this process: terminals, signals and the exit code are the command's own
         os.execvpe(words[0], words, environment)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from trainmaster.cli.client import Json
 
 EPILOG = examples("trainmaster explain 12", "trainmaster explain 12 --json")
+NUMBERS = {"need": "needed", "free": "free", "largest_block": "free together"}
 
 
 def explain(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
@@ -34,8 +35,9 @@ def lines_of(said: Json) -> list[str]:
     code = f" ({said['code']})" if said.get("code") else ""
     lines = [f"{said['sentence']}{code}"]
     numbers = said.get("numbers") or {}
-    if numbers:
-        lines.append("Numbers: " + ", ".join(_number(*pair) for pair in numbers.items()) + ".")
+    stated = [f"{word} {numbers[key]:g}" for key, word in NUMBERS.items() if key in numbers]
+    if stated:
+        lines.append(f"GPUs: {', '.join(stated)}.")
     held_by = said.get("held_by") or ()
     if held_by:
         lines.append("In the way:")
@@ -47,29 +49,11 @@ def lines_of(said: Json) -> list[str]:
     return lines
 
 
-def _number(name: str, value: object) -> str:
-    shown = f"{value:g}" if isinstance(value, int | float) else str(value)
-    return f"{name.replace('_', ' ')} {shown}"
-
-
-def _holder(holder: object) -> str:
-    """A job in the way: its id alone, or what the daemon says of it."""
-    from trainmaster.cli.live_words import length
-
-    if not isinstance(holder, dict):
-        return f"job {holder}"
-    words = [f"job {holder.get('id', holder.get('job', '?'))}"]
-    if holder.get("name"):
-        words.append(str(holder["name"]))
-    if holder.get("user"):
-        words.append(f"of {holder['user']}")
-    if holder.get("gpus") is not None:
-        words.append(f"holds {holder['gpus']:g} GPUs")
-    if holder.get("devices"):
-        words.append(f"({', '.join(holder['devices'])})")
-    if holder.get("run_s") is not None:
-        words.append(f"for {length(holder['run_s'])}")
-    return " ".join(words)
+def _holder(holder: Json) -> str:
+    """A job in the way, and what it holds."""
+    devices = ", ".join(holder["devices"])
+    holds = f"holds {devices}" if devices else f"asks for {holder['gpus']:g} GPUs"
+    return f"job {holder['id']} {holder['name']} of {holder['user']}, {holder['state']}, {holds}"
 
 
 def _forecast(forecast: Json) -> str:
@@ -77,8 +61,8 @@ def _forecast(forecast: Json) -> str:
 
     from trainmaster.cli.live_words import at, length
 
-    basis = f" ({forecast['basis']})" if forecast.get("basis") else ""
-    start = forecast.get("start_s")
+    basis = f" ({forecast['basis']})" if forecast["basis"] else ""
+    start = forecast["start_s"]
     if start is None:
         return f"Expected start: not known{basis}."
     ahead = start - time.time()

@@ -20,16 +20,16 @@ def show_dry_run(client: Client, specs: Sequence[Json], as_json: bool) -> None:
         return
     console = screen()
     for each in answer["jobs"]:
-        row = row_of(each)
+        row = row_of(each["job"])
         what = (
             f"Would submit {row.name}: {gpus(row.gpus)} GPUs, queue {row.queue}, user {row.user}."
         )
         console.print(what, markup=False)
         said = {
-            "sentence": row.sentence or "It would start at once.",
+            "sentence": row.sentence or "Nothing is in its way.",
             "code": row.code,
-            "forecast": each.get("forecast"),
-            "remarks": each.get("remarks"),
+            "forecast": each["forecast"],
+            "remarks": each["job"]["remarks"],
         }
         for line in lines_of(said):
             console.print(f"  {line}", markup=False)

@@ -39,7 +39,7 @@ JobName = Annotated[
 JobNames = Annotated[
     list[str],
     typer.Argument(
-        metavar="JOB…",
+        metavar="JOB",
         help="Ids or names; the id of an array means all of it.",
         autocompletion=live_completion.live_jobs,
     ),

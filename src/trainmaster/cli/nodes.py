@@ -57,11 +57,11 @@ def _show_nodes(found: list[Json]) -> None:
         made.add_row(
             escape(node["name"]),
             escape(node["state"]),
-            escape(node["device_type"]),
+            escape(node["type"]),
             str(len(node["devices"])),
             str(free),
             f"{node['cpus']:g}",
-            f"{node['memory'] / GIB:.0f} GiB",
+            f"{node['memory_bytes'] / GIB:.0f} GiB",
             escape(", ".join(jobs)) or NOTHING,
             escape(", ".join(node["frozen"])) or NOTHING,
         )
@@ -80,7 +80,7 @@ def _show_devices(found: list[Json]) -> None:
             made.add_row(
                 escape(node["name"]),
                 escape(str(device["name"])),
-                escape(node["device_type"]),
+                escape(node["type"]),
                 escape(", ".join(device["jobs"])) or NOTHING,
             )
     screen().print(made)

@@ -50,7 +50,7 @@ def change(
         ),
     ],
     settings: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE…]", help="Its options.")
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Its options.")
     ] = None,
     as_json: AsJson = False,
     url: Url = None,

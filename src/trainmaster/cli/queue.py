@@ -60,8 +60,8 @@ def define(
 
     stated = {
         "weight": weight,
-        "guaranteed": guaranteed,
-        "maximum": maximum,
+        "guaranteed_gpus": guaranteed,
+        "maximum_gpus": maximum,
         "parent": parent,
     }
     with connect(url, data) as client:

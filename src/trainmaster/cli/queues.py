@@ -33,9 +33,8 @@ def queues(as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
     )
     for each in answer["queues"]:
         cells = (
-            *(each["name"], each.get("parent"), each.get("weight"), each.get("guaranteed")),
-            *(each.get("maximum"), each.get("gpus"), each.get("running"), each.get("waiting")),
-            each.get("held"),
+            *(each["name"], each["parent"], each["weight"], each["guaranteed_gpus"]),
+            *(each["maximum_gpus"], each["gpus"], each["running"], each["waiting"], each["held"]),
         )
         made.add_row(*(escape(_cell(cell)) for cell in cells))
     if made.row_count:

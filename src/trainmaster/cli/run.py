@@ -23,7 +23,7 @@ CONTAINERS = ("apptainer", "enroot", "docker")
 
 def run(
     command: Annotated[
-        list[str], typer.Argument(metavar="-- COMMAND…", help="What to run, with its arguments.")
+        list[str], typer.Argument(metavar="COMMAND", help="What to run, with its arguments.")
     ],
     name: Annotated[
         str | None, typer.Option("-n", "--name", metavar="NAME", help="What to call the job.")

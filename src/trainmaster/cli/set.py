@@ -21,7 +21,7 @@ FIELDS = ("priority", "queue", "max_runtime", "deadline", "retries", "name")
 def change(
     job: JobName,
     settings: Annotated[
-        list[str], typer.Argument(metavar="KEY=VALUE…", help=f"One or more of {', '.join(FIELDS)}.")
+        list[str], typer.Argument(metavar="KEY=VALUE", help=f"One or more of {', '.join(FIELDS)}.")
     ],
     as_json: AsJson = False,
     url: Url = None,

@@ -34,7 +34,7 @@ def shell(
     job: Annotated[
         str | None,
         typer.Argument(
-            metavar="[JOB]",
+            metavar="JOB",
             help="A session to attach to again; without, a new one.",
             autocompletion=live_completion.live_jobs,
         ),
@@ -145,7 +145,7 @@ def _attend(client: Client, job: str) -> int:
     from trainmaster.cli.live_terminal import Attached, Left
 
     row = _awake(client, job)
-    folder = Path(client.get(of(job, "environment"))["env"]["TRAINMASTER_CHECKPOINT_DIR"])
+    folder = Path(client.get(of(job, "environment"))["environment"]["TRAINMASTER_CHECKPOINT_DIR"])
     found = _answer(client, row, folder)
     if isinstance(found, str):
         sys.stdout.write(f"{found}\n")

@@ -21,7 +21,7 @@ def story(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = N
     if as_json:
         words.write_json(said)
         return
-    made = words.table("when", "after", "what", "details")
+    made = words.table("when", "after", "what", "in words")
     made.columns[-1].no_wrap = False
     made.columns[-1].overflow = "fold"
     first = said["story"][0]["at_s"] if said["story"] else 0
@@ -30,26 +30,6 @@ def story(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = N
             words.at(each["at_s"]),
             words.length(each["at_s"] - first),
             escape(each["what"]),
-            escape(detail_text(each.get("detail"))),
+            escape(each["sentence"]),
         )
     screen().print(made)
-
-
-def detail_text(detail: object) -> str:
-    """The details of one thing that happened, in words."""
-    if isinstance(detail, dict):
-        stated = {key: value for key, value in detail.items() if value not in (None, "", [], {})}
-        sentence = stated.pop("sentence", None)
-        rest = ", ".join(
-            f"{key.replace('_', ' ')} {_plain(value)}" for key, value in stated.items()
-        )
-        return " ".join(part for part in (sentence, rest) if part)
-    return "" if detail is None else str(detail)
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(_plain, value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -31,7 +31,7 @@ def submit(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE…",
+            metavar="FILE",
             help="Job files (YAML); several documents in one are several jobs;"
             " - is standard input.",
         ),

@@ -1,0 +1,138 @@
+"""A daemon's HTTP side for tests of the command line: it answers what a test has written down."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+ROOT = "/api/v1"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request, as it came."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: Any
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int = 200
+    body: Any = field(default_factory=dict)
+    kind: str = "application/json"
+    breaks: bool = False
+    """The line is cut instead of, or in the middle of, the answer."""
+
+    def encoded(self) -> bytes:
+        return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+
+
+Script = Answer | Callable[[Asked], Answer]
+
+
+def refusal(status: int, code: str, sentence: str) -> Answer:
+    return Answer(status, {"error": {"code": code, "sentence": sentence}})
+
+
+def stream(*events: str, breaks: bool = False) -> Answer:
+    return Answer(200, "".join(events).encode(), "text/event-stream", breaks)
+
+
+class Counterpart:
+    """Answers by method and path: the first of a list each time, the last for ever."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.asked: list[Asked] = []
+        self._scripts: dict[tuple[str, str], list[Script]] = {}
+        self._lock = threading.Lock()
+
+    def on(self, method: str, path: str, *answers: Script | dict[str, Any]) -> None:
+        made = [Answer(body=each) if isinstance(each, dict) else each for each in answers]
+        self._scripts[(method, path)] = made
+
+    def answer(self, asked: Asked) -> Answer:
+        with self._lock:
+            self.asked.append(asked)
+            scripts = self._scripts.get((asked.method, asked.path))
+            if not scripts:
+                return refusal(404, "not_found", f"Nobody knows {asked.path}.")
+            script = scripts.pop(0) if len(scripts) > 1 else scripts[0]
+        return script(asked) if callable(script) else script
+
+    def bodies(self, method: str, path: str) -> list[Any]:
+        return [each.body for each in self.asked if (each.method, each.path) == (method, path)]
+
+
+@contextmanager
+def serving() -> Iterator[Counterpart]:
+    """One on a free port of this machine, gone afterwards."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            size = int(self.headers.get("Content-Length") or 0)
+            text = self.rfile.read(size)
+            split = urlsplit(self.path)
+            asked = Asked(
+                self.command,
+                unquote(split.path.removeprefix(ROOT)),
+                dict(parse_qsl(split.query)),
+                {name.lower(): value for name, value in self.headers.items()},
+                json.loads(text) if text else None,
+            )
+            self.close_connection = True
+            _send(self, counterpart.answer(asked))
+
+        do_POST = do_PUT = do_PATCH = do_GET
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Tests are quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    counterpart = Counterpart(f"http://127.0.0.1:{server.server_address[1]}")
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield counterpart
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _send(request: BaseHTTPRequestHandler, answer: Answer) -> None:
+    content = answer.encoded()
+    if answer.breaks and not content:
+        _cut(request.connection)
+        return
+    request.send_response(answer.status)
+    request.send_header("Content-Type", answer.kind)
+    if not answer.breaks:
+        request.send_header("Connection", "close")
+        if answer.kind != "text/event-stream":
+            request.send_header("Content-Length", str(len(content)))
+    else:
+        request.send_header("Content-Length", str(len(content) + 1000))
+    request.end_headers()
+    request.wfile.write(content)
+    request.wfile.flush()
+
+
+def _cut(line: socket.socket) -> None:
+    """As when the daemon is killed: the line is reset."""
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    line.close()

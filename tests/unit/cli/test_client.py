@@ -1,0 +1,92 @@
+"""Server-sent events by hand, and where the daemon's address is found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trainmaster.cli.client import Sent, of, read_events
+from trainmaster.cli.complaints import BadInput
+from trainmaster.cli.places import find_address, user_data_folder
+
+
+def events(text: str) -> list[Sent]:
+    return list(read_events(iter(text.encode().splitlines(keepends=True))))
+
+
+def test_events_are_read_by_the_rules_of_their_format() -> None:
+    text = (
+        ": ping\n\nid: 7\nevent: log\ndata: one\ndata:two\n\n"
+        "data: more\r\n\r\n"
+        "retry: 10\n\n"
+        "id: 9\ndata\n\n"
+        "data: cut off"
+    )
+    assert events(text) == [
+        Sent("7", "log", "one\ntwo"),
+        Sent("7", "message", "more"),
+        Sent("9", "message", ""),
+    ]
+
+
+def test_a_name_is_safe_in_a_path() -> None:
+    assert of("a b/../c?", "logs") == "/jobs/a%20b%2F..%2Fc%3F/logs"
+    with pytest.raises(BadInput, match="missing"):
+        of("")
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder without a daemon, and an environment that knows none."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("TRAINMASTER_URL", "TRAINMASTER_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    return tmp_path
+
+
+def write_address(folder: Path, url: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "address").write_text(json.dumps({"url": url, "pid": 1}))
+
+
+def url_of(url: str | None = None, data: Path | None = None) -> str | None:
+    found = find_address(url, data)
+    return None if found is None else found.url
+
+
+def test_what_is_nearer_to_the_user_is_asked_first(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert url_of() is None
+    write_address(user_data_folder(), "http://own")
+    assert url_of() == "http://own"
+    write_address(nowhere / ".trainmaster", "http://here/")
+    assert url_of() == "http://here"
+    write_address(nowhere / "d", "http://stated")
+    monkeypatch.setenv("TRAINMASTER_DATA", str(nowhere / "d"))
+    assert url_of() == "http://stated"
+    monkeypatch.setenv("TRAINMASTER_URL", "http://environment/")
+    assert url_of() == "http://environment"
+    assert url_of(data=nowhere / "d") == "http://stated"
+    assert url_of(url="typed:1234", data=nowhere / "d") == "http://typed:1234"
+
+
+def test_a_stated_folder_without_an_address_is_not_replaced_by_another(nowhere: Path) -> None:
+    write_address(user_data_folder(), "http://own")
+    assert url_of(data=nowhere / "empty") is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", '"http://x"'])
+def test_a_broken_address_is_named(nowhere: Path, text: str) -> None:
+    (nowhere / ".trainmaster").mkdir()
+    (nowhere / ".trainmaster" / "address").write_text(text)
+    with pytest.raises(BadInput, match=r"\.trainmaster/address"):
+        url_of()
+
+
+def test_only_http_is_an_address(nowhere: Path) -> None:
+    with pytest.raises(BadInput, match="ftp://x"):
+        url_of(url="ftp://x")

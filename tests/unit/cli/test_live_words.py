@@ -1,0 +1,178 @@
+"""How live things are said and read: times, arrays, output of several ranks, escapes of a terminal."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from trainmaster.cli import live_words as words
+from trainmaster.cli.complaints import BadInput
+from trainmaster.cli.explain import lines_of
+from trainmaster.cli.live_follow import Piece, Prefixed
+from trainmaster.cli.live_jobs import environment_of, surrounded
+from trainmaster.cli.live_rows import Folded, Row, fold, ranges, row_of
+from trainmaster.cli.live_terminal import Escapes
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (None, "-"),
+        (-3, "0s"),
+        (59.9, "59s"),
+        (61, "1m01s"),
+        (3600, "1h00m"),
+        (90061, "1d01h"),
+    ],
+)
+def test_lengths_are_said_by_two_units(seconds: float | None, said: str) -> None:
+    assert words.length(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90),
+        ("90s", 90),
+        ("1h30m", 5400),
+        ("1.5h", 5400),
+        ("2d", 172800),
+        ("1:30", 5400),
+        ("1:30:05", 5405),
+    ],
+)
+def test_lengths_are_read_as_people_write_them(text: str, seconds: float) -> None:
+    assert words.seconds_of(text, "--time") == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "3x", "1h and more", "-5", "1:2:3:4"])
+def test_other_lengths_are_refused(text: str) -> None:
+    with pytest.raises(BadInput, match="--time"):
+        words.seconds_of(text, "--time")
+
+
+def test_points_of_time_are_dates_or_lengths_ago() -> None:
+    assert abs(words.moment_of("2h", "--since") - (time.time() - 7200)) < 60
+    assert words.at(words.moment_of("2026-11-15 18:00", "--since")) == "2026-11-15 18:00:00"
+    with pytest.raises(BadInput, match="--since"):
+        words.moment_of("yesterday-ish", "--since")
+
+
+def row(id: str, state: str = "pending", array: str | None = None, index: int | None = None) -> Row:
+    return row_of({"id": id, "state": state, "array": array, "array_index": index})
+
+
+def test_elements_of_an_array_are_folded_where_the_first_of_them_stood() -> None:
+    rows = [row("9"), row("8_2", "running", "8", 2), row("7"), row("8_1", array="8", index=1)]
+    nine, eight, seven = fold(rows)
+    assert (nine, seven) == (rows[0], rows[2])
+    assert isinstance(eight, Folded)
+    assert (eight.id, eight.states) == ("8_[1-2]", "1 pending, 1 running")
+
+
+def test_the_array_itself_is_not_listed_beside_its_elements() -> None:
+    (only,) = fold([row("8"), row("8_0", array="8", index=0)])
+    assert isinstance(only, Folded)
+    (alone,) = fold([row("8")])
+    assert isinstance(alone, Row)
+
+
+def test_ranges() -> None:
+    assert ranges([5, 0, 1, 2, 9, 8]) == "0-2,5,8-9"
+    assert ranges([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "status"),
+    [
+        ("succeeded", 0, 0),
+        ("failed", 7, 7),
+        ("failed", None, 1),
+        ("failed", 0, 1),
+        ("cancelled", None, 1),
+        ("cancelled", 143, 143),
+    ],
+)
+def test_only_success_is_0(state: str, code: int | None, status: int) -> None:
+    assert row_of({"id": "1", "state": state, "exit_code": code}).exit_status == status
+
+
+def test_lines_of_ranks_are_not_torn(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    lines = Prefixed()
+    for rank, text in ((0, b"one\ntw"), (1, b"eins\n"), (0, b"o\n"), (1, b"\xff no end")):
+        lines(Piece(rank, text))
+    lines.close()
+    assert capfdbinary.readouterr().out == b"[0] one\n[1] eins\n[0] two\n[1] \xff no end\n"
+
+
+def test_an_escape_counts_only_at_the_beginning_of_a_line() -> None:
+    keys = Escapes()
+    assert keys.feed(b"ls ~/x\r") == (b"ls ~/x\r", False)
+    assert keys.feed(b"~~a") == (b"~a", False)
+    assert keys.feed(b"~.") == (b"~.", False)
+    assert keys.feed(b"\r") == (b"\r", False)
+    assert keys.feed(b"~") == (b"", False)
+    assert keys.feed(b"x") == (b"~x", False)
+    assert keys.feed(b"\r~.never sent") == (b"\r", True)
+
+
+def test_variables_come_from_files_options_and_this_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COPIED", "here")
+    monkeypatch.delenv("ABSENT", raising=False)
+    file = tmp_path / "env"
+    file.write_text("# a remark\n\nexport A=1\nB='two words'\nCOPIED\n")
+    assert environment_of(["A=3", "C=x=y"], [file]) == {
+        "A": "3",
+        "B": "two words",
+        "COPIED": "here",
+        "C": "x=y",
+    }
+    with pytest.raises(BadInput, match="ABSENT"):
+        environment_of(["ABSENT"], [])
+    with pytest.raises(BadInput, match="no such file"):
+        environment_of([], [tmp_path / "none"])
+
+
+def test_programs_are_found_as_here_but_not_in_a_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/mine")
+    monkeypatch.setenv("TRAINMASTER_USER", "ada")
+    made = surrounded({"command": "x", "env": {"K": 1}})
+    assert made["env"]["PATH"] == "/mine"
+    assert (made["env"]["K"], made["user"], made["workdir"]) == ("1", "ada", str(tmp_path))
+    assert "PATH" not in surrounded({"container": {"docker": "i"}})["env"]
+    assert surrounded({"env": {"PATH": "/other"}, "workdir": "a"})["env"]["PATH"] == "/other"
+
+
+def test_an_explanation_says_all_that_is_known() -> None:
+    said = {
+        "code": "NotEnoughFree",
+        "sentence": "It needs 2 GPUs and 1 is free.",
+        "numbers": {"need": 2.0, "free": 1, "largest_block": 1, "until_s": None},
+        "held_by": [
+            {
+                "id": "4",
+                "name": "bert",
+                "user": "ada",
+                "state": "running",
+                "gpus": 1,
+                "devices": ["n:0"],
+            }
+        ],
+        "forecast": {"start_s": None, "basis": "nobody said how long"},
+        "remarks": ["It cannot be resized."],
+    }
+    assert lines_of(said) == [
+        "It needs 2 GPUs and 1 is free. (NotEnoughFree)",
+        "GPUs: needed 2, free 1, free together 1.",
+        "In the way:",
+        "  job 4 bert of ada, running, holds n:0",
+        "Expected start: not known (nobody said how long).",
+        "Note: It cannot be resized.",
+    ]
