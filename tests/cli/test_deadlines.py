@@ -11,7 +11,8 @@ import pytest
 
 from tests.cli.conftest import FIG7, Tm
 
-PAGE = Path(__file__).parents[2] / "docs/deadlines.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, REPORT_PAGE = DOCS / "deadlines.md", DOCS / "report.md"
 FIELDS = {
     *("deadline_s", "deadline_verdict", "predicted_finish_s", "feasible_deadline_s"),
     *("deadline_met", "warned_s"),
@@ -67,6 +68,29 @@ def test_the_terminal_sums_them_up(tm: Tm) -> None:
     assert "\ndeadlines: 4 asked, 3 accepted, 3 met; 1 declined; 0 late without warning" in alone
 
 
+WITH_OTHERS = """\
+job_id,submit_s,gpus,duration_s,deadline_s
+soon,0,1,100,300
+huge,0,64,100,300
+after,5000,1,100,300
+"""
+
+
+@pytest.mark.usefixtures("example")
+def test_only_deadlines_of_jobs_that_came_and_were_taken_are_counted(tm: Tm, folder: Path) -> None:
+    (folder / "others.csv").write_text(WITH_OTHERS)
+    line = "simulate others.csv --cluster 1x2 --perf ideal --policy las,./punctual.py"
+    said = tm(f"{line} --until-s 1000 --report out")
+    assert "deadlines under las: 1 asked, none judged, 1 met" in said.out
+    assert "deadlines under punctual: 1 asked, 1 accepted, 1 met; 0 declined;" in said.out
+    page = (folder / "out/index.html").read_text()
+    assert "</span>las</th><td>1</td>" in page.partition("<h2>Deadlines</h2>")[2]
+    las, _ = tm(f"{line} --until-s 1000 --json -").results()
+    assert [job["deadline_met"] for job in las["jobs"]] == [True, None, None]
+    later = tm(line).out
+    assert "deadlines under las: 2 asked, none judged, 2 met" in later
+
+
 def test_the_report_has_a_table_and_the_csv_the_fields(tm: Tm, example: Path) -> None:
     assert tm(f"{RUN} --report out").code == 0
     page = (example / "out/index.html").read_text()
@@ -77,6 +101,14 @@ def test_the_report_has_a_table_and_the_csv_the_fields(tm: Tm, example: Path) ->
     headers = [path.read_text().splitlines()[0] for path in (example / "out").rglob("*jobs*.csv")]
     assert headers
     assert all(set(header.split(",")) >= FIELDS for header in headers)
+
+
+def test_every_part_of_the_report_is_on_its_page_of_the_docs(tm: Tm, example: Path) -> None:
+    assert tm(f"{RUN} --report out").code == 0
+    parts = re.findall(r"<h2>(.*?)</h2>", (example / "out/index.html").read_text())
+    described = re.findall(r"^\| ([^|]+) \|", REPORT_PAGE.read_text(), flags=re.MULTILINE)
+    assert "Deadlines" in parts
+    assert set(parts) <= set(described)
 
 
 def test_what_had_to_be_taken_back_is_in_the_report(tm: Tm, example: Path) -> None:

@@ -31,13 +31,15 @@ class DeadlineResult:
     """What was said of a job's deadline, and what came of it; times in ms."""
 
     deadline_ms: int
+    is_asked: bool = True
+    """Whether it was ever asked for: not by a job that was rejected, or not submitted by the horizon."""
     verdict: Verdict = Verdict.NONE
     predicted_finish_ms: int | None = None
     """At the latest, as it was said when the deadline was accepted."""
     feasible_ms: int | None = None
     """The earliest deadline that could have been accepted."""
     is_met: bool | None = None
-    """None while the job is unfinished and its deadline has not passed."""
+    """None while the job is unfinished and its deadline has not passed, or if it was never asked for."""
     warned_ms: int | None = None
     """When it was first said that an accepted one would be missed."""
     notices: tuple[tuple[int, Notice], ...] = ()

@@ -15,14 +15,21 @@ VERDICTS = {Told.ACCEPTED: Verdict.ACCEPTED, Told.DECLINED: Verdict.DECLINED}
 
 def with_deadlines(results: list[JobResult], simulation: Simulation) -> list[JobResult]:
     """The results of all jobs of a trace, those that have a deadline with what came of it."""
-    jobs, notices = simulation.scenario.trace.jobs, simulation.ledger.notices
+    jobs = simulation.scenario.trace.jobs
     if all(traced.job.deadline_ms is None for traced in jobs):
         return results
     return [
-        replace(found, deadline=deadline_of(job, found.finish_ms, told, simulation.now))
+        replace(found, deadline=_came_of(traced.job, found.finish_ms, simulation))
         for found, traced in zip(results, jobs, strict=True)
-        for job, told in [(traced.job, notices.get(traced.job.id, ()))]
     ]
+
+
+def _came_of(job: Job, finish_ms: int | None, simulation: Simulation) -> DeadlineResult | None:
+    """Nothing, if the job was rejected or not submitted by the horizon."""
+    if job.deadline_ms is not None and job.id not in simulation.ledger.accounts:
+        return DeadlineResult(job.deadline_ms, is_asked=False)
+    told = simulation.ledger.notices.get(job.id, ())
+    return deadline_of(job, finish_ms, told, simulation.now)
 
 
 def deadline_of(
@@ -70,8 +77,9 @@ class Tally:
 
 
 def tally(jobs: Iterable[JobResult]) -> Tally | None:
-    """None where nobody has a deadline."""
-    found = [job.deadline for job in jobs if job.deadline is not None]
+    """None where nobody asked for a deadline."""
+    stated = [job.deadline for job in jobs if job.deadline is not None]
+    found = [each for each in stated if each.is_asked]
     if not found:
         return None
     accepted = [each for each in found if each.verdict is Verdict.ACCEPTED]

@@ -16,7 +16,7 @@ MOST_SLIPS = 20
 """Slips that are listed for one policy."""
 
 COLUMNS: tuple[tuple[str, str, Callable[[Tally], int]], ...] = (
-    ("asked", "Jobs with a deadline", lambda t: t.asked),
+    ("asked", "Submitted jobs with a deadline, rejected ones left out", lambda t: t.asked),
     ("accepted", "Deadlines that were promised at submission", lambda t: t.accepted),
     ("of these met", "Promised, and kept", lambda t: t.accepted_met),
     ("late, warned", "Promised, missed, and told before", lambda t: t.late - t.late_silently),
