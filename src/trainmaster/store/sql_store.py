@@ -43,7 +43,9 @@ class SqlStore:
         self._standing = RLock()
         self._epoch: int | None = None
         self._is_unsure = False
-        """The last append failed, and may have been kept all the same."""
+        """The database failed in our last turn: leadership may be lost."""
+        self._doubted: tuple[Batch, ...] = ()
+        """What failed to be appended, and may have been kept all the same: the answer was lost."""
         self._is_ready = False
         self._is_closed = False
 
@@ -68,7 +70,7 @@ class SqlStore:
             finally:
                 if self._epoch is None:
                     self._database.lock.release()
-            self._is_unsure = False
+            self._is_unsure, self._doubted = False, ()
             return self._epoch is not None
 
     def _raise_epoch(self) -> int | None:
@@ -115,19 +117,37 @@ class SqlStore:
             return
         writing.refuse_gaps(batches)
         with self._turn() as (connection, epoch):
-            if writing.claim(connection, epoch, batches):
-                writing.keep(connection, batches)
-            elif not (self._is_unsure and writing.is_kept(connection, batches)):
-                raise writing.out_of_turn(connection, epoch, batches)
+            try:
+                self._keep(connection, epoch, batches)
+                connection.commit()
+            except StoreError:
+                raise
+            except BaseException:
+                self._doubted = tuple(batches)
+                raise
+            self._doubted = ()
+
+    def _keep(self, connection: Connection, epoch: int, batches: Sequence[Batch]) -> None:
+        if writing.claim(connection, epoch, batches):
+            writing.keep(connection, batches)
+            return
+        last = writing.last_step(connection, epoch)
+        kept = max(0, last - batches[0].step.seq + 1)
+        if not 0 < kept <= len(batches) or tuple(batches[:kept]) != self._doubted[:kept]:
+            raise writing.out_of_turn(batches[0].step.seq, last)
+        rest = batches[kept:]
+        if rest and writing.claim(connection, epoch, rest):
+            writing.keep(connection, rest)
 
     def keep_snapshot(self, snapshot: SnapshotRow) -> None:
         with self._turn() as (connection, epoch):
-            writing.refuse_deposed(connection, epoch)
+            last = writing.last_step(connection, epoch)
+            writing.refuse_later(snapshot, last)
             writing.keep_snapshot(connection, snapshot)
 
     def compact(self, before_ms: int) -> int:
         with self._turn() as (connection, epoch):
-            writing.refuse_deposed(connection, epoch)
+            writing.last_step(connection, epoch)
             return writing.compact(connection, before_ms)
 
     @contextmanager
@@ -142,6 +162,8 @@ class SqlStore:
             except Deposed:
                 with self._standing:
                     self._step_down()
+                raise
+            except StoreError:
                 raise
             except BaseException:
                 self._is_unsure = True

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
-from sqlalchemy import Connection, Select, Table, delete, func, insert, select, text, update
+from sqlalchemy import Connection, Table, delete, func, insert, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from trainmaster.store.contract import Deposed, StoreError
-from trainmaster.store.rows import Batch, JobRow, SnapshotRow, StepRow
+from trainmaster.store.rows import Batch, JobRow, SnapshotRow
 from trainmaster.store.tables import (
     KEYS,
     LEDGER,
@@ -20,8 +19,6 @@ from trainmaster.store.tables import (
     STORIES,
     TABLES,
     Row,
-    columns,
-    rows,
     values,
 )
 
@@ -45,11 +42,16 @@ def raise_epoch(connection: Connection, holder: str) -> int:
     return int(connection.execute(select(LEDGER.c.epoch)).scalar_one())
 
 
-def refuse_deposed(connection: Connection, epoch: int) -> None:
-    """Deposed unless the epoch is ours; it stays so until the transaction ends."""
-    found, holder, _ = connection.execute(_ledger().with_for_update()).one()
+def last_step(connection: Connection, epoch: int) -> int:
+    """The last step that was kept; Deposed unless the epoch is ours, to the transaction's end."""
+    ledger = select(LEDGER.c.epoch, LEDGER.c.holder, LEDGER.c.last_seq).with_for_update()
+    found, holder, last = connection.execute(ledger).one()
     if found != epoch:
-        raise _deposed(holder)
+        host, _, pid = holder.rpartition(":")
+        raise Deposed(
+            f"Another daemon leads by now, process {pid} on {host}: stop this one, or let it wait."
+        )
+    return int(last)
 
 
 def claim(connection: Connection, epoch: int, batches: Sequence[Batch]) -> bool:
@@ -62,13 +64,9 @@ def claim(connection: Connection, epoch: int, batches: Sequence[Batch]) -> bool:
     return taken.rowcount == 1
 
 
-def out_of_turn(connection: Connection, epoch: int, batches: Sequence[Batch]) -> StoreError:
-    """Why a claim was refused."""
-    found, holder, last = connection.execute(_ledger()).one()
-    if found != epoch:
-        return _deposed(holder)
+def out_of_turn(seq: int, last: int) -> StoreError:
     return StoreError(
-        f"Step {batches[0].step.seq} cannot be kept, the next one is {last + 1}:"
+        f"Step {seq} cannot be kept, the next one is {last + 1}:"
         " restart the daemon to read what is there."
     )
 
@@ -81,17 +79,6 @@ def refuse_gaps(batches: Sequence[Batch]) -> None:
                 f"Step {later.step.seq} cannot be kept right after step {earlier.step.seq}:"
                 " restart the daemon to read what is there."
             )
-
-
-def _ledger() -> Select[Any]:
-    return select(LEDGER.c.epoch, LEDGER.c.holder, LEDGER.c.last_seq)
-
-
-def _deposed(holder: str) -> Deposed:
-    host, _, pid = holder.rpartition(":")
-    return Deposed(
-        f"Another daemon leads by now, process {pid} on {host}: stop this one, or let it wait."
-    )
 
 
 # -- what is kept ----------------------------------------------------------------------------------
@@ -109,25 +96,16 @@ def keep(connection: Connection, batches: Sequence[Batch]) -> None:
         connection.execute(_inserting(connection, KEYS).on_conflict_do_nothing(), keys)
 
 
-def is_kept(connection: Connection, batches: Sequence[Batch]) -> bool:
-    """Whether these very steps are the last ones: a commit whose answer was lost on its way."""
-    last = connection.execute(select(LEDGER.c.last_seq)).scalar_one()
-    if last != batches[-1].step.seq:
-        return False
-    first = batches[0].step.seq
-    found = connection.execute(
-        select(*columns(StepRow)).where(STEPS.c.seq >= first).order_by(STEPS.c.seq)
-    )
-    return rows(StepRow, found) == [batch.step for batch in batches]
-
-
-def keep_snapshot(connection: Connection, snapshot: SnapshotRow) -> None:
-    last = connection.execute(select(LEDGER.c.last_seq)).scalar_one()
+def refuse_later(snapshot: SnapshotRow, last: int) -> None:
+    """A snapshot is of steps that are kept."""
     if not 0 <= snapshot.seq <= last:
         raise StoreError(
             f"A snapshot after step {snapshot.seq} cannot be kept, the last step is {last}:"
             " restart the daemon to read what is there."
         )
+
+
+def keep_snapshot(connection: Connection, snapshot: SnapshotRow) -> None:
     _upsert(connection, SnapshotRow, [snapshot])
 
 

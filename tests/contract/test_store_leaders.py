@@ -1,0 +1,103 @@
+"""Leaders as processes of their own, which are killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.contract.stores import batch, job, wait_until
+from trainmaster.store.contract import Store, Wanted
+
+pytestmark = pytest.mark.live
+
+LEAD = """
+import sys, time
+from trainmaster.store.opening import open_store
+store = open_store(sys.argv[1])
+print(store.lead(), flush=True)
+time.sleep(600)
+"""
+
+WRITE = """
+import sys
+from tests.contract.stores import batch, job
+from trainmaster.store.opening import open_store
+store = open_store(sys.argv[1])
+print(store.lead(), flush=True)
+first = store.last_number() + 1
+for seq in range(first, 1_000_000):
+    store.append([batch(seq, *(job(f"{seq}_{n}") for n in range(20)), job(str(seq)))])
+    print(seq, flush=True)
+"""
+
+
+@contextmanager
+def another(program: str, url: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that runs a program on the store; gone afterwards."""
+    command = [sys.executable, "-c", program, url]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_when_the_leader_is_killed_another_takes_over(
+    store_url: str, opened: Callable[[], Store]
+) -> None:
+    with another(LEAD, store_url) as leader:
+        assert said(leader) == "True"
+        standby = opened()
+        assert not standby.lead()
+        assert standby.count() == {}  # it reads all the same
+        with another(LEAD, store_url) as third:
+            assert said(third) == "False"
+        leader.kill()
+        leader.wait()
+        wait_until(standby.lead)
+    standby.append([batch(1, job("1"))])
+    assert standby.leads()
+
+
+def test_a_leader_keeps_out_other_processes(store_url: str, opened: Callable[[], Store]) -> None:
+    assert opened().lead()
+    with another(LEAD, store_url) as second:
+        assert said(second) == "False"
+
+
+@pytest.mark.parametrize("appends", [1, 5, 23])
+def test_a_writer_killed_at_any_moment_leaves_whole_steps(
+    store_url: str, opened: Callable[[], Store], appends: int
+) -> None:
+    """What it said it kept is there, and at most one more; twice, the second goes on."""
+    kept = 0
+    heir = opened()
+    for _ in range(2):
+        with another(WRITE, store_url) as writer:
+            assert said(writer) == "True"
+            for _ in range(appends):
+                kept = int(said(writer))
+            writer.kill()
+            assert writer.stdout is not None
+            kept = max([kept, *map(int, writer.stdout.read().split())])
+        wait_until(heir.lead)
+        seqs = [row.seq for row in heir.steps()]
+        assert seqs == list(range(1, len(seqs) + 1))
+        assert kept <= len(seqs) <= kept + 1
+        assert heir.last_number() == len(seqs)
+        assert len(heir.jobs(Wanted(limit=10**6))) == 21 * len(seqs)
+        assert len(heir.story(f"{len(seqs)}_19")) == 1
+        heir.close()
+        heir = opened()

@@ -1,0 +1,266 @@
+"""What every store answers: SQLite and PostgreSQL, the same suite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.contract.stores import JOB, batch, job, report, step
+from trainmaster.store.contract import Store, StoreError, Wanted
+from trainmaster.store.opening import open_store
+from trainmaster.store.rows import (
+    Batch,
+    JobRow,
+    ProgressRow,
+    StepRow,
+    StoryRow,
+)
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def test_nothing_is_there_before_anybody_led(opened: Callable[[], Store]) -> None:
+    with pytest.raises(StoreError, match="start `trainmaster up` with it once"):
+        opened().count()
+
+
+def test_an_empty_store(store: Store) -> None:
+    assert store.steps() == []
+    assert store.jobs(Wanted()) == []
+    assert store.job("1") is None
+    assert store.last_number() == 0
+    assert store.count() == {}
+    assert store.story("1") == []
+    assert store.progress("1") == []
+    assert store.key("k") is None
+
+
+def test_others_read_what_the_leader_wrote(store: Store, opened: Callable[[], Store]) -> None:
+    other = opened()
+    assert other.count() == {}
+    store.append([batch(1, JOB)])
+    assert other.job("1") == JOB
+    assert other.steps() == [step(1)]
+    store.close()
+    assert other.job("1") == JOB
+
+
+def test_last_number_counts_elements_and_skips_names(store: Store) -> None:
+    store.append([batch(1, job("9"), job("12_3"), job("x99"), job("10"))])
+    assert store.last_number() == 12
+
+
+FOUND = {
+    "all": (Wanted(), "6 5 4_1 4_0 2 1"),
+    "one state": (Wanted(states=frozenset({"running"})), "5 2"),
+    "two states": (Wanted(states=frozenset({"running", "failed"})), "6 5 2"),
+    "a state that nothing is in": (Wanted(states=frozenset({"held"})), ""),
+    "a user": (Wanted(user="bob"), "6 5"),
+    "a queue": (Wanted(queue="night"), "2"),
+    "an array": (Wanted(array="4"), "4_1 4_0"),
+    "part of a name": (Wanted(text="bert"), "5 1"),
+    "a name in another case": (Wanted(text="äRGER"), "6"),
+    "an id": (Wanted(text="4_"), "4_1 4_0"),
+    "text with a wildcard": (Wanted(text="%"), "2"),
+    "since": (Wanted(since_ms=400), "6 5 4_1 4_0"),
+    "several at once": (Wanted(user="bob", states=frozenset({"running"}), text="b"), "5"),
+    "a limit": (Wanted(limit=2), "6 5"),
+    "no limit left": (Wanted(limit=0), ""),
+    "a later page": (Wanted(before="4_1", limit=2), "4_0 2"),
+    "after the last": (Wanted(before="1"), ""),
+    "after one that is not there": (Wanted(before="77"), ""),
+    "after one that is not among them": (Wanted(before="4_0", user="ann"), "2 1"),
+}
+
+
+@pytest.mark.parametrize(("wanted", "ids"), FOUND.values(), ids=FOUND.keys())
+def test_jobs_that_are_wanted(store: Store, wanted: Wanted, ids: str) -> None:
+    element = replace(job("4_0", "succeeded", 400, "sweep"), array="4", array_index=0)
+    store.append(
+        [
+            batch(1, job("1", "pending", 100, "BERT-large"), element),
+            batch(2, replace(job("2", "running", 200, "100%"), queue="night")),
+            batch(3, replace(element, id="4_1", array_index=1)),
+            batch(4, replace(job("5", "running", 500, "bert"), user="bob")),
+            batch(5, replace(job("6", "failed", 600, "Ärger"), user="bob")),
+        ]
+    )
+    assert [row.id for row in store.jobs(wanted)] == ids.split()
+
+
+def test_pages_neither_skip_nor_repeat_while_jobs_come_in(store: Store) -> None:
+    """Many are submitted in one millisecond: the time alone would not tell where a page ended."""
+    store.append([batch(1, *(job(str(n), submit_ms=1000 + n // 40) for n in range(1, 101)))])
+    seen: list[str] = []
+    before, seq = None, 1
+    while page := store.jobs(Wanted(before=before, limit=7)):
+        seen += [row.id for row in page]
+        before, seq = page[-1].id, seq + 1
+        store.append([batch(seq, job(str(100 + seq), submit_ms=2000), replace(page[0], state="x"))])
+    assert seen == [str(n) for n in range(100, 0, -1)]
+
+
+def test_a_story_is_told_in_order(store: Store) -> None:
+    told = [StoryRow("1", 10, 1, what, f'{{"nr": {n}}}') for n, what in enumerate("zaq")]
+    store.append([Batch(step(1), (JOB, job("2")), (*told[:2], replace(told[0], job="2"), told[2]))])
+    later = StoryRow("1", 5, 2, "ended", "{}")  # the clock went back: the order stays
+    store.append([Batch(step(2), stories=(later,))])
+    assert store.story("1") == [*told, later]
+    assert store.story("2") == [replace(told[0], job="2")]
+
+
+@pytest.mark.parametrize(
+    ("limit", "kept"),
+    [
+        (1000, range(10)),
+        (10, range(10)),
+        (9, (0, 2, 3, 4, 5, 6, 7, 8, 9)),
+        (4, (0, 3, 6, 9)),
+        (3, (0, 5, 9)),
+        (2, (0, 9)),
+        (1, (9,)),
+        (0, ()),
+    ],
+)
+def test_progress_is_thinned_evenly(store: Store, limit: int, kept: tuple[int, ...]) -> None:
+    reports = [report("1", number) for number in range(10)]
+    store.append([Batch(step(1), (JOB, job("2")), progress=(*reports, report("2", 77)))])
+    assert store.progress("1", limit) == [reports[number] for number in kept]
+    assert store.progress("2", max(1, limit)) == [report("2", 77)]
+
+
+def test_a_loss_that_is_no_number_is_kept(store: Store) -> None:
+    odd = [(math.nan, math.inf), (-math.inf, None), (None, 5e-324)]
+    rows = tuple(ProgressRow("1", 1, 1, loss, speed) for loss, speed in odd)
+    store.append([Batch(step(1), (JOB,), progress=rows)])
+    assert repr(store.progress("1")) == repr(list(rows))
+
+
+def test_threads_read_while_the_leader_writes(store: Store) -> None:
+    store.append([batch(1, job("1"))])
+    with ThreadPoolExecutor(8) as threads:
+
+        def look(_: int) -> bool:
+            seen = {row.id for row in store.jobs(Wanted(limit=1000))}
+            return seen <= {row.job for id in seen for row in store.story(id)}
+
+        looks = threads.map(look, range(60))
+        standings = [threads.submit(store.leads) for _ in range(20)]
+        for seq in range(2, 40):
+            store.append([batch(seq, job(str(seq)))])
+        assert all(looks)
+        assert all(standing.result() for standing in standings)
+    assert len(store.steps()) == 39
+
+
+def test_threads_write_one_after_the_other(store: Store) -> None:
+    """Of many that want the same number one gets it, and the others are told."""
+
+    def write(number: int) -> str | None:
+        try:
+            store.append([batch(1, job(str(number)))])
+        except StoreError as error:
+            return str(error)
+        return None
+
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(write, range(20)))
+    assert answers.count(None) == 1
+    assert len(store.jobs(Wanted())) == 1
+    assert store.leads()
+
+
+# -- what was appended is what is read -------------------------------------------------------------
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
+WHOLE = st.integers(-(2**63), 2**63 - 1)
+FLOATS = (
+    st.none()
+    | st.sampled_from([math.nan, math.inf, -math.inf])
+    | st.floats().map(lambda x: x + 0.0)
+)
+"""SQLite keeps no sign of zero, which is why 0.0 is added."""
+IDS = st.integers(0, 6).map(str) | st.sampled_from(["1_0", "1_1", "3_2"])
+JOBS = st.builds(
+    JobRow,
+    id=IDS,
+    name=TEXTS,
+    user=TEXTS,
+    queue=TEXTS,
+    state=st.sampled_from(["pending", "running", "failed"]),
+    submit_ms=WHOLE,
+    start_ms=st.none() | WHOLE,
+    finish_ms=st.none() | WHOLE,
+    gpus=WHOLE,
+    exit_code=st.none() | WHOLE,
+    array=st.none() | TEXTS,
+    array_index=st.none() | WHOLE,
+    spec_json=TEXTS,
+    record_json=TEXTS,
+)
+STORIES = st.builds(StoryRow, job=IDS, at_ms=WHOLE, step=WHOLE, what=TEXTS, detail_json=TEXTS)
+REPORTS = st.builds(
+    ProgressRow, job=IDS, at_ms=WHOLE, step=WHOLE, loss=FLOATS, samples_per_s=FLOATS
+)
+BATCHES = st.tuples(
+    st.lists(JOBS, max_size=4), st.lists(STORIES, max_size=4), st.lists(REPORTS, max_size=4)
+)
+
+
+def named(id: str, example: int) -> str:
+    """Ids of an example of its own: all of them go to one store."""
+    return f"{example}{int(id.partition('_')[0]):02}{''.join(id.partition('_')[1:])}"
+
+
+def test_what_was_appended_is_what_is_read(store_url: str) -> None:
+    last = {"example": 0, "seq": 0}
+
+    with closing(open_store(store_url)) as store:
+        assert store.lead()
+
+        @settings(max_examples=60, deadline=None)
+        @given(appends=st.lists(st.lists(BATCHES, max_size=3), max_size=3))
+        def check(
+            appends: list[list[tuple[list[JobRow], list[StoryRow], list[ProgressRow]]]],
+        ) -> None:
+            last["example"] += 1
+            example, first = last["example"], last["seq"]
+            jobs: dict[str, JobRow] = {}
+            steps: list[StepRow] = []
+            stories: list[StoryRow] = []
+            reports: list[ProgressRow] = []
+            for append in appends:
+                batches = []
+                for new_jobs, new_stories, new_reports in append:
+                    last["seq"] += 1
+                    steps.append(step(last["seq"]))
+                    changed = [replace(row, id=named(row.id, example)) for row in new_jobs]
+                    jobs |= {row.id: row for row in changed}
+                    told = [replace(row, job=named(row.job, example)) for row in new_stories]
+                    told = [row for row in told if row.job in jobs]
+                    seen = [replace(row, job=named(row.job, example)) for row in new_reports]
+                    seen = [row for row in seen if row.job in jobs]
+                    stories += told
+                    reports += seen
+                    batches.append(Batch(steps[-1], tuple(changed), tuple(told), tuple(seen)))
+                store.append(batches)
+            assert store.steps(after=first) == steps
+            for id, row in jobs.items():
+                assert store.job(id) == row
+                assert store.story(id) == [told for told in stories if told.job == id]
+                expected = [seen for seen in reports if seen.job == id]
+                assert repr(store.progress(id)) == repr(expected)
+            listed = [row for row in store.jobs(Wanted(limit=10**9)) if row.id in jobs]
+            assert {row.id: row for row in listed} == jobs
+            assert [row.submit_ms for row in listed] == sorted(
+                (row.submit_ms for row in listed), reverse=True
+            )
+
+        check()

@@ -1,0 +1,258 @@
+"""What every store keeps to: SQLite and PostgreSQL, the same suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.contract.stores import JOB, batch, job, loosen, step
+from trainmaster.store.contract import Deposed, Store, StoreError, Wanted
+from trainmaster.store.rows import (
+    Batch,
+    JobRow,
+    KeyRow,
+    SnapshotRow,
+    StepRow,
+    StoryRow,
+)
+
+DAY_MS = 24 * 3600 * 1000
+
+
+# -- leading ---------------------------------------------------------------------------------------
+
+
+def test_one_leads_and_the_other_waits(opened: Callable[[], Store]) -> None:
+    one, other = opened(), opened()
+    assert (one.leads(), other.leads()) == (False, False)
+    assert one.lead()
+    assert not other.lead()
+    assert (one.leads(), other.leads()) == (True, False)
+    one.close()
+    assert other.lead()
+    assert other.leads()
+
+
+def test_leading_twice_is_leading_once(opened: Callable[[], Store]) -> None:
+    one, other = opened(), opened()
+    assert one.lead()
+    assert one.lead()
+    one.append([batch(1, job("1"))])
+    assert not other.lead()
+
+
+def test_who_does_not_lead_may_not_write(store: Store, opened: Callable[[], Store]) -> None:
+    other = opened()
+    with pytest.raises(Deposed, match="does not lead"):
+        other.append([batch(1, job("1"))])
+    with pytest.raises(Deposed):
+        other.keep_snapshot(SnapshotRow(0, 0, "{}"))
+    with pytest.raises(Deposed):
+        other.compact(10)
+    assert store.steps() == []
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda store: store.append([batch(2, job("2"))]),
+        lambda store: store.keep_snapshot(SnapshotRow(1, 10, "{}")),
+        lambda store: store.compact(100),
+    ],
+    ids=["append", "keep_snapshot", "compact"],
+)
+def test_a_deposed_leader_writes_nothing(
+    store_url: str, opened: Callable[[], Store], write: Callable[[Store], object]
+) -> None:
+    old, new = opened(), opened()
+    assert old.lead()
+    old.append([batch(1, job("1"))])
+    loosen(store_url)
+    assert new.lead()
+    with pytest.raises(Deposed, match="Another daemon leads"):
+        write(old)
+    assert not old.leads()
+    assert not old.lead()
+    new.append([batch(2, job("2", "running"))])
+    assert [row.seq for row in new.steps()] == [1, 2]
+    assert new.job("2") == job("2", "running")
+    assert new.snapshot() is None
+
+
+def test_a_deposed_leader_notices(store_url: str, opened: Callable[[], Store]) -> None:
+    old, new = opened(), opened()
+    assert old.lead()
+    loosen(store_url)
+    assert new.lead()
+    assert not old.leads()
+    assert new.leads()
+
+
+def test_a_lost_lock_is_taken_back_where_nobody_led(
+    store_url: str, opened: Callable[[], Store]
+) -> None:
+    one, other = opened(), opened()
+    assert one.lead()
+    loosen(store_url)
+    assert one.leads()
+    assert not other.lead()
+    one.append([batch(1, job("1"))])
+
+
+def test_closed_is_closed(store: Store) -> None:
+    store.close()
+    store.close()
+    assert not store.leads()
+    for use in (store.lead, store.count, lambda: store.append([batch(1)])):
+        with pytest.raises(StoreError, match="closed: open it again"):
+            use()
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def test_steps_are_kept_in_order(store: Store) -> None:
+    store.append([batch(1), batch(2)])
+    store.append([])
+    store.append([batch(3)])
+    assert store.steps() == [step(1), step(2), step(3)]
+    assert store.steps(after=1) == [step(2), step(3)]
+    assert store.steps(after=1, limit=1) == [step(2)]
+    assert store.steps(after=3) == []
+
+
+@pytest.mark.parametrize("seqs", [(1,), (2,), (4,), (3, 3), (3, 5), (4, 3)], ids=str)
+def test_only_the_next_step_is_kept(store: Store, seqs: tuple[int, ...]) -> None:
+    store.append([batch(1), batch(2)])
+    with pytest.raises(StoreError, match="cannot be kept") as caught:
+        store.append([batch(seq, job("9")) for seq in seqs])
+    assert not isinstance(caught.value, Deposed)
+    assert store.steps() == [step(1), step(2)]
+    assert store.job("9") is None
+    store.append([batch(3)])
+
+
+def test_a_batch_is_kept_whole_or_not_at_all(store: Store) -> None:
+    good = batch(1, job("1"), job("2"))
+    stranger = StoryRow("77", 10, 1, "started", "{}")  # of a job that is not there
+    with pytest.raises(StoreError, match="does not fit together"):
+        store.append([good, replace(batch(2), stories=(stranger,))])
+    assert store.steps() == []
+    assert store.count() == {}
+    assert store.story("1") == []
+    store.append([good, batch(2)])
+    assert store.count() == {"pending": 2}
+    assert len(store.story("1")) == 1
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [replace(JOB, name="\ud800"), replace(JOB, gpus=2**63), replace(JOB, submit_ms=-(2**63) - 1)],
+    ids=["half a character", "too large", "too small"],
+)
+def test_what_no_database_holds_is_said_plainly(store: Store, spoilt: JobRow) -> None:
+    with pytest.raises(StoreError, match="cannot keep this"):
+        store.append([batch(1, spoilt)])
+    store.append([batch(1, JOB)])
+    assert store.job("1") == JOB
+
+
+def test_a_job_is_updated_in_place(store: Store) -> None:
+    ended = replace(JOB, state="failed", start_ms=5, finish_ms=9, exit_code=3, record_json="[1]")
+    store.append([batch(1, JOB)])
+    store.append([batch(2, replace(JOB, state="running", start_ms=5)), batch(3, ended)])
+    assert store.job("1") == ended
+    assert store.jobs(Wanted()) == [ended]
+    assert store.count() == {"failed": 1}
+
+
+def test_thousands_of_jobs_in_one_batch(store: Store) -> None:
+    jobs = [job(str(number), submit_ms=number) for number in range(1, 5001)]
+    store.append([batch(1, *jobs)])
+    assert store.count() == {"pending": 5000}
+    assert store.last_number() == 5000
+    assert store.jobs(Wanted(limit=10_000)) == jobs[::-1]
+
+
+# -- snapshots -------------------------------------------------------------------------------------
+
+
+def test_snapshots_newest_and_oldest(store: Store) -> None:
+    assert store.snapshot() is None
+    assert store.snapshot(oldest=True) is None
+    first, second = SnapshotRow(0, 0, "{}"), SnapshotRow(2, 20, '{"jobs": 2}')
+    store.keep_snapshot(first)
+    store.append([batch(1), batch(2)])
+    store.keep_snapshot(second)
+    assert store.snapshot() == second
+    assert store.snapshot(oldest=True) == first
+    again = replace(second, body_json='{"jobs": 3}')
+    store.keep_snapshot(again)
+    assert store.snapshot() == again
+
+
+def test_a_snapshot_of_steps_that_are_not_there_is_refused(store: Store) -> None:
+    store.append([batch(1)])
+    with pytest.raises(StoreError, match="the last step is 1"):
+        store.keep_snapshot(SnapshotRow(2, 20, "{}"))
+    assert store.snapshot() is None
+
+
+@pytest.mark.parametrize(
+    ("before_ms", "dropped", "oldest"),
+    [(0, 0, 0), (30, 0, 0), (31, 3, 3), (60, 3, 3), (61, 6, 6), (10_000, 6, 6)],
+)
+def test_compacting_leaves_a_snapshot_and_all_since(
+    store: Store, before_ms: int, dropped: int, oldest: int
+) -> None:
+    """Steps 1..8 at 10, 20, … ms; snapshots after 0, 3 and 6."""
+    store.keep_snapshot(SnapshotRow(0, 0, "{}"))
+    store.append([batch(seq, job(str(seq))) for seq in range(1, 9)])
+    for seq in (3, 6):
+        store.keep_snapshot(SnapshotRow(seq, seq * 10, "{}"))
+    assert store.compact(before_ms) == dropped
+    found = store.snapshot(oldest=True)
+    assert found is not None
+    assert found.seq == oldest
+    assert [row.seq for row in store.steps(after=found.seq)] == list(range(oldest + 1, 9))
+    assert len(store.steps()) == 8 - dropped
+    assert store.compact(before_ms) == 0
+    assert len(store.jobs(Wanted())) == 8  # history stays
+    assert len(store.story("1")) == 1
+
+
+def test_numbers_go_on_after_all_steps_were_dropped(store: Store) -> None:
+    store.append([batch(1), batch(2)])
+    store.keep_snapshot(SnapshotRow(2, 20, "{}"))
+    assert store.compact(1000) == 2
+    assert store.steps() == []
+    with pytest.raises(StoreError, match="the next one is 3"):
+        store.append([batch(1)])
+    store.append([batch(3)])
+    assert store.steps() == [step(3)]
+
+
+def test_without_a_snapshot_nothing_is_dropped(store: Store) -> None:
+    store.append([batch(1), batch(2)])
+    assert store.compact(1000) == 0
+    assert len(store.steps()) == 2
+
+
+def test_old_keys_are_dropped(store: Store) -> None:
+    now = 100 * DAY_MS
+    ages = {"old": 7 * DAY_MS + 1, "young": 7 * DAY_MS, "new": 0}
+    keys = {name: KeyRow(name, now - age, "hash", '{"id": "1"}') for name, age in ages.items()}
+    store.append([Batch(StepRow(1, now, "[]", "[]"), keys=tuple(keys.values()))])
+    assert {name: store.key(name) for name in keys} == keys
+    store.compact(0)
+    assert [store.key(name) for name in keys] == [None, keys["young"], keys["new"]]
+
+
+def test_the_first_answer_to_a_key_stands(store: Store) -> None:
+    first = KeyRow("k", 1, "hash", '{"id": "1"}')
+    store.append([replace(batch(1), keys=(first,))])
+    store.append([replace(batch(2), keys=(replace(first, answer_json="{}"),))])
+    assert store.key("k") == first
+    assert store.key("another") is None
