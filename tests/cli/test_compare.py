@@ -142,6 +142,43 @@ def test_who_is_compared_where_nobody_is_named_is_what_the_help_says(tm: Tm, own
     assert f"default: {','.join(labels)}" in tm("compare --help").out
 
 
+QUEUED = "job_id,submit_s,gpus,duration_s,queue\n" + "".join(
+    f"j{n},{10 * n},1,400,{'ab'[n % 2]}\n" for n in range(40)
+)
+
+
+def test_queues_are_what_their_file_says(tm: Tm, write: Write) -> None:
+    write("trace.csv", QUEUED)
+    write("queues.yaml", "queues:\n  - {name: a, maximum_gpus: 1}\n  - {name: b}\n")
+    line = "compare trace.csv --cluster 1x4 --policy fair,fifo --perf ideal --processes 1 --json -"
+    plain, bound = tm(line), tm(f"{line} --queues queues.yaml")
+    assert bound.code == 0, bound.err
+    assert "Note: guaranteed and maximum GPUs of queue a are not enforced by fifo." in bound.err
+    free, held = (
+        [each["score"]["mean_jct_s"] for each in json.loads(said.out)["trials"]]
+        for said in (plain, bound)
+    )
+    assert held[0] > free[0], "queue a may hold one GPU only"
+    assert held[1] == free[1], "fifo has no queues"
+
+
+def test_trials_with_other_queues_are_other_trials(tm: Tm, write: Write, folder: Path) -> None:
+    write("trace.csv", QUEUED)
+    line = "compare trace.csv --cluster 1x4 --policy fair --perf ideal --processes 1 --out here"
+    for most in (1, 2):
+        write("q.yaml", f"queues:\n  - {{name: a, maximum_gpus: {most}}}\n  - {{name: b}}\n")
+        assert tm(f"{line} --queues q.yaml").code == 0
+    assert len(list((folder / "here/.trials").glob("*.json"))) == 2
+
+
+def test_queues_that_nobody_defined_are_named(tm: Tm, write: Write) -> None:
+    write("trace.csv", QUEUED)
+    write("queues.yaml", "queues:\n  - {name: a, weight: 2}\n")
+    line = "compare trace.csv --cluster 1x4 --policy fair --perf ideal --processes 1"
+    said = tm(f"{line} --queues queues.yaml")
+    assert "Warning: 1 queue of the trace not defined: b;" in said.err
+
+
 def test_settings_reach_the_policies_that_have_them(tm: Tm, own: Path) -> None:
     line = "compare trace.csv --cluster 1x4 --policy fifo,las --perf ideal --processes 1 --json -"
     said = tm(f"{line} --set backfill=skip --set las.quantum_s=600")
@@ -263,6 +300,14 @@ MISTAKES = {
     "fewer than itself, nowhere": (
         "compare trace.csv --policy fifo --against fifo --fewer-gpus",
         "name another policy in one of them",
+    ),
+    "queues of a suite": (
+        "compare --suite small --queues q.yaml",
+        "--queues goes with a trace of your own",
+    ),
+    "queues that are not there": (
+        "compare trace.csv --cluster 1x4 --policy fair --queues none.yaml",
+        "the queues file none.yaml cannot be read",
     ),
     "nothing that can be run": (
         "compare --suite philly-82k --out here",

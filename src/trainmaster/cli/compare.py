@@ -20,6 +20,7 @@ EPILOG = examples(
     "trainmaster compare --suite published --processes 8",
     "trainmaster compare trace.csv --cluster 32x4 --policy fifo,las,tiresias-l",
     "trainmaster compare trace.csv --cluster 32x4 --policy las --estimates noisy:0.3 --seeds 20",
+    "trainmaster compare trace.csv --cluster 32x4 --policy fair,trainmaster --queues queues.yaml",
     "trainmaster compare trace.csv --cluster 32x4 --fewer-gpus --policy las --against fifo",
 )
 USUAL = "las,tiresias-l,trainmaster"
@@ -96,6 +97,10 @@ def compare(
             autocompletion=completion.formats,
         ),
     ] = None,
+    queues: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="For TRACE: queues with weights and bounds, as YAML."),
+    ] = None,
     perf: Annotated[
         str | None,
         typer.Option(
@@ -171,6 +176,7 @@ def compare(
             "--policy": policy,
             "--set": set_option,
             "--format": trace_format,
+            "--queues": queues,
             "--perf": perf,
             "--estimates": estimates,
             "--against": against,
@@ -194,6 +200,7 @@ def compare(
             cluster=cluster,
             policy=policy,
             set_options=tuple(set_option or ()),
+            queues=queues,
             perf=perf or "default",
             estimates=estimates or "none",
             seeds=seeds,

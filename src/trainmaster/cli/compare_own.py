@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trainmaster.cli import inputs
 from trainmaster.cli.campaigns import conduct
 from trainmaster.cli.compare import USUAL, Outputs
+from trainmaster.cli.comparison import strange_queues
 from trainmaster.cli.complaints import BadInput, Failed
 from trainmaster.cli.files import read_yaml
-from trainmaster.cli.lineup import Chosen, settings_of
+from trainmaster.cli.lineup import Chosen, lineup, settings_of
 from trainmaster.cli.wording import remark
 from trainmaster.evaluation.simulating import world_of
 from trainmaster.evaluation.suite import (
@@ -23,7 +25,10 @@ from trainmaster.evaluation.suite import (
     Suite,
     Workload,
 )
+from trainmaster.model.topology import Topology
+from trainmaster.model.trace import Trace
 from trainmaster.perf.from_mapping import BASES
+from trainmaster.policies.options import effective
 from trainmaster.policy_files import policy_named
 from trainmaster.traces.formats import load
 
@@ -44,6 +49,7 @@ class Wanted:
     cluster: str | None
     policy: str | None
     set_options: tuple[str, ...]
+    queues: Path | None
     perf: str
     estimates: str
     seeds: int | None
@@ -81,12 +87,15 @@ def experiment_of(wanted: Wanted, policies: str) -> Experiment:
     remark("Note", trace.notes)
     chosen = settings_of(policies, wanted.set_options)
     conditions = conditions_of(wanted)
-    inputs.check_spans(world_of(conditions), inputs.cluster_of(wanted.cluster).topology)
+    topology = inputs.cluster_of(wanted.cluster).topology
+    inputs.check_spans(world_of(conditions), topology)
+    queues = _queues(wanted, trace, topology, lineup(policies, wanted.set_options))
     workload = Workload(
         name=wanted.trace.name,
         source=FromFile(str(wanted.trace.resolve()), wanted.format),
         cluster=cluster_of(wanted.cluster),
         seeds=tuple(range(_seeds(wanted, conditions))),
+        queues=queues,
     )
     return Experiment(
         name=NAME,
@@ -98,6 +107,18 @@ def experiment_of(wanted: Wanted, policies: str) -> Experiment:
         contenders=tuple(_contender(each) for each in chosen),
         baseline=chosen[0].name,
     )
+
+
+def _queues(
+    wanted: Wanted, trace: Trace, topology: Topology, policies: Sequence[Any]
+) -> Mapping[str, object] | None:
+    """The content of the queues file, after what should be known of it was said."""
+    found = inputs.queues_of(wanted.queues)
+    options = {each.name: effective(each.options) for each in policies}
+    remark("Note", inputs.idle_limits(found, policies))
+    remark("Warning", inputs.unmet_guarantees(found, topology, policies))
+    remark("Warning", strange_queues(trace.jobs, found, options))
+    return None if wanted.queues is None else read_yaml(wanted.queues, "the queues file")
 
 
 def _contender(chosen: Chosen) -> Contender:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -155,7 +155,8 @@ def cautions(scenario: Scenario, runs: Sequence[Ran]) -> Iterator[str]:
     """Rejected jobs, what became of unfinished ones, and what each policy got wrong."""
     yield from rejections(scenario, runs)
     yield from (remark for ran in runs for remark in ran.result.warnings)
-    yield from _strange_queues(scenario, runs)
+    options = {ran.result.policy: ran.result.options for ran in runs}
+    yield from strange_queues(scenario.trace.jobs, scenario.queues, options)
     yield from _unpriced(scenario.topology)
 
 
@@ -167,16 +168,19 @@ def _unpriced(topology: Topology) -> Iterator[str]:
         yield f"cost is left out: state price_per_hour of {names} in the cluster file as well"
 
 
-def _strange_queues(scenario: Scenario, runs: Sequence[Ran]) -> Iterator[str]:
-    """Queues of the trace that are neither in the queues file nor among those of an option."""
-    dividing = [ran.result for ran in runs if "queues" in ran.result.options]
-    stated = [str(result.options["queues"]) for result in dividing]
-    named = {pair.rpartition(":")[0].strip() for text in stated if text for pair in text.split(",")}
-    defined = named | set(scenario.queues)
-    strange = {traced.job.queue for traced in scenario.trace.jobs} - defined
-    if dividing and defined and strange:
+def strange_queues(
+    jobs: Sequence[TracedJob],
+    queues: Collection[str],
+    options: Mapping[str, Mapping[str, object]],
+) -> Iterator[str]:
+    """Queues of a trace that are neither in the queues file nor among those of a policy's option."""
+    stated = {name: str(own["queues"]) for name, own in options.items() if "queues" in own}
+    pairs = (pair for text in stated.values() if text for pair in text.split(","))
+    defined = {pair.rpartition(":")[0].strip() for pair in pairs} | set(queues)
+    strange = {traced.job.queue for traced in jobs} - defined
+    if stated and defined and strange:
         some = ", ".join(sorted(strange)[:NAMED])
-        rights = "; ".join(_rights_of_strangers([result.policy for result in dividing]))
+        rights = "; ".join(_rights_of_strangers(list(stated)))
         yield f"{plural(len(strange), 'queue')} of the trace not defined: {some}; {rights}"
 
 

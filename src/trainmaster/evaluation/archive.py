@@ -56,6 +56,7 @@ def _workload(trial: Trial, folder: Path | None) -> dict[str, object]:
         "kind": type(source).__name__,
         "source": asdict(source),
         "cluster": workload.cluster,
+        "queues": workload.queues,
         "warm_up": workload.warm_up,
         "content": _content(source, folder),
     }

@@ -9,6 +9,8 @@ from typing import Any
 from trainmaster.evaluation.suite import Conditions, Settings, Workload
 from trainmaster.evaluation.workloads import cluster_of
 from trainmaster.model.cluster import Cluster
+from trainmaster.model.queue import Queue
+from trainmaster.model.queues import queues_from
 from trainmaster.model.reasons import Refused
 from trainmaster.model.trace import Trace, TracedJob
 from trainmaster.perf.from_mapping import BASES, WorldError, world_from
@@ -29,6 +31,7 @@ class Stage:
         self.cluster: Cluster = cluster_of(workload)
         self.gpus = self.cluster.topology.training_gpus
         self._workload = workload
+        self._queues = queues_of(workload)
         self._world = world_of(conditions)
         self._estimates = estimates_of(conditions)
         self._seed = seed
@@ -41,9 +44,17 @@ class Stage:
             cluster=called if isinstance(called, str) else self._workload.name,
             world=self._world,
             estimates=self._estimates,
+            queues=self._queues,
             node_changes=self.cluster.changes,
             seed=self._seed,
         )
+
+
+def queues_of(workload: Workload) -> dict[str, Queue]:
+    """The queues that the workload defines."""
+    if workload.queues is None:
+        return {}
+    return queues_from(workload.queues, f"the queues of {workload.name}")
 
 
 def world_of(conditions: Conditions) -> World:

@@ -140,6 +140,8 @@ class Workload:
     warm_up: float = WARM_UP
     """Part of the span before the measured jobs; 0 measures all."""
     title: str = ""
+    queues: Mapping[str, object] | None = None
+    """What a queues file would say; without one every queue has weight 1 and no bounds."""
 
     @property
     def is_fixed(self) -> bool:
