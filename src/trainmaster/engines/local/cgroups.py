@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable, Iterable
 
 from trainmaster.engines.local.runfile import CgroupPlan
 
 PERIOD_US = 100_000
+TRACKING_ROUNDS = 5
 
 
 class RunCgroups:
@@ -32,7 +34,7 @@ class RunCgroups:
 
     def _prepare(self, ranks: int) -> None:
         plan = self._plan
-        for base in self._bases():
+        for base in self._limiting():
             run = os.path.join(base, self._name)
             os.makedirs(run, exist_ok=True)
             if plan.version == 2 and base in (plan.memory_in, plan.cpus_in):
@@ -73,9 +75,28 @@ class RunCgroups:
 
     def enter(self, rank: int) -> None:
         """Called by the rank itself before it becomes its program: all that it starts is inside."""
-        for base in self._bases():
+        for base in self._limiting():
             with contextlib.suppress(OSError):
                 put(self._of(base, rank), "cgroup.procs", "0")
+
+    def track(self, members: Callable[[], Iterable[int]]) -> None:
+        """Gather the run's processes where they are found even if their supervisor is killed.
+
+        Not done at the start: moving a process takes the kernel ten times as long as starting one.
+        """
+        base = self._plan.tracked_in
+        if not base or base in self._limiting():
+            return
+        run = os.path.join(base, self._name)
+        with contextlib.suppress(OSError):
+            os.makedirs(run, exist_ok=True)
+        for _ in range(TRACKING_ROUNDS):
+            outside = {*members()} - {*self.members()}
+            if not outside:
+                return
+            for pid in outside:
+                with contextlib.suppress(OSError):
+                    put(run, "cgroup.procs", str(pid))
 
     def members(self) -> list[int]:
         """Processes in the tracking group, whoever their parent is."""
@@ -108,18 +129,19 @@ class RunCgroups:
 
     def remove(self) -> None:
         """Possible once nobody is inside."""
-        for base in self._bases():
+        for base in dict.fromkeys((self._plan.tracked_in, *self._limiting())):
             for folder, _, _ in os.walk(os.path.join(base, self._name), topdown=False):
                 with contextlib.suppress(OSError):
                     os.rmdir(folder)
 
-    def _bases(self) -> list[str]:
+    def _limiting(self) -> list[str]:
+        """The hierarchies in which this run is limited: its ranks begin their lives there."""
         plan = self._plan
         limits = (
             plan.memory_in if plan.memory is not None else "",
             plan.cpus_in if plan.cpus is not None else "",
         )
-        return [base for base in dict.fromkeys((plan.tracked_in, *limits)) if base]
+        return [base for base in dict.fromkeys(limits) if base]
 
     def _of(self, base: str, rank: int) -> str:
         return os.path.join(base, self._name, f"rank-{rank}")

@@ -33,7 +33,10 @@ NEVER_STARTED = {
 
 
 class LocalEngine:
-    """Runs gangs as processes here. `devices` are the GPUs' UUIDs; none: CPU slots stand in for them."""
+    """Runs gangs as processes here, each in a folder `runs/<job>/<attempt>` of the state folder.
+
+    `devices` are the UUIDs of the topology's GPUs; none: CPU slots stand in for them.
+    """
 
     name = "local"
 
@@ -44,7 +47,7 @@ class LocalEngine:
         devices: Sequence[str] = (),
         freezer: Freezer | None = None,
     ) -> None:
-        self._folder = Path(os.path.abspath(folder))
+        self._folder = Path(os.path.abspath(folder)) / "runs"
         self._freezer: Freezer = freezer or StopFreezer()
         self._probed = limits.probe()
         self._machine = launch.Machine(
@@ -89,6 +92,12 @@ class LocalEngine:
     def logs(self, run: Run) -> Mapping[int, tuple[Path, ...]]:
         """Each rank's output, oldest file first."""
         return logs.rank_logs(self.folder_of(run))
+
+    def environment(self, run: Run) -> tuple[Path, Mapping[str, str]]:
+        file = runfile.newest(str(self.folder_of(run)))
+        if file is None:
+            raise FileNotFoundError(f"nothing is known of run {run.job}.{run.attempt}")
+        return Path(file.workdir), file.env | file.ranks[0].env
 
     # -- the contract --------------------------------------------------------------------------------
 
@@ -155,7 +164,7 @@ class LocalEngine:
     def _reshape(self, order: Reshape, recipe: Recipe) -> None:
         """The new ranks go into a file of their own; the supervisor is told its number."""
         folder = self.folder_of(order.run)
-        last = runfile.newest(str(folder)) if folder.exists() else None
+        last = runfile.newest(str(folder))
         if last is None:
             return
         generation = last.generation

@@ -80,6 +80,8 @@ def read(folder: str, generation: int = 0) -> RunFile:
 
 def newest(folder: str) -> RunFile | None:
     """What the run was last told to be; None where it was never written."""
+    if not os.path.isdir(folder):
+        return None
     generations = [
         int(name[4:-5])
         for name in os.listdir(folder)

@@ -28,6 +28,7 @@ HOUSEKEEPING_S = 30.0
 RETRY_S = 0.5
 """How soon something is tried again that the disk or the kernel refused."""
 SWEEPS = 50
+TRACK_AFTER_S = 0.25
 LAST_WORDS_S = 5.0
 
 
@@ -68,6 +69,7 @@ class Supervisor:
         self._oom_kills = processes.oom_kills()
         self._housekeeping_at = time.monotonic() + HOUSEKEEPING_S
         self._sweep_at: float | None = None
+        self._track_at: float | None = None
         self._is_over = False
         self._list = (
             processes.descendants
@@ -109,7 +111,7 @@ class Supervisor:
 
     def _patience_s(self) -> float:
         now = time.monotonic()
-        waits = [self._housekeeping_at, self._thinner.due_at, self._sweep_at]
+        waits = [self._housekeeping_at, self._thinner.due_at, self._sweep_at, self._track_at]
         if self._stopping is not None:
             is_watched = self._stopping.until > now and any(r.code is None for r in self._ranks)
             waits.append(self._stopping.until if is_watched else now + 0.02)
@@ -124,6 +126,9 @@ class Supervisor:
         self._reap()
         if self._is_freezing:
             self._freeze()
+        if self._track_at is not None and self._track_at <= now:
+            self._track_at = None
+            self._cgroups.track(self._members)
         due = self._thinner.due_at
         if due is not None and due <= now:
             self._write_progress()
@@ -171,6 +176,7 @@ class Supervisor:
         if self._cgroups.trouble:
             said["remark"] = self._cgroups.trouble
         self._write(what, said)
+        self._track_at = time.monotonic() + TRACK_AFTER_S
 
     def _pumping(self, rank: Rank) -> Callable[[int], None]:
         def ready(mask: int) -> None:

@@ -1,0 +1,205 @@
+"""What this machine has to train on: its GPUs by NVML, or CPU slots that stand in for them."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trainmaster.model.topology import GpuType, Node, NodeSpec, Topology, TopologyError, build
+
+BRANDS = frozenset({"NVIDIA", "Tesla", "GeForce", "Quadro"})
+FAMILIES = frozenset({"RTX", "GTX", "TITAN"})
+SLOT = "slot"
+MOST_SLOTS = 4096
+LEVELS = ("cluster", "rack", "node", "gpu")
+LEVELS_WITH_ISLANDS = ("cluster", "rack", "node", "island", "gpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU as the driver describes it."""
+
+    number: int
+    """In the order of the PCI bus."""
+    name: str
+    uuid: str
+    memory: int
+    pci: str
+    near: frozenset[int]
+    """Numbers of the GPUs that it reaches by NVLink or a PCIe switch, itself included."""
+
+    @property
+    def kind(self) -> str:
+        """What people call it: H100, A100, RTX3090."""
+        words = [word for word in self.name.split() if word not in BRANDS] or [self.name]
+        if words[0] in FAMILIES and len(words) > 1:
+            words = [words[1] if words[1][0].isalpha() else words[0] + words[1]]
+        return words[0].split("-")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A topology, and what its devices are called in CUDA_VISIBLE_DEVICES."""
+
+    topology: Topology
+    devices: tuple[str, ...]
+    """UUIDs by the topology's GPU numbers; empty where CPU slots stand in for GPUs."""
+
+
+def machine(slots: str | None = None) -> Machine:
+    """This machine: its GPUs; where there are none, or slots are asked for, CPU slots.
+
+    `slots` is a number, or `2x4` for two nodes of four: several nodes on one machine, for trying out.
+    """
+    gpus = () if slots else visible(find_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    if gpus:
+        return machine_of(gpus, socket.gethostname(), cores() * 1000, host_memory())
+    nodes, each = _shape(slots) if slots else (1, cores())
+    topology = slot_topology(nodes, each, socket.gethostname(), cores() * 1000, host_memory())
+    return Machine(topology, ())
+
+
+def slot_topology(nodes: int, slots: int, host: str, cpus: int, memory: int) -> Topology:
+    """So many nodes of so many CPU slots, which share what the machine has."""
+    type_ = GpuType(name=SLOT, memory=memory // (4 * nodes * slots))
+    return build(
+        LEVELS,
+        [
+            NodeSpec(
+                name=host if nodes == 1 else f"{host}-{index}",
+                gpus=slots,
+                path=(0, 0),
+                type=type_,
+                cpus=cpus // nodes,
+                memory=memory // nodes,
+            )
+            for index in range(nodes)
+        ],
+    )
+
+
+def machine_of(gpus: Sequence[Gpu], host: str, cpus: int, memory: int) -> Machine:
+    """One node, or one for each kind of GPU where there are several; near GPUs side by side."""
+    kinds = list(dict.fromkeys((gpu.kind, gpu.memory) for gpu in gpus))
+    rows = [_side_by_side([g for g in gpus if (g.kind, g.memory) == kind]) for kind in kinds]
+    specs = [
+        NodeSpec(
+            name=host if index == 0 else f"{host}-{kind.lower()}-{index}",
+            gpus=sum(map(len, row)),
+            path=(0, 0),
+            type=GpuType(name=kind, memory=each_memory),
+            cpus=cpus * sum(map(len, row)) // len(gpus),
+            memory=memory * sum(map(len, row)) // len(gpus),
+        )
+        for index, ((kind, each_memory), row) in enumerate(zip(kinds, rows, strict=True))
+    ]
+    topology = build(LEVELS, specs)
+    if any(len(row) > 1 for row in rows):
+        nodes = tuple(map(_with_islands, topology.nodes, rows))
+        topology = Topology(levels=LEVELS_WITH_ISLANDS, nodes=nodes)
+    return Machine(topology, tuple(gpu.uuid for row in rows for isle in row for gpu in isle))
+
+
+def _with_islands(node: Node, islands: Sequence[Sequence[Gpu]]) -> Node:
+    found, first = [], 0
+    for island in islands:
+        found.append(tuple(range(first, first + len(island))))
+        first += len(island)
+    return replace(node, island_levels=(tuple(found),))
+
+
+def _side_by_side(gpus: Sequence[Gpu]) -> list[list[Gpu]]:
+    """Groups in which everybody is near somebody, in the order of their first GPUs."""
+    groups: list[list[Gpu]] = []
+    for gpu in gpus:
+        joined = [group for group in groups if any(_are_near(gpu, other) for other in group)]
+        merged = [other for group in joined for other in group]
+        groups = [group for group in groups if group not in joined] + [[*merged, gpu]]
+    return sorted(groups, key=lambda group: min(gpu.number for gpu in group))
+
+
+def _are_near(one: Gpu, other: Gpu) -> bool:
+    return one.number in other.near or other.number in one.near
+
+
+def visible(gpus: Sequence[Gpu], setting: str | None) -> tuple[Gpu, ...]:
+    """Those that CUDA_VISIBLE_DEVICES leaves us, by number or UUID; all where it is not set."""
+    if setting is None:
+        return tuple(gpus)
+    wanted = [each.strip() for each in setting.split(",") if each.strip()]
+    return tuple(
+        gpu
+        for gpu in gpus
+        if any(each == str(gpu.number) or gpu.uuid.startswith(each) for each in wanted)
+    )
+
+
+def find_gpus() -> tuple[Gpu, ...]:
+    """All GPUs that the driver knows; none where there is no driver."""
+    import pynvml  # type: ignore[import-untyped]
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        handles = [
+            pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
+        ]
+        return tuple(_gpu(pynvml, number, handles) for number in range(len(handles)))
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _gpu(nvml: Any, number: int, handles: Sequence[Any]) -> Gpu:
+    handle = handles[number]
+    return Gpu(
+        number=number,
+        name=str(nvml.nvmlDeviceGetName(handle)),
+        uuid=str(nvml.nvmlDeviceGetUUID(handle)),
+        memory=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+        pci=str(nvml.nvmlDeviceGetPciInfo(handle).busId),
+        near=frozenset(
+            other
+            for other, peer in enumerate(handles)
+            if other == number or _is_near(nvml, handle, peer)
+        ),
+    )
+
+
+def _is_near(nvml: Any, one: Any, other: Any) -> bool:
+    """Whether two GPUs are joined by NVLink, or sit under one PCIe switch."""
+    try:
+        status = nvml.nvmlDeviceGetP2PStatus(one, other, nvml.NVML_P2P_CAPS_INDEX_NVLINK)
+        if status == nvml.NVML_P2P_STATUS_OK:
+            return True
+    except nvml.NVMLError:
+        pass
+    try:
+        level = nvml.nvmlDeviceGetTopologyCommonAncestor(one, other)
+    except nvml.NVMLError:
+        return False
+    return bool(level <= nvml.NVML_TOPOLOGY_MULTIPLE)
+
+
+def cores() -> int:
+    """Those that we may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def host_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _shape(text: str) -> tuple[int, int]:
+    nodes, _, each = text.lower().rpartition("x")
+    nodes = nodes or "1"
+    if not (nodes.isdecimal() and each.isdecimal() and 0 < int(nodes) * int(each) <= MOST_SLOTS):
+        raise TopologyError(
+            f"slots {text!r} is neither a number nor of the form 2x4 (nodes x slots), "
+            f"{MOST_SLOTS:,} in all at most"
+        )
+    return int(nodes), int(each)

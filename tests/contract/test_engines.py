@@ -1,0 +1,256 @@
+"""What every engine must do, on real processes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.live.stage import Stage, is_last, placed, play, state_of, until
+from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Reshape, Thaw
+from trainmaster.model.job import Run
+from trainmaster.model.reports import (
+    Asked,
+    Ended,
+    Frozen,
+    Reshaped,
+    Started,
+    Thawed,
+)
+
+pytestmark = pytest.mark.live
+RUN = Run("12", 1)
+
+
+def test_a_program_that_ends_well_is_reported_from_start_to_end(tmp_path: Path) -> None:
+    async def act(stage: Stage) -> None:
+        await stage.launch(RUN, stage.shell("echo hello; pwd"))
+        over = await stage.ended(RUN)
+        kinds = [type(report) for report in stage.of(RUN)]
+        assert kinds == [Started, Ended]
+        numbers = [n for _, n in stage.told]
+        assert numbers == sorted(set(numbers))
+        assert (over.code, over.asked, over.rank, over.was_killed) == (
+            0,
+            Asked.NOTHING,
+            None,
+            False,
+        )
+        assert stage.log(RUN).decode() == f"hello\n{stage.workdir}\n"
+
+    play(tmp_path, act)
+
+
+def test_a_gang_knows_who_is_who(tmp_path: Path) -> None:
+    async def act(stage: Stage) -> None:
+        recipe = stage.shell(
+            'echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK $GROUP_RANK" '
+            '"$TRAINMASTER_JOB $TRAINMASTER_ATTEMPT $TRAINMASTER_RUN $TRAINMASTER_RESTART_COUNT" '
+            '"$TRAINMASTER_DEVICES [$CUDA_VISIBLE_DEVICES] $MASTER_ADDR"; echo $MASTER_PORT'
+        )
+        await stage.order(Launch(RUN, placed(3, first=2), 0), recipe)
+        assert (await stage.ended(RUN)).code == 0
+        said = [stage.log(RUN, rank).decode().splitlines() for rank in range(3)]
+        assert [lines[0] for lines in said] == [
+            "0/3 0/2 0 0 12 1 12.1 0 n0:2,n0:3 [] 127.0.0.1",
+            "1/3 1/2 0 0 12 1 12.1 0 n0:2,n0:3 [] 127.0.0.1",
+            "2/3 0/1 1 1 12 1 12.1 0 n1:0 [] 127.0.0.1",
+        ]
+        assert len({lines[1] for lines in said}) == 1
+
+    play(tmp_path, act)
+
+
+def test_one_failing_rank_of_three_ends_the_others_and_is_named(tmp_path: Path) -> None:
+    async def act(stage: Stage) -> None:
+        recipe = stage.shell('[ "$RANK" = 1 ] && { echo broken; exit 7; }; sleep 600')
+        await stage.launch(RUN, recipe, ranks=3)
+        over = await stage.ended(RUN)
+        assert (over.code, over.rank, over.asked) == (7, 1, Asked.NOTHING)
+        assert over.tail == "broken"
+        assert stage.alive(RUN) == []
+
+    play(tmp_path, act)
+
+
+def test_a_halted_run_saves_leaves_and_is_to_go_on(tmp_path: Path) -> None:
+    async def act(stage: Stage) -> None:
+        recipe = stage.shell(
+            "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.02; done"
+        )
+        await stage.up(RUN, recipe)
+        await until(lambda: b"up" in stage.log(RUN))
+        await stage.order(Halt(RUN), recipe)
+        over = await stage.ended(RUN)
+        assert (over.asked, over.has_left, over.was_killed) == (Asked.HALT, True, False)
+        assert stage.log(RUN).endswith(b"saved\n")
+        assert stage.alive(RUN) == []
+
+    play(tmp_path, act)
+
+
+def test_a_killed_run_is_gone_and_nobody_calls_it_a_failure(tmp_path: Path) -> None:
+    async def act(stage: Stage) -> None:
+        recipe = stage.shell("sleep 600")
+        await stage.up(RUN, recipe, ranks=2)
+        await stage.order(Kill(RUN), recipe)
+        await stage.order(Kill(RUN), recipe)
+        over = await stage.ended(RUN)
+        assert (over.asked, over.rank, over.code) == (Asked.KILL, None, 143)
+        assert stage.alive(RUN) == []
+
+    play(tmp_path, act)
+
+
+def test_orders_may_come_twice_and_late(tmp_path: Path) -> None:
+    async def act(stage: Stage) -> None:
+        recipe = stage.shell("echo once; sleep 600")
+        for _ in range(3):
+            await stage.launch(RUN, recipe)
+        await until(lambda: stage.log(RUN))
+        await stage.order(Halt(RUN), recipe)
+        await stage.order(Halt(RUN), recipe)
+        await stage.ended(RUN)
+        for order in (Launch(RUN, placed(1), 0), Halt(RUN), Kill(RUN), Freeze(RUN)):
+            await stage.order(order, recipe)
+        other = Run("13", 1)
+        await stage.launch(other, stage.shell("true"))
+        await stage.ended(other)
+        assert stage.log(RUN) == b"once\n"
+        assert len({n for report, n in stage.told if is_last(report) and report.run == RUN}) == 1
+        assert stage.alive(RUN) == []
+
+    play(tmp_path, act)
+
+
+def test_a_frozen_run_stands_still_until_it_is_thawed(tmp_path: Path) -> None:
+    async def act(stage: Stage) -> None:
+        if not stage.engine.abilities.can_freeze:
+            pytest.skip("this engine cannot freeze")
+        recipe = stage.shell("(while :; do sleep 0.01; done) & while :; do sleep 0.01; done")
+        await stage.up(RUN, recipe, ranks=2)
+        await stage.order(Freeze(RUN), recipe)
+        await stage.heard(RUN, Frozen)
+        members = stage.alive(RUN)
+        assert len(members) >= 4
+        assert {state_of(pid) for pid in members} == {"T"}
+        await stage.order(Thaw(RUN), recipe)
+        await stage.heard(RUN, Thawed)
+        assert "T" not in {state_of(pid) for pid in stage.alive(RUN)}
+        await stage.order(Freeze(RUN), recipe)
+        await stage.heard(RUN, Frozen, which=1)
+        await stage.order(Kill(RUN), recipe)
+        assert (await stage.ended(RUN)).asked is Asked.KILL
+        assert stage.alive(RUN) == []
+
+    play(tmp_path, act)
+
+
+def test_a_reshaped_run_goes_on_with_other_ranks_under_the_same_name(tmp_path: Path) -> None:
+    async def act(stage: Stage) -> None:
+        recipe = stage.shell("echo $WORLD_SIZE $TRAINMASTER_RESTART_COUNT; sleep 600")
+        first = await stage.up(RUN, recipe, ranks=1)
+        await until(lambda: stage.log(RUN))
+        await stage.order(Reshape(RUN, placed(3)), recipe)
+        again = await stage.heard(RUN, Reshaped)
+        assert len(first.pids) == 1
+        assert len(again.pids) == 3
+        await until(lambda: all(stage.log(RUN, rank) for rank in range(3)))
+        assert stage.log(RUN) == b"1 0\n3 1\n"
+        await stage.order(Reshape(RUN, placed(3)), recipe)
+        await stage.order(Reshape(RUN, placed(2)), recipe)
+        await stage.heard(RUN, Reshaped, which=1)
+        await until(lambda: stage.log(RUN) == b"1 0\n3 1\n2 2\n")
+        await stage.order(Kill(RUN), recipe)
+        await stage.ended(RUN)
+        assert stage.alive(RUN) == []
+
+    play(tmp_path, act)
+
+
+def test_who_comes_back_hears_only_what_is_new(tmp_path: Path) -> None:
+    async def act(stage: Stage) -> None:
+        recipe = stage.shell("until [ -e go ]; do sleep 0.01; done; exit 3")
+        await stage.up(RUN, recipe)
+        pids = stage.alive(RUN)
+        (seen,) = [n for _, n in stage.told]
+        await stage.engine.close()
+        assert set(pids) & set(stage.alive(RUN))
+        async with Stage(stage.folder) as again:
+            await again.engine.observe({RUN: seen})
+            (stage.workdir / "go").touch()
+            assert (await again.ended(RUN)).code == 3
+            assert [type(report) for report in again.of(RUN)] == [Ended]
+        async with Stage(stage.folder) as later:
+            await later.engine.observe({RUN: 0})
+            await later.ended(RUN)
+            assert [type(report) for report in later.of(RUN)] == [Started, Ended]
+
+    play(tmp_path, act)
+
+
+def test_a_run_that_nobody_owns_any_more_is_ended(tmp_path: Path) -> None:
+    async def act(stage: Stage) -> None:
+        await stage.up(RUN, stage.shell("sleep 600"))
+        await stage.engine.close()
+        async with Stage(stage.folder) as again:
+            await again.engine.observe({})
+            await until(lambda: not again.alive(RUN))
+            assert again.of(RUN) == []
+
+    play(tmp_path, act)
+
+
+def test_a_run_that_never_came_to_be_is_not_reported_and_may_still_be_launched(
+    tmp_path: Path,
+) -> None:
+    async def act(stage: Stage) -> None:
+        other = Run("13", 1)
+        await stage.engine.observe({RUN: 0})
+        await stage.launch(other, stage.shell("true"))
+        await stage.ended(other)
+        assert stage.of(RUN) == []
+        await stage.launch(RUN, stage.shell("true"))
+        assert (await stage.ended(RUN)).code == 0
+
+    play(tmp_path, act)
+
+
+@pytest.mark.parametrize(("order", "asked"), [(Halt(RUN), Asked.HALT), (Kill(RUN), Asked.KILL)])
+def test_a_run_told_to_end_before_it_was_launched_never_starts(
+    tmp_path: Path, order: Halt | Kill, asked: Asked
+) -> None:
+    async def act(stage: Stage) -> None:
+        recipe = stage.shell("touch started")
+        await stage.order(order, recipe)
+        over = await stage.ended(RUN)
+        assert over.asked is asked
+        assert over.why
+        await stage.launch(RUN, recipe)
+        other = Run("13", 1)
+        await stage.launch(other, stage.shell("true"))
+        await stage.ended(other)
+        assert not (stage.workdir / "started").exists()
+
+    play(tmp_path, act)
+
+
+def test_a_command_that_is_not_there_fails_with_a_sentence(tmp_path: Path) -> None:
+    async def act(stage: Stage) -> None:
+        await stage.launch(RUN, stage.recipe("no-such-command-at-all"), ranks=2)
+        over = await stage.ended(RUN)
+        assert over.code == 127
+        assert "'no-such-command-at-all' was not found" in over.why
+
+    play(tmp_path, act)
+
+
+def test_what_is_forgotten_leaves_no_files(tmp_path: Path) -> None:
+    async def act(stage: Stage) -> None:
+        await stage.launch(RUN, stage.shell("echo hello"))
+        await stage.ended(RUN)
+        await stage.engine.forget(RUN)
+        assert not os.path.exists(stage.engine.folder_of(RUN))
+
+    play(tmp_path, act)
