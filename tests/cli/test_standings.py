@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from rich.console import Console
 
@@ -108,3 +110,35 @@ def test_wide_shows_everything_whatever_the_screen(capsys: pytest.CaptureFixture
 def test_the_overview_cuts_no_name(capsys: pytest.CaptureFixture[str]) -> None:
     show(made_up(SUITE))
     assert "\N{HORIZONTAL ELLIPSIS}" not in capsys.readouterr().out
+
+
+# -- ratios of next to nothing -----------------------------------------------------------------------
+
+
+def test_a_ratio_of_next_to_nothing_is_marked_and_explained(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = shown(capsys, 2.0, 20.0)
+    assert "0.10\N{DAGGER}" in said
+    assert "\N{DAGGER} Of next to nothing: neither excess is more than 1 % of the mean JCT." in said
+
+
+def test_other_ratios_are_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "\N{DAGGER}" not in shown(capsys, 20.0, 200.0), "one of them waits"
+    assert "\N{DAGGER}" not in shown(capsys, -1_000.0, 1_000.0), "not a ratio of excess"
+
+
+def test_the_overview_marks_them_too(capsys: pytest.CaptureFixture[str]) -> None:
+    few = campaign_of(LAS, OURS, scores={"ours": [score(2.0)], "las": [score(20.0)]})
+    (experiment,) = few.suite.experiments
+    names = [f"again {n}" for n in range(7)]
+    suite = replace(few.suite, experiments=tuple(replace(experiment, name=n) for n in names))
+    scored = tuple(
+        replace(each, trial=replace(each.trial, experiment=name))
+        for name in names
+        for each in few.scored
+    )
+    show(replace(few, suite=suite, scored=scored))
+    said = capsys.readouterr().out
+    assert said.count("0.10\N{DAGGER}") == 7
+    assert said.count("Of next to nothing") == 1

@@ -306,3 +306,24 @@ def test_wins_in_sweeps_alone_make_a_report_too() -> None:
     ]
     made = files(Campaign(suite, tuple(scored)))
     assert "There is nothing to compare." in made["README.md"]
+
+
+def test_ratios_of_next_to_nothing_are_marked_and_explained_on_page_and_in_markdown(
+    whole: dict[str, str],
+) -> None:
+    contenders = (
+        Contender("las", "las"),
+        Contender("ours", "trainmaster", standing=Standing.OURS),
+        Contender("fifo", "fifo"),
+    )
+    scores = {"las": [score(20.0)], "ours": [score(2.0)], "fifo": [score(2_000.0)]}
+    made = files(campaign_of(*contenders, scores=scores))
+    note = "\N{DAGGER} Of next to nothing: neither excess is more than 1 % of the mean JCT."
+    for name in ("README.md", "index.html"):
+        assert "0.10\N{DAGGER}" in made[name]
+        assert "100\N{DAGGER}" not in made[name], "fifo's jobs wait"
+        assert note in made[name]
+        assert "\N{DAGGER}" not in whole[name]
+    marked = [line for line in made["README.md"].split("\n\n") if "\N{DAGGER}" in line]
+    captions = [each for each in marked if note in each]
+    assert 2 * len(captions) == len(marked), "every marked table has the note, and no other"

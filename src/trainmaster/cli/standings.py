@@ -19,7 +19,12 @@ from trainmaster.evaluation.report.comparisons import (
     measure_named,
     ratio,
 )
-from trainmaster.evaluation.report.phrases import seconds_words, with_interval
+from trainmaster.evaluation.report.phrases import (
+    DAGGER,
+    FOOTNOTE,
+    seconds_words,
+    with_interval,
+)
 from trainmaster.evaluation.score import Campaign, Score
 from trainmaster.evaluation.suite import Standing
 from trainmaster.sim.report.wording import ABSENT, RHO, decimal, duration, plural, share
@@ -87,6 +92,8 @@ def show(campaign: Campaign, *, is_wide: bool = False) -> None:
         if is_wide:
             console.width = max(console.width, _width(table, console))
         console.print(table)
+        if any(DAGGER in cell for each in found for cell in _leaders(each)):
+            console.print(FOOTNOTE)
         return
     for each in found:
         console.print(_headline(each), style="bold", markup=False)
@@ -118,14 +125,17 @@ def _laid_out(
     if is_wide:
         console.width = max(console.width, _width(whole, console))
     upright = _upright(names, [*measures, *counts])
+    footnotes = [FOOTNOTE] if any(DAGGER in cell for cell in measures[0].cells) else []
     for table in (whole, upright):
         if _width(table, console) <= console.width:
             yield table
+            yield from footnotes
             return
     fitting = range(len(measures) - 1, 1, -1)
     tables = {n: _across(names, [*measures[:n], *counts]) for n in fitting}
     kept = next((n for n in fitting if _width(tables[n], console) <= console.width), 2)
     yield tables.get(kept, whole)
+    yield from footnotes
     if left_out := ", ".join(each.title for each in measures[kept:]):
         yield f"Left out for want of room: {left_out}. --wide shows them, --json FILE writes them."
 

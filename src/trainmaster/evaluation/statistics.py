@@ -51,6 +51,8 @@ class Estimate:
     number: int
     """How many things the interval was resampled over."""
     basis: Basis
+    is_of_little: bool = False
+    """Whether it is a ratio of two things that are next to nothing, and says little."""
 
     @property
     def is_below(self) -> bool:

@@ -9,6 +9,7 @@ from trainmaster.evaluation.report.cast import Cast
 from trainmaster.evaluation.report.comparisons import Comparison
 from trainmaster.evaluation.report.content import Article, Block, quoted
 from trainmaster.evaluation.report.experiments import experiments
+from trainmaster.evaluation.report.footnotes import footnoted
 from trainmaster.evaluation.report.goal import goal
 from trainmaster.evaluation.report.methods import methods
 from trainmaster.evaluation.report.orderings import orderings
@@ -40,7 +41,7 @@ def article(campaign: Campaign, found: Sequence[Comparison], cast: Cast) -> Arti
         kicker=f"{campaign.suite.title} ({campaign.suite.name})",
         abstract=tuple(_abstract(campaign, judged, won, found)),
         facts=_facts(campaign, found),
-        blocks=tuple(blocks),
+        blocks=tuple(footnoted(blocks)),
     )
 
 

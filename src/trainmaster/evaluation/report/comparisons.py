@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainmaster.evaluation.score import Campaign, Score
 from trainmaster.evaluation.statistics import (
@@ -17,6 +17,9 @@ from trainmaster.evaluation.statistics import (
 from trainmaster.evaluation.suite import Conditions, Contender, Experiment, Standing, Workload
 
 Measure = Callable[[Score], float | None]
+
+LITTLE = 0.01
+"""An excess of at most this part of the mean JCT is next to nothing."""
 
 
 def measure_named(name: str) -> Measure:
@@ -176,7 +179,16 @@ def ratio(ours: Entrant, theirs: Entrant, measure: Measure) -> Estimate | None:
     """Ours over theirs on the same jobs; None unless both have the measure on every seed."""
     if not ours.has(measure) or not theirs.has(measure) or not _served_alike(ours, theirs):
         return None
-    return paired_ratio(_observed(ours, measure), _observed(theirs, measure))
+    found = paired_ratio(_observed(ours, measure), _observed(theirs, measure))
+    if found is None or measure is not excess:
+        return found
+    return replace(found, is_of_little=_hardly_waits(ours) and _hardly_waits(theirs))
+
+
+def _hardly_waits(entrant: Entrant) -> bool:
+    """Whether its excess is next to nothing beside what jobs take in any case."""
+    above, whole = entrant.mean(excess), entrant.mean(mean_jct)
+    return above is not None and above <= max(SMALLEST, LITTLE * (whole or 0.0))
 
 
 def _served_alike(ours: Entrant, theirs: Entrant) -> bool:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from trainmaster.evaluation.report.comparisons import LITTLE
 from trainmaster.evaluation.statistics import Basis, Estimate, Interval
 from trainmaster.sim.report import wording
 from trainmaster.sim.report.axes import TIME_UNITS, TimeUnit
 from trainmaster.sim.report.wording import ABSENT
+
+DAGGER = "\N{DAGGER}"
+FOOTNOTE = (
+    f"{DAGGER} Of next to nothing: neither excess is more than {100 * LITTLE:g} % of the mean JCT."
+)
 
 
 def ratio_words(value: float | None) -> str:
@@ -31,10 +37,11 @@ def _ends(interval: Interval) -> str:
 
 
 def with_interval(estimate: Estimate | None) -> str:
-    """A ratio and its interval: 0.87 [0.81, 0.94]."""
+    """A ratio and its interval: 0.87 [0.81, 0.94]; marked where it says little."""
     if estimate is None:
         return ABSENT
-    return f"{ratio_words(estimate.value)} {interval_words(estimate)}".strip()
+    mark = DAGGER if estimate.is_of_little else ""
+    return f"{ratio_words(estimate.value)}{mark} {interval_words(estimate)}".strip()
 
 
 def change_words(ratio: float) -> str:
