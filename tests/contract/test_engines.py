@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.live.stage import Stage, is_last, placed, play, state_of, until
+from tests.live.stage import (
+    Act,
+    MakeEngine,
+    Stage,
+    is_last,
+    local_engine,
+    perform,
+    placed,
+    state_of,
+    until,
+)
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Reshape, Thaw
 from trainmaster.model.job import Run
 from trainmaster.model.reports import (
@@ -21,9 +32,19 @@ from trainmaster.model.reports import (
 
 pytestmark = pytest.mark.live
 RUN = Run("12", 1)
+Play = Callable[[Act], None]
+
+ENGINES: dict[str, MakeEngine] = {"local": local_engine}
+"""How each engine is made for a state folder; a new one is a line here."""
 
 
-def test_a_program_that_ends_well_is_reported_from_start_to_end(tmp_path: Path) -> None:
+@pytest.fixture(params=sorted(ENGINES))
+def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
+    """Perform an act on a stage with each of the engines."""
+    return lambda act: perform(tmp_path, act, ENGINES[request.param])
+
+
+def test_a_program_that_ends_well_is_reported_from_start_to_end(play: Play) -> None:
     async def act(stage: Stage) -> None:
         await stage.launch(RUN, stage.shell("echo hello; pwd"))
         over = await stage.ended(RUN)
@@ -39,10 +60,10 @@ def test_a_program_that_ends_well_is_reported_from_start_to_end(tmp_path: Path) 
         )
         assert stage.log(RUN).decode() == f"hello\n{stage.workdir}\n"
 
-    play(tmp_path, act)
+    play(act)
 
 
-def test_a_gang_knows_who_is_who(tmp_path: Path) -> None:
+def test_a_gang_knows_who_is_who(play: Play) -> None:
     async def act(stage: Stage) -> None:
         recipe = stage.shell(
             'echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK $GROUP_RANK" '
@@ -59,10 +80,10 @@ def test_a_gang_knows_who_is_who(tmp_path: Path) -> None:
         ]
         assert len({lines[1] for lines in said}) == 1
 
-    play(tmp_path, act)
+    play(act)
 
 
-def test_one_failing_rank_of_three_ends_the_others_and_is_named(tmp_path: Path) -> None:
+def test_one_failing_rank_of_three_ends_the_others_and_is_named(play: Play) -> None:
     async def act(stage: Stage) -> None:
         recipe = stage.shell('[ "$RANK" = 1 ] && { echo broken; exit 7; }; sleep 600')
         await stage.launch(RUN, recipe, ranks=3)
@@ -71,10 +92,10 @@ def test_one_failing_rank_of_three_ends_the_others_and_is_named(tmp_path: Path) 
         assert over.tail == "broken"
         assert stage.alive(RUN) == []
 
-    play(tmp_path, act)
+    play(act)
 
 
-def test_a_halted_run_saves_leaves_and_is_to_go_on(tmp_path: Path) -> None:
+def test_a_halted_run_saves_leaves_and_is_to_go_on(play: Play) -> None:
     async def act(stage: Stage) -> None:
         recipe = stage.shell(
             "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.02; done"
@@ -87,10 +108,10 @@ def test_a_halted_run_saves_leaves_and_is_to_go_on(tmp_path: Path) -> None:
         assert stage.log(RUN).endswith(b"saved\n")
         assert stage.alive(RUN) == []
 
-    play(tmp_path, act)
+    play(act)
 
 
-def test_a_killed_run_is_gone_and_nobody_calls_it_a_failure(tmp_path: Path) -> None:
+def test_a_killed_run_is_gone_and_nobody_calls_it_a_failure(play: Play) -> None:
     async def act(stage: Stage) -> None:
         recipe = stage.shell("sleep 600")
         await stage.up(RUN, recipe, ranks=2)
@@ -100,10 +121,10 @@ def test_a_killed_run_is_gone_and_nobody_calls_it_a_failure(tmp_path: Path) -> N
         assert (over.asked, over.rank, over.code) == (Asked.KILL, None, 143)
         assert stage.alive(RUN) == []
 
-    play(tmp_path, act)
+    play(act)
 
 
-def test_orders_may_come_twice_and_late(tmp_path: Path) -> None:
+def test_orders_may_come_twice_and_late(play: Play) -> None:
     async def act(stage: Stage) -> None:
         recipe = stage.shell("echo once; sleep 600")
         for _ in range(3):
@@ -121,10 +142,10 @@ def test_orders_may_come_twice_and_late(tmp_path: Path) -> None:
         assert len({n for report, n in stage.told if is_last(report) and report.run == RUN}) == 1
         assert stage.alive(RUN) == []
 
-    play(tmp_path, act)
+    play(act)
 
 
-def test_a_frozen_run_stands_still_until_it_is_thawed(tmp_path: Path) -> None:
+def test_a_frozen_run_stands_still_until_it_is_thawed(play: Play) -> None:
     async def act(stage: Stage) -> None:
         if not stage.engine.abilities.can_freeze:
             pytest.skip("this engine cannot freeze")
@@ -144,10 +165,10 @@ def test_a_frozen_run_stands_still_until_it_is_thawed(tmp_path: Path) -> None:
         assert (await stage.ended(RUN)).asked is Asked.KILL
         assert stage.alive(RUN) == []
 
-    play(tmp_path, act)
+    play(act)
 
 
-def test_a_reshaped_run_goes_on_with_other_ranks_under_the_same_name(tmp_path: Path) -> None:
+def test_a_reshaped_run_goes_on_with_other_ranks_under_the_same_name(play: Play) -> None:
     async def act(stage: Stage) -> None:
         recipe = stage.shell("echo $WORLD_SIZE $TRAINMASTER_RESTART_COUNT; sleep 600")
         first = await stage.up(RUN, recipe, ranks=1)
@@ -166,10 +187,10 @@ def test_a_reshaped_run_goes_on_with_other_ranks_under_the_same_name(tmp_path: P
         await stage.ended(RUN)
         assert stage.alive(RUN) == []
 
-    play(tmp_path, act)
+    play(act)
 
 
-def test_who_comes_back_hears_only_what_is_new(tmp_path: Path) -> None:
+def test_who_comes_back_hears_only_what_is_new(play: Play) -> None:
     async def act(stage: Stage) -> None:
         recipe = stage.shell("until [ -e go ]; do sleep 0.01; done; exit 3")
         await stage.up(RUN, recipe)
@@ -177,33 +198,33 @@ def test_who_comes_back_hears_only_what_is_new(tmp_path: Path) -> None:
         (seen,) = [n for _, n in stage.told]
         await stage.engine.close()
         assert set(pids) & set(stage.alive(RUN))
-        async with Stage(stage.folder) as again:
+        async with stage.another() as again:
             await again.engine.observe({RUN: seen})
             (stage.workdir / "go").touch()
             assert (await again.ended(RUN)).code == 3
             assert [type(report) for report in again.of(RUN)] == [Ended]
-        async with Stage(stage.folder) as later:
+        async with stage.another() as later:
             await later.engine.observe({RUN: 0})
             await later.ended(RUN)
             assert [type(report) for report in later.of(RUN)] == [Started, Ended]
 
-    play(tmp_path, act)
+    play(act)
 
 
-def test_a_run_that_nobody_owns_any_more_is_ended(tmp_path: Path) -> None:
+def test_a_run_that_nobody_owns_any_more_is_ended(play: Play) -> None:
     async def act(stage: Stage) -> None:
         await stage.up(RUN, stage.shell("sleep 600"))
         await stage.engine.close()
-        async with Stage(stage.folder) as again:
+        async with stage.another() as again:
             await again.engine.observe({})
             await until(lambda: not again.alive(RUN))
             assert again.of(RUN) == []
 
-    play(tmp_path, act)
+    play(act)
 
 
 def test_a_run_that_never_came_to_be_is_not_reported_and_may_still_be_launched(
-    tmp_path: Path,
+    play: Play,
 ) -> None:
     async def act(stage: Stage) -> None:
         other = Run("13", 1)
@@ -214,12 +235,12 @@ def test_a_run_that_never_came_to_be_is_not_reported_and_may_still_be_launched(
         await stage.launch(RUN, stage.shell("true"))
         assert (await stage.ended(RUN)).code == 0
 
-    play(tmp_path, act)
+    play(act)
 
 
 @pytest.mark.parametrize(("order", "asked"), [(Halt(RUN), Asked.HALT), (Kill(RUN), Asked.KILL)])
 def test_a_run_told_to_end_before_it_was_launched_never_starts(
-    tmp_path: Path, order: Halt | Kill, asked: Asked
+    play: Play, order: Halt | Kill, asked: Asked
 ) -> None:
     async def act(stage: Stage) -> None:
         recipe = stage.shell("touch started")
@@ -233,24 +254,24 @@ def test_a_run_told_to_end_before_it_was_launched_never_starts(
         await stage.ended(other)
         assert not (stage.workdir / "started").exists()
 
-    play(tmp_path, act)
+    play(act)
 
 
-def test_a_command_that_is_not_there_fails_with_a_sentence(tmp_path: Path) -> None:
+def test_a_command_that_is_not_there_fails_with_a_sentence(play: Play) -> None:
     async def act(stage: Stage) -> None:
         await stage.launch(RUN, stage.recipe("no-such-command-at-all"), ranks=2)
         over = await stage.ended(RUN)
         assert over.code == 127
         assert "'no-such-command-at-all' was not found" in over.why
 
-    play(tmp_path, act)
+    play(act)
 
 
-def test_what_is_forgotten_leaves_no_files(tmp_path: Path) -> None:
+def test_what_is_forgotten_leaves_no_files(play: Play) -> None:
     async def act(stage: Stage) -> None:
         await stage.launch(RUN, stage.shell("echo hello"))
         await stage.ended(RUN)
         await stage.engine.forget(RUN)
         assert not os.path.exists(stage.engine.folder_of(RUN))
 
-    play(tmp_path, act)
+    play(act)

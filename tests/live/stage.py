@@ -6,14 +6,13 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
+from trainmaster.engines.contract import Engine
 from trainmaster.engines.local.engine import LocalEngine
-from trainmaster.engines.local.launch import socket_path
 from trainmaster.model.actions import Launch, Order
 from trainmaster.model.job import Run
 from trainmaster.model.placement import Placement, Slice
@@ -26,15 +25,36 @@ PATIENCE_S = 60.0
 R = TypeVar("R")
 
 
+def local_engine(folder: Path) -> LocalEngine:
+    return LocalEngine(folder, parse_shorthand("2x4"))
+
+
+class TestedEngine(Engine, Protocol):
+    """An engine that says where a run's files are, so that tests can look at them."""
+
+    def folder_of(self, run: Run) -> Path: ...
+
+    def logs(self, run: Run) -> Mapping[int, tuple[Path, ...]]: ...
+
+
+MakeEngine = Callable[[Path], TestedEngine]
+
+
 class Stage:
     """One engine with what it has told."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, make: MakeEngine = local_engine) -> None:
         self.folder = folder
+        self.make = make
         self.workdir = folder / "work"
         self.workdir.mkdir(exist_ok=True)
-        self.engine = LocalEngine(folder, parse_shorthand("2x4"))
+        self.checkpoints = folder / "checkpoints"
+        self.engine = make(folder)
         self.told: list[tuple[Report, int]] = []
+
+    def another(self) -> Stage:
+        """The same folder with a new engine: the daemon has come back, or there are two."""
+        return Stage(self.folder, self.make)
 
     async def __aenter__(self) -> Stage:
         await self.engine.open(lambda report, n: self.told.append((report, n)))
@@ -47,7 +67,7 @@ class Stage:
         return Recipe(
             command=command,
             workdir=str(self.workdir),
-            checkpoint_dir=str(self.workdir / "checkpoints"),
+            checkpoint_dir=str(self.checkpoints),
             grace_ms=grace_ms,
         )
 
@@ -89,7 +109,10 @@ class Stage:
 
     def alive(self, run: Run) -> list[int]:
         """Processes that carry the run's name, by the kernel's word."""
-        return alive_with(f"TRAINMASTER_SOCKET={socket_path(self.engine.folder_of(run))}")
+        mine = alive_with(f"TRAINMASTER_CHECKPOINT_DIR={self.checkpoints}")
+        return [
+            pid for pid in alive_with(f"TRAINMASTER_RUN={run.job}.{run.attempt}") if pid in mine
+        ]
 
 
 def is_last(report: Report) -> bool:
@@ -146,11 +169,14 @@ def state_of(pid: int) -> str:
         return ""
 
 
-def play(folder: Path, act: Callable[[Stage], Awaitable[None]]) -> None:
+Act = Callable[[Stage], Awaitable[None]]
+
+
+def perform(folder: Path, act: Act, make: MakeEngine = local_engine) -> None:
     """One act on a fresh stage, after which nothing of it is left, however it went."""
 
     async def playing() -> None:
-        async with Stage(folder) as stage:
+        async with Stage(folder, make) as stage:
             await act(stage)
 
     with nothing_left(folder):
@@ -159,19 +185,19 @@ def play(folder: Path, act: Callable[[Stage], Awaitable[None]]) -> None:
 
 @contextmanager
 def nothing_left(folder: Path) -> Iterator[None]:
-    """End by pid whatever an act left running: its supervisors first, then what they had."""
+    """End by pid whatever an act left running: supervisors first, then what they had."""
     try:
         yield
     finally:
-        for live in (folder / "runs" / ".live").glob("*"):
-            job, _, attempt = live.name.rpartition(".")
-            run = folder / "runs" / job / attempt
-            mark = f"TRAINMASTER_SOCKET={socket_path(run)}"
-            for pid in [*supervisors(run), *alive_with(mark)]:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+        for lock in folder.rglob("lock"):
+            end_all(supervisors(lock.parent))
+        end_all(alive_with(f"TRAINMASTER_CHECKPOINT_DIR={folder / 'checkpoints'}"))
+
+
+def end_all(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def supervisors(run_folder: Path) -> list[int]:
@@ -185,7 +211,3 @@ def supervisors(run_folder: Path) -> list[int]:
         for fields in map(str.split, Path("/proc/locks").read_text().splitlines())
         if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].split(":")[2] == inode
     ]
-
-
-def with_(recipe: Recipe, **changes: object) -> Recipe:
-    return replace(recipe, **changes)  # type: ignore[arg-type]
