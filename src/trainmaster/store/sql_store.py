@@ -69,6 +69,7 @@ class SqlStore:
                 self._epoch = self._raise_epoch()
             finally:
                 if self._epoch is None:
+                    self._database.writer.dispose()
                     self._database.lock.release()
             self._is_unsure, self._doubted = False, ()
             return self._epoch is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 from urllib.parse import quote
@@ -12,6 +13,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 from trainmaster.store.contract import StoreError
 from trainmaster.store.database import Database, Place
 from trainmaster.store.locks import FileLock
+from trainmaster.store.troubles import SQLITE
 
 BUSY_MS = 5000
 """How long to wait for another program that holds the file, before saying so."""
@@ -31,6 +33,9 @@ def open_sqlite(path: Path) -> Database:
 
 def _writer(path: Path) -> Engine:
     def connect() -> sqlite3.Connection:
+        if path.exists() and not os.access(path, os.W_OK, effective_ids=True):
+            # SQLite would open it all the same, and leave a log beside it that is read-only too.
+            raise StoreError(f"The database {path} {SQLITE['SQLITE_READONLY']}.")
         connection = _connect(path, "mode=rwc")
         (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
         if mode != "wal":
@@ -63,12 +68,15 @@ def _reader(path: Path) -> Engine:
             raise StoreError(
                 f"There is no database {path} as yet: start `trainmaster up` with it once."
             )
+        # Reading needs the log, which cannot be opened without the right to write beside it. Where
+        # there is none, nobody writes, and the file alone is all there is to read.
+        is_quiet = not path.with_name(path.name + "-wal").exists()
+        if is_quiet and not os.access(path, os.W_OK, effective_ids=True):
+            return _connect(path, "mode=ro&immutable=1")
         try:
             return _connect(path, "mode=ro")
         except sqlite3.OperationalError:
-            # Without the right to write beside it, a log cannot be opened; where there is none,
-            # nobody writes, and the file alone is all there is to read.
-            if path.with_name(path.name + "-wal").exists():
+            if not is_quiet:
                 raise
             return _connect(path, "mode=ro&immutable=1")
 

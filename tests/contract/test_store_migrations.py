@@ -1,0 +1,144 @@
+"""Schemas older and newer than the program, on both databases."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from tests.contract.stores import JOB, batch, job, step
+from trainmaster.store import schema
+from trainmaster.store.contract import Store, StoreError, Wanted
+from trainmaster.store.opening import open_store
+from trainmaster.store.sql_store import SqlStore
+
+LATER = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    op.add_column("jobs", sa.Column("colour", sa.Text))
+    op.execute("UPDATE jobs SET colour = 'red'")
+"""
+BROKEN = LATER + '    op.execute("UPDATE no_such_table SET colour = 1")\n'
+
+
+@pytest.fixture
+def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes this program one that has one migration more."""
+
+    def add(migration: str) -> None:
+        scripts = tmp_path / "migrations"
+        shutil.copytree(schema.SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
+        (scripts / "versions" / "v0002_later.py").write_text(migration)
+        monkeypatch.setattr(schema, "SCRIPTS", scripts)
+        monkeypatch.setattr(schema, "VERSIONS", (*schema.VERSIONS, "0002"))
+
+    return add
+
+
+def fill(store: Store) -> None:
+    store.append([batch(1, JOB), batch(2, job("2"))])
+
+
+def asked(store: Store, statement: str) -> list[object]:
+    assert isinstance(store, SqlStore)
+    with store._database.reader.connect() as connection:
+        return [row[0] for row in connection.execute(text(statement))]
+
+
+def test_from_empty_to_the_newest(opened: Callable[[], Store]) -> None:
+    store = opened()
+    assert store.lead()
+    assert asked(store, f"SELECT version_num FROM {schema.VERSION_TABLE}") == ["0001"]
+    fill(store)
+    assert store.job("1") == JOB
+
+
+@pytest.mark.parametrize("old", schema.VERSIONS)
+def test_from_every_version_to_the_newest(opened: Callable[[], Store], old: str) -> None:
+    store = opened()
+    assert isinstance(store, SqlStore)
+    with store._database.writer.begin() as connection:
+        schema.migrate(connection, old)
+    assert store.lead()
+    fill(store)
+    assert store.job("1") == JOB
+
+
+def test_a_leader_brings_an_older_schema_up_to_date(
+    opened: Callable[[], Store], next_version: Callable[[str], None]
+) -> None:
+    old = opened()
+    assert old.lead()
+    fill(old)
+    next_version(LATER)
+    standby = opened()
+    with pytest.raises(StoreError, match=r"older Trainmaster .* start this version's"):
+        standby.count()
+    assert not standby.lead()
+    with pytest.raises(StoreError):
+        standby.count()  # a standby does not migrate
+    old.close()
+    assert standby.lead()
+    assert asked(standby, "SELECT colour FROM jobs") == ["red", "red"]
+    assert standby.steps() == [step(1), step(2)]
+    standby.append([batch(3, job("3"))])
+    assert len(standby.jobs(Wanted())) == 3
+
+
+def test_a_migration_that_fails_leaves_all_as_it_was(
+    store_url: str,
+    opened: Callable[[], Store],
+    next_version: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with closing(open_store(store_url)) as store:
+        assert store.lead()
+        fill(store)
+    next_version(BROKEN)
+    broken = opened()
+    for _ in range(2):
+        with pytest.raises(StoreError, match="no_such_table"):
+            broken.lead()
+        assert not broken.leads()
+    monkeypatch.undo()
+    again = opened()
+    assert again.lead()  # the one that failed let go of the lock
+    assert again.job("1") == JOB
+    with pytest.raises(Exception, match="colour"):
+        asked(again, "SELECT colour FROM jobs")
+
+
+def test_a_newer_schema_is_refused(opened: Callable[[], Store], store_url: str) -> None:
+    old_program = opened()
+    assert old_program.lead()
+    fill(old_program)
+    assert isinstance(old_program, SqlStore)
+    with old_program._database.writer.begin() as connection:
+        connection.execute(text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'"))
+    old_program.close()
+    with pytest.raises(StoreError, match=r"schema version 9999 of a newer Trainmaster.*upgrade"):
+        open_store(store_url)
+
+
+def test_a_newer_schema_is_not_led_by_a_waiting_old_program(opened: Callable[[], Store]) -> None:
+    """A newer daemon led and migrated while this one waited."""
+    new, waiting = opened(), opened()
+    assert new.lead()
+    assert not waiting.lead()
+    assert isinstance(new, SqlStore)
+    with new._database.writer.begin() as connection:
+        connection.execute(text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'"))
+    new.close()
+    with pytest.raises(StoreError, match="newer Trainmaster"):
+        waiting.lead()
+    assert not waiting.leads()
