@@ -73,5 +73,5 @@ def _careful(engine: Engine) -> Engine:
 
 def without_password(url: URL) -> str:
     """The URL for messages: nothing in it that nobody should read, nor what we added."""
-    bare = url.set(drivername="postgresql", password=None)
+    bare = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
     return bare.difference_update_query(["password", *DEFAULTS]).render_as_string()

@@ -39,6 +39,8 @@ POSTGRES = {
     "53": "lacks memory or disk: free some on the server",
     "55P03": "is locked by another program: end its transaction",
     "40": "was busy with another transaction: it is tried again",
+    "57014": "gave up after a time limit of its own: raise the server's statement_timeout",
+    "57P01": "lost the connection, which the server ended: check the server",
     "57": "is shutting down or starting: wait for the server",
     "08": "lost the connection: check the server and the network",
     "XX": "reports damage or a fault of its own: look into the server's log",
