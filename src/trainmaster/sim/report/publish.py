@@ -38,7 +38,7 @@ def publish(documents: Iterable[Document], directory: Path) -> None:
         if target.exists() and not target.is_dir():
             raise ReportError(
                 f"cannot write the report to {directory}: it is a file; "
-                "choose another --report directory."
+                "choose another directory."
             )
         _write_and_move(documents, target)
     except OSError as error:
@@ -87,9 +87,9 @@ def _remove_empty(directories: Iterable[Path]) -> None:
 def _sentence(directory: Path, error: OSError) -> str:
     cause = error.strerror or str(error) or type(error).__name__
     if error.errno in NO_ROOM:
-        remedy = "free some space or choose another --report directory"
+        remedy = "free some space or choose another directory"
     elif error.errno in NOT_ALLOWED:
-        remedy = "choose a --report directory that you may write to"
+        remedy = "choose a directory that you may write to"
     else:
-        remedy = "choose another --report directory"
+        remedy = "choose another directory"
     return f"cannot write the report to {directory}: {cause}; {remedy}."

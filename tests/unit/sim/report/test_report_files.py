@@ -107,7 +107,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
         publish.publish(documents("a.csv", "index.html"), target)
     assert str(caught.value) == (
         f"cannot write the report to {target}: No space left on device; "
-        "free some space or choose another --report directory."
+        "free some space or choose another directory."
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -117,7 +117,7 @@ def test_a_failure_leaves_the_old_report_alone(
 ) -> None:
     (tmp_path / "a.csv").write_text("old")
     fail_at_second_write(monkeypatch, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
-    with pytest.raises(ReportError, match="Permission denied; choose a --report directory that"):
+    with pytest.raises(ReportError, match="Permission denied; choose a directory that"):
         publish.publish(documents("a.csv", "index.html"), tmp_path)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.csv": "old"}
 
@@ -134,7 +134,7 @@ def test_a_bug_while_drawing_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_a_file_in_the_way_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "report").write_text("a file")
-    with pytest.raises(ReportError, match="it is a file; choose another --report directory"):
+    with pytest.raises(ReportError, match="it is a file; choose another directory"):
         publish.publish(documents("index.html"), tmp_path / "report")
     assert (tmp_path / "report").read_text() == "a file"
 
@@ -180,7 +180,7 @@ def test_a_real_size_limit_leaves_nothing_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-c", program, str(tmp_path / "report")]
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ran = subprocess.run(command, capture_output=True, text=True, env=paths, check=True)
-    assert "File too large; free some space or choose another --report directory." in ran.stdout
+    assert "File too large; free some space or choose another directory." in ran.stdout
     assert list(tmp_path.iterdir()) == []
 
 
