@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, func, or_, select, tuple_
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    FromClause,
+    Select,
+    func,
+    or_,
+    select,
+    tuple_,
+    union_all,
+)
 
 from trainmaster.store.contract import Wanted
 from trainmaster.store.rows import JobRow, KeyRow, ProgressRow, SnapshotRow, StepRow, StoryRow
@@ -34,19 +46,32 @@ def jobs(connection: Connection, wanted: Wanted) -> Sequence[JobRow]:
         if last is None:
             return []  # nothing follows what is not there
         conditions.append(tuple_(*_PLACE_IN_LIST) < tuple_(*last))
-    query = (
-        select(*columns(JobRow))
-        .where(*conditions)
-        .order_by(*(column.desc() for column in _PLACE_IN_LIST))
-        .limit(max(0, wanted.limit))
-    )
-    return rows(JobRow, connection.execute(query))
+    limit = max(0, wanted.limit)
+    states = sorted(wanted.states)
+    if not states:
+        return rows(JobRow, connection.execute(_page(JOBS, limit).where(*conditions)))
+    # One page of each state, and of these the first: along the index of states, whatever their
+    # number; asked for several at once, SQLite would sort all that are in them.
+    pages = [
+        select(
+            _page(JOBS, limit, *_PLACE_IN_LIST[1:3])
+            .where(JOBS.c.state == state, *conditions)
+            .subquery()
+        )
+        for state in states
+    ]
+    return rows(JobRow, connection.execute(_page(union_all(*pages).subquery(), limit)))
+
+
+def _page(source: FromClause, limit: int, *more: ColumnElement[Any]) -> Select[Any]:
+    """The newest of a table of jobs, or of what was chosen from it."""
+    fields = [source.c[column.name] for column in columns(JobRow)]
+    order = [source.c[column.name].desc() for column in _PLACE_IN_LIST]
+    return select(*fields, *more).order_by(*order).limit(limit)
 
 
 def _conditions(wanted: Wanted) -> Sequence[ColumnElement[bool]]:
     found: list[ColumnElement[bool]] = []
-    if wanted.states:
-        found.append(JOBS.c.state.in_(sorted(wanted.states)))
     if wanted.user is not None:
         found.append(JOBS.c.user == wanted.user)
     if wanted.queue is not None:

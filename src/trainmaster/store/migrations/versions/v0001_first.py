@@ -70,10 +70,10 @@ def _jobs() -> None:
         sa.Column("place", sa.BigInteger, nullable=False),
         sa.Column("folded_name", sa.Text, nullable=False),
     )
-    op.create_index("jobs_state", "jobs", ["state"])
     op.create_index("jobs_number", "jobs", ["number"])
-    page = ["submit_ms", "number", "place", "id", "state", "user", "queue", "array"]
+    page = ["submit_ms", "number", "place", "id", "user", "queue", "array"]
     op.create_index("jobs_page", "jobs", page)
+    op.create_index("jobs_state", "jobs", ["state", *page])
 
 
 def _of_jobs() -> None:
