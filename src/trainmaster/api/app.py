@@ -1,0 +1,85 @@
+"""The HTTP application: one daemon's service, as the world sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from trainmaster import __version__
+from trainmaster.api import answers, schema
+from trainmaster.api.guard import Guard
+from trainmaster.api.routes import cluster, jobs, output, pages, submitting
+from trainmaster.daemon.contract import Service
+from trainmaster.daemon.meters import Meters
+
+ROOT = "/api/v1"
+REFERENCE = "#/components/schemas/{model}"
+DESCRIPTION = """
+Submit training programs, see why they wait, watch them run.
+
+Times are Unix seconds, amounts of GPUs are numbers of GPUs; what is absent is null. Every error is
+`{"error": {"code", "sentence"}}`. Jobs are named by their id or by their name (the newest of that name).
+"""
+TAGS = [
+    {"name": "jobs", "description": "Submitting jobs, looking at them, doing things to them."},
+    {"name": "cluster", "description": "Nodes and queues."},
+    {"name": "policy", "description": "Who decides, and how."},
+    {"name": "watching", "description": "Changes as they happen, health, metrics."},
+    {"name": "history", "description": "What happened, for simulation and replay."},
+]
+
+
+def create_app(
+    service: Service, meters: Meters | None = None, hosts: Collection[str] = ()
+) -> FastAPI:
+    """The application of one daemon; `hosts` are names by which it may be asked besides localhost."""
+    app = FastAPI(
+        title="Trainmaster",
+        version=__version__,
+        description=DESCRIPTION,
+        openapi_tags=TAGS,
+        openapi_url=f"{ROOT}/openapi.json",
+        docs_url=None,  # These two would load scripts from elsewhere.
+        redoc_url=None,
+        redirect_slashes=False,
+        separate_input_output_schemas=False,
+    )
+    for part in (submitting, jobs, output, cluster):
+        app.include_router(part.routes(service), prefix=ROOT)
+    app.include_router(pages.routes(service, meters or Meters()))
+    answers.install(app)
+    app.add_middleware(Guard, hosts=hosts)
+    app.openapi = lambda: _document(app)  # type: ignore[method-assign]
+    return app
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, with the bodies that we read ourselves."""
+    if app.openapi_schema is None:
+        made = get_openapi(
+            title=app.title,
+            version=app.version,
+            description=app.description,
+            routes=app.routes,
+            tags=app.openapi_tags,
+        )
+        schemas = made["components"]["schemas"]
+        schemas.update(_body_schemas())
+        for unused in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(unused, None)
+        app.openapi_schema = made
+    return app.openapi_schema
+
+
+def _body_schemas() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    job = schema.job_schema(REFERENCE)
+    job.pop("$schema")
+    found.update(job.pop("$defs"))
+    found["JobFile"] = job
+    for model in (*jobs.BODIES[1:], *cluster.BODIES):
+        found[model.__name__] = model.model_json_schema(ref_template=REFERENCE)
+    return found

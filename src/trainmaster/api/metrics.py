@@ -1,0 +1,113 @@
+"""The page for Prometheus: what the daemon counted, and what it knows now."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from trainmaster.api import wording
+from trainmaster.daemon.contract import Health, QueueSheet, Service
+from trainmaster.daemon.meters import Meters
+from trainmaster.model.units import WHOLE
+from trainmaster.store.contract import Wanted
+
+PAGE = 1_000
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class _Now:
+    """Gauges of one moment, as prometheus-client collects them."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        return iter(self._families)
+
+
+async def page(service: Service, meters: Meters) -> bytes:
+    """All of it as text."""
+    health = service.health()
+    families = [_leading(health)]
+    if health.role == "active":
+        families += _queues(list(service.queues()))
+        families += [
+            _states(await service.counts()),
+            await _unadmitted(service),
+            *_devices(service),
+        ]
+    registry = CollectorRegistry()
+    registry.register(_Now(families))
+    return generate_latest(meters.registry) + generate_latest(registry)
+
+
+def _gauge(name: str, help_text: str, labels: tuple[str, ...] = ()) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"trainmaster_{name}", help_text, labels=list(labels))
+
+
+def _leading(health: Health) -> Metric:
+    found = _gauge(
+        "up", "1 where this daemon works; 0 where it has trouble or stands by.", ("role",)
+    )
+    found.add_metric([health.role], float(health.role == "active" and not health.trouble))
+    return found
+
+
+def _queues(sheets: list[QueueSheet]) -> list[Metric]:
+    pending = _gauge("pending_jobs", "Jobs that wait, those that are held included.", ("queue",))
+    running = _gauge("running_jobs", "Jobs that hold devices.", ("queue",))
+    held = _gauge(
+        "held_jobs", "Jobs that wait for their owner, for others, or for their array.", ("queue",)
+    )
+    allocated = _gauge("queue_allocated_gpus", "GPUs that a queue's jobs hold.", ("queue",))
+    guaranteed = _gauge(
+        "queue_guaranteed_gpus", "GPUs that a queue can always get back.", ("queue",)
+    )
+    for sheet in sheets:
+        name = [sheet.queue.name]
+        pending.add_metric(name, sheet.waiting + sheet.held)
+        running.add_metric(name, sheet.running)
+        held.add_metric(name, sheet.held)
+        allocated.add_metric(name, sheet.gpus / WHOLE)
+        guaranteed.add_metric(name, sheet.queue.guaranteed / WHOLE)
+    return [pending, running, held, allocated, guaranteed]
+
+
+def _states(counts: Mapping[str, int]) -> Metric:
+    found = _gauge("jobs", "Jobs in each state, ended ones included.", ("state",))
+    for state, count in counts.items():
+        found.add_metric([state], count)
+    return found
+
+
+async def _unadmitted(service: Service) -> Metric:
+    """Waiting jobs by reason: one source with `explain`."""
+    now = service.now_ms()
+    counted: Counter[str] = Counter()
+    before = None
+    while True:
+        sheets = await service.jobs(Wanted(states=wording.WAITS, before=before, limit=PAGE))
+        for sheet in sheets:
+            why = wording.why_waiting(sheet, now)
+            counted["Unknown" if why is None else why[0]] += 1
+        if len(sheets) < PAGE:
+            break
+        before = sheets[-1].row.id
+    found = _gauge(
+        "unadmitted_jobs", "Jobs that wait, by the reason that `explain` gives.", ("reason",)
+    )
+    for reason, count in sorted(counted.items()):
+        found.add_metric([reason], count)
+    return found
+
+
+def _devices(service: Service) -> list[Metric]:
+    total = _gauge("node_devices", "Devices of a node.", ("node", "type", "state"))
+    used = _gauge("node_used_devices", "Devices of a node that a job is on.", ("node", "type"))
+    for node in service.nodes():
+        total.add_metric([node.name, node.device_type, node.state], len(node.devices))
+        used.add_metric([node.name, node.device_type], sum(1 for jobs in node.jobs if jobs))
+    return [total, used]

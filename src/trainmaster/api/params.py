@@ -1,0 +1,70 @@
+"""Parameters that several pages take, as OpenAPI shows them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Path, Query
+
+from trainmaster.api.quantities import LARGEST_INDEX
+
+PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
+LATEST_S = 100_000_000_000
+"""The year 5138: no time is later."""
+
+JobId = Annotated[
+    str,
+    Path(
+        min_length=1,
+        max_length=120,
+        pattern=r"^[^/\x00-\x1f\x7f]+$",
+        description="A job's id, or its name: then the newest of that name.",
+        examples=["12", "12_3", "resnet"],
+    ),
+]
+QueueName = Annotated[
+    str,
+    Path(
+        min_length=1,
+        max_length=100,
+        pattern=r"^[^\s/\x00-\x1f\x7f]([^/\x00-\x1f\x7f]*[^\s/\x00-\x1f\x7f])?$",
+        examples=["vision"],
+    ),
+]
+Filter = Annotated[str | None, Query(max_length=100, pattern=PRINTABLE)]
+States = Annotated[
+    list[str] | None,
+    Query(
+        description="Only jobs in these states: several with a comma between, or the parameter again.",
+        examples=[["running"], ["pending", "held"]],
+    ),
+]
+Since = Annotated[
+    float | None,
+    Query(ge=0, le=LATEST_S, description="Only jobs submitted then or later, in Unix seconds."),
+]
+Before = Annotated[
+    str | None,
+    Query(
+        pattern=r"^[0-9]{1,15}(_[0-9]{1,10})?$",
+        description="`next` of the page before.",
+        examples=["112"],
+    ),
+]
+Limit = Annotated[int, Query(ge=1, le=1000, description="Jobs on a page.")]
+Attempt = Annotated[
+    int | None, Query(ge=0, le=LARGEST_INDEX, description="Which start; by default the last.")
+]
+Rank = Annotated[
+    str,
+    Query(
+        pattern=r"^([0-9]{1,9}|all)$",
+        description="Which process of the gang; `all` with follow.",
+        examples=["0", "all"],
+    ),
+]
+Tail = Annotated[int | None, Query(ge=0, le=10_000_000, description="Only the last so many lines.")]
+From = Annotated[
+    int | None,
+    Query(ge=0, le=1 << 50, description="Only from this byte of what is kept; see X-Log-Bytes."),
+]

@@ -1,0 +1,290 @@
+"""Nodes, queues, policies; the history; the schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from anyio import to_thread
+from fastapi import APIRouter, Header, Request
+from pydantic import BaseModel, ConfigDict, Field
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.responses import Response, StreamingResponse
+
+from trainmaster.api import params, rows, schema, shapes
+from trainmaster.api.answers import ApiError, Json, errors
+from trainmaster.api.bodies import checked, object_of
+from trainmaster.api.jobfile import Name
+from trainmaster.api.policy_cards import card_of
+from trainmaster.catalog import policy_names
+from trainmaster.daemon.contract import Service, Unavailable
+from trainmaster.model.queue import Queue
+from trainmaster.model.queues import QueueError, queues_from
+from trainmaster.model.units import WHOLE
+
+PING_S = 15
+MOST_GPUS = 100_000
+EVENTS = "text/event-stream"
+CHANGE = (
+    'id: 7\nevent: started\n'
+    'data: {"seq": 7, "at_s": 1.5, "what": "started", "job": "12", "detail": {}}\n\n'
+)
+
+
+class QueueTerms(BaseModel):
+    """What a queue is to have; what is left out is the default."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    parent: Name | None = Field(None, description="The queue that it lies in.")
+    weight: int = Field(
+        1, ge=1, le=1_000_000, strict=True, description="Its part beside its siblings."
+    )
+    guaranteed_gpus: float = Field(
+        0, ge=0, le=MOST_GPUS, strict=True, description="What it can always get back."
+    )
+    maximum_gpus: float | None = Field(
+        None, ge=0, le=MOST_GPUS, strict=True, description="What it may never exceed."
+    )
+
+
+class PolicyChoice(BaseModel):
+    """A policy by name, with those options that are not to be their defaults."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"name": "tiresias-l", "options": {"thresholds_gpu_s": "3250,7200"}}]
+        },
+    )
+
+    name: Name
+    options: dict[str, str | int | float | bool] = Field(default_factory=dict)
+
+
+BODIES: tuple[type[BaseModel], ...] = (QueueTerms, PolicyChoice)
+
+
+def routes(service: Service) -> APIRouter:
+    router = APIRouter()
+    _nodes_and_queues(router, service)
+    _policy(router, service)
+    _history(router, service)
+    return router
+
+
+def _nodes_and_queues(router: APIRouter, service: Service) -> None:
+    @router.get(
+        "/nodes",
+        tags=["cluster"],
+        summary="Nodes, their devices, and who is on them",
+        response_model=None,
+        responses={200: {"model": shapes.NodeList}, **errors(400, 503)},
+    )
+    async def nodes() -> Response:
+        return Json({"nodes": [rows.node(each) for each in service.nodes()]})
+
+    @router.get(
+        "/queues",
+        tags=["cluster"],
+        summary="Queues and what they hold",
+        response_model=None,
+        responses={200: {"model": shapes.QueueList}, **errors(400, 503)},
+    )
+    async def queues() -> Response:
+        return Json({"queues": [rows.queue(each) for each in service.queues()]})
+
+    @router.put(
+        "/queues/{name}",
+        tags=["cluster"],
+        summary="Define or change a queue",
+        response_model=None,
+        responses={
+            200: {"model": shapes.QueueShape},
+            **errors(400, 403, 404, 409, 413, 415, 422, 503),
+        },
+        openapi_extra={"requestBody": _body("QueueTerms")},
+    )
+    async def define_queue(name: params.QueueName, request: Request) -> Response:
+        terms = checked(QueueTerms, await object_of(request), QueueTerms.model_fields)
+        await service.define_queue(_queue(service, name, terms))
+        for sheet in service.queues():
+            if sheet.queue.name == name:
+                return Json(rows.queue(sheet))
+        raise ApiError(404, f"There is no queue {name}.")
+
+
+def _queue(service: Service, name: str, terms: QueueTerms) -> Queue:
+    """The queue, checked against the others that are defined."""
+    others = [
+        each.queue for each in service.queues() if each.is_defined and each.queue.name != name
+    ]
+    described: list[dict[str, object]] = [
+        {
+            "name": each.name,
+            **({"parent": each.parent} if each.parent is not None else {}),
+            "weight": each.weight,
+            "guaranteed_gpus": each.guaranteed / WHOLE,
+            **({"maximum_gpus": each.maximum / WHOLE} if each.maximum is not None else {}),
+        }
+        for each in others
+    ]
+    described.append({"name": name, **terms.model_dump(exclude_none=True)})
+    try:
+        return queues_from({"queues": described}, "queues")[name]
+    except QueueError as error:
+        raise ApiError(422, str(error)) from None
+
+
+def _policy(router: APIRouter, service: Service) -> None:
+    @router.get(
+        "/policy",
+        tags=["policy"],
+        summary="The policy that decides now",
+        response_model=None,
+        responses={200: {"model": shapes.PolicyShape}, **errors(400, 503)},
+    )
+    async def policy() -> Response:
+        return Json(rows.policy(service.policy()))
+
+    @router.put(
+        "/policy",
+        tags=["policy"],
+        summary="Let another policy decide from now on",
+        response_model=None,
+        responses={
+            200: {"model": shapes.PolicyShape},
+            **errors(400, 403, 404, 409, 413, 415, 422, 503),
+        },
+        openapi_extra={"requestBody": _body("PolicyChoice")},
+    )
+    async def set_policy(request: Request) -> Response:
+        """Running jobs stay where they are until the new policy wants something else."""
+        choice = checked(PolicyChoice, await object_of(request), PolicyChoice.model_fields)
+        options = {name: _as_text(value) for name, value in choice.options.items()}
+        return Json(rows.policy(await service.set_policy(choice.name, options)))
+
+    @router.get(
+        "/policies",
+        tags=["policy"],
+        summary="Policies to choose from, with their options",
+        response_model=None,
+        responses={200: {"model": shapes.PolicyList}, **errors(400)},
+    )
+    async def policies() -> Response:
+        return Json({"policies": await to_thread.run_sync(_cards)})
+
+
+def _cards() -> list[dict[str, Any]]:
+    rows_of_all: list[dict[str, Any]] = [
+        rows.plain(card_of(name).as_row()) for name in policy_names()
+    ]
+    return rows_of_all
+
+
+def _as_text(value: str | int | float | bool) -> str:
+    """A switch is on or off, as on the command line."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
+
+
+LastEventId = Annotated[
+    str | None, Header(pattern=r"^[0-9]{1,15}$", description="Go on after this change.")
+]
+
+
+def _history(router: APIRouter, service: Service) -> None:
+    @router.get(
+        "/changes",
+        tags=["watching"],
+        summary="What happens, as it happens",
+        response_model=None,
+        response_class=Response,
+        responses={
+            200: {
+                "description": "Server-sent events, named by what happened.",
+                "content": {EVENTS: {"schema": {"type": "string"}, "example": CHANGE}},
+            },
+            **errors(400, 422, 503),
+        },
+    )
+    async def changes(last_event_id: LastEventId = None) -> Response:
+        """From now on, or after Last-Event-ID as far as it is remembered. A comment every 15 seconds
+        keeps the line open."""
+        if service.health().role != "active":
+            raise Unavailable("This daemon is a standby: watch the active one.")
+        after = None if last_event_id is None else int(last_event_id)
+        return EventSourceResponse(
+            _changes(service, after), ping=PING_S, headers={"Cache-Control": "no-store"}
+        )
+
+    @router.get(
+        "/record/trace",
+        tags=["history"],
+        summary="The history as a native trace",
+        response_model=None,
+        response_class=Response,
+        responses={
+            200: {"content": {"text/csv": {"schema": {"type": "string"}}}},
+            **errors(400, 503),
+        },
+    )
+    async def trace() -> Response:
+        """What `trainmaster simulate` reads."""
+        return Response(await service.record_trace(), media_type="text/csv; charset=utf-8")
+
+    @router.get(
+        "/record/events",
+        tags=["history"],
+        summary="The event log",
+        response_model=None,
+        response_class=Response,
+        responses={
+            200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}},
+            **errors(400, 503),
+        },
+    )
+    async def events() -> Response:
+        """Lines of JSON: a snapshot, then every step since, which replay to the same orders."""
+        lines = service.record_events()
+        try:  # A refusal must come before the answer has begun.
+            first = await anext(lines)
+        except StopAsyncIteration:
+            first = ""
+        return StreamingResponse(_lines(first, lines), media_type="application/x-ndjson")
+
+    @router.get(
+        "/schema/job",
+        tags=["jobs"],
+        summary="The JSON Schema of the job file",
+        response_model=None,
+        responses={
+            200: {"content": {"application/json": {"schema": {"type": "object"}}}},
+            **errors(400),
+        },
+    )
+    async def job_schema() -> Response:
+        return Response(schema.published(), media_type="application/json")
+
+
+async def _changes(service: Service, after: int | None) -> AsyncIterator[ServerSentEvent]:
+    async for each in service.changes(after):
+        said = json.dumps(rows.change(each), ensure_ascii=False)
+        yield ServerSentEvent(said, event=each.what.replace("\n", " "), id=str(each.seq))
+
+
+async def _lines(first: str, others: AsyncIterator[str]) -> AsyncIterator[str]:
+    yield _line(first)
+    async for line in others:
+        yield _line(line)
+
+
+def _line(text: str) -> str:
+    return text if text.endswith("\n") or not text else f"{text}\n"
+
+
+def _body(name: str) -> dict[str, Any]:
+    reference = {"$ref": f"#/components/schemas/{name}"}
+    return {"required": True, "content": {"application/json": {"schema": reference}}}

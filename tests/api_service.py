@@ -1,0 +1,497 @@
+"""A small daemon in memory, for tests of the API: first come, first served, on devices that do nothing.
+
+It keeps the whole `Service` protocol: jobs wait with a reason when devices are short, start when others
+leave, are held, suspended and ended; their stories, changes and logs (in real files) are there to look at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from trainmaster.catalog import CatalogError, policy_class
+from trainmaster.daemon.contract import (
+    Accepted,
+    Change,
+    Changes,
+    Conflict,
+    Forecast,
+    Health,
+    LogFile,
+    NodeSheet,
+    NotFound,
+    PolicySheet,
+    Progress,
+    QueueSheet,
+    Refusal,
+    Sheet,
+    Submission,
+    Unavailable,
+)
+from trainmaster.model.queue import Queue
+from trainmaster.model.reasons import Reason, Why
+from trainmaster.model.units import GIB, WHOLE
+from trainmaster.policies.options import OptionError, read_options
+from trainmaster.store.contract import Wanted
+from trainmaster.store.rows import JobRow, ProgressRow, StoryRow
+
+ENDS = ("succeeded", "failed", "cancelled")
+HOLDING = ("running",)
+
+
+@dataclass
+class Known:
+    """One job, as it changes."""
+
+    asked: Submission
+    row: JobRow
+    number: int
+    devices: tuple[int, ...] = ()
+    attempt: int = 0
+    preemptions: int = 0
+    held_for: str = ""
+    progress: list[ProgressRow] = field(default_factory=list)
+    total_steps: int | None = None
+    story: list[StoryRow] = field(default_factory=list)
+
+
+class MemoryService:
+    """The service; `advance` moves its clock."""
+
+    def __init__(self, folder: Path, devices: int = 4, *, ends_at_once: bool = False) -> None:
+        self.folder = folder
+        self.now = 1_800_000_000_000
+        self.known: dict[str, Known] = {}
+        self.arrays: dict[str, tuple[str, ...]] = {}
+        self.keys: dict[str, tuple[str, list[Accepted]]] = {}
+        self.stated: dict[str, Queue] = {}
+        self.devices = devices
+        self.device_type = "gpu"
+        self.role, self.trouble = "active", ""
+        self.ends_at_once = ends_at_once
+        """Jobs succeed as soon as they start, and streams end when they have said all."""
+        self.seen: list[Change] = []
+        self.news = asyncio.Condition()
+        self.chosen = PolicySheet("fifo", {"backfill": "none"}, self.now)
+        self._number = 0
+
+    # -- changing ------------------------------------------------------------------------------------
+
+    async def submit(
+        self, asked: Sequence[Submission], key: str | None = None, request_hash: str = ""
+    ) -> Sequence[Accepted]:
+        self._needs_store()
+        if key is not None and key in self.keys:
+            known_hash, answer = self.keys[key]
+            if known_hash != request_hash:
+                raise Conflict(f"The key {key} was used for another submission: take a new one.")
+            return [replace(each, was_known=True) for each in answer]
+        for each in asked:
+            for dependency in each.depends_on:
+                if dependency.job not in self.known:
+                    raise NotFound(f"There is no job {dependency.job} to wait for.")
+        accepted = [self._take_in(each) for each in asked]
+        if key is not None:
+            self.keys[key] = (request_hash, accepted)
+        await self._settle()
+        return accepted
+
+    async def check(self, asked: Submission) -> tuple[Sheet, Forecast]:
+        self._needs_store()
+        known = Known(asked, self._row("0", asked, None, None), 0)
+        return self._sheet(known), Forecast(self.now, "as if submitted now")
+
+    async def cancel(self, job: str) -> None:
+        for known in self._live(job):
+            self._end(known, "cancelled", None)
+        await self._settle()
+
+    async def suspend(self, job: str) -> None:
+        for known in self._live(job):
+            known.held_for = "its owner holds it; resume it"
+            if known.row.state == "running":
+                known.preemptions += 1
+                known.devices = ()
+                self._becomes(known, "suspended")
+            else:
+                self._becomes(known, "held")
+        await self._settle()
+
+    async def resume(self, job: str) -> None:
+        for known in self._live(job):
+            if known.row.state not in ("held", "suspended"):
+                raise Conflict(f"Job {job} is {known.row.state}: there is nothing to resume.")
+            known.held_for = ""
+            self._becomes(known, "pending")
+        await self._settle()
+
+    async def save(self, job: str) -> None:
+        for known in self._live(job):
+            if known.row.state != "running":
+                raise Conflict(f"Job {job} does not run.")
+            self._tell(known, "saved")
+        await self._settle()
+
+    async def move(self, job: str, node: str) -> None:
+        if node != "n0":
+            raise NotFound(f"There is no node {node}: there is n0.")
+        for known in self._live(job):
+            self._tell(known, "moved", {"on": [node]})
+        await self._settle()
+
+    async def change(self, job: str, changes: Changes) -> None:
+        for known in self._live(job):
+            asked, row = known.asked, known.row
+            if changes.priority is not None:
+                asked = replace(asked, priority=changes.priority)
+            if changes.retries is not None:
+                asked = replace(asked, retries=changes.retries)
+            if changes.queue is not None:
+                row = replace(row, queue=changes.queue)
+            if changes.name is not None:
+                row = replace(row, name=changes.name)
+            known.asked, known.row = asked, row
+            self._tell(known, "changed")
+        await self._settle()
+
+    async def define_queue(self, queue: Queue) -> None:
+        self._needs_store()
+        self.stated[queue.name] = queue
+
+    async def set_policy(self, name: str, options: Mapping[str, str]) -> PolicySheet:
+        self._needs_store()
+        try:
+            kind = policy_class(name)
+            read_options(name, kind.options_type, options)
+        except (CatalogError, OptionError) as error:
+            raise Refusal(str(error)) from None
+        if kind.needs_oracle:
+            raise Refusal(f"{name} knows the future: it is for the simulator only.")
+        self.chosen = PolicySheet(name, dict(options), self.now)
+        return self.chosen
+
+    # -- looking -------------------------------------------------------------------------------------
+
+    def health(self) -> Health:
+        return Health(self.role, self.trouble)
+
+    def now_ms(self) -> int:
+        return self.now
+
+    async def jobs(self, wanted: Wanted) -> Sequence[Sheet]:
+        self._needs_lead()
+        found = []
+        below = None if wanted.before is None else _order(wanted.before)
+        for known in sorted(self.known.values(), key=lambda k: _order(k.row.id), reverse=True):
+            row = known.row
+            fits = (
+                (not wanted.states or row.state in wanted.states)
+                and wanted.user in (None, row.user)
+                and wanted.queue in (None, row.queue)
+                and wanted.array in (None, row.array)
+                and (wanted.text is None or wanted.text in row.name or wanted.text in row.id)
+                and (wanted.since_ms is None or row.submit_ms >= wanted.since_ms)
+                and (below is None or _order(row.id) < below)
+            )
+            if fits:
+                found.append(self._sheet(known))
+            if len(found) == wanted.limit:
+                break
+        return found
+
+    async def counts(self) -> Mapping[str, int]:
+        self._needs_lead()
+        return Counter(known.row.state for known in self.known.values())
+
+    async def sheet(self, job: str) -> Sheet:
+        found = self._sheet(self._named(job))
+        if job in self.arrays:
+            count = f"An array of {len(self.arrays[job])} jobs."
+            row = replace(found.row, id=job, array=None, array_index=None)
+            return replace(found, row=row, remarks=(count,))
+        return found
+
+    async def forecast(self, job: str) -> Forecast:
+        known = self._named(job)
+        if known.held_for:
+            return Forecast(None, "it is held")
+        return Forecast(self.now + 60_000, "every job ends within a minute")
+
+    async def story(self, job: str) -> Sequence[StoryRow]:
+        return list(self._named(job).story)
+
+    async def progress(self, job: str) -> Sequence[ProgressRow]:
+        return list(self._named(job).progress)
+
+    async def log_files(self, job: str) -> Sequence[LogFile]:
+        known = self._named(job)
+        found = []
+        for attempt in range(1, known.attempt + 1):
+            for rank in range(known.asked.demand.nominal.count):
+                base = self.log_path(known.row.id, attempt, rank)
+                older = sorted(base.parent.glob(f"{base.name}.*"), reverse=True)
+                found.append(LogFile(attempt, rank, (*older, base)))
+        return found
+
+    def nodes(self) -> Sequence[NodeSheet]:
+        self._needs_lead()
+        on: list[list[str]] = [[] for _ in range(self.devices)]
+        for known in self.known.values():
+            for device in known.devices:
+                on[device].append(known.row.id)
+        return [
+            NodeSheet(
+                name="n0",
+                device_type=self.device_type,
+                devices=tuple(f"n0:{number}" for number in range(self.devices)),
+                jobs=tuple(tuple(each) for each in on),
+                frozen=(),
+                state="up",
+                cpus=8 * WHOLE,
+                memory=64 * GIB,
+                remarks=("Memory is not limited here.",),
+            )
+        ]
+
+    def queues(self) -> Sequence[QueueSheet]:
+        self._needs_lead()
+        names = {**dict.fromkeys(self.stated, True), "default": True}
+        for known in self.known.values():
+            names.setdefault(known.row.queue, True)
+        found = []
+        for name in names:
+            own = [k for k in self.known.values() if k.row.queue == name]
+            found.append(
+                QueueSheet(
+                    queue=self.stated.get(name, Queue(name)),
+                    is_defined=name in self.stated,
+                    running=sum(k.row.state == "running" for k in own),
+                    waiting=sum(k.row.state in ("pending", "suspended") for k in own),
+                    held=sum(k.row.state == "held" for k in own),
+                    gpus=sum(len(k.devices) for k in own) * WHOLE,
+                )
+            )
+        return found
+
+    def policy(self) -> PolicySheet:
+        self._needs_lead()
+        return self.chosen
+
+    async def environment(self, job: str) -> tuple[Path, Mapping[str, str]]:
+        known = self._named(job)
+        if known.row.state != "running":
+            raise Conflict(f"Job {job} does not run now.")
+        return Path(known.asked.recipe.workdir), {"RANK": "0", **dict(known.asked.recipe.env)}
+
+    async def changes(self, after: int | None = None) -> AsyncIterator[Change]:
+        at = len(self.seen) if after is None else sum(each.seq <= after for each in self.seen)
+        while True:
+            while at < len(self.seen):
+                yield self.seen[at]
+                at += 1
+            if self.ends_at_once:
+                return
+            async with self.news:
+                await self.news.wait()
+
+    async def record_trace(self) -> str:
+        lines = ["job_id,submit_s,gpus,duration_s"]
+        lines += [f"{k.row.id},{k.row.submit_ms / 1000},1,1" for k in self.known.values()]
+        return "\n".join(lines) + "\n"
+
+    async def record_events(self) -> AsyncIterator[str]:
+        self._needs_lead()
+        yield json.dumps({"snapshot": 0})
+        for change in self.seen:
+            yield json.dumps({"seq": change.seq, "what": change.what})
+
+    # -- what a test may do ----------------------------------------------------------------------------
+
+    def advance(self, ms: int) -> None:
+        self.now += ms
+
+    async def finish(self, job: str, code: int = 0) -> None:
+        self._end(self._named(job), "failed" if code else "succeeded", code)
+        await self._settle()
+
+    async def fail_and_retry(self, job: str) -> None:
+        known = self._named(job)
+        known.attempt += 1
+        self._tell(known, "started", {"attempt": known.attempt})
+        await self._settle()
+
+    def report(self, job: str, step: int, loss: float, total: int | None = None) -> None:
+        known = self._named(job)
+        known.total_steps = total
+        known.progress.append(ProgressRow(job, self.now, step, loss, 100.0))
+
+    def log_path(self, job: str, attempt: int, rank: int) -> Path:
+        return self.folder / f"{job}-{attempt}-{rank}.log"
+
+    def write(self, job: str, content: bytes, attempt: int = 1, rank: int = 0) -> None:
+        with self.log_path(job, attempt, rank).open("ab") as file:
+            file.write(content)
+
+    def rotate(self, job: str, attempt: int = 1, rank: int = 0) -> None:
+        base = self.log_path(job, attempt, rank)
+        older = sorted(base.parent.glob(f"{base.name}.*"), reverse=True)
+        for path in older:
+            path.rename(base.with_name(f"{base.name}.{int(path.suffix[1:]) + 1}"))
+        base.rename(base.with_name(f"{base.name}.1"))
+
+    # -- inside ----------------------------------------------------------------------------------------
+
+    def _needs_lead(self) -> None:
+        if self.role != "active":
+            raise Unavailable("This daemon is a standby: ask the active one.")
+
+    def _needs_store(self) -> None:
+        self._needs_lead()
+        if self.trouble:
+            raise Unavailable(self.trouble)
+
+    def _named(self, job: str) -> Known:
+        self._needs_lead()
+        if job in self.arrays:
+            return self.known[self.arrays[job][0]]
+        if job in self.known:
+            return self.known[job]
+        for known in reversed(self.known.values()):
+            if known.row.name == job:
+                return known
+        raise NotFound(f"There is no job {job}.")
+
+    def _live(self, job: str) -> list[Known]:
+        self._needs_store()
+        found = [self.known[each] for each in self.arrays.get(job, ())] or [self._named(job)]
+        live = [each for each in found if each.row.state not in ENDS]
+        if not live:
+            raise Conflict(f"Job {job} has ended.")
+        return live
+
+    def _row(self, id: str, asked: Submission, array: str | None, index: int | None) -> JobRow:
+        return JobRow(
+            id=id,
+            name=asked.name,
+            user=asked.user,
+            queue=asked.queue,
+            state="held" if asked.is_held else "pending",
+            submit_ms=self.now,
+            start_ms=None,
+            finish_ms=None,
+            gpus=asked.demand.nominal.total_share,
+            exit_code=None,
+            array=array,
+            array_index=index,
+            spec_json=json.dumps(asked.spec),
+            record_json="{}",
+        )
+
+    def _take_in(self, asked: Submission) -> Accepted:
+        self._number += 1
+        own = str(self._number)
+        if asked.array is None:
+            self._add(own, asked, None, None)
+            return Accepted((own,))
+        ids = tuple(f"{own}_{index}" for index in asked.array.indices)
+        for id, index in zip(ids, asked.array.indices, strict=True):
+            self._add(id, asked, own, index)
+        self.arrays[own] = ids
+        return Accepted((own, *ids))
+
+    def _add(self, id: str, asked: Submission, array: str | None, index: int | None) -> None:
+        known = Known(asked, self._row(id, asked, array, index), len(self.known))
+        known.held_for = "its owner holds it; resume it" if asked.is_held else ""
+        self.known[id] = known
+        self._tell(known, "submitted")
+
+    def _tell(self, known: Known, what: str, detail: Mapping[str, object] | None = None) -> None:
+        self.seen.append(Change(len(self.seen) + 1, self.now, what, known.row.id, detail or {}))
+        known.story.append(
+            StoryRow(known.row.id, self.now, len(self.seen), what, json.dumps(detail or {}))
+        )
+
+    def _becomes(self, known: Known, state: str) -> None:
+        known.row = replace(known.row, state=state)
+        self._tell(known, state)
+
+    def _end(self, known: Known, state: str, code: int | None) -> None:
+        known.devices, known.held_for = (), ""
+        known.row = replace(known.row, state=state, finish_ms=self.now, exit_code=code)
+        self._tell(known, state, {"exit_code": code})
+
+    async def _settle(self) -> None:
+        """Start whoever is first in line, while there are devices; then tell those who watch."""
+        for known in self.known.values():
+            if known.row.state != "pending":
+                continue
+            free = self._free()
+            need = known.asked.demand.nominal.count
+            if need > len(free):
+                break
+            known.devices = tuple(free[:need])
+            known.attempt += 1
+            known.row = replace(
+                known.row,
+                state="running",
+                start_ms=known.row.start_ms if known.row.start_ms is not None else self.now,
+            )
+            on = [f"n0:{device}" for device in known.devices]
+            self._tell(known, "started", {"attempt": known.attempt, "on": on})
+            for rank in range(need):
+                self.log_path(known.row.id, known.attempt, rank).touch()
+            if self.ends_at_once:
+                self._end(known, "succeeded", 0)
+        async with self.news:
+            self.news.notify_all()
+
+    def _free(self) -> list[int]:
+        taken = {device for known in self.known.values() for device in known.devices}
+        return [device for device in range(self.devices) if device not in taken]
+
+    def _reason(self, known: Known) -> Reason | None:
+        if known.row.state != "pending":
+            return None
+        free, need = len(self._free()) * WHOLE, known.asked.demand.nominal.total_share
+        if known.asked.demand.nominal.count > self.devices:
+            return Reason(Why.NEVER_FITS, need, free, self.devices * WHOLE)
+        holders = tuple(k.row.id for k in self.known.values() if k.devices)
+        return Reason(Why.NOT_ENOUGH_FREE, need, free, free, held_by=holders)
+
+    def _sheet(self, known: Known) -> Sheet:
+        row = known.row
+        end = row.finish_ms if row.finish_ms is not None else self.now
+        ran = end - row.start_ms if row.start_ms is not None else 0
+        last = known.progress[-1] if known.progress else None
+        said = None
+        if last is not None:
+            said = Progress(last.at_ms, last.step, known.total_steps, last.loss, last.samples_per_s)
+        return Sheet(
+            row=row,
+            priority=known.asked.priority,
+            attempt=known.attempt,
+            restarts=max(0, known.attempt - 1),
+            failures=0,
+            retries=known.asked.retries,
+            preemptions=known.preemptions,
+            migrations=0,
+            run_ms=ran,
+            gpu_ms=ran * row.gpus,
+            devices=tuple(f"n0:{device}" for device in known.devices),
+            nodes=("n0",) if known.devices else (),
+            pids=(),
+            progress=said,
+            saved_at_ms=None,
+            reason=self._reason(known),
+            held_for=known.held_for,
+            remarks=(),
+        )
+
+
+def _order(id: str) -> tuple[int, int]:
+    number, _, index = id.partition("_")
+    return int(number), int(index or 0)

@@ -1,0 +1,504 @@
+"""The HTTP API over a daemon in memory: every page, and how it says no."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.api_service import MemoryService
+from trainmaster.api.app import create_app
+from trainmaster.daemon.meters import Meters
+
+V1 = "/api/v1"
+
+
+def submit(client: TestClient, **job: Any) -> str:
+    answer = client.post(f"{V1}/jobs", json={"command": "true", **job})
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["jobs"][0]["id"])
+
+
+def sentence(answer: Any) -> str:
+    said = answer.json()["error"]
+    assert set(said) == {"code", "sentence"}
+    assert "\n" not in said["sentence"]
+    return str(said["sentence"])
+
+
+# -- submitting ----------------------------------------------------------------------------------------
+
+
+def test_a_job_is_submitted_and_shown(client: TestClient) -> None:
+    answer = client.post(f"{V1}/jobs", json={"name": "fit", "command": "python fit.py", "gpus": 2})
+    assert answer.status_code == 201
+    assert answer.json() == {"jobs": [{"id": "1", "name": "fit", "ids": ["1"]}]}
+    shown = client.get(f"{V1}/jobs/fit").json()
+    assert (shown["id"], shown["state"], shown["gpus"]) == ("1", "running", 2)
+    assert shown["devices"] == ["n0:0", "n0:1"]
+    assert shown["spec"] == {"name": "fit", "command": "python fit.py", "gpus": 2}
+
+
+def test_several_jobs_come_as_json_or_as_yaml(client: TestClient) -> None:
+    many = client.post(f"{V1}/jobs", json={"jobs": [{"command": "a"}, {"command": "b"}]})
+    assert [each["id"] for each in many.json()["jobs"]] == ["1", "2"]
+    text = "command: a\narray: 0-2\n---\ncommand: b\n"
+    headers = {"content-type": "application/yaml; charset=utf-8"}
+    yaml = client.post(f"{V1}/jobs", content=text, headers=headers)
+    assert yaml.json()["jobs"] == [
+        {"id": "3", "name": "a", "ids": ["3_0", "3_1", "3_2"]},
+        {"id": "4", "name": "b", "ids": ["4"]},
+    ]
+
+
+def test_a_key_makes_a_submission_happen_once(client: TestClient, service: MemoryService) -> None:
+    headers = {"Idempotency-Key": "abc"}
+    first = client.post(f"{V1}/jobs", json={"command": "a", "gpus": 1}, headers=headers)
+    again = client.post(f"{V1}/jobs", json={"gpus": 1, "command": "a"}, headers=headers)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json() == again.json()
+    assert len(service.known) == 1
+    other = client.post(f"{V1}/jobs", json={"command": "b"}, headers=headers)
+    assert other.status_code == 409
+    assert "another submission" in sentence(other)
+
+
+def test_a_dry_run_submits_nothing(client: TestClient, service: MemoryService) -> None:
+    answer = client.post(f"{V1}/jobs?dry_run=true", json={"command": "a", "gpus": "2-4"})
+    assert answer.status_code == 200
+    [checked] = answer.json()["jobs"]
+    assert checked["job"]["gpus"] == 2
+    assert checked["forecast"]["basis"] == "as if submitted now"
+    assert service.known == {}
+
+
+BAD_BODIES = {
+    "no json": (b"{", "application/json", 400, "The body is no JSON"),
+    "no utf-8": (b"\xff\xfe", "application/json", 400, "no UTF-8"),
+    "no yaml": (b"a: b: c", "application/yaml", 400, "line 1: this is no YAML"),
+    "a form": (b"command=x", "application/x-www-form-urlencoded", 415, "application/json"),
+    "no type": (b'{"command": "x"}', "", 415, "application/json"),
+    "a list": (b"[]", "application/json", 422, "A job must be a mapping"),
+    "no jobs": (b'{"jobs": []}', "application/json", 422, "at least one job"),
+    "half a character": (b'{"command": "\\ud800"}', "application/json", 422, "cannot be stored"),
+    "too deep": (b'{"env": ' * 30 + b"1" + b"}" * 30, "application/json", 422, "nested too deeply"),
+    "unknown": (
+        b'{"command": "x", "gpu_count": 1}',
+        "application/json",
+        422,
+        "did you mean 'gpus'?",
+    ),
+    "no such job": (b'{"command": "x", "depends_on": 9}', "application/json", 404, "no job 9"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_BODIES)
+def test_a_bad_body_is_one_sentence(client: TestClient, case: str, service: MemoryService) -> None:
+    body, kind, status, said = BAD_BODIES[case]
+    headers = {"content-type": kind} if kind else {}
+    answer = client.post(f"{V1}/jobs", content=body, headers=headers)
+    assert answer.status_code == status, answer.text
+    assert said in sentence(answer)
+    assert service.known == {}
+
+
+def test_a_body_that_is_too_large_is_refused(client: TestClient) -> None:
+    big = b'{"command": "' + b"x" * (33 << 20) + b'"}'
+    headers = {"content-type": "application/json"}
+    assert client.post(f"{V1}/jobs", content=big, headers=headers).status_code == 413
+    pieces = (big[low : low + (1 << 20)] for low in range(0, len(big), 1 << 20))
+    answer = client.post(f"{V1}/jobs", content=pieces, headers=headers)
+    assert answer.status_code == 413
+    assert "several parts" in sentence(answer)
+
+
+def test_cpu_slots_are_taken_where_there_are_no_gpus(
+    client: TestClient, service: MemoryService
+) -> None:
+    service.device_type = "cpu"
+    submit(client)
+    assert service.known["1"].asked.demand.gpu_type == "cpu"
+
+
+# -- looking -------------------------------------------------------------------------------------------
+
+
+def test_a_list_has_pages_and_filters(client: TestClient, service: MemoryService) -> None:
+    for number in range(7):
+        submit(client, name=f"job-{number}", queue="even" if number % 2 == 0 else "odd")
+    page = client.get(f"{V1}/jobs?limit=3").json()
+    assert [each["id"] for each in page["jobs"]] == ["7", "6", "5"]
+    assert page["next"] == "5"
+    assert page["counts"] == {"running": 4, "pending": 3}
+    rest = client.get(f"{V1}/jobs", params={"limit": 4, "before": page["next"]}).json()
+    assert [each["id"] for each in rest["jobs"]] == ["4", "3", "2", "1"]
+    last = client.get(f"{V1}/jobs", params={"limit": 4, "before": rest["next"]}).json()
+    assert (last["jobs"], last["next"]) == ([], None)
+
+    def ids(**query: Any) -> list[str]:
+        return [each["id"] for each in client.get(f"{V1}/jobs", params=query).json()["jobs"]]
+
+    assert ids(queue="odd") == ["6", "4", "2"]
+    assert ids(state="pending,held") == ["7", "6", "5"]
+    assert ids(state=["pending", "running"], text="job-3") == ["4"]
+    service.advance(10_000)
+    submit(client)
+    assert ids(since=service.now / 1000) == ["8"]
+
+
+def test_a_row_has_seconds_with_three_decimals(client: TestClient, service: MemoryService) -> None:
+    service.advance(123)
+    submit(client, gpus=0.5, user="ada")
+    service.report("1", 10, float("nan"), 100)
+    service.advance(2_500)
+    [row] = client.get(f"{V1}/jobs").json()["jobs"]
+    assert row == {
+        "id": "1",
+        "name": "true",
+        "user": "ada",
+        "queue": "default",
+        "state": "running",
+        "reason": None,
+        "gpus": 0.5,
+        "nodes": ["n0"],
+        "devices": ["n0:0"],
+        "submit_s": 1800000000.123,
+        "start_s": 1800000000.123,
+        "finish_s": None,
+        "queue_s": 0.0,
+        "run_s": 2.5,
+        "gpu_s": 1.25,
+        "priority": 0,
+        "attempt": 1,
+        "restarts": 0,
+        "preemptions": 0,
+        "exit_code": None,
+        "array": None,
+        "array_index": None,
+        "progress": {
+            "step": 10,
+            "total_steps": 100,
+            "loss": None,
+            "samples_per_s": 100.0,
+            "at_s": 1800000000.123,
+        },
+    }
+
+
+def test_a_waiting_job_says_why(client: TestClient) -> None:
+    submit(client, gpus=3)
+    waiting = submit(client, gpus=2)
+    never = submit(client, gpus=9)
+    held = submit(client, held=True)
+    said = client.get(f"{V1}/jobs/{waiting}/explain").json()
+    assert said["code"] == "NotEnoughFree"
+    assert said["sentence"] == "It needs 2 GPUs and 1 is free; job 1 holds the others."
+    assert said["numbers"] == {"need": 2, "free": 1, "largest_block": 1, "until_s": None}
+    assert [each["id"] for each in said["held_by"]] == ["1"]
+    assert said["forecast"]["sentence"].startswith("It is expected to start in 1 min")
+    assert client.get(f"{V1}/jobs/{never}/explain").json()["code"] == "NeverFits"
+    on_hold = client.get(f"{V1}/jobs/{held}/explain").json()
+    assert (on_hold["code"], on_hold["numbers"]) == ("Held", None)
+    running = client.get(f"{V1}/jobs/1/explain").json()
+    assert (running["code"], running["forecast"]) == (None, None)
+    assert running["sentence"] == "It is running on n0:0, n0:1, n0:2."
+
+
+def test_story_progress_and_environment(client: TestClient, service: MemoryService) -> None:
+    submit(client, env={"LR": 1})
+    service.report("1", 5, 0.25)
+    story = client.get(f"{V1}/jobs/1/story").json()["story"]
+    assert [each["what"] for each in story] == ["submitted", "started"]
+    assert story[1]["sentence"] == "Started (attempt 1, on n0:0)"
+    assert client.get(f"{V1}/jobs/1/progress").json()["progress"][0]["loss"] == 0.25
+    assert client.get(f"{V1}/jobs/1/environment").json()["environment"] == {"RANK": "0", "LR": "1"}
+
+
+@pytest.mark.parametrize(
+    "page", ["", "/explain", "/story", "/progress", "/logs", "/environment", "/logs?follow=true"]
+)
+def test_an_unknown_job_is_not_found(client: TestClient, page: str) -> None:
+    answer = client.get(f"{V1}/jobs/77{page}")
+    assert answer.status_code == 404
+    assert sentence(answer) == "There is no job 77."
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("limit=0", "limit"),
+        ("limit=1001", "limit"),
+        ("limit=x", "limit"),
+        ("since=nan", "since"),
+        ("before=x", "before"),
+        ("state=runing", "did you mean 'running'?"),
+        ("user=%00", "user"),
+    ],
+)
+def test_a_bad_parameter_is_named(client: TestClient, query: str, said: str) -> None:
+    answer = client.get(f"{V1}/jobs?{query}")
+    assert answer.status_code == 422
+    assert said in sentence(answer)
+
+
+# -- doing ---------------------------------------------------------------------------------------------
+
+
+def test_jobs_are_suspended_resumed_saved_moved_changed_and_cancelled(client: TestClient) -> None:
+    job = submit(client, name="fit")
+    assert client.post(f"{V1}/jobs/{job}/save").status_code == 200
+    assert client.post(f"{V1}/jobs/fit/suspend").json()["state"] == "suspended"
+    assert client.post(f"{V1}/jobs/{job}/resume").json()["state"] == "running"
+    assert client.post(f"{V1}/jobs/{job}/resume").status_code == 409
+    assert client.post(f"{V1}/jobs/{job}/move", json={"node": "n0"}).status_code == 200
+    assert client.post(f"{V1}/jobs/{job}/move", json={"node": "n9"}).status_code == 404
+    assert client.post(f"{V1}/jobs/{job}/move", json={"nod": "n9"}).status_code == 422
+    changed = client.patch(
+        f"{V1}/jobs/{job}", json={"priority": 5, "name": "new", "max_runtime": "2h"}
+    )
+    assert (changed.json()["priority"], changed.json()["name"]) == (5, "new")
+    assert client.post(f"{V1}/jobs/{job}/cancel").json()["state"] == "cancelled"
+    assert client.post(f"{V1}/jobs/{job}/cancel").status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "There is nothing to change"),
+        ({"priorty": 1}, "did you mean 'priority'?"),
+        ({"priority": "high"}, "priority must be a whole number"),
+        ({"deadline": "soon"}, "deadline must be a length of time"),
+        ({"name": "12"}, "must not look like a job's id"),
+        ({"queue": None}, "queue"),
+    ],
+)
+def test_a_bad_change_is_one_sentence(client: TestClient, body: dict[str, Any], said: str) -> None:
+    answer = client.patch(f"{V1}/jobs/{submit(client)}", json=body)
+    assert answer.status_code == 422
+    assert said in sentence(answer)
+
+
+def test_an_array_is_cancelled_as_one(client: TestClient, service: MemoryService) -> None:
+    array = submit(client, array="0-4%2")
+    assert client.post(f"{V1}/jobs/{array}/cancel").status_code == 200
+    assert {known.row.state for known in service.known.values()} == {"cancelled"}
+
+
+# -- cluster -------------------------------------------------------------------------------------------
+
+
+def test_nodes_queues_and_policy(client: TestClient) -> None:
+    submit(client, queue="vision")
+    [node] = client.get(f"{V1}/nodes").json()["nodes"]
+    assert node["devices"][0] == {"name": "n0:0", "jobs": ["1"]}
+    assert node["cpus"] == 8
+    made = client.put(f"{V1}/queues/vision", json={"weight": 3, "guaranteed_gpus": 1.5})
+    assert made.status_code == 200
+    assert (made.json()["weight"], made.json()["guaranteed_gpus"], made.json()["gpus"]) == (
+        3,
+        1.5,
+        1,
+    )
+    assert client.put(f"{V1}/queues/deep", json={"parent": "vision"}).status_code == 200
+    circle = client.put(f"{V1}/queues/vision", json={"parent": "deep"})
+    assert "circle" in sentence(circle)
+    lost = client.put(f"{V1}/queues/a", json={"parent": "visoin"})
+    assert "did you mean vision?" in sentence(lost)
+    assert {each["name"] for each in client.get(f"{V1}/queues").json()["queues"]} == {
+        "vision",
+        "deep",
+        "default",
+    }
+    assert client.get(f"{V1}/policy").json()["name"] == "fifo"
+    chosen = client.put(f"{V1}/policy", json={"name": "las", "options": {"quantum_s": 30}})
+    assert chosen.json()["options"] == {"quantum_s": "30"}
+    assert "did you mean las" in sentence(client.put(f"{V1}/policy", json={"name": "lass"}))
+    assert "future" in sentence(client.put(f"{V1}/policy", json={"name": "srtf"}))
+    listed = client.get(f"{V1}/policies").json()["policies"]
+    assert {"fifo", "trainmaster"} <= {each["name"] for each in listed}
+
+
+def test_history_and_schema(client: TestClient) -> None:
+    submit(client)
+    assert client.get(f"{V1}/record/trace").text.startswith("job_id,submit_s,gpus,duration_s\n1,")
+    lines = client.get(f"{V1}/record/events").text.splitlines()
+    assert json.loads(lines[0]) == {"snapshot": 0}
+    assert client.get(f"{V1}/schema/job").json()["properties"]["gpus"]["default"] == 1
+
+
+# -- the root ------------------------------------------------------------------------------------------
+
+
+def test_health_says_the_role_and_the_trouble(client: TestClient, service: MemoryService) -> None:
+    assert client.get("/healthz").json()["role"] == "active"
+    service.trouble = "The disk is full: free some space."
+    answer = client.get("/healthz")
+    assert (answer.status_code, answer.json()["trouble"]) == (503, service.trouble)
+    refused = client.post(f"{V1}/jobs", json={"command": "x"})
+    assert refused.status_code == 503
+    assert sentence(refused) == service.trouble
+    service.role, service.trouble = "standby", ""
+    assert client.get("/healthz").status_code == 200
+    for page in ("jobs", "nodes", "queues", "policy", "record/events", "changes"):
+        assert client.get(f"{V1}/{page}").status_code == 503, page
+    assert "standby" in client.get("/").text
+
+
+def test_metrics_count_what_happens(service: MemoryService) -> None:
+    meters = Meters()
+    meters.admitted("default", 1_500)
+    meters.preempted("default")
+    meters.evicted("default", "policy")
+    meters.suspended("freeze", 20)
+    meters.lost_work(3_000)
+    meters.packed(1.2)
+    meters.stepped(0.002)
+    meters.store_failed()
+    with TestClient(create_app(service, meters), base_url="http://localhost") as client:
+        submit(client, gpus=3)
+        submit(client, gpus=2)
+        submit(client, held=True)
+        text = client.get("/metrics").text
+    for line in (
+        'trainmaster_pending_jobs{queue="default"} 2.0',
+        'trainmaster_running_jobs{queue="default"} 1.0',
+        'trainmaster_queue_allocated_gpus{queue="default"} 3.0',
+        'trainmaster_unadmitted_jobs{reason="NotEnoughFree"} 1.0',
+        'trainmaster_unadmitted_jobs{reason="Held"} 1.0',
+        'trainmaster_admission_wait_seconds_bucket{le="5.0",queue="default"} 1.0',
+        'trainmaster_preempted_jobs_total{queue="default"} 1.0',
+        'trainmaster_evicted_jobs_total{cause="policy",queue="default"} 1.0',
+        'trainmaster_suspend_latency_seconds_count{how="freeze"} 1.0',
+        "trainmaster_lost_work_seconds_total 3.0",
+        'trainmaster_packing_slowdown_ratio_bucket{le="1.25"} 1.0',
+        "trainmaster_scheduling_pass_seconds_count 1.0",
+        "trainmaster_steps_total 1.0",
+        "trainmaster_store_errors_total 1.0",
+        'trainmaster_up{role="active"} 1.0',
+    ):
+        assert line in text.splitlines(), line
+
+
+def test_pages_show_everything_escaped(client: TestClient, service: MemoryService) -> None:
+    submit(client, name="<script>alert(1)<", gpus=4)
+    submit(client, name="second", gpus=4)
+    service.write("1", b"<b>bold</b>\n\xff\x00binary\n")
+    page = client.get("/")
+    assert page.status_code == 200
+    assert "<script" not in page.text
+    assert "&lt;script&gt;" in page.text
+    assert "It needs 4 GPUs and 0 are free; job 1 holds the others." in page.text
+    assert 'href="/jobs/2"' in page.text
+    assert "script-src" not in page.headers["content-security-policy"]
+    job = client.get("/jobs/1").text
+    assert "&lt;b&gt;bold&lt;/b&gt;" in job
+    assert "Started (attempt 1" in job
+    gone = client.get("/jobs/99")
+    assert gone.status_code == 404
+    assert "There is no job 99." in gone.text
+
+
+# -- who may ask -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8470", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:8470", 200),
+        ("LOCALHOST", 200),
+        ("tower", 200),
+        ("evil.example", 400),
+        ("evil.example:8470", 400),
+        ("127.0.0.1.evil.example", 400),
+        ("localhost:8470@evil.example", 400),
+        ("", 400),
+    ],
+)
+def test_only_our_host_names_are_served(service: MemoryService, host: str, status: int) -> None:
+    with TestClient(create_app(service, hosts=["tower"])) as client:
+        answer = client.get("/healthz", headers={"host": host})
+    assert answer.status_code == status
+
+
+def test_another_site_may_not_change_anything(client: TestClient) -> None:
+    job = submit(client)
+    evil = client.post(f"{V1}/jobs/{job}/cancel", headers={"origin": "http://evil.example"})
+    assert evil.status_code == 403
+    assert client.get(f"{V1}/jobs/{job}").json()["state"] == "running"
+    own = client.post(f"{V1}/jobs/{job}/cancel", headers={"origin": "http://127.0.0.1:8470"})
+    assert own.status_code == 200
+    assert "access-control-allow-origin" not in own.headers
+
+
+def test_unknown_pages_and_methods_are_errors_of_the_same_kind(client: TestClient) -> None:
+    assert sentence(client.get(f"{V1}/nothing")) == "There is no such page."
+    answer = client.delete(f"{V1}/jobs/1")
+    assert answer.status_code == 405
+    assert sentence(answer)
+    assert "GET" in answer.headers["allow"]
+
+
+def test_what_breaks_inside_shows_no_traceback(
+    service: MemoryService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> None:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr(service, "nodes", broken)
+    app = create_app(service)
+    with TestClient(app, base_url="http://localhost", raise_server_exceptions=False) as client:
+        answer = client.get(f"{V1}/nodes")
+    assert answer.status_code == 500
+    assert "secret" not in answer.text
+
+
+# -- streams -------------------------------------------------------------------------------------------
+
+
+def events(text: str) -> list[dict[str, str]]:
+    found = []
+    for block in text.replace("\r\n", "\n").split("\n\n"):
+        lines = [line.partition(": ") for line in block.splitlines() if not line.startswith(":")]
+        if lines:
+            found.append({name: value for name, _, value in lines})
+    return found
+
+
+def test_changes_go_on_after_the_last_one_seen(tmp_path: Path) -> None:
+    service = MemoryService(tmp_path, ends_at_once=True)
+    with TestClient(create_app(service), base_url="http://localhost") as client:
+        submit(client)
+        all_of_them = events(client.get(f"{V1}/changes", headers={"Last-Event-ID": "0"}).text)
+        assert [each["event"] for each in all_of_them] == ["submitted", "started", "succeeded"]
+        seen = json.loads(all_of_them[1]["data"])
+        assert (seen["seq"], seen["job"], seen["detail"]["on"]) == (2, "1", ["n0:0"])
+        rest = events(client.get(f"{V1}/changes", headers={"Last-Event-ID": "2"}).text)
+        assert [each["id"] for each in rest] == ["3"]
+
+
+def test_changes_come_as_they_happen(service: MemoryService) -> None:
+    """Through the application itself, because the test client waits for the end of an answer."""
+
+    async def watched() -> list[str]:
+        from trainmaster.api.routes.cluster import _changes
+
+        stream = _changes(service, None)
+        first = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0)
+        import httpx
+
+        transport = httpx.ASGITransport(create_app(service))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            answer = await client.post(f"{V1}/jobs", json={"command": "x"})
+            assert answer.status_code == 201
+        found = [await first, await anext(stream)]
+        await stream.aclose()
+        return [str(each.event) for each in found]
+
+    assert asyncio.run(watched()) == ["submitted", "started"]
