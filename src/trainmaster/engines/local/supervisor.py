@@ -222,6 +222,9 @@ class Supervisor:
         for rank in self._ranks:
             if rank.code is None:
                 gang.signal_group(rank, signal.SIGTERM)
+        ended = frozenset(rank.pid for rank in self._ranks if rank.code is not None)
+        for pid in self._in_groups(ended):  # one by one: such a group's number may be used again
+            send(pid, signal.SIGTERM)
         self._freezer.thaw(self._members)  # who stands still cannot save
         self._is_frozen = False
 
@@ -239,7 +242,11 @@ class Supervisor:
 
     def _lingering(self) -> list[int]:
         """Ranks that run, and what is left in the groups of others: a shell dies before its child."""
-        leaders = frozenset(rank.pid for rank in self._ranks)
+        return self._in_groups(frozenset(rank.pid for rank in self._ranks))
+
+    def _in_groups(self, leaders: frozenset[int]) -> list[int]:
+        if not leaders:
+            return []
         return [pid for pid in self._members() if gang.is_in_groups(pid, leaders)]
 
     def _kill_all(self) -> list[int]:
@@ -402,8 +409,8 @@ class Supervisor:
         self._board.ask_ranks({"ask": "save"})
         heard = self._board.ranks()
         silent = frozenset(rank.pid for rank in self._ranks if rank.number not in heard)
-        for pid in self._members():
-            if gang.is_in_groups(pid, silent) and processes.catches(pid, signal.SIGUSR1):
+        for pid in self._in_groups(silent):
+            if processes.catches(pid, signal.SIGUSR1):
                 send(pid, signal.SIGUSR1)
 
     def _beside(self, name: str) -> str:
