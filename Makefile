@@ -3,15 +3,14 @@
 
 PYTHON ?= python3
 PORT   ?= 8470
-# PORT is where the live manager will serve; the demonstration of the simulator needs none.
 
 BIN    := .venv/bin
 PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
-DEMO   := .trainmaster/demo
+STATE  := .trainmaster
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint type unit bench results results-large docs format clean
+.PHONY: help setup run test lint type unit chaos bench results results-large docs format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -39,12 +38,8 @@ setup: .stamps/base .stamps/dev ## Install everything into .venv
 
 # ---------------------------------------------------------------------------------------------- use
 
-run: .stamps/base ## Simulate a generated trace under six policies, and write a report
-	@mkdir -p $(DEMO)
-	@$(BIN)/trainmaster trace generate --like philly --jobs 2000 --gpus 128 --load 0.9 --seed 1 --out $(DEMO)/trace.csv
-	@$(BIN)/trainmaster simulate $(DEMO)/trace.csv --cluster 4x4x8 --policy fifo,fair,philly,srsf,tiresias-l,trainmaster --report $(DEMO)/report
-	@echo
-	@echo 'The report is at file://$(CURDIR)/$(DEMO)/report/index.html'
+run: .stamps/base ## Start Trainmaster on this machine with a few real training jobs, until Ctrl-C
+	@exec $(BIN)/trainmaster up --data $(STATE) --port $(PORT) --set min_run_s=5 --demo --end-jobs
 
 bench: .stamps/base ## Measure the simulator's speed and memory, and every policy's
 	@$(BIN)/python -m benchmarks.simulator
@@ -70,6 +65,9 @@ type: .stamps/dev ## Check the types of src
 
 unit: .stamps/dev ## Run the tests (TESTS=path narrows them)
 	@$(BIN)/python -m pytest --quiet $(TESTS)
+
+chaos: .stamps/dev ## Kill the daemon at 200 random moments, on SQLite and on PostgreSQL (a quarter of an hour)
+	@TRAINMASTER_CRASH_POINTS=200 $(BIN)/python -m pytest --quiet -n0 tests/live/test_crashes.py
 
 docs: .stamps/base ## Check the documentation: links resolve, marked examples run
 	@$(BIN)/python docs/check.py

@@ -1,0 +1,137 @@
+"""`trainmaster up`: the manager itself, in one process, on this machine's GPUs or CPU slots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainmaster.cli.complaints import BadInput, Failed
+from trainmaster.cli.places import user_data_folder
+from trainmaster.cli.wording import examples
+
+if TYPE_CHECKING:
+    from trainmaster.daemon.daemon import Daemon
+
+EPILOG = examples(
+    "trainmaster up",
+    "trainmaster up --slots 4 --policy tiresias-l",
+    "trainmaster up --database postgresql://tm@localhost/trainmaster",
+    "trainmaster up --data ./.trainmaster --demo",
+)
+PORT = 8470
+
+
+def up(
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", metavar="DIR", help="Where its state is kept; else the user's data folder."
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free one.")] = PORT,
+    slots: Annotated[
+        str | None,
+        typer.Option(
+            "--slots",
+            metavar="N|NxM",
+            help="Where there are no GPUs: CPU slots that stand in for them, as N, or as N nodes of M.",
+        ),
+    ] = None,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            "--database", metavar="URL", help="postgresql://…; else SQLite in the data folder."
+        ),
+    ] = None,
+    policy: Annotated[
+        str, typer.Option("--policy", help="Which policy decides, the first time.")
+    ] = "trainmaster",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="An option of the policy; may be repeated."
+        ),
+    ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Submit a few real training jobs the first time.")
+    ] = False,
+    ends_jobs: Annotated[
+        bool, typer.Option("--end-jobs", help="On Ctrl-C end all jobs; else they run on.")
+    ] = False,
+) -> None:
+    """Start Trainmaster: the daemon, its HTTP API and a page with nodes, queues and jobs.
+
+    It goes on until Ctrl-C. Training runs on meanwhile and is found again by the next `trainmaster up`.
+    A second one on the same database stands by, and takes over when the first is gone.
+    """
+    import asyncio
+
+    from trainmaster.api.serving import listening, url_of
+    from trainmaster.cli.up_logging import log_to
+    from trainmaster.daemon.contract import Refusal
+    from trainmaster.store.contract import StoreError
+
+    folder = (data or user_data_folder()).absolute()
+    options = _options(settings or [])
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        sock = listening(host, port)
+    except OSError as error:
+        where = error.filename or f"{host}:{port}"
+        raise Failed(f"{where}: {(error.strerror or str(error)).lower()}.") from None
+    log_to(folder / "daemon.log")
+    typer.echo(f"Trainmaster at {url_of(sock)}, state in {folder}")
+    try:
+        asyncio.run(_up(folder, sock, slots, database, (policy, options), demo, ends_jobs))
+    except (Refusal, StoreError) as error:
+        raise Failed(str(error)) from None
+
+
+def _options(settings: list[str]) -> tuple[tuple[str, str], ...]:
+    for each in settings:
+        if "=" not in each:
+            raise BadInput(f"--set {each} is not of the form key=value.")
+    pairs = (each.partition("=") for each in settings)
+    return tuple(sorted((key, value) for key, _, value in pairs))
+
+
+async def _up(
+    folder: Path,
+    sock: object,
+    slots: str | None,
+    database: str | None,
+    policy: tuple[str, tuple[tuple[str, str], ...]],
+    demo: bool,
+    ends_jobs: bool,
+) -> None:
+    import socket
+
+    from trainmaster.api.serving import serve
+    from trainmaster.cli.demonstration import demonstrate, end_all
+    from trainmaster.daemon.daemon import Daemon
+    from trainmaster.daemon.policies import policy_of
+    from trainmaster.engines.local.engine import LocalEngine
+    from trainmaster.gpu.devices import machine
+    from trainmaster.store.opening import open_store
+    from trainmaster.whatif.forecast import foretell
+
+    assert isinstance(sock, socket.socket)
+    policy_of(*policy)
+    found = machine(slots)
+    engine = LocalEngine(folder, found.topology, found.devices)
+    store = open_store(database or f"sqlite:///{folder}/trainmaster.db")
+    daemon = Daemon(store, engine, folder, policy=policy, forecaster=foretell)
+
+    async def beside(active: Daemon) -> None:
+        for remark in engine.abilities.remarks:
+            typer.echo(f"Note: {remark}")
+        if demo:
+            await demonstrate(active, folder)
+
+    try:
+        await serve(daemon, sock, folder / "address", beside, end_all if ends_jobs else None)
+    finally:
+        store.close()

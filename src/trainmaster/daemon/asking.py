@@ -1,0 +1,329 @@
+"""What users may ask of the daemon: submit jobs, change them, change the queues and the policy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from trainmaster.core.occupancy import Occupancy
+from trainmaster.daemon.code import keep_code
+from trainmaster.daemon.contract import (
+    Accepted,
+    Array,
+    Changes,
+    Conflict,
+    Dependency,
+    NotFound,
+    Refusal,
+    Submission,
+)
+from trainmaster.daemon.driver import Driver, Wish, is_ended
+from trainmaster.daemon.facts import Fact
+from trainmaster.daemon.gate import Outlook, outlook
+from trainmaster.daemon.live import Hold, Kept, LiveJob, submitted_job
+from trainmaster.daemon.policies import policy_of
+from trainmaster.model import events as e
+from trainmaster.model.actions import Migrate
+from trainmaster.model.job import Demand, Job
+from trainmaster.model.placement import Placement, Slice
+from trainmaster.model.queue import Queue
+from trainmaster.model.topology import SLOT_TYPE, Topology
+from trainmaster.model.units import WHOLE
+from trainmaster.placement.placers import ever_fits
+from trainmaster.placement.whole import bits
+from trainmaster.store.contract import Wanted
+from trainmaster.store.rows import KeyRow
+
+MOST_ELEMENTS = 100_000
+
+
+class Asking:
+    """Turns wishes into facts; every method returns when what it did is durable."""
+
+    def __init__(self, driver: Driver, folder: Path) -> None:
+        self._driver = driver
+        self._folder = folder
+        self._number = driver.store.last_number()
+        self._empty = Occupancy(driver.controller.state.topology)
+        self._in_flight: dict[str, asyncio.Future[None]] = {}
+        """Idempotency keys of submissions that are being taken in."""
+
+    # -- submitting ------------------------------------------------------------------------------------
+
+    async def submit(
+        self, asked: Sequence[Submission], key: str | None, request_hash: str
+    ) -> Sequence[Accepted]:
+        if key is None:
+            return await self._submit(asked, ())
+        while key in self._in_flight:
+            await asyncio.wait([self._in_flight[key]])
+        self._in_flight[key] = asyncio.get_running_loop().create_future()
+        try:
+            known = await asyncio.to_thread(self._driver.store.key, key)
+            if known is not None:
+                return _answered(known, request_hash)
+            row = KeyRow(key, self._driver.clock.now(), request_hash, "")
+            return await self._submit(asked, (row,))
+        finally:
+            self._in_flight.pop(key).set_result(None)
+
+    async def _submit(
+        self, asked: Sequence[Submission], keys: Sequence[KeyRow]
+    ) -> Sequence[Accepted]:
+        asked = [self.check(each) for each in asked]
+        waits = [await asyncio.to_thread(self._dependencies, each) for each in asked]
+        answers: list[Accepted] = []
+        newcomers: list[LiveJob] = []
+        for each, depends_on in zip(asked, waits, strict=True):
+            self._number += 1
+            number = str(self._number)
+            each = await self._housed(each, number)
+            elements = list(self._elements(each, number, depends_on))
+            newcomers += elements
+            ids = tuple(live.id for live in elements)
+            answers.append(Accepted((number, *ids) if each.array is not None else ids))
+        answer = json.dumps([list(each.ids) for each in answers])
+        wish = Wish(
+            facts=[_submitted(live) for live in newcomers],
+            newcomers=newcomers,
+            keys=[replace(row, answer_json=answer) for row in keys],
+        )
+        await self._driver.ask(wish)
+        return answers
+
+    def check(self, asked: Submission) -> Submission:
+        """With what this cluster adds to it; a Refusal where it can never run here."""
+        state = self._driver.controller.state
+        asked = replace(asked, demand=_on_slots(asked.demand, state.topology))
+        molds = self._driver.controller.policy.molds
+        if not ever_fits(self._empty, asked.demand, molds=molds):
+            raise Refusal(
+                f"{asked.name or 'the job'} asks for {_words(asked)}, but this cluster is"
+                f" {state.topology}: ask for less, or for another type."
+            )
+        if asked.array is not None and len(asked.array.indices) > MOST_ELEMENTS:
+            raise Refusal(f"an array has at most {MOST_ELEMENTS:,} jobs.")
+        return asked
+
+    def _dependencies(self, asked: Submission) -> tuple[Dependency, ...]:
+        """What it waits for, arrays taken apart; a Refusal where that can never come."""
+        found: list[Dependency] = []
+        for wanted in asked.depends_on:
+            if self._driver.state_of(wanted.job) is not None:
+                found.append(wanted)
+                continue
+            rows = self._driver.store.jobs(Wanted(array=wanted.job, limit=MOST_ELEMENTS))
+            if not rows:
+                raise NotFound(f"there is no job {wanted.job} to wait for.")
+            found += [replace(wanted, job=row.id) for row in rows]
+        for wanted in found:
+            state = self._driver.state_of(wanted.job)
+            if outlook(wanted, state) is Outlook.NEVER:
+                raise Conflict(f"job {wanted.job} is {state}: what is to run after it never would.")
+        return tuple(found)
+
+    async def _housed(self, asked: Submission, number: str) -> Submission:
+        """Its code copied, and a place for its checkpoints."""
+        if not asked.keeps_code:
+            return asked
+        into = self._folder / "jobs" / number / "code"
+        await asyncio.to_thread(keep_code, Path(asked.recipe.workdir), into)
+        return replace(asked, recipe=replace(asked.recipe, workdir=str(into)))
+
+    def _elements(
+        self, asked: Submission, number: str, depends_on: tuple[Dependency, ...]
+    ) -> Iterator[LiveJob]:
+        now, array = self._driver.clock.now(), asked.array
+        shared = {Hold.OWNER} if asked.is_held else set()
+        open_ones = (
+            wanted
+            for wanted in depends_on
+            if outlook(wanted, self._driver.state_of(wanted.job)) is not Outlook.MET
+        )
+        if any(True for _ in open_ones):
+            shared.add(Hold.DEPENDENCY)
+        for position, index in enumerate((None,) if array is None else array.indices):
+            id = number if index is None else f"{number}_{index}"
+            holds = set(shared)
+            if array is not None and array.limit is not None and position >= array.limit:
+                holds.add(Hold.ARRAY)
+            recipe = asked.recipe
+            place = recipe.checkpoint_dir or str(self._folder / "jobs" / id / "checkpoints")
+            size = None if array is None else len(array.indices)
+            recipe = replace(recipe, checkpoint_dir=place, array_index=index, array_size=size)
+            kept_array = None if array is None else Array((), array.limit)
+            job = submitted_job(asked, id, now)
+            yield LiveJob(
+                job=job,
+                name=asked.name,
+                kept=Kept(recipe, job, depends_on, kept_array),
+                spec=asked.spec,
+                array=None if index is None else number,
+                array_index=index,
+                holds=holds,
+            )
+
+    def drafted(self, asked: Submission) -> LiveJob:
+        """What a submission would be, without submitting it; the first of an array."""
+        return next(self._elements(asked, "0", self._dependencies(asked)))
+
+    # -- changing --------------------------------------------------------------------------------------
+
+    async def cancel(self, job: str) -> None:
+        lives = await self.live(job)
+        await self._tell([Fact(e.JobWithdrawn(live.id)) for live in lives])
+
+    async def suspend(self, job: str) -> None:
+        facts = []
+        for live in await self.live(job):
+            if Hold.OWNER not in live.holds:
+                live.holds.add(Hold.OWNER)
+                facts.append(Fact(e.JobHeld(live.id), {"by": "its owner"}))
+        await self._tell(facts)
+
+    async def resume(self, job: str) -> None:
+        lives = [live for live in await self.live(job) if Hold.OWNER in live.holds]
+        if not lives:
+            raise Conflict(
+                f"job {job} was not suspended by hand: `trainmaster explain {job}` says why it waits."
+            )
+        gate = self._driver.gate
+        await self._tell([fact for live in lives for fact in gate.lift(live, Hold.OWNER)], lives)
+
+    async def change(self, job: str, changes: Changes) -> None:
+        facts = []
+        for live in await self.live(job):
+            changed = _changed(live.job, changes)
+            if changes.name is not None:
+                live.name = changes.name
+            if changes.max_runtime_ms is not None:
+                live.with_runtime(changes.max_runtime_ms)
+                self._driver.limit(live)
+            facts.append(Fact(e.JobChanged(changed), _told(changes)))
+        await self._tell(facts)
+
+    async def move(self, job: str, node: str) -> None:
+        (live,) = await self._one(job)
+        record = live.record
+        if record is None or record.placement is None:
+            raise Conflict(f"job {job} does not run now, so there is nothing to move.")
+        placement = self._room(record.placement, node)
+        if placement is None:
+            raise Conflict(f"{node} has not {len(record.placement.slices)} free devices.")
+        await self._tell([Fact(e.ActionRequested(Migrate(live.id, placement)), {"to": node})])
+
+    def _room(self, held: Placement, name: str) -> Placement | None:
+        """As many devices of that node, free now."""
+        state = self._driver.controller.state
+        node = state.topology.node_by_name.get(name)
+        if node is None:
+            raise NotFound(f"there is no node {name}: `trainmaster nodes` lists them.")
+        free = [node.first_gpu + local for local in bits(state.occupancy.whole[node.index])]
+        count = len(held.slices)
+        if len(free) < count:
+            return None
+        slices = tuple(
+            Slice(node.index, gpu, WHOLE, piece.memory, piece.stage)
+            for gpu, piece in zip(free, held.slices, strict=False)
+        )
+        return replace(held, slices=slices, span=state.topology.span_of_gpus(free[:count]))
+
+    async def define_queue(self, queue: Queue) -> None:
+        await self._tell([Fact(e.QueueDefined(queue))])
+
+    async def set_policy(self, name: str, options: Mapping[str, str]) -> None:
+        policy_of(name, options)
+        await self._tell([Fact(e.PolicyChanged(name, tuple(sorted(options.items()))))])
+
+    # -- finding ---------------------------------------------------------------------------------------
+
+    async def live(self, job: str) -> Sequence[LiveJob]:
+        """The live job of that id or name, or all live elements of an array."""
+        jobs = self._driver.jobs
+        if job in jobs:
+            return [jobs[job]]
+        found = [live for live in jobs.values() if live.array == job]
+        if not found:
+            named = [live for live in jobs.values() if live.name == job]
+            found = named[-1:]
+        if found:
+            return found
+        row = await asyncio.to_thread(self._driver.store.job, job)
+        if row is not None and is_ended(row.state):
+            raise Conflict(f"job {job} has ended: it {_past(row.state)}.")
+        if await asyncio.to_thread(self._driver.store.jobs, Wanted(array=job, limit=1)):
+            raise Conflict(f"all jobs of array {job} have ended.")
+        raise NotFound(f"there is no job {job}: `trainmaster ps -a` lists all.")
+
+    async def _one(self, job: str) -> Sequence[LiveJob]:
+        found = await self.live(job)
+        if len(found) != 1:
+            raise Refusal(f"{job} is an array: name one of its jobs, such as {found[0].id}.")
+        return found
+
+    async def _tell(self, facts: Iterable[Fact], touched: Iterable[LiveJob] = ()) -> None:
+        """Have these taken in; nothing to tell is no step, but what it touched is written."""
+        facts = list(facts)
+        said = {fact.event.job for fact in facts if isinstance(fact.event, e.JobReleased)}
+        facts += [Fact(e.JobChanged(live.job)) for live in touched if live.id not in said]
+        if facts:
+            await self._driver.ask(Wish(facts=facts))
+
+
+def _answered(known: KeyRow, request_hash: str) -> Sequence[Accepted]:
+    if known.request_hash != request_hash:
+        raise Conflict("this idempotency key was used for another request: use a new one.")
+    return [Accepted(tuple(ids), was_known=True) for ids in json.loads(known.answer_json)]
+
+
+def _on_slots(demand: Demand, topology: Topology) -> Demand:
+    """A job on CPU slots books as much host memory as it may keep there while it is suspended.
+
+    Without a word of its owner's it is a quarter of what a slot's part would be: the rest is for others
+    that are suspended in memory meanwhile.
+    """
+    slots = [node.type.memory for node in topology.nodes if node.type.name == SLOT_TYPE]
+    if not slots or demand.host_memory is not None:
+        return demand
+    return replace(demand, host_memory=min(slots))
+
+
+def _submitted(live: LiveJob) -> Fact:
+    detail: dict[str, object] = {"name": live.name}
+    if live.holds:
+        detail["held_for"] = sorted(hold.value for hold in live.holds)
+    return Fact(e.JobSubmitted(live.job, held=bool(live.holds)), detail)
+
+
+def _changed(job: Job, changes: Changes) -> Job:
+    return replace(
+        job,
+        priority=job.priority if changes.priority is None else changes.priority,
+        queue=job.queue if changes.queue is None else changes.queue,
+        retries=job.retries if changes.retries is None else changes.retries,
+        deadline_ms=job.deadline_ms
+        if changes.deadline_ms is None
+        else job.submit_ms + changes.deadline_ms,
+    )
+
+
+def _told(changes: Changes) -> dict[str, object]:
+    named = ("priority", "queue", "max_runtime_ms", "deadline_ms", "retries", "name")
+    values = {name: getattr(changes, name) for name in named}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _words(asked: Submission) -> str:
+    shape, kind = asked.demand.nominal, asked.demand.gpu_type
+    count = f"{shape.total_share / WHOLE:g} {kind or 'GPU'}"
+    return count if shape.total_share == WHOLE else f"{count}s"
+
+
+PAST = {"succeeded": "succeeded", "failed": "failed", "cancelled": "was cancelled"}
+
+
+def _past(state: str) -> str:
+    return PAST.get(state, state)

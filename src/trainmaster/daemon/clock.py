@@ -1,0 +1,20 @@
+"""Time as the daemon tells it: never backwards, whatever happens to the wall clock."""
+
+from __future__ import annotations
+
+import time
+
+
+class Clock:
+    """Milliseconds since 1970, read off the wall once and carried on by a steady clock.
+
+    A wall clock that is set anew while the daemon runs changes nothing; after a restart time goes on
+    from the last step that was kept, should the wall clock lie before it.
+    """
+
+    def __init__(self, at_least_ms: int = 0) -> None:
+        self._start_ms = max(at_least_ms, int(time.time() * 1000))
+        self._steady = time.monotonic()
+
+    def now(self) -> int:
+        return self._start_ms + int((time.monotonic() - self._steady) * 1000)

@@ -1,0 +1,274 @@
+"""The daemon: waits until it leads, recovers, drives, keeps snapshots, and answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from trainmaster.daemon.asking import Asking
+from trainmaster.daemon.contract import (
+    Accepted,
+    Change,
+    Changes,
+    Conflict,
+    Forecast,
+    Health,
+    LogFile,
+    NodeSheet,
+    PolicySheet,
+    QueueSheet,
+    Sheet,
+    Submission,
+    Unavailable,
+)
+from trainmaster.daemon.driver import Driver
+from trainmaster.daemon.history import events_of, trace_of
+from trainmaster.daemon.looking import Looking
+from trainmaster.daemon.meters import Meters
+from trainmaster.daemon.policies import DEFAULT_POLICY, Options
+from trainmaster.daemon.recovery import reconcile, recovered, snapshot_of_driver
+from trainmaster.engines.contract import Engine
+from trainmaster.model.queue import Queue
+from trainmaster.model.units import DAY, MINUTE
+from trainmaster.store.contract import Deposed, Store, StoreError, Wanted
+from trainmaster.store.rows import ProgressRow, SnapshotRow, StoryRow
+
+log = structlog.get_logger("trainmaster.daemon")
+
+Forecaster = Callable[[SnapshotRow, str | Submission], Forecast]
+"""Says when a job would start; in a thread, from a snapshot of the controller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How often the daemon does what."""
+
+    snapshot_steps: int = 2_000
+    snapshot_ms: int = 10 * MINUTE
+    keep_steps_ms: int = 7 * DAY
+    """Steps older than this are dropped once a snapshot covers them."""
+    standby_s: float = 0.5
+
+
+class Daemon:
+    """Implements `Service`."""
+
+    def __init__(
+        self,
+        store: Store,
+        engine: Engine,
+        folder: Path,
+        *,
+        policy: tuple[str, Options] = (DEFAULT_POLICY, ()),
+        forecaster: Forecaster | None = None,
+        habits: Habits = Habits(),  # noqa: B008
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._folder = folder
+        self._first_policy = policy
+        self._forecaster = forecaster
+        self._habits = habits
+        self._driver: Driver | None = None
+        self._asking: Asking | None = None
+        self._looking: Looking | None = None
+        self._trouble = "this Trainmaster stands by: another one leads."
+        self._kept_seq = 0
+        self._kept_ms = 0
+        self.meters = Meters()
+        self.is_active = asyncio.Event()
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Stand by until this one leads, then drive until cancelled; Deposed when another took over."""
+        await self._until_leading()
+        driver = await self._take_over()
+        self.is_active.set()
+        log.info("active", jobs=len(driver.jobs), step=driver.seq)
+        try:
+            await asyncio.gather(driver.run(), self._snapshots(driver))
+        finally:
+            with contextlib.suppress(StoreError):
+                await asyncio.shield(self._keep_snapshot(driver))
+            await self._engine.close()
+
+    async def _until_leading(self) -> None:
+        while True:
+            try:
+                if await asyncio.to_thread(self._store.lead):
+                    return
+                self._trouble = "this Trainmaster stands by: another one leads."
+            except StoreError as error:
+                self._trouble = str(error)
+                log.error("the store cannot be opened", why=str(error))
+            await asyncio.sleep(self._habits.standby_s)
+
+    async def _take_over(self) -> Driver:
+        driver, doubtful = await asyncio.to_thread(
+            recovered, self._store, self._engine, self._first_policy, self.meters
+        )
+        if self._store.snapshot() is None or doubtful:
+            await self._keep_snapshot(driver)
+        await self._engine.open(driver.hear)
+        await reconcile(driver, doubtful)
+        self._asking = Asking(driver, self._folder)
+        self._looking = Looking(driver, self._folder)
+        self._driver = driver
+        return driver
+
+    async def _snapshots(self, driver: Driver) -> None:
+        """Now and then, so that a restart is quick and old steps can go."""
+        while True:
+            await asyncio.sleep(1.0)
+            now = driver.clock.now()
+            is_due = now - self._kept_ms >= self._habits.snapshot_ms
+            if driver.seq - self._kept_seq >= self._habits.snapshot_steps or (
+                is_due and driver.seq > self._kept_seq
+            ):
+                try:
+                    await self._keep_snapshot(driver)
+                    await asyncio.to_thread(self._store.compact, now - self._habits.keep_steps_ms)
+                except Deposed:
+                    raise
+                except StoreError as error:
+                    log.error("no snapshot could be kept", why=str(error))
+                    self._kept_ms = now
+
+    async def _keep_snapshot(self, driver: Driver) -> None:
+        snapshot = snapshot_of_driver(driver)
+        await asyncio.to_thread(self._store.keep_snapshot, snapshot)
+        self._kept_seq, self._kept_ms = snapshot.seq, driver.clock.now()
+
+    # -- parts -----------------------------------------------------------------------------------------
+
+    @property
+    def driver(self) -> Driver:
+        if self._driver is None:
+            raise Unavailable(self._trouble)
+        return self._driver
+
+    @property
+    def asking(self) -> Asking:
+        if self._asking is None:
+            raise Unavailable(self._trouble)
+        return self._asking
+
+    @property
+    def looking(self) -> Looking:
+        if self._looking is None:
+            raise Unavailable(self._trouble)
+        return self._looking
+
+    # -- changing --------------------------------------------------------------------------------------
+
+    async def submit(
+        self, asked: Sequence[Submission], key: str | None = None, request_hash: str = ""
+    ) -> Sequence[Accepted]:
+        return await self.asking.submit(asked, key, request_hash)
+
+    async def cancel(self, job: str) -> None:
+        await self.asking.cancel(job)
+
+    async def suspend(self, job: str) -> None:
+        await self.asking.suspend(job)
+
+    async def resume(self, job: str) -> None:
+        await self.asking.resume(job)
+
+    async def save(self, job: str) -> None:
+        for live in await self.asking.live(job):
+            if live.record is None or live.record.since_ms is None:
+                raise Conflict(f"job {live.id} does not run now, so it cannot save.")
+            await self._engine.save(live.record.run)
+
+    async def move(self, job: str, node: str) -> None:
+        await self.asking.move(job, node)
+
+    async def change(self, job: str, changes: Changes) -> None:
+        await self.asking.change(job, changes)
+
+    async def define_queue(self, queue: Queue) -> None:
+        await self.asking.define_queue(queue)
+
+    async def set_policy(self, name: str, options: Mapping[str, str]) -> PolicySheet:
+        await self.asking.set_policy(name, options)
+        return self.policy()
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def health(self) -> Health:
+        if self._driver is None:
+            return Health("standby", self._trouble)
+        return Health("active", self._driver.trouble)
+
+    def now_ms(self) -> int:
+        return self.driver.clock.now()
+
+    async def jobs(self, wanted: Wanted) -> Sequence[Sheet]:
+        return await self.looking.jobs(wanted)
+
+    async def counts(self) -> Mapping[str, int]:
+        return await asyncio.to_thread(self.driver.store.count)
+
+    async def sheet(self, job: str) -> Sheet:
+        return await self.looking.sheet(job)
+
+    async def story(self, job: str) -> Sequence[StoryRow]:
+        row = (await self.sheet(job)).row
+        return await asyncio.to_thread(self._store.story, row.id)
+
+    async def progress(self, job: str) -> Sequence[ProgressRow]:
+        row = (await self.sheet(job)).row
+        return await asyncio.to_thread(self._store.progress, row.id)
+
+    async def log_files(self, job: str) -> Sequence[LogFile]:
+        return await self.looking.log_files(job)
+
+    def nodes(self) -> Sequence[NodeSheet]:
+        return self.looking.nodes()
+
+    def queues(self) -> Sequence[QueueSheet]:
+        return self.looking.queues()
+
+    def policy(self) -> PolicySheet:
+        return self.looking.policy()
+
+    async def environment(self, job: str) -> tuple[Path, Mapping[str, str]]:
+        (live,) = await self.asking.live(job)
+        if live.record is None or live.record.placement is None:
+            raise Conflict(f"job {job} does not run now, so it has no environment to enter.")
+        return await asyncio.to_thread(self._engine.environment, live.record.run)
+
+    def changes(self, after: int | None = None) -> AsyncIterator[Change]:
+        return self.driver.feed.follow(after)
+
+    # -- foretelling -----------------------------------------------------------------------------------
+
+    async def forecast(self, job: str) -> Forecast:
+        await self.sheet(job)
+        return await self._foretold(job)
+
+    async def check(self, asked: Submission) -> tuple[Sheet, Forecast]:
+        asked = self.asking.check(asked)
+        draft = self.looking.drafted(self.asking.drafted(asked))
+        return draft, await self._foretold(asked)
+
+    async def _foretold(self, what: str | Submission) -> Forecast:
+        if self._forecaster is None:
+            return Forecast(None, "nobody foretells here.")
+        snapshot = snapshot_of_driver(self.driver)
+        return await asyncio.to_thread(self._forecaster, snapshot, what)
+
+    # -- recording -------------------------------------------------------------------------------------
+
+    async def record_trace(self) -> str:
+        return await asyncio.to_thread(trace_of, self._store)
+
+    def record_events(self) -> AsyncIterator[str]:
+        return events_of(self._store)

@@ -1,0 +1,357 @@
+"""The loop: facts in, one step, kept in the store, and only then orders out to the engine.
+
+All of it happens in one task of the event loop, so that steps come one after another. A step whose
+keeping fails is held until the store takes it: no order leaves and nothing else is decided before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import structlog
+
+from trainmaster.core.controller import Controller, Decision
+from trainmaster.core.lifecycle import ENDED, Phase
+from trainmaster.daemon.clock import Clock
+from trainmaster.daemon.contract import Unavailable
+from trainmaster.daemon.facts import Fact, facts_of
+from trainmaster.daemon.feed import Feed
+from trainmaster.daemon.gate import Gate
+from trainmaster.daemon.live import LiveJob
+from trainmaster.daemon.metering import metered
+from trainmaster.daemon.meters import Meters
+from trainmaster.daemon.policies import Options
+from trainmaster.daemon.stories import job_of, told
+from trainmaster.engines.contract import Engine
+from trainmaster.model import codec
+from trainmaster.model import events as e
+from trainmaster.model.actions import Kill, Order
+from trainmaster.model.job import Run
+from trainmaster.model.reports import Progressed, Report
+from trainmaster.model.units import SECOND
+from trainmaster.store.contract import Deposed, Store, StoreError
+from trainmaster.store.rows import Batch, KeyRow, ProgressRow, StepRow
+
+log = structlog.get_logger("trainmaster.daemon")
+
+PROGRESS_WAIT_S = 2.0
+"""Progress alone is no reason to hurry: it is taken in with the next step, or after this long."""
+RETRY_S = 1.0
+UNSETTLED = frozenset({Phase.STARTING, Phase.SUSPENDING, Phase.RESIZING, Phase.STOPPING})
+
+
+@dataclass(slots=True)
+class Wish:
+    """What somebody asked for: taken in by one step as a whole, answered when that is kept."""
+
+    facts: Sequence[Fact] = ()
+    newcomers: Sequence[LiveJob] = ()
+    keys: Sequence[KeyRow] = ()
+    kept: asyncio.Future[None] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
+class Driver:
+    """Owns the controller and everything that a step touches."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        store: Store,
+        engine: Engine,
+        clock: Clock,
+        policy: tuple[str, Options],
+        seq: int = 0,
+        meters: Meters | None = None,
+    ) -> None:
+        self.controller = controller
+        self.store = store
+        self.engine = engine
+        self.clock = clock
+        self.policy = policy
+        """Name and options of the policy that the controller has now."""
+        self.policy_since_ms = clock.now()
+        self.seq = seq
+        """The last step that was kept."""
+        self.jobs: dict[str, LiveJob] = {}
+        self.gate = Gate(self.jobs)
+        self.standing: dict[str, Order] = {}
+        """The last order to each live job's run: sent again after a restart while it is unsettled."""
+        self.feed = Feed()
+        self.meters = meters or Meters()
+        self.trouble = ""
+        """Why nothing can be kept now."""
+        self.refused = ""
+        """What the policy raised, or why an action of it was refused, last."""
+        self._wishes: list[Wish] = []
+        self._reports: list[tuple[Report, int]] = []
+        self._followups: list[Fact] = []
+        self._news = asyncio.Event()
+        self._wake_at: int | None = None
+        self._progress_due = False
+        self._limited: dict[str, LiveJob] = {}
+        """Jobs whose running time is limited."""
+
+    # -- asking --------------------------------------------------------------------------------------
+
+    async def ask(self, wish: Wish) -> None:
+        """Have it taken in; returns when it is durable."""
+        if self.trouble:
+            raise Unavailable(self.trouble)
+        self._wishes.append(wish)
+        self._news.set()
+        await wish.kept
+
+    def hear(self, report: Report, number: int) -> None:
+        """An engine's report, in the order in which they come."""
+        self._reports.append((report, number))
+        if isinstance(report, Progressed):
+            self._progress_due = True
+            return
+        self._news.set()
+
+    def follow_up(self, facts: Iterable[Fact]) -> None:
+        """Facts that follow from what was kept: taken in by the next step."""
+        self._followups.extend(facts)
+        if self._followups:
+            self._news.set()
+
+    def limit(self, live: LiveJob) -> None:
+        """Note whether its running time is limited."""
+        if live.recipe.max_runtime_ms is not None:
+            self._limited[live.id] = live
+            self._news.set()
+
+    # -- the loop ------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until cancelled, or deposed."""
+        while True:
+            await self._until_due()
+            await self.step()
+
+    async def _until_due(self) -> None:
+        wait = self._seconds_to_wait()
+        if wait is None or wait > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), wait)
+        self._news.clear()
+
+    def _seconds_to_wait(self) -> float | None:
+        if self._wishes or self._followups:
+            return 0.0
+        now = self.clock.now()
+        due = [time for time in (self._wake_at, self._next_overdue(now)) if time is not None]
+        waits = [max(0.0, (min(due) - now) / SECOND)] if due else []
+        if self._progress_due:
+            waits.append(PROGRESS_WAIT_S)
+        return min(waits, default=None)
+
+    async def step(self) -> None:
+        """Take everything in that is known by now, decide, keep it, carry it out."""
+        wishes, self._wishes = self._wishes, []
+        reports, self._reports = self._reports, []
+        followups, self._followups = self._followups, []
+        self._progress_due = False
+        now = self.clock.now()
+        facts = followups
+        for wish in wishes:
+            for live in wish.newcomers:
+                self.jobs[live.id] = live
+            facts.extend(wish.facts)
+        progress: list[ProgressRow] = []
+        for report, number in reports:
+            facts.extend(self._taken(report, number, now, progress))
+        facts.extend(self._overdue(now))
+        touched = {job for job in map(job_of, (fact.event for fact in facts)) if job is not None}
+        touched.update(self.controller.state.promises)
+        started = perf_counter()
+        decision = self.controller.step(now, [fact.event for fact in facts])
+        self.meters.stepped(perf_counter() - started)
+        batch = self._batch(now, facts, decision, touched, progress, wishes)
+        metered(self.meters, facts, self.jobs, now)
+        await self._keep(batch)
+        self._note_policy(facts, now)
+        for wish in wishes:
+            self._welcome(wish)
+        await self._carry_out(decision)
+        self.feed.tell(batch.stories)
+        self._follow_ends(touched)
+
+    def _note_policy(self, facts: Sequence[Fact], now: int) -> None:
+        for fact in facts:
+            if isinstance(fact.event, e.PolicyChanged):
+                self.policy = (fact.event.name, fact.event.options)
+                self.policy_since_ms, self.refused = now, ""
+
+    def _welcome(self, wish: Wish) -> None:
+        self.gate.admit(wish.newcomers)
+        for live in wish.newcomers:
+            self.limit(live)
+        if not wish.kept.done():
+            wish.kept.set_result(None)
+
+    def _taken(
+        self, report: Report, number: int, now: int, progress: list[ProgressRow]
+    ) -> Iterator[Fact]:
+        live = self.jobs.get(report.run.job)
+        if live is None:
+            return
+        if report.run.attempt > live.attempt:
+            live.attempt, live.seen = report.run.attempt, 0
+        if report.run.attempt < live.attempt or number <= live.seen:
+            return
+        live.seen = number
+        yield from facts_of(report, live, now)
+        if isinstance(report, Progressed):
+            row = ProgressRow(live.id, now, report.step, report.loss, report.samples_per_s)
+            progress.append(row)
+
+    # -- keeping -------------------------------------------------------------------------------------
+
+    def _batch(
+        self,
+        now: int,
+        facts: Sequence[Fact],
+        decision: Decision,
+        touched: set[str],
+        progress: Sequence[ProgressRow],
+        wishes: Sequence[Wish],
+    ) -> Batch:
+        touched.update(order.run.job for order in decision.orders)
+        touched.update(job for job, _ in decision.given_up)
+        seq = self.seq + 1
+        self._tie(touched, now)
+        topology = self.controller.state.topology
+        stories = told(facts, decision.orders, decision.notices, topology, now, seq)
+        return Batch(
+            step=StepRow(
+                seq,
+                now,
+                codec.dumps(tuple(fact.event for fact in facts)),
+                codec.dumps(tuple(decision.orders)),
+            ),
+            jobs=tuple(self.jobs[id].row(now) for id in sorted(touched) if id in self.jobs),
+            stories=tuple(stories),
+            progress=tuple(progress),
+            keys=tuple(key for wish in wishes for key in wish.keys),
+        )
+
+    def _tie(self, touched: Iterable[str], now: int) -> None:
+        """Bring what the daemon keeps of these jobs up to the controller's records."""
+        records = self.controller.state.jobs
+        for id in touched:
+            live = self.jobs.get(id)
+            if live is None:
+                continue
+            live.record = records.get(id, live.record)
+            if live.record is not None:
+                live.job = live.record.job
+            live.follow_clock(now)
+            if live.has_ended and live.finish_ms is None:
+                live.finish_ms = now
+
+    async def _keep(self, batch: Batch) -> None:
+        """Until the store takes it."""
+        while True:
+            try:
+                await asyncio.to_thread(self.store.append, [batch])
+            except Deposed:
+                raise
+            except StoreError as error:
+                if self.trouble != str(error):
+                    log.error("the store cannot be written", why=str(error))
+                self.trouble = str(error)
+                self.meters.store_failed()
+                await asyncio.sleep(RETRY_S)
+            else:
+                if self.trouble:
+                    log.info("the store can be written again")
+                self.trouble = ""
+                self.seq = batch.step.seq
+                return
+
+    # -- carrying out ----------------------------------------------------------------------------------
+
+    async def _carry_out(self, decision: Decision) -> None:
+        self._wake_at = decision.wake_at
+        for refusal in decision.refusals:
+            self.refused = f"{refusal.job}: {refusal.why.value} {refusal.detail}".strip()
+            log.warning("refused", job=refusal.job, why=refusal.why.value, detail=refusal.detail)
+        for order in decision.orders:
+            self.standing[order.run.job] = order
+            await self.send(order)
+
+    async def send(self, order: Order) -> None:
+        live = self.jobs.get(order.run.job)
+        if live is not None:
+            await self.engine.execute(order, live.recipe)
+
+    async def send_standing(self) -> None:
+        """After a restart: whatever may not have reached the engine, once more."""
+        for id, order in list(self.standing.items()):
+            record = self.controller.state.jobs.get(id)
+            if record is None or record.run != order.run or record.phase not in UNSETTLED:
+                continue
+            if id not in self.controller.state.promises:
+                await self.send(order)
+
+    async def end_run(self, run: Run) -> None:
+        """Make sure that nothing of a run is left that the controller does not know of."""
+        live = self.jobs.get(run.job)
+        if live is not None:
+            await self.engine.execute(Kill(run), live.recipe)
+
+    def _follow_ends(self, touched: Iterable[str]) -> None:
+        """Forget jobs that have ended, and release those that waited for them."""
+        ended = [self.jobs[id] for id in touched if id in self.jobs and self.jobs[id].has_ended]
+        states = {live.id: _state(live) for live in ended}
+        for live in ended:
+            del self.jobs[live.id]
+            self.standing.pop(live.id, None)
+            self._limited.pop(live.id, None)
+            self.meters.finished(live.job.queue, states[live.id])
+        for live in ended:
+            self.follow_up(self.gate.after(live, lambda id: states.get(id) or self.state_of(id)))
+
+    def state_of(self, id: str) -> str | None:
+        """The state of any job, live or ended."""
+        live = self.jobs.get(id)
+        if live is not None:
+            return _state(live)
+        row = self.store.job(id)
+        return None if row is None else row.state
+
+    # -- running time ----------------------------------------------------------------------------------
+
+    def _overdue(self, now: int) -> Iterator[Fact]:
+        """Jobs that have run as long as they may."""
+        for live in list(self._limited.values()):
+            most = live.recipe.max_runtime_ms
+            if most is not None and live.ran_ms(now) >= most:
+                del self._limited[live.id]
+                why = f"it has run for its max_runtime of {most / SECOND:g} s"
+                live.failure = {"why": why}
+                yield Fact(e.JobWithdrawn(live.id), {"why": why})
+
+    def _next_overdue(self, now: int) -> int | None:
+        times = [
+            now + max(1, (live.recipe.max_runtime_ms or 0) - live.ran_ms(now))
+            for live in self._limited.values()
+            if live.since_ms is not None
+        ]
+        return min(times, default=None)
+
+
+def _state(live: LiveJob) -> str:
+    return "pending" if live.record is None else live.record.phase.name.lower()
+
+
+def is_ended(state: str) -> bool:
+    """Whether a state of a row is an end."""
+    return state in {phase.name.lower() for phase in ENDED}

@@ -1,0 +1,165 @@
+"""Reports of an engine made into facts: only the daemon knows how much work had been done by then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainmaster.core.state import JobRecord
+from trainmaster.daemon.contract import Progress
+from trainmaster.daemon.live import LiveJob
+from trainmaster.model import events as e
+from trainmaster.model import reports as r
+from trainmaster.model.job import Estimate, Source
+from trainmaster.model.progress import Sample
+from trainmaster.model.units import NOMINAL, SECOND
+
+NOTICEABLE_PPM = NOMINAL // 10
+"""A speed that differs by less from what is assumed is left alone: reports are noisy."""
+SAMPLE_EVERY_MS = 5 * SECOND
+NOT_TO_BE_TRIED_AGAIN = frozenset({126, 127})
+"""Exit codes of a command that cannot be started: another attempt would end the same way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """An event, and what its job's story tells of it."""
+
+    event: e.Event
+    detail: Mapping[str, object] = field(default_factory=dict)
+
+
+def facts_of(report: r.Report, live: LiveJob, now: int) -> Iterator[Fact]:
+    """What the controller is told; the live job takes note of the rest."""
+    record = live.record
+    if record is None or record.run != report.run:
+        return
+    yield from FACTS[type(report)](report, live, record, now)
+
+
+def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+    live.pids = said.pids
+    live.before_ms = live.ran_ms(now)
+    yield Fact(e.RunStarted(said.run, speed_of(live, record)), {"pids": list(said.pids)})
+
+
+def _frozen(said: r.Frozen, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+    yield Fact(e.RunSuspended(said.run, record.work_at(now), frozen=True), {"how": "in memory"})
+
+
+def _thawed(said: r.Thawed, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+    yield Fact(e.RunResumed(said.run, speed_of(live, record)))
+
+
+def _reshaped(said: r.Reshaped, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+    live.pids = said.pids
+    yield Fact(
+        e.RunResized(said.run, record.saved_work, speed_of(live, record)),
+        {"pids": list(said.pids)},
+    )
+
+
+def _saved(said: r.Saved, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+    live.saved_at_ms = now
+    yield Fact(e.RunSaved(said.run, record.work_at(now)), {"at_step": said.step})
+
+
+def _progressed(said: r.Progressed, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+    last = live.progress
+    total = said.total_steps or (None if last is None else last.total_steps)
+    live.has_hello = True
+    is_due = last is None or now - last.at_ms >= SAMPLE_EVERY_MS
+    if not is_due and last is not None:
+        live.progress = Progress(last.at_ms, said.step, total, said.loss, said.samples_per_s)
+        return
+    live.progress = Progress(now, said.step, total, said.loss, said.samples_per_s)
+    if record.placement is None or record.since_ms is None:
+        return
+    estimate = foreseen(record, said.step, total, now)
+    if estimate is not None:
+        yield Fact(e.JobProfiled(live.id, estimate=estimate))
+    speed = measured_speed(live, record, said.samples_per_s)
+    if speed is not None and abs(speed - record.speed_ppm) > NOTICEABLE_PPM:
+        yield Fact(e.RunSpeedChanged(said.run, record.work_at(now), speed))
+    sample = Sample(
+        step=said.step,
+        loss_ppm=0 if said.loss is None else round(said.loss * NOMINAL),
+        gpus=len(record.placement.slices),
+        speed_ppm=speed or record.speed_ppm,
+        epoch_steps=said.epoch_steps or 1,
+        work=record.work_at(now),
+    )
+    yield Fact(e.RunProgressed(said.run, sample))
+
+
+def _ended(said: r.Ended, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+    live.pids = ()
+    detail: dict[str, object] = {"code": said.code}
+    if said.rank is not None:
+        detail["rank"] = said.rank
+    detail |= {key: text for key, text in (("why", said.why), ("tail", said.tail)) if text}
+    if said.was_killed:
+        detail["killed"] = "it did not end within its grace period"
+    live.exit_code = said.code
+    if said.asked is r.Asked.KILL:
+        yield Fact(e.RunStopped(said.run), detail)
+    elif said.asked is r.Asked.HALT:
+        work = record.work_at(now) if said.has_left else record.saved_work
+        detail["how"] = "by a checkpoint" if said.has_left else "by ending it"
+        detail["lost_s"] = round((record.work_at(now) - work) / NOMINAL / SECOND, 3)
+        yield Fact(e.RunSuspended(said.run, work), detail)
+    elif said.code == 0:
+        yield Fact(e.RunSucceeded(said.run), detail)
+    else:
+        live.failure = dict(detail)
+        live.failed_ms += (live.ran_ms(now) - live.before_ms,)
+        can_help = said.code not in NOT_TO_BE_TRIED_AGAIN
+        yield Fact(e.RunFailed(said.run, record.saved_work, retryable=can_help), detail)
+
+
+def _lost(said: r.Lost, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+    live.pids = ()
+    yield Fact(e.RunLost(said.run, record.saved_work), {"why": said.why})
+
+
+FACTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[Fact]]] = {
+    r.Started: _started,
+    r.Frozen: _frozen,
+    r.Thawed: _thawed,
+    r.Reshaped: _reshaped,
+    r.Progressed: _progressed,
+    r.Saved: _saved,
+    r.Ended: _ended,
+    r.Lost: _lost,
+}
+
+
+def speed_of(live: LiveJob, record: JobRecord) -> int:
+    """Assumed until measured: in proportion to its devices."""
+    placement, nominal = record.placement, record.demand.nominal
+    if placement is None or not record.demand.is_elastic:
+        return NOMINAL
+    return NOMINAL * len(placement.slices) // nominal.count
+
+
+def foreseen(record: JobRecord, step: int, total: int | None, now: int) -> Estimate | None:
+    """How much work it needs in all, by its own count of steps; None where that is no news."""
+    if not total or step <= 0:
+        return None
+    work = record.work_at(now) * total // step
+    known = record.estimate
+    if known is not None and abs(known.work - work) * 10 < known.work:
+        return None
+    return Estimate(work, Source.FIT)
+
+
+def measured_speed(live: LiveJob, record: JobRecord, samples_per_s: float | None) -> int | None:
+    """Its speed by its own word, against the best that it has said at its nominal size."""
+    if not samples_per_s or record.placement is None:
+        return None
+    if len(record.placement.slices) == record.demand.nominal.count:
+        live.samples_per_s = max(live.samples_per_s or 0.0, samples_per_s)
+    if not live.samples_per_s:
+        return None
+    return max(1, round(samples_per_s / live.samples_per_s * NOMINAL))

@@ -1,0 +1,282 @@
+"""What the daemon shows: jobs live and ended, why they wait, nodes, queues, logs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from trainmaster.core.lifecycle import HOLDING, WAITING, Phase
+from trainmaster.core.state import JobRecord
+from trainmaster.daemon.contract import (
+    LogFile,
+    NodeSheet,
+    NotFound,
+    PolicySheet,
+    Progress,
+    QueueSheet,
+    Sheet,
+)
+from trainmaster.daemon.driver import Driver, is_ended
+from trainmaster.daemon.gate import held_for
+from trainmaster.daemon.live import LiveJob, named_devices
+from trainmaster.daemon.policies import effective_options
+from trainmaster.model import codec
+from trainmaster.model.queue import Queue
+from trainmaster.model.reasons import Reason, Why
+from trainmaster.store.contract import Wanted
+from trainmaster.store.rows import JobRow
+
+LOG_NAME = re.compile(r"rank-(\d+)\.log(?:\.(\d+))?")
+FOLDED = (
+    "running",
+    "starting",
+    "resizing",
+    "suspending",
+    "stopping",
+    "pending",
+    "suspended",
+    "held",
+)
+"""The state of an array is the first of these that one of its jobs is in, else how they ended."""
+MOST_ELEMENTS = 100_000
+
+
+class Looking:
+    """Reads the controller's state and the store; changes nothing."""
+
+    def __init__(self, driver: Driver, folder: Path) -> None:
+        self._driver = driver
+        self._folder = folder
+
+    # -- jobs ------------------------------------------------------------------------------------------
+
+    async def jobs(self, wanted: Wanted) -> Sequence[Sheet]:
+        rows = await asyncio.to_thread(self._driver.store.jobs, wanted)
+        now = self._driver.clock.now()
+        return [self._sheet(row, now) for row in rows]
+
+    async def sheet(self, job: str) -> Sheet:
+        """By id, by the id of an array, or by name: the newest of that name."""
+        store, now = self._driver.store, self._driver.clock.now()
+        row = await asyncio.to_thread(store.job, job)
+        if row is not None:
+            return self._sheet(row, now)
+        elements = await asyncio.to_thread(store.jobs, Wanted(array=job, limit=MOST_ELEMENTS))
+        if elements:
+            return self._folded(job, [self._sheet(each, now) for each in elements])
+        for each in await asyncio.to_thread(store.jobs, Wanted(text=job, limit=1000)):
+            if each.name == job:
+                return self._sheet(each, now)
+        raise NotFound(f"there is no job {job}: `trainmaster ps -a` lists all.")
+
+    def _sheet(self, row: JobRow, now: int) -> Sheet:
+        live = self._driver.jobs.get(row.id)
+        if live is None or live.record is None:
+            return _past_sheet(row)
+        return self._live_sheet(live, live.record, now)
+
+    def _live_sheet(self, live: LiveJob, record: JobRecord, now: int) -> Sheet:
+        topology = self._driver.controller.state.topology
+        placement = record.placement if record.phase not in WAITING else None
+        nodes = () if placement is None else placement.nodes
+        return Sheet(
+            row=live.row(now),
+            priority=live.job.priority,
+            attempt=record.attempt,
+            restarts=max(0, record.attempt - 1),
+            failures=record.failures,
+            retries=live.job.retries,
+            preemptions=record.preemptions,
+            migrations=record.migrations,
+            run_ms=live.ran_ms(now),
+            gpu_ms=record.attained_at(now),
+            devices=named_devices(placement, topology),
+            nodes=tuple(topology.nodes[node].name for node in nodes),
+            pids=live.pids,
+            progress=live.progress,
+            saved_at_ms=live.saved_at_ms,
+            reason=self._reason(record),
+            held_for=held_for(live),
+            remarks=self._remarks(live, record),
+        )
+
+    def drafted(self, live: LiveJob) -> Sheet:
+        """A job that was not submitted."""
+        return replace(_past_sheet(live.row(self._driver.clock.now())), held_for=held_for(live))
+
+    def _reason(self, record: JobRecord) -> Reason | None:
+        """Why it waits, by the policy's word."""
+        if record.id in self._driver.controller.state.promises:
+            return Reason(Why.WAITING_FOR_RELEASE, record.demand.nominal.total_share)
+        if record.phase not in WAITING:
+            return None
+        return self._driver.controller.explain(record.id)
+
+    def _remarks(self, live: LiveJob, record: JobRecord) -> tuple[str, ...]:
+        """What cannot be done for this job, and what would have to change."""
+        found: list[str] = []
+        has_run = record.first_start_ms is not None
+        if has_run and not live.has_hello and live.saved_at_ms is None:
+            found.append(
+                "It has not spoken through trainmaster.sdk: its progress is unknown, and when it must"
+                " leave its devices it starts over, unless its program saves and resumes by itself."
+            )
+        if not live.recipe.may_stay_in_memory or not self._driver.engine.abilities.can_freeze:
+            found.append(
+                "It cannot be suspended in memory: to make room it is ended and restarted."
+            )
+        return tuple(found)
+
+    def _folded(self, array: str, elements: Sequence[Sheet]) -> Sheet:
+        """An array as one job."""
+        first, rows = elements[-1], [each.row for each in elements]
+        states = Counter(row.state for row in rows)
+        order = (*FOLDED, "failed", "cancelled", "succeeded")
+        state = next(each for each in order if states[each])
+        finishes = [row.finish_ms for row in rows if row.finish_ms is not None]
+        starts = [row.start_ms for row in rows if row.start_ms is not None]
+        row = replace(
+            first.row,
+            id=array,
+            state=state,
+            start_ms=min(starts, default=None),
+            finish_ms=max(finishes) if len(finishes) == len(rows) else None,
+            exit_code=max((row.exit_code or 0 for row in rows), default=None),
+            array=None,
+            array_index=None,
+        )
+        counted = ", ".join(f"{number} {each}" for each, number in sorted(states.items()))
+        return replace(
+            first,
+            row=row,
+            run_ms=sum(each.run_ms for each in elements),
+            gpu_ms=sum(each.gpu_ms for each in elements),
+            preemptions=sum(each.preemptions for each in elements),
+            devices=tuple(name for each in elements for name in each.devices),
+            nodes=tuple(dict.fromkeys(name for each in elements for name in each.nodes)),
+            pids=(),
+            reason=None,
+            held_for="",
+            remarks=(f"An array of {len(rows)} jobs: {counted}.",),
+        )
+
+    # -- logs ------------------------------------------------------------------------------------------
+
+    async def log_files(self, job: str) -> Sequence[LogFile]:
+        sheet = await self.sheet(job)
+        return await asyncio.to_thread(self._log_files, sheet.row.id)
+
+    def _log_files(self, id: str) -> list[LogFile]:
+        found: dict[tuple[int, int], list[tuple[int, Path]]] = {}
+        for path in (self._folder / "runs" / id).glob("*/rank-*.log*"):
+            named = LOG_NAME.fullmatch(path.name)
+            if named is not None and path.parent.name.isdecimal():
+                key = (int(path.parent.name), int(named[1]))
+                found.setdefault(key, []).append((int(named[2] or 0), path))
+        return [
+            LogFile(attempt, rank, tuple(path for _, path in sorted(pieces, reverse=True)))
+            for (attempt, rank), pieces in sorted(found.items())
+        ]
+
+    # -- the cluster -------------------------------------------------------------------------------------
+
+    def nodes(self) -> Sequence[NodeSheet]:
+        state = self._driver.controller.state
+        on: dict[int, list[str]] = {}
+        frozen: dict[int, list[str]] = {}
+        for record in state.jobs.values():
+            if record.placement is not None:
+                for gpu in record.placement.gpus():
+                    on.setdefault(gpu, []).append(record.id)
+            elif record.frozen is not None:
+                for node in record.frozen.nodes:
+                    frozen.setdefault(node, []).append(record.id)
+        return [
+            NodeSheet(
+                name=node.name,
+                device_type=node.type.name,
+                devices=tuple(f"{node.name}:{local}" for local in range(node.gpus)),
+                jobs=tuple(tuple(on.get(node.first_gpu + i, ())) for i in range(node.gpus)),
+                frozen=tuple(frozen.get(node.index, ())),
+                state=self._node_state(node.index),
+                cpus=node.cpus,
+                memory=node.memory,
+                remarks=self._driver.engine.abilities.remarks,
+            )
+            for node in state.topology.nodes
+        ]
+
+    def _node_state(self, node: int) -> str:
+        state = self._driver.controller.state
+        named = (("away", state.away), ("draining", state.draining), ("set aside", state.set_aside))
+        return next((name for name, nodes in named if node in nodes), "up")
+
+    def queues(self) -> Sequence[QueueSheet]:
+        state = self._driver.controller.state
+        running: Counter[str] = Counter()
+        waiting: Counter[str] = Counter()
+        held: Counter[str] = Counter()
+        gpus: Counter[str] = Counter()
+        for record in state.jobs.values():
+            queue = record.job.queue
+            running[queue] += record.phase in HOLDING
+            waiting[queue] += record.phase in WAITING
+            held[queue] += record.phase is Phase.HELD
+            if record.placement is not None:
+                gpus[queue] += record.placement.total_share
+        names = sorted({*state.queues, *running})
+        return [
+            QueueSheet(
+                queue=state.queues.get(name, Queue(name)),
+                is_defined=name in state.queues,
+                running=running[name],
+                waiting=waiting[name],
+                held=held[name],
+                gpus=gpus[name],
+            )
+            for name in names
+        ]
+
+    def policy(self) -> PolicySheet:
+        driver = self._driver
+        return PolicySheet(
+            name=driver.policy[0],
+            options=effective_options(driver.controller.policy),
+            since_ms=driver.policy_since_ms,
+            trouble=driver.refused,
+        )
+
+
+def _past_sheet(row: JobRow) -> Sheet:
+    """A job that has ended, as the store has it."""
+    happened: dict[str, Any] = json.loads(row.record_json)
+    progress = happened.get("progress")
+    decoded = None if progress is None else codec.decode(progress)
+    failure: Mapping[str, object] = happened.get("failure") or {}
+    why = str(failure.get("why", ""))
+    return Sheet(
+        row=row,
+        priority=happened.get("priority", 0),
+        attempt=happened.get("attempts", 0),
+        restarts=max(0, happened.get("attempts", 0) - 1),
+        failures=happened.get("failures", 0),
+        retries=happened.get("retries", 0),
+        preemptions=happened.get("preemptions", 0),
+        migrations=happened.get("migrations", 0),
+        run_ms=happened.get("run_ms", 0),
+        gpu_ms=happened.get("gpu_ms", 0),
+        devices=(),
+        nodes=(),
+        pids=(),
+        progress=decoded if isinstance(decoded, Progress) else None,
+        saved_at_ms=happened.get("saved_at_ms"),
+        reason=None,
+        held_for="",
+        remarks=(f"It ended because {why}.",) if why and is_ended(row.state) else (),
+    )

@@ -1,0 +1,44 @@
+"""From the facts of a step to the daemon's counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from trainmaster.core.state import JobRecord
+from trainmaster.daemon.facts import Fact
+from trainmaster.daemon.live import LiveJob
+from trainmaster.daemon.meters import Meters
+from trainmaster.model import events as e
+from trainmaster.model.placement import Sharing
+from trainmaster.model.units import NOMINAL, SECOND
+
+
+def metered(meters: Meters, facts: Iterable[Fact], jobs: Mapping[str, LiveJob], now: int) -> None:
+    """Count what happened to runs; the jobs are as they were after the step."""
+    for fact in facts:
+        run = getattr(fact.event, "run", None)
+        live = None if run is None else jobs.get(run.job)
+        if live is not None and live.record is not None:
+            _count(meters, fact, live, live.record, now)
+
+
+def _count(meters: Meters, fact: Fact, live: LiveJob, record: JobRecord, now: int) -> None:
+    event, queue = fact.event, live.job.queue
+    if isinstance(event, e.RunStarted) and record.first_start_ms == now:
+        meters.admitted(queue, now - live.job.submit_ms)
+    elif isinstance(event, e.RunSuspended):
+        if record.suspend_ordered_ms is not None:
+            how = "freeze" if event.frozen else "halt"
+            meters.suspended(how, now - record.suspend_ordered_ms)
+        meters.evicted(queue, "owner" if record.is_held else "policy")
+        if not record.is_held:
+            meters.preempted(queue)
+        lost = fact.detail.get("lost_s")
+        if isinstance(lost, float | int):
+            meters.lost_work(lost * SECOND)
+    elif isinstance(event, e.RunFailed | e.RunLost):
+        meters.evicted(queue, "failure" if isinstance(event, e.RunFailed) else "lost")
+    elif isinstance(event, e.RunSpeedChanged) and event.speed_ppm:
+        placement = record.placement
+        if placement is not None and placement.sharing is not Sharing.EXCLUSIVE:
+            meters.packed(NOMINAL / event.speed_ppm)

@@ -1,0 +1,44 @@
+"""Policies by name, as the live daemon takes them: none that must know the future."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from trainmaster.catalog import CatalogError
+from trainmaster.core.policy import Policy
+from trainmaster.daemon.contract import Refusal
+from trainmaster.policies.options import OptionError, read_options
+from trainmaster.policy_files import policy_named
+
+DEFAULT_POLICY = "trainmaster"
+Options = tuple[tuple[str, str], ...]
+
+
+def policy_of(name: str, options: Options | Mapping[str, str] = ()) -> Policy:
+    """A fresh policy of that name, or a Refusal."""
+    try:
+        kind = policy_named(name)
+        if kind.needs_oracle:
+            raise Refusal(
+                f"{name} must know how long every job will run, so it works in simulations only:"
+                " `trainmaster policies` lists the others."
+            )
+        made: Policy = kind(read_options(name, kind.options_type, dict(options), _content))
+    except (CatalogError, OptionError) as error:
+        raise Refusal(str(error)) from None
+    except OSError as error:
+        raise Refusal(f"{name}: {error.filename}: {error.strerror}.") from None
+    return made
+
+
+def effective_options(policy: Policy) -> dict[str, object]:
+    """All options of a policy with their values."""
+    options: Any = getattr(policy, "options", None)
+    return {} if options is None else asdict(options)
+
+
+def _content(name: str) -> str:
+    return Path(name).read_text(encoding="utf-8-sig")

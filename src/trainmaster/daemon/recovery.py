@@ -1,0 +1,210 @@
+"""How the daemon comes back: newest snapshot, the steps since, what really runs, standing orders.
+
+Nothing is launched before the engine has been asked what is there: a run of an attempt that the
+controller knows is adopted with all that happened to it meanwhile, any other is ended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from trainmaster.core.controller import Controller
+from trainmaster.core.lifecycle import WAITING, Phase
+from trainmaster.core.snapshot import restored, snapshot_of
+from trainmaster.core.state import JobRecord
+from trainmaster.daemon.clock import Clock
+from trainmaster.daemon.driver import Driver
+from trainmaster.daemon.facts import Fact
+from trainmaster.daemon.gate import Gate
+from trainmaster.daemon.live import Hold, from_row
+from trainmaster.daemon.meters import Meters
+from trainmaster.daemon.policies import Options, policy_of
+from trainmaster.engines.contract import Engine
+from trainmaster.model import codec
+from trainmaster.model import events as e
+from trainmaster.model.actions import Order
+from trainmaster.model.job import Run
+from trainmaster.model.topology import Topology
+from trainmaster.store.contract import Store, Wanted
+from trainmaster.store.rows import SnapshotRow, StepRow
+
+log = structlog.get_logger("trainmaster.recovery")
+
+LIVE = frozenset(
+    phase.name.lower()
+    for phase in Phase
+    if phase not in {Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED}
+)
+PAGE = 1000
+
+
+@dataclass(slots=True)
+class Replayed:
+    """The controller as it was when the last step was kept."""
+
+    controller: Controller
+    policy: tuple[str, Options]
+    seq: int = 0
+    now_ms: int = 0
+    standing: dict[str, Order] = field(default_factory=dict)
+    doubtful: set[Run] = field(default_factory=set)
+    """Runs of orders that came out otherwise in the replay, or whose devices are gone."""
+    is_new: bool = False
+
+
+def snapshot_of_driver(driver: Driver) -> SnapshotRow:
+    """All that `replayed` needs to go on from here."""
+    state, (name, options) = driver.controller.state, driver.policy
+    body = json.dumps(
+        {
+            "controller": snapshot_of(driver.controller),
+            "topology": codec.encode(state.topology),
+            "policy": [name, [list(each) for each in options]],
+            "standing": codec.encode(tuple(driver.standing.values())),
+            "can_freeze": state.can_freeze,
+        },
+        separators=(",", ":"),
+    )
+    return SnapshotRow(driver.seq, driver.controller.now, body)
+
+
+# -- replaying -----------------------------------------------------------------------------------------
+
+
+def replayed(
+    store: Store, topology: Topology, first_policy: tuple[str, Options], *, can_freeze: bool
+) -> Replayed:
+    """From the store, on the devices that there are now."""
+    snapshot = store.snapshot()
+    if snapshot is None:
+        return _first(topology, first_policy, can_freeze=can_freeze)
+    found = from_snapshot(snapshot, can_freeze=can_freeze)
+    for step in store.steps(after=found.seq):
+        again(found, step)
+    if found.controller.state.topology != topology:
+        _rehouse(found, topology, can_freeze=can_freeze)
+    return found
+
+
+def _first(topology: Topology, policy: tuple[str, Options], *, can_freeze: bool) -> Replayed:
+    controller = Controller(
+        topology, policy_of(*policy), can_freeze=can_freeze, make_policy=policy_of
+    )
+    return Replayed(controller, policy, is_new=True)
+
+
+def from_snapshot(snapshot: SnapshotRow, *, can_freeze: bool | None = None) -> Replayed:
+    """The controller that a snapshot was taken of."""
+    body: dict[str, Any] = json.loads(snapshot.body_json)
+    name, options = body["policy"]
+    policy = (name, tuple((key, value) for key, value in options))
+    topology = codec.decode(body["topology"])
+    assert isinstance(topology, Topology)
+    freezes = body["can_freeze"] if can_freeze is None else can_freeze
+    back = restored(
+        body["controller"], topology, policy_of(*policy), can_freeze=freezes, make_policy=policy_of
+    )
+    orders = codec.decode(body["standing"])
+    assert isinstance(orders, tuple)
+    return Replayed(
+        back.controller,
+        policy,
+        seq=snapshot.seq,
+        now_ms=back.controller.now,
+        standing={order.run.job: order for order in orders},
+        doubtful=set(back.lost),
+    )
+
+
+def again(found: Replayed, step: StepRow) -> Sequence[Order]:
+    """One kept step once more; what was kept counts where it comes out otherwise."""
+    events, orders = codec.loads(step.events_json), codec.loads(step.orders_json)
+    assert isinstance(events, tuple)
+    assert isinstance(orders, tuple)
+    decision = found.controller.step(step.now_ms, events)
+    if tuple(decision.orders) != orders:
+        differing = set(decision.orders) ^ set(orders)
+        log.warning("a kept step comes out otherwise now", step=step.seq, orders=len(differing))
+        found.doubtful |= {order.run for order in differing}
+    for order in orders:
+        found.standing[order.run.job] = order
+    for event in events:
+        if isinstance(event, e.PolicyChanged):
+            found.policy = (event.name, event.options)
+    found.seq, found.now_ms = step.seq, step.now_ms
+    return tuple(decision.orders)
+
+
+def _rehouse(found: Replayed, topology: Topology, *, can_freeze: bool) -> None:
+    """The machine has other devices than before: what was on those that are gone goes back in line."""
+    body = snapshot_of(found.controller)
+    back = restored(
+        body, topology, policy_of(*found.policy), can_freeze=can_freeze, make_policy=policy_of
+    )
+    found.controller = back.controller
+    found.doubtful |= set(back.lost)
+    log.warning("the devices have changed", lost_runs=len(back.lost))
+
+
+# -- going on ------------------------------------------------------------------------------------------
+
+
+def recovered(
+    store: Store, engine: Engine, first_policy: tuple[str, Options], meters: Meters
+) -> tuple[Driver, set[Run]]:
+    """A driver that goes on where the last daemon stopped, and runs that `reconcile` is to end."""
+    can_freeze = engine.abilities.can_freeze
+    found = replayed(store, engine.topology, first_policy, can_freeze=can_freeze)
+    clock = Clock(found.now_ms)
+    driver = Driver(found.controller, store, engine, clock, found.policy, found.seq, meters)
+    driver.standing = found.standing
+    _reload_jobs(driver)
+    return driver, found.doubtful
+
+
+def _reload_jobs(driver: Driver) -> None:
+    """Every live job as the store has it."""
+    records, before = driver.controller.state.jobs, None
+    now = driver.clock.now()
+    while True:
+        rows = driver.store.jobs(Wanted(states=LIVE, before=before, limit=PAGE))
+        for row in rows:
+            if row.id in records:
+                driver.jobs[row.id] = from_row(row, records[row.id], now)
+        if len(rows) < PAGE:
+            break
+        before = rows[-1].id
+    driver.jobs = dict(sorted(driver.jobs.items(), key=lambda item: records[item[0]].seq))
+    driver.gate = Gate(driver.jobs)
+    driver.gate.admit(driver.jobs.values())
+    for live in driver.jobs.values():
+        driver.limit(live)
+
+
+async def reconcile(driver: Driver, doubtful: set[Run]) -> None:
+    """Bring the controller and what really runs together."""
+    runs: dict[Run, int] = {}
+    for record in driver.controller.state.jobs.values():
+        live = driver.jobs[record.id]
+        if has_run(record) and record.run not in doubtful:
+            runs[record.run] = live.seen if live.attempt == record.attempt else 0
+    await driver.engine.observe(runs)
+    await driver.send_standing()
+    for run in doubtful:
+        claimed = driver.controller.state.jobs.get(run.job)
+        if claimed is not None and claimed.run == run:
+            why = "the manager came back with other devices or decisions"
+            driver.follow_up([Fact(e.RunLost(run, claimed.saved_work), {"why": why})])
+    for live in list(driver.jobs.values()):
+        if Hold.DEPENDENCY in live.holds:
+            driver.follow_up(driver.gate.looked_at(live, driver.state_of))
+
+
+def has_run(record: JobRecord) -> bool:
+    """Whether processes of its present attempt may be there."""
+    return record.attempt > 0 and (record.phase not in WAITING or record.frozen is not None)

@@ -1,0 +1,98 @@
+"""When will it start? The live state goes on in virtual time under its own policy until the job starts."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from trainmaster.core.controller import Controller
+from trainmaster.core.lifecycle import Phase
+from trainmaster.core.state import JobRecord
+from trainmaster.daemon.contract import Forecast, Submission
+from trainmaster.daemon.live import submitted_job
+from trainmaster.daemon.recovery import from_snapshot
+from trainmaster.model import events as e
+from trainmaster.model.units import DAY, MINUTE, NOMINAL
+from trainmaster.store.rows import SnapshotRow
+from trainmaster.whatif.foreseen import ForeseenEngine
+
+MOST_STEPS = 20_000
+FARTHEST_MS = 60 * DAY
+UNKNOWN_MS = 10 * MINUTE
+"""What a job is taken to need of which nothing at all is known."""
+NEWCOMER = "0"
+
+
+def foretell(snapshot: SnapshotRow, what: str | Submission) -> Forecast:
+    """When this job starts, should every job end when it is expected to and nobody else come."""
+    controller = from_snapshot(snapshot).controller
+    now, facts = controller.now, list[e.Event]()
+    name = what if isinstance(what, str) else NEWCOMER
+    if isinstance(what, Submission):
+        facts.append(e.JobSubmitted(submitted_job(what, NEWCOMER, now)))
+    record = controller.state.jobs.get(name)
+    if record is not None and record.phase is Phase.HELD:
+        return Forecast(None, "it is held, so nobody can say when it starts.")
+    if record is None and not facts:
+        return Forecast(None, "it has ended.")
+    lengths = Lengths(controller)
+    found = _played(controller, ForeseenEngine(controller.state, lengths), facts, name, now)
+    return Forecast(found, lengths.said())
+
+
+def _played(
+    controller: Controller, engine: ForeseenEngine, facts: list[e.Event], name: str, now: int
+) -> int | None:
+    """Step by step until the job runs."""
+    engine.adopt(now)
+    start, jobs = now, controller.state.jobs
+    for _ in range(MOST_STEPS):
+        decision = controller.step(now, facts)
+        for fact in facts:
+            if isinstance(fact, e.RunStarted | e.RunResumed | e.RunResized):
+                record = jobs.get(fact.run.job)
+                if record is not None and record.run == fact.run:
+                    engine.ends(record, now)
+        record = jobs.get(name)
+        if record is None or record.phase is Phase.RUNNING:
+            return now
+        for order in decision.orders:
+            engine.execute(order, now)
+        times = [time for time in (engine.next_time(), decision.wake_at) if time is not None]
+        if not times or min(times) - start > FARTHEST_MS:
+            return None
+        now = max(now, min(times))
+        facts = engine.facts_at(now)
+    return None
+
+
+class Lengths:
+    """How much work each job is taken to need, by the best that is known of it."""
+
+    def __init__(self, controller: Controller) -> None:
+        known = [
+            record.estimate.work
+            for record in controller.state.jobs.values()
+            if record.estimate is not None
+        ]
+        now = controller.now
+        ran = [work for r in controller.state.jobs.values() if (work := r.work_at(now)) > 0]
+        self._typical = int(median(known or ran or [UNKNOWN_MS * NOMINAL]))
+        self._fixed: dict[str, int] = {}
+        self._now = now
+        self._is_exact = True
+
+    def __call__(self, record: JobRecord) -> int:
+        if record.estimate is not None:
+            return record.estimate.work
+        self._is_exact = False
+        if record.id not in self._fixed:
+            self._fixed[record.id] = max(2 * record.work_at(self._now), self._typical)
+        return self._fixed[record.id]
+
+    def said(self) -> str:
+        if self._is_exact:
+            return "every job ends by its own count of steps, and nobody else comes."
+        return (
+            "jobs that do not say how far they are take as long again as they have run, or as long as"
+            " others; nobody else comes."
+        )

@@ -1,0 +1,53 @@
+"""A recorded event log through the controller again: the same facts must give the same orders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from trainmaster.daemon.recovery import Replayed, again, from_snapshot
+from trainmaster.model import codec
+from trainmaster.model.actions import Order
+from trainmaster.store.rows import SnapshotRow, StepRow
+
+
+class LogError(ValueError):
+    """A log that cannot be replayed: one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One step: the orders that were kept, and those that come out now."""
+
+    seq: int
+    now_ms: int
+    kept: tuple[Order, ...]
+    given: tuple[Order, ...]
+
+    @property
+    def is_same(self) -> bool:
+        return self.kept == self.given
+
+
+def replay(lines: Iterable[str]) -> Iterator[Compared]:
+    """Every step of a log as `trainmaster record --format events` writes it."""
+    found: Replayed | None = None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            said = json.loads(line)
+        except ValueError:
+            raise LogError(f"line {number} of the log is no JSON.") from None
+        if "snapshot" in said:
+            row = SnapshotRow(said["seq"], said["now_ms"], json.dumps(said["snapshot"]))
+            found = from_snapshot(row)
+            continue
+        if found is None:
+            raise LogError("the log does not begin with a snapshot.")
+        events, orders = json.dumps(said["events"]), json.dumps(said["orders"])
+        given = again(found, StepRow(said["seq"], said["now_ms"], events, orders))
+        kept = codec.loads(orders)
+        assert isinstance(kept, tuple)
+        yield Compared(said["seq"], said["now_ms"], kept, tuple(given))

@@ -1,0 +1,152 @@
+"""A real `trainmaster up` for tests: started on a free port, killed when one likes, never left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+PATIENCE_S = 60.0
+
+
+def until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
+    """Wait for something true, generously; the answer is what was true."""
+    end = time.monotonic() + patience_s
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"waited {patience_s:g} s in vain: {what}")
+
+
+class LiveDaemon:
+    """One data folder, and the daemon that serves it now."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.folder = folder
+        self.arguments = arguments
+        self.process: subprocess.Popen[bytes] | None = None
+
+    # -- its life ----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Without waiting for it to be active."""
+        command = [
+            *(sys.executable, "-m", "trainmaster", "up"),
+            *("--data", str(self.folder), "--port", "0", *self.arguments),
+        ]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "out.txt").open("ab") as out:
+            self.process = subprocess.Popen(
+                command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+
+    @property
+    def url(self) -> str | None:
+        """Where this very process answers, once it is active."""
+        try:
+            said = json.loads((self.folder / "address").read_text())
+        except (OSError, ValueError):
+            return None
+        return said["url"] if self.process is not None and said["pid"] == self.process.pid else None
+
+    def until_active(self) -> None:
+        def is_active() -> bool:
+            assert self.process is not None
+            code = self.process.poll()
+            assert code is None, f"it ended with {code}: {(self.folder / 'out.txt').read_text()}"
+            return self.url is not None
+
+        until(is_active, "the daemon to be active")
+
+    def kill(self) -> None:
+        """As the kernel does it when memory is short."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def stop(self) -> int:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(PATIENCE_S)
+
+    # -- speaking ----------------------------------------------------------------------------------------
+
+    def call(self, method: str, path: str, body: object = None, **headers: str) -> Any:
+        request = urllib.request.Request(
+            f"{self.url}{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"content-type": "application/json", **headers},
+        )
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            content = answer.read()
+        return json.loads(content) if content else None
+
+    def submit(self, **fields: object) -> str:
+        answer = self.call("POST", "/api/v1/jobs", {"snapshot": False, **fields})
+        return str(answer["jobs"][0]["id"])
+
+    def job(self, id: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.call("GET", f"/api/v1/jobs/{id}")
+        return found
+
+    def until_state(self, id: str, *states: str) -> dict[str, Any]:
+        def reached() -> dict[str, Any] | None:
+            found = self.job(id)
+            return found if found["state"] in states else None
+
+        found: dict[str, Any] = until(reached, f"job {id} to be {' or '.join(states)}")
+        return found
+
+    def log(self, id: str) -> str:
+        with urllib.request.urlopen(f"{self.url}/api/v1/jobs/{id}/logs", timeout=60) as answer:
+            return str(answer.read().decode(errors="replace"))
+
+
+@contextmanager
+def live(folder: Path, *arguments: str) -> Iterator[LiveDaemon]:
+    """An active daemon; at the end it and everything that it started is gone."""
+    daemon = LiveDaemon(folder, *arguments)
+    try:
+        daemon.start()
+        daemon.until_active()
+        yield daemon
+    finally:
+        daemon.kill()
+        sweep(folder)
+
+
+def sweep(folder: Path) -> None:
+    """Kill whatever still belongs to runs under this folder."""
+    for pid in of_folder(folder):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def of_folder(folder: Path) -> list[int]:
+    """Processes whose command line or environment names this folder: /proc's own truth."""
+    mark, found = str(folder).encode(), []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        try:
+            content = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+            is_dead = b") Z " in (entry / "stat").read_bytes()
+        except OSError:
+            continue
+        if mark in content and not is_dead:
+            found.append(int(entry.name))
+    return found
