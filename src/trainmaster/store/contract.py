@@ -39,7 +39,7 @@ class Wanted:
     since_ms: int | None = None
     """Submitted then or later."""
     before: str | None = None
-    """Go on after this job id of an earlier page."""
+    """Go on after this job id of an earlier page; nothing follows one that is not there."""
     limit: int = 100
 
 
@@ -58,19 +58,30 @@ class Store(Protocol):
         ...
 
     def leads(self) -> bool:
-        """Whether this one still leads, as far as can be told now."""
+        """Whether this one still leads, as far as can be told now.
+
+        No while the store is out of reach; yes again when it is back and nobody led meanwhile.
+        """
         ...
 
     # -- writing: the leader's -----------------------------------------------------------------------
 
     def append(self, batches: Sequence[Batch]) -> None:
-        """Keep these for good, in one transaction; Deposed if another leads, StoreError if it cannot."""
+        """Keep these for good, in one transaction; Deposed if another leads, StoreError if it cannot.
+
+        After a StoreError the same batches may be appended again, with more behind them: those that
+        were kept all the same (the answer was lost on its way) are not kept twice. Steps must be
+        the next ones; jobs of stories and progress must be there; the first answer to a key stands.
+        """
         ...
 
     def keep_snapshot(self, snapshot: SnapshotRow) -> None: ...
 
     def compact(self, before_ms: int) -> int:
-        """Drop steps before this time that a kept snapshot covers, and older snapshots; how many steps."""
+        """Drop steps before this time that a kept snapshot covers, and older snapshots; how many steps.
+
+        The oldest snapshot that stays is followed by every step since. Keys go after seven days.
+        """
         ...
 
     # -- reading -------------------------------------------------------------------------------------

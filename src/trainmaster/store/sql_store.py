@@ -156,10 +156,9 @@ class SqlStore:
         """A transaction of the leader's."""
         with self._writing, self._open():
             try:
-                self._refuse_follower()
-                assert self._epoch is not None
+                epoch = self._own_epoch()
                 with self._database.writer.begin() as connection:
-                    yield connection, self._epoch
+                    yield connection, epoch
             except Deposed:
                 with self._standing:
                     self._step_down()
@@ -171,14 +170,18 @@ class SqlStore:
                 raise
             self._is_unsure = False
 
-    def _refuse_follower(self) -> None:
+    def _own_epoch(self) -> int:
+        """The epoch to write in; Deposed for who does not lead, or not any more."""
         self._database.place.check()
-        if self._epoch is None:
-            raise Deposed("This daemon does not lead, and may not write: stop it, or let it wait.")
-        if self._is_unsure:
-            with self._standing:
-                if not self._stands():
-                    raise Deposed("Another daemon leads by now: stop this one, or let it wait.")
+        with self._standing:  # `leads` may find out meanwhile, in another thread
+            if self._epoch is None:
+                raise Deposed(
+                    "This daemon does not lead, and may not write: stop it, or let it wait."
+                )
+            epoch = self._epoch
+            if self._is_unsure and not self._stands():
+                raise Deposed("Another daemon leads by now: stop this one, or let it wait.")
+            return epoch
 
     # -- reading -----------------------------------------------------------------------------------
 

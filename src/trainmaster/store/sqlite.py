@@ -17,6 +17,8 @@ from trainmaster.store.troubles import SQLITE
 
 BUSY_MS = 5000
 """How long to wait for another program that holds the file, before saying so."""
+LOG_BYTES = 64 << 20
+"""What the write-ahead log may keep of the disk after a large write."""
 
 
 def open_sqlite(path: Path) -> Database:
@@ -46,6 +48,7 @@ def _writer(path: Path) -> Engine:
             )
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute(f"PRAGMA journal_size_limit={LOG_BYTES}")
         return connection
 
     engine = create_engine(
