@@ -119,11 +119,15 @@ class Client:
     # -- streams -------------------------------------------------------------------------------------
 
     def download(self, path: str, query: Query | None = None) -> Iterator[bytes]:
-        """A body as it comes, untouched."""
+        """A body as it comes, untouched; all of it, or Unreachable."""
         response = self._ask("GET", path, query)
+        left = response.length
         try:
             while piece := response.read1(1 << 16):
+                left = None if left is None else left - len(piece)
                 yield piece
+            if left:
+                raise http.client.IncompleteRead(b"", left)
         except (http.client.HTTPException, OSError) as error:
             raise self._nobody() from error
         finally:

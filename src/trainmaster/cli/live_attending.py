@@ -37,9 +37,9 @@ def attend(client: Client, job: Submitted, all_ranks: bool) -> int:
 
 def wants_to_cancel(job: Submitted) -> bool:
     """Ask, after a first Ctrl-C: a second one means yes."""
-    sys.stderr.write(f"\nJob {job.id} goes on. Ctrl-C again cancels it.\n")
-    sys.stderr.flush()
     try:
+        sys.stderr.write(f"\nJob {job.id} goes on. Ctrl-C again cancels it.\n")
+        sys.stderr.flush()
         time.sleep(SECOND_THOUGHTS_S)
     except KeyboardInterrupt:
         return True

@@ -33,8 +33,10 @@ class Submitted:
 
 def surrounded(spec: Json) -> Json:
     """The job file with whose it is, where it runs and what its programs are found by."""
-    given = spec.get("env")
-    env = {name: _value(name, value) for name, value in (given or {}).items()}
+    given = spec.get("env") or {}
+    if not isinstance(given, dict):
+        return spec  # which the check of the file names
+    env = {str(name): _value(str(name), value) for name, value in given.items()}
     travels = {name: os.environ[name] for name in TRAVELS if os.environ.get(name)}
     if spec.get("container"):
         travels = {}  # an image has its own programs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import shutil
 import signal
 import socket
 import sys
@@ -112,7 +111,10 @@ class Attached:
         return Left.DETACHED if leaves else None
 
     def _send_size(self) -> None:
-        size = shutil.get_terminal_size()
+        try:
+            size = os.get_terminal_size(sys.stdin.fileno())
+        except OSError:  # no terminal, no window
+            return
         self._send(frames.frame(Kind.SIZE, frames.SIZE.pack(size.lines, size.columns)))
 
     def _send(self, sent: bytes) -> None:
@@ -128,7 +130,7 @@ def _raw(keys: int) -> Iterator[None]:
         return
     before = termios.tcgetattr(keys)
     try:
-        tty.setraw(keys)
+        tty.setraw(keys, termios.TCSADRAIN)  # what was typed ahead is not thrown away
         yield
     finally:
         termios.tcsetattr(keys, termios.TCSADRAIN, before)

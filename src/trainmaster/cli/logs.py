@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trainmaster.cli.live_options import Data, JobName, Url
 from trainmaster.cli.wording import examples
+
+if TYPE_CHECKING:
+    from trainmaster.cli.client import Client
 
 EPILOG = examples(
     "trainmaster logs 12",
@@ -27,7 +30,7 @@ def logs(
         int, typer.Option("--rank", min=0, metavar="N", help="Which process of the gang.")
     ] = 0,
     all_ranks: Annotated[
-        bool, typer.Option("--all-ranks", help="Every rank, each line with its rank; with -f.")
+        bool, typer.Option("--all-ranks", help="Every rank, each line with its rank.")
     ] = False,
     attempt: Annotated[
         int | None,
@@ -41,7 +44,7 @@ def logs(
 ) -> None:
     """Show what a job wrote: standard output and standard error, as they came."""
     from trainmaster.cli import live_follow
-    from trainmaster.cli.client import connect, of
+    from trainmaster.cli.client import connect
 
     query: dict[str, str | int | None] = {
         "rank": "all" if all_ranks else rank,
@@ -50,9 +53,7 @@ def logs(
     }
     with connect(url, data) as client:
         if not following:
-            for piece in client.download(of(job, "logs"), query):
-                sys.stdout.buffer.write(piece)
-            sys.stdout.buffer.flush()
+            _write_all(client, job, query)
             return
         lines = live_follow.Prefixed()
         write = lines if all_ranks else live_follow.write_plain
@@ -60,3 +61,29 @@ def logs(
             live_follow.follow(client, job, query, write, live_follow.Notes())
         finally:
             lines.close()
+
+
+def _write_all(client: Client, job: str, query: dict[str, str | int | None]) -> None:
+    """What there is now, of one rank or of one after the other."""
+    from itertools import count
+
+    from trainmaster.cli.client import NOT_FOUND, Refused, of
+    from trainmaster.cli.live_follow import Piece, Prefixed
+
+    if query["rank"] != "all":
+        for piece in client.download(of(job, "logs"), query):
+            sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+        return
+    if client.get(of(job))["start_s"] is None:
+        return  # no ranks yet: the daemon has nothing to say of any number
+    for rank in count():
+        lines = Prefixed()
+        try:
+            for piece in client.download(of(job, "logs"), {**query, "rank": rank}):
+                lines(Piece(rank, piece))
+        except Refused as no:
+            if rank and no.status == NOT_FOUND:
+                return
+            raise
+        lines.close()

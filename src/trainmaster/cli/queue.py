@@ -33,7 +33,8 @@ app.callback(invoke_without_command=True)(ps.ps)
 def define(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The queue.")],
     weight: Annotated[
-        float | None, typer.Option("--weight", metavar="W", help="Its part where queues compete.")
+        int | None,
+        typer.Option("--weight", min=1, metavar="W", help="Its part where queues compete."),
     ] = None,
     guaranteed: Annotated[
         float | None,

@@ -66,7 +66,8 @@ def submit(
             _dry_run(client, specs, as_json)
             return
         found = send(client, specs)
-        _say(found, parsable, as_json and not wait)
+        if not (as_json and wait):
+            _say(found, parsable, as_json)
         if wait:
             _wait(client, found, as_json)
 

@@ -1,0 +1,470 @@
+"""The live commands against a daemon's HTTP side: what is asked, what is said, exit codes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Tm
+from tests.cli.counterpart import Answer, Counterpart, refusal, serving
+from trainmaster.cli.live_commands import COMMANDS
+
+NOW = 1_800_000_000.0
+
+
+def job(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
+    row = {
+        "id": id,
+        "name": f"job-{id}",
+        "user": "ada",
+        "queue": "default",
+        "state": state,
+        "reason": None,
+        "gpus": 2,
+        "nodes": ["n0"],
+        "devices": ["n0:0", "n0:1"],
+        "submit_s": NOW,
+        "start_s": NOW + 60,
+        "finish_s": None,
+        "queue_s": 60.0,
+        "run_s": 125.0,
+        "gpu_s": 250.0,
+        "priority": 0,
+        "attempt": 1,
+        "restarts": 0,
+        "preemptions": 0,
+        "exit_code": None,
+        "array": None,
+        "array_index": None,
+        "progress": None,
+    }
+    return row | more
+
+
+def waiting(id: str, **more: Any) -> dict[str, Any]:
+    reason = {"code": "NotEnoughFree", "sentence": "It needs 8 GPUs and 5 are free."}
+    held = {"nodes": [], "devices": [], "start_s": None, "run_s": 0, "gpu_s": 0}
+    return job(id, "pending", reason=reason, **held) | more
+
+
+@pytest.fixture
+def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counterpart]:
+    with serving() as counterpart:
+        monkeypatch.setenv("TRAINMASTER_URL", counterpart.url)
+        monkeypatch.setenv("TRAINMASTER_USER", "ada")
+        yield counterpart
+
+
+def listed(*jobs: dict[str, Any], next: str | None = None) -> dict[str, Any]:
+    return {"jobs": list(jobs), "next": next, "counts": {}}
+
+
+# -- no daemon, or another one ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
+    for name in ("TRAINMASTER_URL", "TRAINMASTER_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(folder / "share"))
+    return folder
+
+
+def test_without_a_daemon_one_sentence_says_how_to_start_one(tm: Tm, alone: Path) -> None:
+    said = tm("ps")
+    assert (said.code, said.out) == (1, "")
+    assert said.err == (
+        "Error: No Trainmaster runs here: start one with `trainmaster up`,"
+        " or say where it is with --url.\n"
+    )
+
+
+def test_an_address_where_nobody_answers_is_named(tm: Tm, alone: Path) -> None:
+    (alone / ".trainmaster").mkdir()
+    address = alone / ".trainmaster" / "address"
+    address.write_text(json.dumps({"url": "http://127.0.0.1:1", "pid": 1}))
+    said = tm("ps")
+    assert said.code == 1
+    assert said.err == (
+        "Error: No Trainmaster answers at http://127.0.0.1:1: start one with `trainmaster up`.\n"
+    )
+
+
+def test_something_else_that_answers_is_told_apart(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("GET", "/jobs", Answer(200, b"<html>hello</html>", "text/html"))
+    assert "is no Trainmaster" in tm("ps").err
+    daemon.on("GET", "/jobs", Answer(500, b"<html>oh</html>", "text/html"))
+    said = tm("ps")
+    assert (said.code, said.err) == (
+        1,
+        "Error: The daemon answered 500 Internal Server Error; its log says more.\n",
+    )
+
+
+def test_a_refusal_is_the_daemons_own_sentence(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("GET", "/jobs/99", refusal(404, "not_found", "There is no job 99."))
+    said = tm("show 99")
+    assert (said.code, said.out, said.err) == (1, "", "Error: There is no job 99.\n")
+    daemon.on("PATCH", "/jobs/9", refusal(422, "refused", "queue must not be empty."))
+    assert tm("set 9 queue=x").code == 2
+
+
+# -- ps --------------------------------------------------------------------------------------------------
+
+
+def test_live_jobs_with_where_or_why_in_the_last_column(tm: Tm, daemon: Counterpart) -> None:
+    progress = {"step": 30, "total_steps": 120, "loss": 0.5, "samples_per_s": None, "at_s": NOW}
+    daemon.on("GET", "/jobs", listed(waiting("3"), job("2", progress=progress)))
+    lines = tm("ps").out.splitlines()
+    assert lines[0].split() == (
+        [
+            "id",
+            "name",
+            "user",
+            "queue",
+            "state",
+            "gpus",
+            "waited",
+            "run",
+            "progress",
+            "where",
+            "or",
+            "why",
+        ]
+    )
+    assert lines[1].endswith("It needs 8 GPUs and 5 are free.")
+    assert lines[2].rstrip().endswith("n0")
+    assert "25% (30/120)" in lines[2]
+    assert "2m05s" in lines[2]
+    (asked,) = daemon.asked
+    assert "running" in asked.query["state"]
+    assert "succeeded" not in asked.query["state"]
+
+
+@pytest.mark.parametrize("command", ["ps", "ls", "queue"])
+def test_the_names_of_the_list(tm: Tm, daemon: Counterpart, command: str) -> None:
+    daemon.on("GET", "/jobs", listed(job("2")))
+    assert "job-2" in tm(command).out
+
+
+def test_what_is_asked_for_reaches_the_daemon(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("GET", "/jobs", listed())
+    assert "No jobs." in tm("ps -a --me -q vision --limit 5").out
+    assert daemon.asked[0].query == {"user": "ada", "queue": "vision", "limit": "5"}
+    tm("ps --state Pending,held")
+    assert daemon.asked[1].query["state"] == "pending,held"
+    said = tm("ps --state done")
+    assert said.code == 2
+    assert "`done` is no state of a job" in said.err
+
+
+def test_all_pages_are_read(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("GET", "/jobs", listed(job("9"), job("8"), next="8"), listed(job("7")))
+    said = tm("ps --json")
+    assert [each["id"] for each in json.loads(said.out)["jobs"]] == ["9", "8", "7"]
+    assert [asked.query.get("before") for asked in daemon.asked] == [None, "8"]
+
+
+def test_arrays_are_folded_unless_each_is_wanted(tm: Tm, daemon: Counterpart) -> None:
+    elements = [
+        waiting(f"4_{index}", name="sweep", array="4", array_index=index) for index in (2, 1)
+    ]
+    running = job("4_0", name="sweep", array="4", array_index=0)
+    daemon.on("GET", "/jobs", listed(*elements, running, job("3")))
+    lines = tm("ps").out.splitlines()
+    assert len(lines) == 3
+    assert lines[1].startswith("4_[0-2]")
+    assert "2 pending, 1 running" in lines[1]
+    assert "3x2" in lines[1]
+    assert lines[1].endswith("It needs 8 GPUs and 5 are free.")
+    assert len(tm("ps -r").out.splitlines()) == 5
+
+
+def test_wide_says_more(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("GET", "/jobs", listed(job("2", priority=7)))
+    out = tm("ps -o wide").out
+    assert "n0:0, n0:1" in out
+    assert "priority" in out
+    assert json.loads(tm("ps -o json").out)["jobs"][0]["priority"] == 7
+
+
+def test_names_with_markup_are_shown_as_they_are(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("GET", "/jobs", listed(job("2", name="[bold]x[/]")))
+    assert "[bold]x[/]" in tm("ps").out
+
+
+# -- one job ---------------------------------------------------------------------------------------------
+
+
+def test_show(tm: Tm, daemon: Counterpart) -> None:
+    sheet = job("2") | {
+        "spec": {"command": ["python", "train.py", "--name", "a b"]},
+        "pids": [11, 12],
+        "remarks": ["It cannot be resized."],
+        "saved_at_s": NOW,
+    }
+    daemon.on("GET", "/jobs/bert", sheet)
+    said = tm("show bert")
+    assert "python train.py --name 'a b'" in said.out
+    assert "n0:0, n0:1" in said.out
+    assert said.err == "Note: It cannot be resized.\n"
+    assert json.loads(tm("show bert --json").out) == sheet
+
+
+def test_explain_with_an_expected_start(tm: Tm, daemon: Counterpart) -> None:
+    answer = {
+        "code": "NotEnoughFree",
+        "sentence": "It needs 8 GPUs and 5 are free.",
+        "numbers": {"need": 8, "free": 5, "largest_block": 3, "until_s": None},
+        "held_by": [job("2")],
+        "forecast": {"start_s": time.time() + 700, "basis": "declared run times"},
+        "remarks": [],
+    }
+    daemon.on("GET", "/jobs/3/explain", answer)
+    out = tm("explain 3").out
+    assert "It needs 8 GPUs and 5 are free. (NotEnoughFree)" in out
+    assert "needed 8, free 5, free together 3" in out
+    assert "job 2 job-2 of ada, running, holds n0:0, n0:1" in out
+    assert "Expected start: in 11m" in out
+    assert "(declared run times)" in out
+    assert json.loads(tm("explain 3 --json").out)["code"] == "NotEnoughFree"
+
+
+def test_story(tm: Tm, daemon: Counterpart) -> None:
+    told = [
+        {"at_s": NOW, "what": "submitted", "sentence": "Submitted.", "detail": {}},
+        {"at_s": NOW + 75, "what": "started", "sentence": "Started on n0.", "detail": {}},
+    ]
+    daemon.on("GET", "/jobs/2/story", {"story": told})
+    lines = tm("story 2").out.splitlines()
+    assert lines[2].split("  ")[-1].strip() == "Started on n0."
+    assert "1m15s" in lines[2]
+    assert json.loads(tm("story 2 --json").out)["story"] == told
+
+
+@pytest.mark.parametrize("deed", ["cancel", "suspend", "resume"])
+def test_a_deed_for_several_jobs_goes_on_after_a_refusal(
+    tm: Tm, daemon: Counterpart, deed: str
+) -> None:
+    daemon.on("POST", f"/jobs/1/{deed}", {})
+    daemon.on("POST", f"/jobs/2/{deed}", refusal(409, "conflict", "Job 2 has ended."))
+    daemon.on("POST", f"/jobs/a b/{deed}", {})
+    said = tm(f"{deed} 1 2 'a b' 1")
+    assert said.code == 1
+    assert said.err == "Error: Job 2 has ended.\n"
+    assert "Job 1 " in said.out
+    assert "Job a b " in said.out
+    assert len(daemon.asked) == 3
+    found = json.loads(tm(f"{deed} 1 2 --json").out)["jobs"]
+    assert [each["done"] for each in found] == [True, False]
+
+
+def test_move_and_set(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("POST", "/jobs/2/move", job("2"))
+    assert tm("move 2 --to n1").out == "Job 2 moves to n1.\n"
+    assert daemon.bodies("POST", "/jobs/2/move") == [{"node": "n1"}]
+    daemon.on("PATCH", "/jobs/2", job("2"))
+    assert tm("set 2 priority=10 max_runtime=4h name=x=y").code == 0
+    assert daemon.bodies("PATCH", "/jobs/2") == [
+        {"priority": 10, "max_runtime": "4h", "name": "x=y"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("set 2 prio=1", "A job's `prio` cannot be changed: did you mean `priority`?"),
+        ("set 2 priority", "Setting `priority` has no value: write key=value."),
+        ("set 2 priority=high", "priority `high` is no whole number: write priority=10."),
+        ("history --since never", "--since `never` is no point of time"),
+        ("history --json --csv", "--json and --csv exclude each other"),
+        ("history --state running", "No job ends as `running`"),
+        ("run -t soon:ish -- true", "--time `soon:ish` is no length of time"),
+        ("run --env NOT_SET_ANYWHERE -- true", "NOT_SET_ANYWHERE is not set here"),
+        ("run --container podman:x -- true", "--container `podman:x` is none"),
+        ("run --", "missing argument"),
+        ("submit none.yaml", "none.yaml cannot be read: no such file or directory."),
+    ],
+)
+def test_mistakes_are_named_before_anything_is_asked(
+    tm: Tm, daemon: Counterpart, line: str, sentence: str
+) -> None:
+    said = tm(line)
+    assert said.code == 2
+    assert sentence in said.err
+    assert said.err.count("\n") == 1
+    assert daemon.asked == []
+
+
+# -- the cluster -----------------------------------------------------------------------------------------
+
+
+def test_nodes(tm: Tm, daemon: Counterpart) -> None:
+    node = {
+        "name": "n0",
+        "type": "H100",
+        "state": "up",
+        "devices": [{"name": "n0:0", "jobs": ["2", "3"]}, {"name": "n0:1", "jobs": []}],
+        "frozen": ["4"],
+        "cpus": 16,
+        "memory_bytes": 64 << 30,
+        "remarks": ["CPU limits need cgroups."],
+    }
+    daemon.on("GET", "/nodes", {"nodes": [node]})
+    said = tm("nodes")
+    assert said.out.splitlines()[1].split() == [
+        "n0",
+        "up",
+        "H100",
+        "2",
+        "1",
+        "16",
+        "64",
+        "GiB",
+        "2,",
+        "3",
+        "4",
+    ]
+    assert said.err == "Note: n0: CPU limits need cgroups.\n"
+    assert tm("nodes --devices").out.splitlines()[1].split() == ["n0", "n0:0", "H100", "2,", "3"]
+    assert json.loads(tm("nodes --json").out)["nodes"] == [node]
+
+
+QUEUE = {
+    "name": "vision",
+    "parent": None,
+    "weight": 2,
+    "guaranteed_gpus": 4,
+    "maximum_gpus": None,
+    "is_defined": True,
+    "running": 1,
+    "waiting": 2,
+    "held": 0,
+    "gpus": 2.5,
+}
+
+
+def test_queues(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("GET", "/queues", {"queues": [QUEUE]})
+    assert tm("queues").out.splitlines()[1].split() == [
+        "vision",
+        "-",
+        "2",
+        "4",
+        "-",
+        "2.5",
+        "1",
+        "2",
+        "0",
+    ]
+    assert json.loads(tm("queues --json").out)["queues"] == [QUEUE]
+
+
+def test_defining_a_queue_keeps_what_is_not_mentioned(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("GET", "/queues", {"queues": [QUEUE]})
+    daemon.on("PUT", "/queues/vision", QUEUE)
+    daemon.on("PUT", "/queues/a b", QUEUE)
+    assert tm("queue set vision --maximum 12").code == 0
+    tm("queue set 'a b' --parent vision")
+    (old,) = daemon.bodies("PUT", "/queues/vision")
+    assert old == {"weight": 2, "guaranteed_gpus": 4, "maximum_gpus": 12.0}
+    assert daemon.bodies("PUT", "/queues/a b") == [{"parent": "vision"}]
+
+
+def test_policy(tm: Tm, daemon: Counterpart) -> None:
+    sheet = {"name": "las", "options": {"quantum_s": 60}, "since_s": time.time(), "trouble": None}
+    daemon.on("GET", "/policy", sheet)
+    daemon.on("PUT", "/policy", {**sheet, "trouble": "ZeroDivisionError"})
+    said = tm("policy")
+    assert "las" in said.out
+    assert "quantum_s" in said.out
+    said = tm("policy set las quantum_s=30 min_run_s=5")
+    assert daemon.bodies("PUT", "/policy") == [
+        {"name": "las", "options": {"quantum_s": "30", "min_run_s": "5"}}
+    ]
+    assert said.err == "Warning: it raised an error: ZeroDivisionError\n"
+    assert json.loads(tm("policy --json").out)["name"] == "las"
+
+
+def test_history(tm: Tm, daemon: Counterpart) -> None:
+    ended = job("2", "failed", exit_code=3, finish_s=NOW + 200, gpu_s=7200.0)
+    daemon.on("GET", "/jobs", listed(ended))
+    out = tm("history --since 7d --user bob").out
+    assert "2.00" in out
+    assert "1 jobs, 2.00 GPU hours." in out
+    query = daemon.asked[0].query
+    assert query["user"] == "bob"
+    assert query["state"] == "succeeded,failed,cancelled"
+    assert abs(float(query["since"]) - (time.time() - 7 * 86400)) < 600
+    (row,) = csv.DictReader(io.StringIO(tm("history --csv").out))
+    assert (row["id"], row["exit_code"], row["gpu_s"]) == ("2", "3", "7200.0")
+
+
+def test_record_writes_whole_files_only(tm: Tm, daemon: Counterpart, folder: Path) -> None:
+    trace = b"job_id,submit_s,gpus,duration_s\n1,0,1,\xff\n"
+    daemon.on("GET", "/record/trace", Answer(200, trace, "text/csv"))
+    assert tm("record --out mine.csv").code == 0
+    assert (folder / "mine.csv").read_bytes() == trace
+    daemon.on("GET", "/record/events", Answer(200, b"{}\n", breaks=True))
+    assert tm("record --format events --out mine.csv").code == 1
+    assert (folder / "mine.csv").read_bytes() == trace
+    assert [each.name for each in folder.iterdir()] == ["mine.csv"]
+    assert tm("record --out no/such/folder.csv").code == 1
+
+
+# -- exec ------------------------------------------------------------------------------------------------
+
+
+def test_exec_runs_in_the_jobs_surroundings(process, daemon: Counterpart, folder: Path) -> None:
+    (folder / "there").mkdir()
+    env = {"RANK": "0", "GREETING": "hello world"}
+    daemon.on("GET", "/jobs/2/environment", {"workdir": str(folder / "there"), "environment": env})
+    ended = process("exec 2 -- sh -c 'echo $GREETING from $PWD; exit 5'")
+    assert ended.returncode == 5, ended.stderr
+    assert ended.stdout == f"hello world from {folder / 'there'}\n"
+    missing = process("exec 2 -- no-such-program --flag")
+    assert missing.returncode == 127
+    assert missing.stderr == "Error: no-such-program cannot be run: no such file or directory.\n"
+    daemon.on("GET", "/jobs/2/environment", {"workdir": "/gone/away", "environment": env})
+    assert "/gone/away, cannot be entered" in process("exec 2 -- true").stderr
+
+
+# -- help ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "up"])
+def test_every_command_has_examples_and_is_loaded_only_when_called(tm: Tm, name: str) -> None:
+    said = tm(f"{name} --help")
+    assert said.code == 0
+    assert "Examples" in said.out
+    assert "--url" in said.out
+    assert f"$ trainmaster {'ps' if name == 'ls' else name}" in said.out
+
+
+def test_the_overview_loads_no_command(process) -> None:
+    program = (
+        "import sys; sys.argv = ['tm', '--help']\n"
+        "from trainmaster.cli.main import run\n"
+        "try: run()\n"
+        "except SystemExit: pass\n"
+        "print(*sys.modules)"
+    )
+    import subprocess
+
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    loaded = ended.stdout.splitlines()[-1].split()
+    assert "trainmaster.cli.live_commands" in loaded
+    assert not {f"trainmaster.cli.{each.module}" for each in COMMANDS.values()} & set(loaded)
+    assert not {"http.client", "pydantic", "fastapi", "httpx"} & set(loaded)
+
+
+def test_a_wrong_name_is_answered_with_the_right_one(tm: Tm) -> None:
+    assert "did you mean 'submit'?" in tm("sumbit x").err

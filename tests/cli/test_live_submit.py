@@ -1,0 +1,479 @@
+"""`submit` and `run`: what is sent, sent once; output as it comes; exit codes; Ctrl-C."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Tm
+from tests.cli.counterpart import Answer, Asked, Counterpart, refusal, serving, stream
+
+FILE = "name: bert\ncommand: python train.py\ngpus: 2\nenv: {LR: 0.1, COPIED: }\n"
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counterpart]:
+    with serving() as counterpart:
+        monkeypatch.setenv("TRAINMASTER_URL", counterpart.url)
+        monkeypatch.setenv("TRAINMASTER_USER", "ada")
+        monkeypatch.setenv("COPIED", "from here")
+        monkeypatch.setattr("trainmaster.cli.client.RETRIES_S", (0.01,) * 3)
+        yield counterpart
+
+
+def accepted(*ids: str) -> dict[str, Any]:
+    return {"jobs": [{"id": id, "name": f"job-{id}", "ids": [id]} for id in ids]}
+
+
+def array(id: str, *elements: str) -> dict[str, Any]:
+    return {"jobs": [{"id": id, "name": "sweep", "ids": list(elements)}]}
+
+
+def row(state: str, code: int | None = None, id: str = "5", **more: Any) -> dict[str, Any]:
+    started = None if state in ("pending", "held") else 1.0
+    return {"id": id, "name": "x", "state": state, "exit_code": code, "start_s": started, **more}
+
+
+def sent_jobs(daemon: Counterpart) -> list[dict[str, Any]]:
+    (body,) = daemon.bodies("POST", "/jobs")
+    found: list[dict[str, Any]] = body["jobs"]
+    return found
+
+
+# -- submit ----------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_sent_with_its_submitters_surroundings(
+    tm: Tm, daemon: Counterpart, write, folder: Path
+) -> None:
+    write("train.yaml", FILE)
+    daemon.on("POST", "/jobs", accepted("5"))
+    assert tm("submit train.yaml").out == "Submitted job 5 (job-5).\n"
+    (spec,) = sent_jobs(daemon)
+    assert (spec["name"], spec["gpus"], spec["command"]) == ("bert", 2, "python train.py")
+    assert (spec["user"], spec["workdir"]) == ("ada", str(folder))
+    assert (spec["env"]["LR"], spec["env"]["COPIED"]) == ("0.1", "from here")
+    assert spec["env"]["PATH"] == os.environ["PATH"]
+    assert len(daemon.asked[0].headers["idempotency-key"]) >= 32
+
+
+def test_settings_go_before_the_file(tm: Tm, daemon: Counterpart, write) -> None:
+    write("train.yaml", FILE)
+    daemon.on("POST", "/jobs", accepted("5"))
+    settings = (
+        "--set gpus=0.5 --set env.LR=1 --set name=other --set array=0-9%2 --set depends_on=12_3"
+    )
+    assert tm(f"submit train.yaml --held {settings}").code == 0
+    (spec,) = sent_jobs(daemon)
+    assert (spec["gpus"], spec["name"], spec["array"]) == (0.5, "other", "0-9%2")
+    assert spec["env"]["LR"] == "1"
+    assert spec["depends_on"] == "12_3"
+    assert spec["held"] is True
+
+
+def test_several_files_and_documents_are_one_submission(tm: Tm, daemon: Counterpart, write) -> None:
+    write("a.yaml", "command: one\n---\ncommand: two\n")
+    write("b.yaml", "command: three\n")
+    daemon.on("POST", "/jobs", accepted("5", "6", "7"))
+    said = tm("submit a.yaml b.yaml --parsable")
+    assert said.out == "5\n6\n7\n"
+    assert [spec["command"] for spec in sent_jobs(daemon)] == ["one", "two", "three"]
+
+
+def test_standard_input(daemon: Counterpart, folder: Path) -> None:
+    daemon.on("POST", "/jobs", accepted("5"))
+    ended = subprocess.run(
+        [sys.executable, "-m", "trainmaster", "submit", "-", "--json"],
+        input="command: x\n",
+        text=True,
+        capture_output=True,
+        cwd=folder,
+    )
+    assert json.loads(ended.stdout) == {"jobs": [{"id": "5", "name": "job-5", "ids": []}]}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("command: x\ngpu: 2\n", "line 2: unknown field 'gpu': did you mean 'gpus'?"),
+        ("command: [x\n", "this is no YAML"),
+        ("command: x\n\tgpus: 2\n", "line 2"),
+        ("gpus: 2\n", "command is missing"),
+        ("- a\n- b\n", "A job must be a mapping"),
+        ("", "has no job in it"),
+        ("command: x\ngpus: many:2:3\n", "gpus must be"),
+        ("command: x\nenv: {NOT_SET_ANYWHERE: }\n", "NOT_SET_ANYWHERE is not set here"),
+        ("command: x\nenv: 5\n", "env must be"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_line_and_nothing_is_sent(
+    tm: Tm, daemon: Counterpart, write, text: str, sentence: str
+) -> None:
+    write("bad.yaml", text)
+    said = tm("submit bad.yaml")
+    assert said.code == 2
+    assert sentence in said.err
+    assert said.err.count("\n") == 1
+    assert daemon.asked == []
+
+
+def test_a_broken_line_is_tried_again_with_the_same_key(tm: Tm, daemon: Counterpart, write) -> None:
+    write("train.yaml", FILE)
+    cut = Answer(body=b"", breaks=True)
+    half = Answer(body=b'{"jobs": [', breaks=True)
+    daemon.on("POST", "/jobs", cut, half, accepted("5"))
+    assert tm("submit train.yaml --parsable").out == "5\n"
+    assert len(daemon.asked) == 3
+    assert len({asked.headers["idempotency-key"] for asked in daemon.asked}) == 1
+
+
+def test_a_line_that_stays_broken_is_given_up(tm: Tm, daemon: Counterpart, write) -> None:
+    write("train.yaml", FILE)
+    daemon.on("POST", "/jobs", Answer(body=b"", breaks=True))
+    said = tm("submit train.yaml")
+    assert (said.code, said.out) == (1, "")
+    assert "No Trainmaster answers at" in said.err
+    assert len(daemon.asked) == 4
+
+
+def test_a_refused_submission_is_not_tried_again(tm: Tm, daemon: Counterpart, write) -> None:
+    write("train.yaml", FILE)
+    daemon.on("POST", "/jobs", refusal(503, "unavailable", "This daemon is a standby."))
+    said = tm("submit train.yaml")
+    assert (said.code, said.err) == (1, "Error: This daemon is a standby.\n")
+    assert len(daemon.asked) == 1
+
+
+def test_a_dry_run_submits_nothing(tm: Tm, daemon: Counterpart, write) -> None:
+    write("train.yaml", FILE)
+    sheet = row("pending") | {
+        "gpus": 2,
+        "queue": "default",
+        "user": "ada",
+        "remarks": ["Mind this."],
+    }
+    forecast = {"start_s": None, "basis": "nothing is known", "sentence": ""}
+    daemon.on("POST", "/jobs", {"jobs": [{"job": sheet, "forecast": forecast}]})
+    out = tm("submit train.yaml --dry-run").out
+    assert "Would submit x: 2 GPUs, queue default, user ada." in out
+    assert "Expected start: not known (nothing is known)." in out
+    assert "Note: Mind this." in out
+    assert daemon.asked[0].query == {"dry_run": "true"}
+    assert json.loads(tm("run --dry-run --json -- true").out)["jobs"][0]["job"]["gpus"] == 2
+
+
+def test_waiting_returns_the_jobs_own_code(tm: Tm, daemon: Counterpart, write) -> None:
+    write("train.yaml", FILE)
+    daemon.on("POST", "/jobs", accepted("5"))
+    daemon.on("GET", "/jobs/5", row("pending"), row("running"), row("failed", 42))
+    said = tm("submit train.yaml --wait")
+    assert said.code == 42
+    assert "job 5 failed with exit code 42" in said.err
+
+
+def test_waiting_for_an_array_returns_the_highest_code(tm: Tm, daemon: Counterpart, write) -> None:
+    write("train.yaml", FILE)
+    daemon.on("POST", "/jobs", array("5", "5_0", "5_1", "5_2"))
+    ends = [row("succeeded", 0, "5_0"), row("failed", 3, "5_1"), row("failed", 2, "5_2")]
+
+    def jobs(asked: Asked) -> Answer:
+        assert asked.query["array"] == "5"
+        live = "state" in asked.query
+        polls = [each for each in daemon.asked if "state" in each.query]
+        found = ([row("running", None, "5_1")] if len(polls) < 3 else []) if live else ends
+        return Answer(body={"jobs": found, "next": None, "counts": {}})
+
+    daemon.on("GET", "/jobs", jobs)
+    said = tm("submit train.yaml --wait --json")
+    assert said.code == 3
+    assert [each["state"] for each in json.loads(said.out)["jobs"]] == [
+        *("succeeded", "failed", "failed")
+    ]
+
+
+# -- run -------------------------------------------------------------------------------------------------
+
+
+def log(content: bytes, id: str, rank: int = 0) -> str:
+    said = {"attempt": 1, "rank": rank, "bytes": base64.b64encode(content).decode()}
+    return f"event: log\nid: {id}\ndata: {json.dumps(said)}\n\n"
+
+
+END = 'event: end\ndata: {"state": "succeeded"}\n\n'
+
+
+def test_every_flag_has_its_field(tm: Tm, daemon: Counterpart, write, folder: Path) -> None:
+    write("more.env", "B=2\n")
+    (folder / "sub").mkdir()
+    daemon.on("POST", "/jobs", accepted("5"))
+    said = tm(
+        "run -n bert -q vision --gpus H100:2 --cpus 4 --mem 16G -t 1:30:00 --priority 3"
+        " --after 3 --after 4:any --array 0-9%2 --env A=1 --env COPIED --env-file more.env"
+        " --workdir sub --no-snapshot --container docker:reg/image:tag -d"
+        " -- python train.py -n 3 --gpus 9"
+    )
+    assert (said.code, said.out) == (0, "5\n")
+    (spec,) = sent_jobs(daemon)
+    assert spec == {
+        "command": ["python", "train.py", "-n", "3", "--gpus", "9"],
+        "name": "bert",
+        "queue": "vision",
+        "gpus": "H100:2",
+        "cpus": 4.0,
+        "memory": "16G",
+        "max_runtime": "5400s",
+        "priority": 3,
+        "depends_on": ["3", "4:any"],
+        "array": "0-9%2",
+        "env": {"A": "1", "B": "2", "COPIED": "from here"},
+        "workdir": str(folder / "sub"),
+        "snapshot": False,
+        "container": {"docker": "reg/image:tag"},
+        "user": "ada",
+    }
+    from trainmaster.api.jobfile import job_file_of
+
+    job_file_of(spec)
+
+
+@pytest.mark.parametrize(
+    ("line", "command"),
+    [
+        ("run -d -- 'cd x && make'", "cd x && make"),
+        ("run -d -- make", ["make"]),
+        ("run -d make -j 4", ["make", "-j", "4"]),
+        ("run -d -- sh -c 'a b'", ["sh", "-c", "a b"]),
+    ],
+)
+def test_one_word_with_spaces_is_a_line_for_the_shell(
+    tm: Tm, daemon: Counterpart, line: str, command: object
+) -> None:
+    daemon.on("POST", "/jobs", accepted("5"))
+    assert tm(line).code == 0
+    assert sent_jobs(daemon)[0]["command"] == command
+
+
+def test_output_is_written_byte_by_byte_and_the_code_is_the_jobs_own(
+    process: Callable[..., subprocess.CompletedProcess[str]], daemon: Counterpart, folder: Path
+) -> None:
+    content = bytes(range(256)) * 400
+    daemon.on("POST", "/jobs", accepted("5"))
+    waits = {"code": "NotEnoughFree", "sentence": "It needs 1 GPU and 0 are free."}
+    daemon.on(
+        *("GET", "/jobs/5"),
+        *(row("pending", reason=waits), row("pending", reason=waits)),
+        *(row("running"), row("failed", 9)),
+    )
+    daemon.on(
+        "GET", "/jobs/5/logs", stream(log(content[:5000], "1"), log(content[5000:], "2"), END)
+    )
+    ended = subprocess.run(
+        [sys.executable, "-m", "trainmaster", "run", "--", "true"], cwd=folder, capture_output=True
+    )
+    assert ended.returncode == 9
+    # the last look after the end begins where the one before stopped
+    asked = [each for each in daemon.asked if each.path == "/jobs/5/logs"]
+    assert asked[0].query == {"rank": "0", "follow": "true"}
+    assert asked[-1].headers["last-event-id"] == "2"
+    assert ended.stdout[: len(content)] == content
+    notes = ended.stderr.decode().splitlines()
+    assert notes[0] == "Submitted job 5 (job-5)."
+    assert notes.count("Job 5 is pending: It needs 1 GPU and 0 are free.") == 1
+    assert notes[-1] == "Job 5 failed with exit code 9."
+
+
+def served_once(*events: str) -> Callable[[Asked], Answer]:
+    """A log that goes on after the last event seen, as the daemon's does."""
+    ids = [each.split("id: ")[1].split("\n")[0] for each in events]
+
+    def answer(asked: Asked) -> Answer:
+        seen = asked.headers.get("last-event-id")
+        rest = events[ids.index(seen) + 1 :] if seen else events
+        return stream(*rest, END)
+
+    return answer
+
+
+def test_a_stream_that_breaks_goes_on_where_it_was(
+    tm: Tm, daemon: Counterpart, monkeypatch
+) -> None:
+    monkeypatch.setattr("trainmaster.cli.live_follow.LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr("trainmaster.cli.live_waiting.LONGEST_PAUSE_S", 0.01)
+    events = (log(b"one\n", "1"), log(b"two\n", "2"), log(b"three\n", "3"))
+    whole = served_once(*events)
+    daemon.on("POST", "/jobs", accepted("5"))
+    daemon.on(
+        *("GET", "/jobs/5/logs"),
+        *(stream(*events[:2], breaks=True), Answer(body=b"", breaks=True), whole),
+    )
+    daemon.on(
+        *("GET", "/jobs/5"),
+        *(row("running"), row("running"), Answer(body=b"", breaks=True), row("succeeded", 0)),
+    )
+    said = tm("run -- true")
+    assert (said.code, said.out) == (0, "one\ntwo\nthree\n")
+
+
+def test_all_ranks_have_their_number(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("POST", "/jobs", accepted("5"))
+    daemon.on("GET", "/jobs/5", row("running"), row("succeeded", 0))
+    events = (log(b"a\nb", "1"), log(b"x\n", "2", 1), log(b"c\n", "3"))
+    daemon.on("GET", "/jobs/5/logs", served_once(*events))
+    assert tm("run --all-ranks -- true").out == "[0] a\n[1] x\n[0] bc\n"
+    asked = [each for each in daemon.asked if each.path == "/jobs/5/logs"]
+    assert asked[0].query["rank"] == "all"
+
+
+def test_a_cancelled_job_is_no_success(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("POST", "/jobs", accepted("5"))
+    daemon.on("GET", "/jobs/5", row("cancelled"))
+    daemon.on("GET", "/jobs/5/logs", stream(END))
+    said = tm("run -- true")
+    assert said.code == 1
+    assert "Job 5 cancelled." in said.err
+
+
+# -- Ctrl-C ----------------------------------------------------------------------------------------------
+
+
+class Running:
+    """`trainmaster run`, waiting for a job that goes on until it is cancelled."""
+
+    def __init__(self, daemon: Counterpart, folder: Path) -> None:
+        self.cancelled = threading.Event()
+        self.followed = threading.Event()
+        daemon.on("POST", "/jobs", accepted("5"))
+        daemon.on("GET", "/jobs/5", self._row)
+        daemon.on("GET", "/jobs/5/logs", self._log)
+        daemon.on("POST", "/jobs/5/cancel", self._cancel)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "trainmaster", "run", "--", "sleep", "1000"],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def _row(self, _asked: Asked) -> Answer:
+        return Answer(body=row("cancelled", 143) if self.cancelled.is_set() else row("running"))
+
+    def _log(self, _asked: Asked) -> Answer:
+        self.followed.set()
+        self.cancelled.wait(0.2)
+        return stream(": ping\n\n")
+
+    def _cancel(self, _asked: Asked) -> Answer:
+        self.cancelled.set()
+        return Answer()
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def say(self, text: str) -> str:
+        """Read standard error up to a line that says this."""
+        assert self.process.stderr is not None
+        lines = []
+        for line in self.process.stderr:
+            lines.append(line)
+            if text in line:
+                return "".join(lines)
+        raise AssertionError(f"no {text!r} in {lines}")
+
+    def end(self) -> int:
+        try:
+            return self.process.wait(PATIENCE_S)
+        finally:
+            self.process.kill()
+            self.process.communicate()
+
+
+@pytest.fixture
+def running(daemon: Counterpart, folder: Path) -> Iterator[Running]:
+    found = Running(daemon, folder)
+    try:
+        assert found.followed.wait(PATIENCE_S)
+        time.sleep(0.05)
+        yield found
+    finally:
+        found.cancelled.set()
+        found.process.kill()
+        found.process.communicate()
+
+
+def test_one_interruption_leaves_the_job_running(running: Running) -> None:
+    running.interrupt()
+    running.say("Job 5 goes on. Ctrl-C again cancels it.")
+    running.say("`trainmaster logs -f 5` shows its output, `trainmaster cancel 5` ends it.")
+    assert running.end() == 130
+    assert not running.cancelled.is_set()
+
+
+def test_two_interruptions_cancel_it(running: Running) -> None:
+    running.interrupt()
+    running.say("Ctrl-C again cancels it.")
+    running.interrupt()
+    running.say("Job 5 is being cancelled.")
+    assert running.end() == 130
+    assert running.cancelled.is_set()
+
+
+# -- logs ------------------------------------------------------------------------------------------------
+
+
+def test_logs_are_the_bytes_that_were_written(daemon: Counterpart, folder: Path) -> None:
+    content = bytes(range(256)) * 4096
+    daemon.on("GET", "/jobs/a b/logs", Answer(200, content, "text/plain"))
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "trainmaster",
+            "logs",
+            "a b",
+            *["--rank", "3", "--attempt", "2", "--tail", "10"],
+        ],
+        cwd=folder,
+        capture_output=True,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == content
+    assert daemon.asked[0].query == {"rank": "3", "attempt": "2", "tail": "10"}
+
+
+def test_logs_followed_to_the_end(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("GET", "/jobs/5", row("running"), row("failed", 3))
+    daemon.on("GET", "/jobs/5/logs", served_once(log(b"one\n", "1"), log(b"two\n", "2")))
+    said = tm("logs -f 5 --tail 1")
+    assert (said.code, said.out) == (0, "one\ntwo\n")
+
+
+def test_logs_of_all_ranks_one_after_the_other(tm: Tm, daemon: Counterpart) -> None:
+    def content(asked: Asked) -> Answer:
+        if int(asked.query["rank"]) > 1:
+            return refusal(404, "not_found", "Job 5 has no rank 2.")
+        return Answer(200, f"I am {asked.query['rank']}\n".encode(), "text/plain")
+
+    daemon.on("GET", "/jobs/5", row("running"))
+    daemon.on("GET", "/jobs/5/logs", content)
+    assert tm("logs 5 --all-ranks").out == "[0] I am 0\n[1] I am 1\n"
+    daemon.on("GET", "/jobs/5", row("pending"))
+    assert tm("logs 5 --all-ranks").out == ""
+
+
+def test_logs_cut_short_are_no_success(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("GET", "/jobs/5/logs", Answer(200, b"half", "text/plain", breaks=True))
+    said = tm("logs 5")
+    assert (said.code, said.out) == (1, "half")
