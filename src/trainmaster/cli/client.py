@@ -113,7 +113,7 @@ class Client:
         except (http.client.HTTPException, OSError) as error:
             raise self._nobody() from error
         finally:
-            self._drop()  # a line that is kept may be closed by the daemon before it is used again
+            self._drop()
         return _read_json(text)
 
     # -- streams -------------------------------------------------------------------------------------
@@ -174,9 +174,11 @@ class Client:
         raise _refused(response.status, response.reason, text)
 
     def _line(self) -> http.client.HTTPConnection:
-        if self._kept is None:
-            kind = http.client.HTTPSConnection if self._is_safe else http.client.HTTPConnection
-            self._kept = kind(self._host, self._port, timeout=PATIENCE_S)
+        """A new one each time: Ctrl-C may have left the last in the middle of an answer, and one that is
+        kept may be closed by the daemon before it is used again."""
+        self._drop()
+        kind = http.client.HTTPSConnection if self._is_safe else http.client.HTTPConnection
+        self._kept = kind(self._host, self._port, timeout=PATIENCE_S)
         return self._kept
 
     def _drop(self) -> None:
