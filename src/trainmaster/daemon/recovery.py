@@ -207,4 +207,5 @@ async def reconcile(driver: Driver, doubtful: set[Run]) -> None:
 
 def has_run(record: JobRecord) -> bool:
     """Whether processes of its present attempt may be there."""
-    return record.attempt > 0 and (record.phase not in WAITING or record.frozen is not None)
+    rests = record.phase in WAITING or record.phase is Phase.HELD
+    return record.attempt > 0 and (not rests or record.frozen is not None)

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from trainmaster.engines.freezer import send
 from trainmaster.engines.local import journal, processes, runfile
-from trainmaster.engines.local.cgroups import RunCgroups
+from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
 from trainmaster.engines.local.launch import marks
-from trainmaster.engines.local.supervisor import cgroup_name
 
 WHY_LOST = "Its supervisor was killed, or the machine was restarted; nobody saw how it ended."
 PATIENCE_S = 60.0
@@ -23,10 +22,10 @@ def settle_lost(folder: Path) -> bool:
     if lock is None:
         return False
     try:
-        book = journal.Journal(str(folder))
         if any(entry["what"] in journal.LAST for entry in journal.read(str(folder))):
             return True
         end_all(folder)
+        book = journal.Journal(str(folder))
         book.append(book.entry("lost", {"why": WHY_LOST}))
         book.close()
         return True

@@ -140,11 +140,11 @@ class Watch:
                 await asyncio.sleep(0)
 
     async def _without_supervisor(self) -> None:
-        """Nobody holds the run: it is over, or it never began and nobody will hear of it."""
-        if journal.has_begun(str(self._folder)):
-            await asyncio.to_thread(leftovers.settle_lost, self._folder)
+        """Nobody holds the run: it is over, be it that all has been told before, or it never began."""
+        if not journal.has_begun(str(self._folder)):
+            self._is_over = True
+        elif await asyncio.to_thread(leftovers.settle_lost, self._folder):
             await self._catch_up()
-        else:
             self._is_over = True
 
     def _take(self, entry: Entry) -> None:
