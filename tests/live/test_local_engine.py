@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -446,3 +447,32 @@ def test_nothing_but_the_last_report_is_an_end(tmp_path: Path) -> None:
             assert isinstance(stage.of(run)[1], Ended)
 
     perform(tmp_path, act)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a disk of its own")
+def test_a_full_disk_does_not_end_the_training_and_its_end_is_said_later(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)], check=True)
+
+    async def act(stage: Stage) -> None:
+        # The end of its journal holds the tail of its output: more than what is left of a page.
+        script = "head -c 4000 /dev/zero | tr '\\0' x; echo; until [ -e go ]; do sleep 0.02; done"
+        recipe = replace(stage.shell(f"{script}; echo lost; exit 6"), workdir=str(tmp_path))
+        await stage.up(RUN, recipe)
+        await until(lambda: len(stage.log(RUN)) > 4000)
+        filler = disk / "filler"
+        with pytest.raises(OSError, match="No space"), filler.open("wb") as file:
+            file.write(bytes(1 << 20))
+        (tmp_path / "go").touch()
+        await until(lambda: not stage.alive(RUN))
+        await asyncio.sleep(0.5)
+        assert [type(report) for report in stage.of(RUN)] == [Started]
+        assert supervisors(stage.engine.folder_of(RUN))
+        filler.unlink()
+        assert (await stage.ended(RUN)).code == 6
+
+    try:
+        perform(disk, act)
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)

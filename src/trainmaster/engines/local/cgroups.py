@@ -147,6 +147,11 @@ class RunCgroups:
         return os.path.join(base, self._name, f"rank-{rank}")
 
 
+def cgroup_name(socket: str) -> str:
+    """A name for the run that no other run on this machine has."""
+    return "trainmaster-" + os.path.basename(socket).removesuffix(".sock")
+
+
 def put(folder: str, name: str, text: str) -> None:
     """Write a control file."""
     with open(os.path.join(folder, name), "w") as file:

@@ -8,9 +8,12 @@ import fcntl
 import os
 import signal
 import struct
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
+from trainmaster.engines.freezer import send
 from trainmaster.engines.local import logs, processes
 from trainmaster.engines.local.cgroups import RunCgroups
 from trainmaster.engines.local.logs import RankLog
@@ -21,6 +24,7 @@ F_SETPIPE_SZ = 1031
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """What shells use for commands that cannot be started."""
 AT_WORKDIR, AT_COMMAND = 0, 1
+SWEEPS = 50
 
 
 @dataclass(slots=True)
@@ -45,32 +49,120 @@ class NotStarted:
     why: str
 
 
-def start(run: RunFile, folder: str, cgroups: RunCgroups) -> tuple[list[Rank], NotStarted | None]:
-    """All ranks, and what is wrong with the first that could not become its program."""
-    ranks, errors = [], []
-    cgroups.prepare(len(run.ranks))
-    for number in range(len(run.ranks)):
-        ours, theirs = os.pipe2(os.O_CLOEXEC)
+class Gang:
+    """All ranks of a run with everything that they have started. Its owner must be a subreaper."""
+
+    def __init__(self, cgroups: RunCgroups) -> None:
+        self._cgroups = cgroups
+        self.ranks: list[Rank] = []
+        self._list = (
+            processes.descendants
+            if processes.can_list_children()
+            else processes.descendants_by_scan
+        )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no rank runs; what they started may."""
+        return all(rank.code is not None for rank in self.ranks)
+
+    def start(self, run: RunFile, folder: str) -> NotStarted | None:
+        """All ranks; else what is wrong with the first that could not become its program."""
+        self.ranks, errors = [], []
+        self._cgroups.prepare(len(run.ranks))
+        problem = None
+        for number in range(len(run.ranks)):
+            try:
+                rank, error = _started(run, number, folder, self._cgroups)
+            except OSError as refused:
+                why = f"The machine starts no more processes: {_words(refused.errno or 0)}."
+                problem = NotStarted(number, NOT_EXECUTABLE, why)
+                break
+            self.ranks.append(rank)
+            errors.append(error)
+        for number, error in enumerate(errors):
+            said = os.read(error, 8)  # ends when the program has been executed
+            os.close(error)
+            if said and problem is None:
+                problem = _not_started(run, number, *struct.unpack("ii", said))
+        return problem
+
+    def reap(self) -> list[Rank]:
+        """Take note of every child that has ended, ours or inherited; the ranks among them."""
+        by_pid = {rank.pid: rank for rank in self.ranks}
+        ended = []
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            rank = by_pid.get(pid)
+            if rank is not None:
+                rank.code = code_of(status)
+                ended.append(rank)
+        return sorted(ended, key=lambda rank: rank.number)
+
+    def members(self) -> list[int]:
+        """Every process of the run: as subreaper we are the ancestor of them all."""
+        own = os.getpid()
+        found = dict.fromkeys((*self._list(own), *self._cgroups.members()))
+        return [pid for pid in found if pid != own and processes.is_alive(pid)]
+
+    def lingering(self) -> list[int]:
+        """Ranks that run, and what is left in the groups of others: a shell dies before its child."""
+        return self.in_groups(rank.pid for rank in self.ranks)
+
+    def in_groups(self, leaders: Iterable[int]) -> list[int]:
+        wanted = frozenset(leaders)
+        return [pid for pid in self.members() if _group_of(pid) in wanted] if wanted else []
+
+    def terminate(self) -> None:
+        """SIGTERM to the group of every rank."""
+        for rank in self.ranks:
+            if rank.code is None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(rank.pid, signal.SIGTERM)
+        # One by one where the leader is gone: such a group's number may be used again.
+        for pid in self.in_groups(rank.pid for rank in self.ranks if rank.code is not None):
+            send(pid, signal.SIGTERM)
+
+    def kill_all(self) -> list[int]:
+        """SIGKILL to all, over and over while new ones appear; who is left cannot be killed."""
+        self._cgroups.kill()
+        members: list[int] = []
+        for _ in range(SWEEPS):
+            members = self.members()
+            if not members:
+                break
+            for pid in members:
+                send(pid, signal.SIGKILL)
+            time.sleep(0.0005)
+        return members
+
+
+def _started(run: RunFile, number: int, folder: str, cgroups: RunCgroups) -> tuple[Rank, int]:
+    """A rank on its way to its program, and the pipe that says whether it got there."""
+    ours, theirs = os.pipe2(os.O_CLOEXEC)
+    error, error_end = os.pipe2(os.O_CLOEXEC)
+    try:
         with contextlib.suppress(OSError):
             fcntl.fcntl(ours, F_SETPIPE_SZ, PIPE_BYTES)
-        error, error_end = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(ours, False)
         supervisor = os.getpid()
         pid = os.fork()
         if pid == 0:
             _become(run, number, supervisor, cgroups, theirs, error_end)
+    except OSError:
+        os.close(ours)
+        os.close(error)
+        raise
+    finally:
         os.close(theirs)
         os.close(error_end)
-        os.set_blocking(ours, False)
-        log = RankLog(logs.path_of(folder, number), run.log_bytes, run.log_files)
-        ranks.append(Rank(number, pid, ours, log))
-        errors.append(error)
-    problem = None
-    for number, error in enumerate(errors):
-        said = os.read(error, 8)  # ends when the program has been executed
-        os.close(error)
-        if said and problem is None:
-            problem = _not_started(run, number, *struct.unpack("ii", said))
-    return ranks, problem
+    log = RankLog(logs.path_of(folder, number), run.log_bytes, run.log_files)
+    return Rank(number, pid, ours, log), error
 
 
 def _become(
@@ -134,18 +226,11 @@ def code_of(status: int) -> int:
     return os.WEXITSTATUS(status)
 
 
-def signal_group(rank: Rank, number: int) -> None:
-    """To everything in the rank's process group."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(rank.pid, number)
-
-
-def is_in_groups(pid: int, leaders: frozenset[int]) -> bool:
-    """Whether a process has stayed in the group that its rank leads."""
+def _group_of(pid: int) -> int | None:
     try:
-        return os.getpgid(pid) in leaders
+        return os.getpgid(pid)
     except ProcessLookupError:
-        return False
+        return None
 
 
 def pump(rank: Rank, most: int = 1 << 18) -> int | None:

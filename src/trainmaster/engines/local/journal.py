@@ -37,6 +37,16 @@ def take_lock(folder: str, patience_s: float = 0.0) -> int | None:
         time.sleep(0.005)
 
 
+def claim(folder: str) -> int | None:
+    """The run's lock; somebody who only looks whether it is free is waited for."""
+    for _ in range(40):
+        lock = take_lock(folder)
+        if lock is not None or has_begun(folder):
+            return lock
+        time.sleep(0.005)
+    return None
+
+
 def is_locked(folder: str) -> bool:
     """Whether somebody, its supervisor that is, holds the run."""
     try:

@@ -17,17 +17,16 @@ from dataclasses import dataclass
 
 from trainmaster.engines.freezer import FREEZERS, send
 from trainmaster.engines.local import gang, journal, processes, progress, runfile
-from trainmaster.engines.local.cgroups import RunCgroups
-from trainmaster.engines.local.gang import NotStarted, Rank
+from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
+from trainmaster.engines.local.gang import Gang, NotStarted, Rank
 from trainmaster.engines.local.journal import Journal
 from trainmaster.engines.local.talk import Caller, Switchboard
-from trainmaster.engines.local.verdict import Told, Verdict, verdict_of
+from trainmaster.engines.local.verdict import Told, Verdict, failed_verdict, verdict_of
 from trainmaster.sdk.wire import Line
 
-HOUSEKEEPING_S = 30.0
+HOUSEKEEPING_S = 5.0
 RETRY_S = 0.5
 """How soon something is tried again that the disk or the kernel refused."""
-SWEEPS = 50
 TRACK_AFTER_S = 0.25
 LAST_WORDS_S = 5.0
 
@@ -57,7 +56,7 @@ class Supervisor:
         self._cgroups = RunCgroups(run.cgroups, cgroup_name(run.socket))
         self._freezer = FREEZERS[run.freezer]()
         self._thinner = progress.Thinner()
-        self._ranks: list[Rank] = []
+        self._gang = Gang(self._cgroups)
         self._failed: Rank | None = None
         """The first rank that ended with an error by itself."""
         self._not_started: NotStarted | None = None
@@ -71,11 +70,6 @@ class Supervisor:
         self._sweep_at: float | None = None
         self._track_at: float | None = None
         self._is_over = False
-        self._list = (
-            processes.descendants
-            if processes.can_list_children()
-            else processes.descendants_by_scan
-        )
 
     # -- the loop ------------------------------------------------------------------------------------
 
@@ -113,7 +107,7 @@ class Supervisor:
         now = time.monotonic()
         waits = [self._housekeeping_at, self._thinner.due_at, self._sweep_at, self._track_at]
         if self._stopping is not None:
-            is_watched = self._stopping.until > now and any(r.code is None for r in self._ranks)
+            is_watched = self._stopping.until > now and not self._gang.has_ended
             waits.append(self._stopping.until if is_watched else now + 0.02)
         if not self._journal.is_written:
             waits.append(now + RETRY_S)
@@ -128,7 +122,7 @@ class Supervisor:
             self._freeze()
         if self._track_at is not None and self._track_at <= now:
             self._track_at = None
-            self._cgroups.track(self._members)
+            self._cgroups.track(self._gang.members)
         due = self._thinner.due_at
         if due is not None and due <= now:
             self._write_progress()
@@ -137,10 +131,11 @@ class Supervisor:
         if self._housekeeping_at <= now:
             self._keep_house(now)
         stopping = self._stopping
-        if stopping is not None and stopping.until <= now and self._lingering():
+        if stopping is not None and stopping.until <= now and self._gang.lingering():
             stopping.killed = True
-            self._kill_all()
-        if self._ranks and all(rank.code is not None for rank in self._ranks):
+            self._gang.kill_all()
+            self._reap()
+        if self._gang.has_ended:
             self._end_generation(now)
 
     def _keep_house(self, now: float) -> None:
@@ -163,15 +158,15 @@ class Supervisor:
         self._has_left, self._is_done = False, False
         self._is_freezing, self._is_frozen = False, False
         self._board.forget_ranks()
-        self._ranks, self._not_started = gang.start(self._run, self._folder, self._cgroups)
-        for rank in self._ranks:
+        self._not_started = self._gang.start(self._run, self._folder)
+        for rank in self._gang.ranks:
             assert rank.output is not None
             self._selector.register(rank.output, selectors.EVENT_READ, self._pumping(rank))
         if self._not_started is not None:
             self._stop(Told.FAILURE)
             return
         what = "started" if self._run.generation == 0 else "reshaped"
-        pids = [rank.pid for rank in self._ranks]
+        pids = [rank.pid for rank in self._gang.ranks]
         said: Line = {"pids": pids, "generation": self._run.generation}
         if self._cgroups.trouble:
             said["remark"] = self._cgroups.trouble
@@ -194,19 +189,8 @@ class Supervisor:
     # -- ending --------------------------------------------------------------------------------------
 
     def _reap(self) -> None:
-        """Take note of every child that has ended, ours or inherited."""
-        by_pid = {rank.pid: rank for rank in self._ranks}
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            rank = by_pid.get(pid)
-            if rank is None:
-                continue
-            rank.code = gang.code_of(status)
+        """Take note of ranks that have ended: the first with an error ends the others."""
+        for rank in self._gang.reap():
             if rank.code != 0 and self._stopping is None:
                 self._failed = rank
                 self._stop(Told.FAILURE)
@@ -219,13 +203,8 @@ class Supervisor:
         self._stopping = Stopping(told, until, self._stopping is not None and self._stopping.killed)
         self._is_freezing = False
         self._ask_to_stop()
-        for rank in self._ranks:
-            if rank.code is None:
-                gang.signal_group(rank, signal.SIGTERM)
-        ended = frozenset(rank.pid for rank in self._ranks if rank.code is not None)
-        for pid in self._in_groups(ended):  # one by one: such a group's number may be used again
-            send(pid, signal.SIGTERM)
-        self._freezer.thaw(self._members)  # who stands still cannot save
+        self._gang.terminate()
+        self._freezer.thaw(self._gang.members)  # who stands still cannot save
         self._is_frozen = False
 
     def _ask_to_stop(self) -> None:
@@ -234,48 +213,20 @@ class Supervisor:
             left_s = max(0.0, stopping.until - time.monotonic())
             self._board.ask_ranks({"ask": "stop", "why": stopping.told.asks, "grace_s": left_s})
 
-    def _members(self) -> list[int]:
-        """Every process of the run: as subreaper we are the ancestor of them all."""
-        own = os.getpid()
-        found = dict.fromkeys((*self._list(own), *self._cgroups.members()))
-        return [pid for pid in found if pid != own and processes.is_alive(pid)]
-
-    def _lingering(self) -> list[int]:
-        """Ranks that run, and what is left in the groups of others: a shell dies before its child."""
-        return self._in_groups(frozenset(rank.pid for rank in self._ranks))
-
-    def _in_groups(self, leaders: frozenset[int]) -> list[int]:
-        if not leaders:
-            return []
-        return [pid for pid in self._members() if gang.is_in_groups(pid, leaders)]
-
-    def _kill_all(self) -> list[int]:
-        """SIGKILL to all, over and over while new ones appear; who is left cannot be killed."""
-        self._cgroups.kill()
-        members: list[int] = []
-        for _ in range(SWEEPS):
-            members = self._members()
-            if not members:
-                break
-            for pid in members:
-                send(pid, signal.SIGKILL)
-            time.sleep(0.0005)
-            self._reap()
-        return members
-
     def _end_generation(self, now: float) -> None:
         """All ranks have ended: see that nothing is left, then go on as something else or end."""
         stopping = self._stopping
-        if stopping is not None and stopping.until > now and self._lingering():
+        if stopping is not None and stopping.until > now and self._gang.lingering():
             return
         if self._sweep_at is not None and self._sweep_at > now:
             return
-        if self._kill_all():
+        if self._gang.kill_all():
             self._sweep_at = now + RETRY_S
             return
         self._sweep_at = None
+        self._gang.reap()
         self._board.drain()
-        for rank in self._ranks:
+        for rank in self._gang.ranks:
             while gang.pump(rank):
                 pass
             self._close_output(rank)
@@ -290,7 +241,7 @@ class Supervisor:
     def _verdict(self) -> Verdict:
         stopping = self._stopping
         return verdict_of(
-            ranks=self._ranks,
+            ranks=self._gang.ranks,
             first=self._failed,
             not_started=self._not_started,
             told=None if stopping is None else stopping.told,
@@ -298,19 +249,28 @@ class Supervisor:
             has_left=self._has_left,
             is_done=self._is_done,
             limit=self._run.cgroups.memory,
-            oom_ranks={r.number for r in self._ranks if self._cgroups.oom_kills(r.number)},
+            oom_ranks=self._oom_ranks(),
             machine_oom=processes.oom_kills() > self._oom_kills,
         )
+
+    def _oom_ranks(self) -> set[int]:
+        numbers = (rank.number for rank in self._gang.ranks)
+        return {number for number in numbers if self._cgroups.oom_kills(number)}
 
     def _go_on(self) -> None:
         assert self._next is not None
         self._cgroups.remove()
-        self._run = runfile.read(self._folder, self._next)
+        try:
+            self._run = runfile.read(self._folder, self._next)
+        except (OSError, ValueError, TypeError) as problem:
+            self._conclude(
+                failed_verdict(f"What it was to be reshaped into is not readable: {problem}.")
+            )
+            return
         self._start()
 
     def _conclude(self, verdict: Verdict) -> None:
         self._write("ended", verdict.said())
-        self._ranks = []
         self._cgroups.remove()
         self._is_over = True
 
@@ -364,7 +324,7 @@ class Supervisor:
     def _obey(self, order: str, said: Line) -> None:
         """Orders may come twice; one that has been carried out changes nothing."""
         self._reap()
-        if not self._ranks or all(rank.code is not None for rank in self._ranks):
+        if self._gang.has_ended:
             return
         if order in ("halt", "kill"):
             self._told_to_end(Told.HALT if order == "halt" else Told.KILL)
@@ -375,7 +335,7 @@ class Supervisor:
         elif order == "freeze" and not self._is_frozen:
             self._freeze()
         elif order == "thaw" and (self._is_frozen or self._is_freezing):
-            self._freezer.thaw(self._members)
+            self._freezer.thaw(self._gang.members)
             self._is_freezing, self._is_frozen = False, False
             self._write("thawed", {})
         elif order == "save":
@@ -395,10 +355,10 @@ class Supervisor:
 
     def _freeze(self) -> None:
         """Frozen is what it is when nothing of it moves any more; till then it is tried again."""
-        if self._freezer.freeze(self._members):
+        if self._freezer.freeze(self._gang.members):
             self._is_freezing, self._is_frozen = False, True
             self._reap()
-            if any(rank.code is None for rank in self._ranks):
+            if self._is_frozen and not self._gang.has_ended:
                 self._write_progress()
                 self._write("frozen", {})
         else:
@@ -408,8 +368,8 @@ class Supervisor:
         """Ask those who speak with us; signal only programs that have a handler for it."""
         self._board.ask_ranks({"ask": "save"})
         heard = self._board.ranks()
-        silent = frozenset(rank.pid for rank in self._ranks if rank.number not in heard)
-        for pid in self._in_groups(silent):
+        silent = [rank.pid for rank in self._gang.ranks if rank.number not in heard]
+        for pid in self._gang.in_groups(silent):
             if processes.catches(pid, signal.SIGUSR1):
                 send(pid, signal.SIGUSR1)
 
@@ -417,16 +377,11 @@ class Supervisor:
         return os.path.join(self._folder, name)
 
 
-def cgroup_name(socket: str) -> str:
-    """A name for the run that no other run on this machine has."""
-    return "trainmaster-" + os.path.basename(socket).removesuffix(".sock")
-
-
 def supervise(folder: str, has_a_daemon: Callable[[], bool], answer: Callable[[], None]) -> None:
     """Own the run in this folder, unless it has, or had, an owner already."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
-    lock = _claim(folder)
+    lock = journal.claim(folder)
     if lock is None or journal.has_begun(folder) or not has_a_daemon():
         answer()
         return
@@ -436,13 +391,3 @@ def supervise(folder: str, has_a_daemon: Callable[[], bool], answer: Callable[[]
     supervisor = Supervisor(folder, run, lock)
     answer()
     supervisor.work()
-
-
-def _claim(folder: str) -> int | None:
-    """The run's lock; somebody who only looks whether it is free is waited for."""
-    for _ in range(40):
-        lock = journal.take_lock(folder)
-        if lock is not None or journal.has_begun(folder):
-            return lock
-        time.sleep(0.005)
-    return None

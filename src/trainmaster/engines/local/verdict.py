@@ -50,6 +50,11 @@ class Verdict:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+def failed_verdict(why: str, code: int = 126, rank: int | None = None) -> Verdict:
+    """Of a run that could not be started."""
+    return Verdict(code, "nothing", rank, False, False, why, "")
+
+
 def verdict_of(
     ranks: Sequence[Rank],
     first: Rank | None,
@@ -64,9 +69,7 @@ def verdict_of(
 ) -> Verdict:
     """Success only if all ranks returned 0, and nobody told it to leave before it was done."""
     if not_started is not None:
-        return Verdict(
-            not_started.code, "nothing", not_started.rank, False, False, not_started.why, ""
-        )
+        return failed_verdict(not_started.why, not_started.code, not_started.rank)
     deciding = first or next((rank for rank in ranks if rank.code), None)
     code = 0 if deciding is None else deciding.code or 0
     is_success = code == 0 and not was_killed and (told in (None, Told.FAILURE) or is_done)
