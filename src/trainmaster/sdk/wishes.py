@@ -7,10 +7,12 @@ import os
 import signal
 import threading
 import time
+from functools import cache
 from types import FrameType
 
 from trainmaster.sdk.wire import Line
 
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 PARENT_S = 1.0
 """How long a forked child waits to learn whether its parent was told to stop as well."""
 
@@ -42,7 +44,8 @@ class Wishes:
         """Take signals as wishes from now on. Only the main thread may; elsewhere lines must do."""
         if threading.current_thread() is not threading.main_thread():
             return
-        for number in (signal.SIGTERM, signal.SIGUSR1):
+        _guard_forks()
+        for number in SIGNALS:
             self._before[number] = signal.getsignal(number)
             signal.signal(number, self._take_signal)
 
@@ -86,3 +89,23 @@ class Wishes:
         while not self._group_told[0] and time.monotonic() < until:
             time.sleep(0.01)
         return bool(self._group_told[0])
+
+
+_masks = threading.local()
+
+
+@cache
+def _guard_forks() -> None:
+    """Hold signals back during a fork, once for all.
+
+    Python forgets in the child what came while it forked: a worker ended right after its start lived on,
+    and whoever waited for its end waited for ever.
+    """
+
+    def hold() -> None:
+        _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+    def let_go() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _masks.before)
+
+    os.register_at_fork(before=hold, after_in_parent=let_go, after_in_child=let_go)
