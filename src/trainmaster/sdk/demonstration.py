@@ -35,7 +35,7 @@ def train(tm: Any, steps: int, seed: int, pause: float) -> None:
     shard = slice(tm.rank, None, tm.world_size)
     points, labels = points[shard], labels[shard]
     loaded = tm.load()
-    state = loaded if loaded is not None else first_state(np, seed)
+    state = loaded.state if loaded is not None else first_state(np, seed)
     gang = Gang(tm.rank, tm.world_size)
     print(f"rank {tm.rank} of {tm.world_size} begins at step {state['step']}", flush=True)  # noqa: T201
     while state["step"] < steps:
