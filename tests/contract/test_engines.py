@@ -207,6 +207,13 @@ def test_who_comes_back_hears_only_what_is_new(play: Play) -> None:
             await later.engine.observe({RUN: 0})
             await later.ended(RUN)
             assert [type(report) for report in later.of(RUN)] == [Started, Ended]
+            last = later.told[-1][1]
+        async with stage.another() as latest:
+            other = Run("13", 1)
+            await latest.engine.observe({RUN: last})
+            await latest.launch(other, latest.shell("true"))
+            await latest.ended(other)
+            assert latest.of(RUN) == []
 
     play(act)
 

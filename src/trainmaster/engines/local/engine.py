@@ -63,7 +63,9 @@ class LocalEngine:
             Launch: self._launch,
             Halt: lambda order, recipe: self._end(order.run, "halt"),
             Kill: lambda order, recipe: self._end(order.run, "kill"),
-            Freeze: lambda order, recipe: self._send(order.run, "freeze"),
+            Freeze: lambda order, recipe: self._send(
+                order.run, "freeze" if recipe.may_stay_in_memory else "halt"
+            ),
             Thaw: lambda order, recipe: self._send(order.run, "thaw"),
             Reshape: self._reshape,
         }

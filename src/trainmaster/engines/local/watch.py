@@ -145,7 +145,7 @@ class Watch:
             self._is_over = True
         elif await asyncio.to_thread(leftovers.settle_lost, self._folder):
             await self._catch_up()
-            self._is_over = True
+            self._is_over = self.has_ended = True
 
     def _take(self, entry: Entry) -> None:
         if self._is_over or entry.get("n", 0) <= self._after:
