@@ -123,7 +123,7 @@ def server() -> Iterator[Server]:
     try:
         if os.geteuid() == 0:
             os.chown(folder, NOBODY, NOBODY)
-        running = Server(_reachable(Path(found.origin).parent / "pginstall", folder), folder)
+        running = Server(_reachable(Path(found.origin).parent, folder), folder)
         running.start()
         try:
             yield running
@@ -133,13 +133,15 @@ def server() -> Iterator[Server]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _reachable(install: Path, folder: Path) -> Path:
+def _reachable(package: Path, folder: Path) -> Path:
     """Where the binaries are for `nobody`: a checkout under /root is closed to it, so a copy is."""
-    closed = [place for place in install.parents if not place.stat().st_mode & 0o001]
+    closed = [place for place in package.parents if not place.stat().st_mode & 0o001]
     if os.geteuid() != 0 or not closed:
-        return install / "bin"
-    shutil.copytree(install, folder / "pginstall", symlinks=True)
-    return folder / "pginstall" / "bin"
+        return package / "pginstall" / "bin"
+    for name in (package.name, f"{package.name}.libs"):  # libraries are looked for beside it
+        if package.with_name(name).exists():
+            shutil.copytree(package.with_name(name), folder / name, symlinks=True)
+    return folder / package.name / "pginstall" / "bin"
 
 
 def _free_port() -> int:
