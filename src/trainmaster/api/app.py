@@ -12,6 +12,7 @@ from trainmaster import __version__
 from trainmaster.api import answers, schema
 from trainmaster.api.guard import Guard
 from trainmaster.api.routes import cluster, jobs, output, pages, submitting
+from trainmaster.api.shapes import SentEvent
 from trainmaster.daemon.contract import Service
 from trainmaster.daemon.meters import Meters
 
@@ -80,6 +81,6 @@ def _body_schemas() -> dict[str, Any]:
     job.pop("$schema")
     found.update(job.pop("$defs"))
     found["JobFile"] = job
-    for model in (*jobs.BODIES[1:], *cluster.BODIES):
+    for model in (*jobs.BODIES, *cluster.BODIES, SentEvent):
         found[model.__name__] = model.model_json_schema(ref_template=REFERENCE)
     return found

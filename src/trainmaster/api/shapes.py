@@ -242,3 +242,11 @@ class HealthShape(Shape):
     role: str = Field(examples=["active", "standby"])
     trouble: str | None
     version: str
+
+
+class SentEvent(BaseModel):
+    """One server-sent event; `data` is JSON in a text."""
+
+    event: str
+    data: str = Field(json_schema_extra={"contentMediaType": "application/json"})
+    id: str | None = Field(None, description="Give it as Last-Event-ID to go on after it.")

@@ -26,8 +26,9 @@ from trainmaster.model.units import WHOLE
 PING_S = 15
 MOST_GPUS = 100_000
 EVENTS = "text/event-stream"
+EVENT_SCHEMA = {"$ref": "#/components/schemas/SentEvent"}
 CHANGE = (
-    'id: 7\nevent: started\n'
+    "id: 7\nevent: started\n"
     'data: {"seq": 7, "at_s": 1.5, "what": "started", "job": "12", "detail": {}}\n\n'
 )
 
@@ -205,7 +206,7 @@ def _history(router: APIRouter, service: Service) -> None:
         responses={
             200: {
                 "description": "Server-sent events, named by what happened.",
-                "content": {EVENTS: {"schema": {"type": "string"}, "example": CHANGE}},
+                "content": {EVENTS: {"schema": EVENT_SCHEMA, "example": CHANGE}},
             },
             **errors(400, 422, 503),
         },

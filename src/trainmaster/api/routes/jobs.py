@@ -13,7 +13,7 @@ from trainmaster.api import params, rows, shapes
 from trainmaster.api.answers import ApiError, Json, errors
 from trainmaster.api.bodies import checked, object_of
 from trainmaster.api.complaints import nearest
-from trainmaster.api.jobfile import Duration, JobFile, JobName, Name
+from trainmaster.api.jobfile import Duration, JobName, Name
 from trainmaster.api.wording import ENDS, WAITS
 from trainmaster.core.lifecycle import Phase
 from trainmaster.daemon.contract import Changes, NotFound, Service, Sheet
@@ -267,4 +267,4 @@ def _body(schema: str) -> dict[str, Any]:
     return {"required": True, "content": {"application/json": {"schema": reference}}}
 
 
-BODIES: tuple[type[BaseModel], ...] = (JobFile, JobChanges, Destination)
+BODIES: tuple[type[BaseModel], ...] = (JobChanges, Destination)

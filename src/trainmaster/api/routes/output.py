@@ -30,6 +30,7 @@ LastEventId = Annotated[str | None, Header(max_length=100_000, description="Go o
 Followed = Annotated[bool, Query(description="Server-sent events until the job has ended.")]
 TEXT = "text/plain; charset=utf-8"
 EVENTS = "text/event-stream"
+EVENT_SCHEMA = {"$ref": "#/components/schemas/SentEvent"}
 EXAMPLE = 'event: log\nid: 1;0.917.23\ndata: {"attempt": 1, "rank": 0, "bytes": "c3RlcCAxCg=="}\n\n'
 
 
@@ -47,7 +48,7 @@ def routes(service: Service) -> APIRouter:
                 " `log` with attempt, rank and the bytes in base64, then `end` with the job's state.",
                 "content": {
                     "text/plain": {"schema": {"type": "string"}, "example": "step 1\n"},
-                    EVENTS: {"schema": {"type": "string"}, "example": EXAMPLE},
+                    EVENTS: {"schema": EVENT_SCHEMA, "example": EXAMPLE},
                 },
                 "headers": {
                     "X-Log-Bytes": {

@@ -1,0 +1,134 @@
+"""The OpenAPI document is true: schemathesis tries what it says, and finds no answer that it does not."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode, checks
+
+from tests.api_service import MemoryService
+from trainmaster.api.app import create_app
+from trainmaster.api.submission import Defaults, submission_of
+from trainmaster.api.yamlfile import jobs_in_json
+
+pytestmark = pytest.mark.live
+
+DOCUMENT = "/api/v1/openapi.json"
+KNOWN_JOBS = ("1", "4", "9", "12", "12_3", "resnet")
+EXAMPLES = 20
+"""For each operation."""
+GOOD_BODIES = {
+    "/api/v1/jobs/{job}/move": {"node": "n0"},
+    "/api/v1/policy": {"name": "las", "options": {"quantum_s": 30}},
+}
+"""What chance would not come upon."""
+ENDLESS = "/api/v1/changes"
+CHECKS = [
+    checks.not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
+    checks.unsupported_method,
+]
+BOUNDED = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def populated(folder: Path, *, ends_at_once: bool) -> MemoryService:
+    """With the jobs that the document's examples name: 12, 12_3, resnet."""
+    service = MemoryService(folder, ends_at_once=ends_at_once)
+
+    def submit(**job: object) -> None:
+        [(model, raw)] = jobs_in_json({"command": "true", **job})
+        asyncio.run(service.submit([submission_of(model, Defaults("ada", folder), raw)]))
+
+    for number in range(11):
+        submit(name=f"job-{number}", gpus=2, held=number == 3)
+    submit(array="0-3")
+    submit(name="resnet", queue="vision")
+    service.write("1", b"a line\n")
+    service.report("1", 3, float("inf"))
+    return service
+
+
+def operations() -> list[tuple[str, str]]:
+    """What the document describes: method and path."""
+    document = create_app(MemoryService(Path("."))).openapi()
+    return [(method.upper(), path) for path, known in document["paths"].items() for method in known]
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Any:
+    """An API whose jobs run and wait."""
+    service = populated(tmp_path, ends_at_once=False)
+    return schemathesis.openapi.from_asgi(DOCUMENT, create_app(service, hosts=["testserver"]))
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> Any:
+    """An API whose jobs have ended, so that streams end too."""
+    service = populated(tmp_path, ends_at_once=True)
+    return schemathesis.openapi.from_asgi(DOCUMENT, create_app(service, hosts=["testserver"]))
+
+
+def tried(schema: Any, method: str, path: str, *, may_follow: bool) -> set[int]:
+    """Call an operation in many ways, good and bad; the statuses that were seen."""
+    seen: set[int] = set()
+    operation = schema[path][method]
+    jobs = st.fixed_dictionaries({"job": st.sampled_from(KNOWN_JOBS)})
+
+    @BOUNDED
+    @given(data=st.data())
+    def each(data: st.DataObject) -> None:
+        mode = data.draw(st.sampled_from(list(GenerationMode)))
+        is_apt = data.draw(st.booleans())
+        parameters = data.draw(jobs) if is_apt and "{job}" in path else None
+        case = data.draw(operation.as_strategy(generation_mode=mode, path_parameters=parameters))
+        if is_apt and path in GOOD_BODIES and method != "GET":
+            case.body, case.media_type = GOOD_BODIES[path], "application/json"
+        if case.query and not may_follow:
+            case.query.pop("follow", None)
+        seen.add(case.call_and_validate(checks=CHECKS).status_code)
+
+    each()
+    return seen
+
+
+@pytest.mark.parametrize(("method", "path"), [each for each in operations() if each[1] != ENDLESS])
+def test_every_answer_is_documented_while_jobs_run(running: Any, method: str, path: str) -> None:
+    seen = tried(running, method, path, may_follow=False)
+    assert seen & {200, 201}, f"only {seen}: nothing was ever accepted"
+
+
+@pytest.mark.parametrize("path", [ENDLESS, "/api/v1/jobs/{job}/logs", "/api/v1/jobs/{job}/explain"])
+def test_every_answer_is_documented_when_jobs_have_ended(ended: Any, path: str) -> None:
+    assert tried(ended, "GET", path, may_follow=True) & {200}
+
+
+@pytest.mark.parametrize("deed", ["cancel", "suspend", "resume", "save"])
+def test_what_cannot_be_done_is_documented(ended: Any, deed: str) -> None:
+    assert 409 in tried(ended, "POST", f"/api/v1/jobs/{{job}}/{deed}", may_follow=True)
+
+
+def test_the_document_describes_itself() -> None:
+    """Every operation has a summary, and every error its example."""
+    document = create_app(MemoryService(Path("."))).openapi()
+    for path, known in document["paths"].items():
+        for method, operation in known.items():
+            assert operation["summary"], (method, path)
+            for status, answer in operation["responses"].items():
+                if status.startswith("4"):
+                    assert answer["content"]["application/json"]["example"], (method, path, status)
+    assert "JobFile" in document["components"]["schemas"]
