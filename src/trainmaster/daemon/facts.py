@@ -105,8 +105,9 @@ def _ended(said: r.Ended, live: LiveJob, record: JobRecord, now: int) -> Iterato
     if said.asked is r.Asked.KILL:
         yield Fact(e.RunStopped(said.run), detail)
     elif said.asked is r.Asked.HALT:
-        work = record.work_at(now) if said.has_left else record.saved_work
-        detail["how"] = "by a checkpoint" if said.has_left else "by ending it"
+        has_saved = said.has_left and said.code == 0  # by a signal: it did not see it coming
+        work = record.work_at(now) if has_saved else record.saved_work
+        detail["how"] = "by a checkpoint" if has_saved else "by ending it"
         detail["lost_s"] = round((record.work_at(now) - work) / NOMINAL / SECOND, 3)
         yield Fact(e.RunSuspended(said.run, work), detail)
     elif said.code == 0:
