@@ -67,12 +67,18 @@ def verdict_of(
     oom_ranks: Collection[int],
     machine_oom: bool,
 ) -> Verdict:
-    """Success only if all ranks returned 0, and nobody told it to leave before it was done."""
+    """Success only if all ranks returned 0, and nobody told it to leave before it was done.
+
+    One that had said that it was done when our signal hit it on its way out has succeeded as well.
+    """
     if not_started is not None:
         return failed_verdict(not_started.why, not_started.code, not_started.rank)
     deciding = first or next((rank for rank in ranks if rank.code), None)
     code = 0 if deciding is None else deciding.code or 0
-    is_success = code == 0 and not was_killed and (told in (None, Told.FAILURE) or is_done)
+    was_late = is_done and told in (Told.HALT, Told.RESIZE) and code == 128 + signal.SIGTERM
+    is_success = was_late or (
+        code == 0 and not was_killed and (told in (None, Told.FAILURE) or is_done)
+    )
     if is_success and told is not Told.KILL:
         return Verdict(0, "nothing", None, False, False, "", ranks[0].log.tail())
     why = ""
