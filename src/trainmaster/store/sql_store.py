@@ -129,6 +129,7 @@ class SqlStore:
             self._doubted = ()
 
     def _keep(self, connection: Connection, epoch: int, batches: Sequence[Batch]) -> None:
+        """Write these, or those of them that an append before, which seemed to fail, left over."""
         if writing.claim(connection, epoch, batches):
             writing.keep(connection, batches)
             return
@@ -136,9 +137,8 @@ class SqlStore:
         kept = max(0, last - batches[0].step.seq + 1)
         if not 0 < kept <= len(batches) or tuple(batches[:kept]) != self._doubted[:kept]:
             raise writing.out_of_turn(batches[0].step.seq, last)
-        rest = batches[kept:]
-        if rest and writing.claim(connection, epoch, rest):
-            writing.keep(connection, rest)
+        if rest := batches[kept:]:
+            self._keep(connection, epoch, rest)
 
     def keep_snapshot(self, snapshot: SnapshotRow) -> None:
         with self._turn() as (connection, epoch):

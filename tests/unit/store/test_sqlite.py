@@ -91,6 +91,17 @@ def test_settings_of_the_writer(store: Store) -> None:
     }
 
 
+def test_a_turn_keeps_out_other_writers_from_its_begin(path: Path, store: Store) -> None:
+    """Between comparing the epoch and writing nobody gets in."""
+    assert isinstance(store, SqlStore)
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as other:
+        with store._database.writer.begin() as connection:
+            connection.execute(text("SELECT epoch FROM ledger"))
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                other.execute("BEGIN IMMEDIATE")
+        other.execute("BEGIN IMMEDIATE")
+
+
 def test_a_full_database(store: Store) -> None:
     assert isinstance(store, SqlStore)
     large = [batch(2, *(job(str(number)) for number in range(2, 2000)))]
