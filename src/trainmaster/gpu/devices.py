@@ -195,8 +195,8 @@ def host_memory() -> int:
 
 
 def _shape(text: str) -> tuple[int, int]:
-    nodes, _, each = text.lower().rpartition("x")
-    nodes = nodes or "1"
+    nodes, cross, each = text.lower().rpartition("x")
+    nodes = nodes if cross else "1"
     if not (nodes.isdecimal() and each.isdecimal() and 0 < int(nodes) * int(each) <= MOST_SLOTS):
         raise TopologyError(
             f"slots {text!r} is neither a number nor of the form 2x4 (nodes x slots), "

@@ -1,0 +1,173 @@
+"""Parts of the local engine that need no processes: journals, logs, what programs say, verdicts."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from trainmaster.engines.local import journal
+from trainmaster.engines.local.gang import NotStarted, Rank
+from trainmaster.engines.local.journal import Journal
+from trainmaster.engines.local.logs import RankLog, rank_logs
+from trainmaster.engines.local.progress import cleaned
+from trainmaster.engines.local.verdict import Told, Verdict, verdict_of
+
+
+def written(folder: Path) -> list[tuple[int, str]]:
+    return [(entry["n"], entry["what"]) for entry in journal.read(str(folder))]
+
+
+def test_a_journal_numbers_its_entries_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    first = Journal(str(tmp_path))
+    for what in ("opened", "started"):
+        assert first.append(first.entry(what, {}))
+    first.close()
+    again = Journal(str(tmp_path))
+    again.append(again.entry("lost", {}))
+    again.close()
+    assert written(tmp_path) == [(1, "opened"), (2, "started"), (3, "lost")]
+    assert [entry["n"] for entry in journal.read(str(tmp_path), after=2)] == [3]
+
+
+def test_a_line_that_was_torn_never_happened(tmp_path: Path) -> None:
+    book = Journal(str(tmp_path))
+    book.append(book.entry("opened", {}))
+    book.close()
+    with (tmp_path / journal.JOURNAL).open("ab") as file:
+        file.write(b'{"n":2,"at_ms":17,"wh')
+    assert written(tmp_path) == [(1, "opened")]
+    again = Journal(str(tmp_path))
+    again.append(again.entry("lost", {}))
+    again.close()
+    assert written(tmp_path) == [(1, "opened"), (2, "lost")]
+
+
+def test_time_in_a_journal_never_goes_back(tmp_path: Path) -> None:
+    (tmp_path / journal.JOURNAL).write_text(
+        json.dumps({"n": 1, "at_ms": 1 << 60, "what": "opened"}) + "\n"
+    )
+    book = Journal(str(tmp_path))
+    assert book.entry("started", {})["at_ms"] == 1 << 60
+
+
+def test_what_the_disk_refuses_is_told_when_it_is_written_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = Journal(str(tmp_path))
+    book.append(book.entry("opened", {}))
+
+    def refuse(file: int, text: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", refuse)
+        assert book.append(book.entry("started", {})) == []
+        assert not book.is_written
+        assert "space" in book.trouble
+        assert [entry["n"] for entry in book.remembered(0)] == [1]
+    assert [entry["what"] for entry in book.append(book.entry("ended", {}))] == ["started", "ended"]
+    assert written(tmp_path) == [(1, "opened"), (2, "started"), (3, "ended")]
+
+
+def test_a_journal_whose_folder_is_gone_is_written_again(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    book = Journal(str(folder))
+    for what in ("opened", "started", "progress"):
+        book.append(book.entry(what, {}))
+    shutil.rmtree(folder)
+    assert [entry["n"] for entry in book.remembered(1)] == [2]
+    book.append(book.entry("ended", {}))
+    assert written(folder) == [(1, "opened"), (2, "started"), (4, "ended")]
+
+
+def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
+    lock = journal.take_lock(str(tmp_path))
+    assert lock is not None
+    assert journal.is_locked(str(tmp_path))
+    assert journal.take_lock(str(tmp_path)) is None
+    os.close(lock)
+    assert not journal.is_locked(str(tmp_path))
+
+
+@pytest.mark.parametrize(("size", "files"), [(10, 3), (7, 1), (1000, 2)])
+def test_a_log_keeps_the_newest_bytes(tmp_path: Path, size: int, files: int) -> None:
+    log = RankLog(str(tmp_path / "rank-4.log"), size, files)
+    whole = b"".join(b"%d\n" % number for number in range(100))
+    for at in range(0, len(whole), 13):
+        log.write(whole[at : at + 13])
+    log.close()
+    kept = b"".join(path.read_bytes() for path in rank_logs(tmp_path)[4])
+    assert whole.endswith(kept)
+    assert len(kept) >= min(len(whole), size * (files - 1))
+    assert len(rank_logs(tmp_path)[4]) <= files
+    assert whole.decode().endswith(log.tail() + "\n")
+
+
+def test_only_what_makes_sense_of_progress_is_kept() -> None:
+    assert cleaned({"step": 3, "loss": 1, "samples_per_s": float("inf"), "total_steps": "x"}) == {
+        "step": 3,
+        "loss": 1.0,
+    }
+    for step in (None, "3", -1, 2.5, True):
+        assert cleaned({"step": step}) is None
+    assert cleaned({"step": 4.0, "epoch_steps": 2}) == {"step": 4, "epoch_steps": 2}
+
+
+def ranks(tmp_path: Path, *codes: int) -> list[Rank]:
+    return [
+        Rank(number, 1, None, RankLog(str(tmp_path / f"rank-{number}.log"), 10, 1), code)
+        for number, code in enumerate(codes)
+    ]
+
+
+def judged(
+    gang: list[Rank],
+    told: Told | None = None,
+    *,
+    killed: bool = False,
+    left: bool = False,
+    done: bool = False,
+    oom: frozenset[int] = frozenset(),
+    not_started: NotStarted | None = None,
+) -> Verdict:
+    first = next((rank for rank in gang if rank.code), None) if told is Told.FAILURE else None
+    return verdict_of(
+        ranks=gang,
+        first=first,
+        not_started=not_started,
+        told=told,
+        was_killed=killed,
+        has_left=left,
+        is_done=done,
+        limit=1 << 30,
+        oom_ranks=oom,
+        machine_oom=False,
+    )
+
+
+def test_verdicts(tmp_path: Path) -> None:
+    fine, cut = ranks(tmp_path, 0, 0), ranks(tmp_path, 0, 143)
+    assert judged(fine).is_success
+    assert judged(fine, Told.HALT, done=True).is_success
+    assert judged(fine, Told.RESIZE, done=True).is_success
+    assert not judged(fine, Told.RESIZE).is_success
+    halted = judged(fine, Told.HALT)
+    assert (halted.asked, halted.has_left) == ("halt", True)
+    killed = judged(cut, Told.HALT, killed=True)
+    assert (killed.asked, killed.has_left, killed.was_killed) == ("halt", False, True)
+    assert judged(cut, Told.HALT, killed=True, left=True).has_left
+    cancelled = judged(fine, Told.KILL, done=True)
+    assert (cancelled.asked, cancelled.rank) == ("kill", None)
+    failed = judged(cut, Told.FAILURE)
+    assert (failed.code, failed.rank, failed.asked) == (143, 1, "nothing")
+    assert "SIGTERM" in failed.why
+    full = judged(cut, Told.FAILURE, oom=frozenset({1}))
+    assert "more host memory than the 1,024 MiB" in full.why
+    absent = judged(cut, Told.FAILURE, not_started=NotStarted(1, 127, "It is not there."))
+    assert (absent.code, absent.rank, absent.why) == (127, 1, "It is not there.")
