@@ -71,13 +71,14 @@ class Scripted:
 
     def __init__(self) -> None:
         self.next: list[a.Action] = []
+        self.wake_at: int | None = None
 
     def first_memo(self) -> object:
         return None
 
     def plan(self, view: View, memo: object, now: int) -> Plan:
         actions, self.next = tuple(self.next), []
-        return Plan(actions, memo)
+        return Plan(actions, memo, self.wake_at)
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
         return None

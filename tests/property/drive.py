@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from tests.property.meddling import Meddler
 from trainmaster.core.controller import Decision
 from trainmaster.core.occupancy import is_opportunistic
 from trainmaster.core.policy import Policy
@@ -15,7 +16,7 @@ from trainmaster.model import events as e
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.trace import Outcome
 from trainmaster.model.units import WHOLE
-from trainmaster.sim.driver import Scenario, Simulation
+from trainmaster.sim.driver import FOREVER, Scenario, Simulation
 from trainmaster.sim.engine import Doing
 
 MOST_STEPS = 2_000
@@ -44,6 +45,8 @@ class Drive:
     policy: Policy
     forgetful: Random | None = None
     checked: bool = True
+    meddler: Meddler | None = None
+    """Who adds facts of the owners' own."""
     simulation: Simulation = field(init=False)
     steps: list[Step] = field(default_factory=list)
 
@@ -51,10 +54,14 @@ class Drive:
         self.simulation = Simulation(self.scenario, self.policy)
         controller = self.simulation.controller
         step = controller.step
+        if self.meddler is not None:
+            self.simulation.sampler.next_ms = FOREVER  # it takes held jobs for waiting ones
 
         def recorded(now: int, events: Sequence[e.Event]) -> Decision:
             if self.forgetful is not None and self.forgetful.random() < 0.5:
                 controller.forget()
+            if self.meddler is not None:
+                events = self.meddler.meddled(controller.state, events)
             decision = step(now, events)
             self.steps.append(Step(now, tuple(events), decision))
             return decision
@@ -63,7 +70,7 @@ class Drive:
 
     def run(self) -> Drive:
         simulation = self.simulation
-        while simulation._advance():
+        while simulation._advance() or self._is_let_in():
             if self.checked:
                 self.look()
                 assert len(self.steps) < MOST_STEPS, "it goes on for ever"
@@ -73,6 +80,16 @@ class Drive:
             assert not simulation.stuck(), f"{simulation.stuck()} wait for ever"
         simulation.ledger.fairness.count_up_to(simulation.now)
         return self
+
+    def _is_let_in(self) -> bool:
+        """Whether somebody was held when nothing else was left to happen, and goes on now."""
+        simulation, meddler = self.simulation, self.meddler
+        held = [] if meddler is None else list(simulation.controller.state.held)
+        if held and meddler is not None:
+            meddler.is_over = True
+            freed: list[e.Event] = [e.JobReleased(job) for job in held]
+            simulation._step(simulation.now, freed, simulation._arrived)
+        return bool(held)
 
     def orders(self) -> list[tuple[int, tuple[a.Order, ...]]]:
         """What was ordered, and when."""
@@ -84,7 +101,9 @@ class Drive:
         simulation = self.simulation
         last = self.steps[-1]
         check(simulation.controller.state)
-        assert not last.decision.refusals, f"refused at {last.now}: {last.decision.refusals}"
+        asked = {fact.action.job for fact in last.events if isinstance(fact, e.ActionRequested)}
+        refused = [each for each in last.decision.refusals if each.job not in asked]
+        assert not refused, f"refused at {last.now}: {refused}"
         if len(self.steps) > 1:
             assert last.now >= self.steps[-2].now, "time went backwards"
         wake = last.decision.wake_at

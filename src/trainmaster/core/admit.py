@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from trainmaster.core.leaving import NO_CLAIMS, Claims, suspend, tell_to_leave
 from trainmaster.core.lifecycle import HOLDING, WAITING, Cause, Phase
-from trainmaster.core.promises import begin_release, launch, revoke
+from trainmaster.core.promises import begin_release, launch
 from trainmaster.core.reduce import stop
-from trainmaster.core.state import FROZEN_GPU_MEMORY, JobRecord, State
+from trainmaster.core.state import JobRecord, State
 from trainmaster.model import actions as a
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Role, Sharing
@@ -40,35 +41,6 @@ def admit(plan: Plan, state: State, now: int) -> list[Refusal]:
         if why is not None:
             refusals.append(Refusal(action.job, why, type(action).__name__))
     return refusals
-
-
-@dataclass(frozen=True, slots=True)
-class Claims:
-    """What the plan's own placements will book: a freezing must leave it."""
-
-    host: Mapping[int, int]
-    """Host memory per node."""
-    memory: Mapping[int, int]
-    """GPU memory per GPU."""
-
-    @classmethod
-    def of(cls, plan: Plan, state: State) -> Claims:
-        host: dict[int, int] = {}
-        memory: dict[int, int] = {}
-        for action in plan.actions:
-            record = state.jobs.get(action.job)
-            if record is None or not isinstance(action, a.Start | a.Resume | a.Migrate | a.Resize):
-                continue
-            stays = record.placement if isinstance(action, a.Resize) else None
-            held = frozenset(() if stays is None else stays.gpus())
-            for piece in [each for each in action.placement.slices if each.gpu not in held]:
-                part = state.occupancy.host_part(piece.node, piece.share, record.demand)
-                host[piece.node] = host.get(piece.node, 0) + part
-                memory[piece.gpu] = memory.get(piece.gpu, 0) + piece.memory
-        return cls(host, memory)
-
-
-NO_CLAIMS = Claims({}, {})
 
 
 def _start(state: State, record: JobRecord, action: a.Start | a.Resume, now: int) -> Refused | None:
@@ -143,48 +115,9 @@ def _packing_refusal(state: State, record: JobRecord, placement: Placement) -> R
 def _suspend(state: State, record: JobRecord, now: int, claims: Claims) -> Refused | None:
     if record.phase not in HOLDING:
         return Refused.WRONG_PHASE
-    if record.phase is Phase.STARTING and record.id in state.promises:
-        revoke(state, record)
-        return None
-    placement = record.placement
-    assert placement is not None
-    record.preemptions += 1
-    has_spare = record.phase is Phase.RUNNING and _can_freeze(state, record, placement, NO_CLAIMS)
-    state.disentitle(record)
-    freeze = has_spare and _can_freeze(state, record, placement, claims)
-    _tell_to_leave(state, record, placement, now, freeze=freeze)
+    if suspend(state, record, now, claims):
+        record.preemptions += 1
     return None
-
-
-def _tell_to_leave(
-    state: State, record: JobRecord, placement: Placement, now: int, *, freeze: bool
-) -> None:
-    """Order a run off its GPUs, frozen in place or saved and ended."""
-    record.accrue(now)
-    record.suspend_ordered_ms = now
-    begin_release(state, record.run, placement.slices)
-    if freeze:
-        state.freeze(record, placement)
-        state.outbox.append(a.Freeze(record.run))
-    else:
-        state.outbox.append(a.Halt(record.run))
-    state.move(record, Cause.SUSPEND_ORDERED)
-
-
-def _can_freeze(state: State, record: JobRecord, placement: Placement, claims: Claims) -> bool:
-    """Exclusive runs can be frozen in place while their nodes have host memory for them to spare."""
-    if not state.can_freeze or placement.sharing is not Sharing.EXCLUSIVE:
-        return False
-    host = state.frozen_host(record, placement)
-    space = state.occupancy
-    return all(
-        space.free_host[node] - claims.host.get(node, 0)
-        >= host * sum(piece.node == node for piece in placement.slices)
-        for node in placement.nodes
-    ) and all(
-        space.free_memory[gpu] - claims.memory.get(gpu, 0) >= FROZEN_GPU_MEMORY
-        for gpu in placement.gpus()
-    )
 
 
 def _migrate_all(state: State, moves: list[a.Migrate], now: int) -> list[Refusal]:
@@ -210,7 +143,7 @@ def _migrate_all(state: State, moves: list[a.Migrate], now: int) -> list[Refusal
         if record.id not in state.promises:
             record.migrations += 1
             record.is_moving = True
-            _tell_to_leave(state, record, old, now, freeze=False)
+            tell_to_leave(state, record, old, now, freeze=False)
     for record in waiting:
         del state.promises[record.id]
         launch(state, record, now)

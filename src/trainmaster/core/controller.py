@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from trainmaster.core.admit import admit
+from trainmaster.core.leaving import clear_frozen
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.policy import Policy
 from trainmaster.core.promises import break_late, keep_promises
@@ -13,11 +14,15 @@ from trainmaster.core.reduce import REDUCERS
 from trainmaster.core.state import State
 from trainmaster.core.validate import rebuilt
 from trainmaster.core.view import View
-from trainmaster.model.actions import Order
+from trainmaster.model.actions import Order, Suspend
 from trainmaster.model.events import Event
 from trainmaster.model.notices import Notice
+from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Reason, Refusal, Refused
 from trainmaster.model.topology import Topology
+
+MakePolicy = Callable[[str, tuple[tuple[str, str], ...]], Policy]
+"""A policy by its name and options."""
 
 
 class Decision(NamedTuple):
@@ -45,19 +50,35 @@ class Controller:
         *,
         can_freeze: bool = False,
         saves_on_demand: bool = True,
+        make_policy: MakePolicy | None = None,
     ) -> None:
         self.state = State(topology, can_freeze=can_freeze, saves_on_demand=saves_on_demand)
         self.view = View(self.state)
         self.policy = policy
         self.memo = policy.first_memo()
+        self._make_policy = make_policy
         self._wake_at: int | None = None
         self._now = 0
+
+    @property
+    def now(self) -> int:
+        """The time of the last step."""
+        return self._now
+
+    @property
+    def wake_at(self) -> int | None:
+        """When the policy wants to be asked again at the latest."""
+        return self._wake_at
+
+    def resume(self, memo: object, now: int, wake_at: int | None) -> None:
+        """Go on from there: with what the policy remembered then."""
+        self.memo, self._now, self._wake_at = memo, now, wake_at
 
     def step(self, now: int, events: Sequence[Event]) -> Decision:
         """Take the facts of an instant in, and decide once."""
         assert now >= self._now, "time never goes backwards"
         state = self.state
-        state.crowd += len(state.jobs) * (now - self._now)
+        state.crowd += (len(state.jobs) - len(state.held)) * (now - self._now)
         self._now = now
         for event in events:
             REDUCERS[type(event)](state, event, now)
@@ -66,6 +87,9 @@ class Controller:
             break_late(state, now)
         if state.reservations:
             self._expire_reservations(now)
+        if state.is_upset or state.new_policy is not None:
+            self._start_over()
+        asked = self._do_requests(now) if state.requests else ()
         refusals: Sequence[Refusal] = ()
         notices: Sequence[Notice] = ()
         planned = state.needs_pass or (self._wake_at is not None and now >= self._wake_at)
@@ -82,7 +106,41 @@ class Controller:
         wake = self._wake_at
         if state.promises or state.reservations:
             wake = self._next_wake()
+        if asked:
+            refusals = [*asked, *refusals]
         return Decision(orders, refusals, wake, planned, given_up, notices)
+
+    def _start_over(self) -> None:
+        """Drop what was worked out before this step: by another policy, or from what holds no more."""
+        state = self.state
+        change, state.new_policy, state.is_upset = state.new_policy, None, False
+        self.forget()
+        if change is None:
+            return
+        if self._make_policy is None:
+            raise ValueError(
+                f"this controller was not told how to make the policy {change.name!r}."
+            )
+        self.policy = self._make_policy(change.name, change.options)
+        self.memo = self.policy.first_memo()
+        self._wake_at = None
+        for job in list(state.reservations):
+            state.drop_reservation(job)
+        state.stir()
+        state.needs_pass = True
+
+    def _do_requests(self, now: int) -> Sequence[Refusal]:
+        """Do what people asked for, each by itself, before the policy is asked."""
+        state = self.state
+        requests, state.requests = state.requests, []
+        refusals: list[Refusal] = []
+        for action in requests:
+            refusals += admit(Plan((action,)), state, now)
+            record = state.jobs.get(action.job)
+            if isinstance(action, Suspend) and record is not None:
+                record.is_unplanned = True
+        state.needs_pass = True
+        return refusals
 
     def _pass(self, now: int) -> tuple[Sequence[Refusal], Sequence[Notice]]:
         """Ask the policy; one that raises leaves running jobs alone and is reported."""
@@ -97,13 +155,17 @@ class Controller:
             state.occupancy = rebuilt(state)
             return [Refusal("", Refused.POLICY_RAISED, _told(error))], ()
         self.memo = plan.memo
-        if state.ended:
-            state.forget_ended()
+        if state.ended or state.anew:
+            state.forget_news()
         if state.stirred:
             state.stirred = set()
         state.is_quiet = not plan.actions
         self._wake_by(plan.wake_at, now)
-        refusals = admit(plan, state, now) if plan.actions else ()
+        if not plan.actions:
+            if plan.wake_at is None and state.waiting and self.view.is_idle():
+                clear_frozen(state)
+            return (), plan.notices
+        refusals = admit(plan, state, now)
         if refusals:
             self.policy.forget()
         return refusals, plan.notices

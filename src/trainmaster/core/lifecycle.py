@@ -19,6 +19,8 @@ class Phase(IntEnum):
     SUCCEEDED = 8
     FAILED = 9
     CANCELLED = 10
+    HELD = 11
+    """Not to be started until it is released: its owner suspended it, or it waits for another job."""
 
 
 class Cause(IntEnum):
@@ -41,6 +43,10 @@ class Cause(IntEnum):
     """Failed or lost, and to be tried again."""
     WITHDRAWN = 14
     """Cancelled while it held nothing."""
+    HELD = 15
+    RELEASED = 16
+    """No longer held, after it has been started before."""
+    RELEASED_UNSTARTED = 17
 
 
 P, C = Phase, Cause
@@ -50,6 +56,7 @@ EDGES: dict[Phase, dict[Cause, Phase]] = {
         C.PREFLIGHT_ORDERED: P.PREFLIGHT,
         C.START_ORDERED: P.STARTING,
         C.WITHDRAWN: P.CANCELLED,
+        C.HELD: P.HELD,
     },
     P.PREFLIGHT: {
         C.START_ORDERED: P.STARTING,
@@ -94,6 +101,17 @@ EDGES: dict[Phase, dict[Cause, Phase]] = {
         C.SUCCEEDED: P.SUCCEEDED,
         C.FAILED_FOR_GOOD: P.FAILED,
         C.STOPPED: P.CANCELLED,
+        C.HELD: P.HELD,
+    },
+    P.HELD: {
+        C.RELEASED: P.SUSPENDED,
+        C.RELEASED_UNSTARTED: P.PENDING,
+        C.WITHDRAWN: P.CANCELLED,
+        C.STOP_ORDERED: P.STOPPING,
+        C.SENT_BACK: P.HELD,
+        C.SUCCEEDED: P.SUCCEEDED,
+        C.FAILED_FOR_GOOD: P.FAILED,
+        C.STOPPED: P.CANCELLED,
     },
     P.RESIZING: {
         C.RESIZED: P.RUNNING,
@@ -117,6 +135,8 @@ EDGES: dict[Phase, dict[Cause, Phase]] = {
 }
 
 ENDED = frozenset({P.SUCCEEDED, P.FAILED, P.CANCELLED})
+UNSEEN = ENDED | {P.HELD}
+"""Phases in which policies do not see a job."""
 WAITING = frozenset({P.PENDING, P.SUSPENDED})
 HOLDING = frozenset({P.STARTING, P.RUNNING, P.RESIZING})
 """Phases in which a policy may count a job's GPUs as its own, and take them away."""

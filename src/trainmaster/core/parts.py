@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from trainmaster.core.lifecycle import ENDED, WAITING
+from trainmaster.core.lifecycle import UNSEEN, WAITING
 from trainmaster.core.order import GroupOf, Order, RankOf
 from trainmaster.core.state import JobRecord, State
 from trainmaster.core.view import View
@@ -49,7 +49,7 @@ class Part(View):
         known = self._counted.pop(record.seq, None)
         if known is not None:
             self._count(known, -1)
-        if record.phase in ENDED:
+        if record.phase in UNSEEN:
             self._jobs.pop(record.id, None)
             return
         self._jobs[record.id] = record
@@ -121,6 +121,10 @@ class Part(View):
     @property
     def ended(self) -> Sequence[JobRecord]:
         return self._ended
+
+    @property
+    def anew(self) -> Sequence[JobRecord]:
+        return [record for record in self._state.anew if record.job.queue == self.queue]
 
     @property
     def reservations(self) -> Mapping[str, Reserve]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from trainmaster.core.holding import hold, release, revoke_start, settle
 from trainmaster.core.lifecycle import WAITING, Cause, Phase
 from trainmaster.core.promises import begin_release, promise, released, revoke
 from trainmaster.core.state import JobRecord, State
@@ -29,7 +30,7 @@ def _current(state: State, run: Run) -> JobRecord | None:
     record = state.jobs.get(run.job)
     if record is None or record.attempt != run.attempt or record.phase is Phase.PENDING:
         return None
-    if record.phase is Phase.SUSPENDED and record.frozen is None:
+    if record.phase in (Phase.SUSPENDED, Phase.HELD) and record.frozen is None:
         return None
     return record
 
@@ -40,15 +41,9 @@ def _job_submitted(state: State, event: e.JobSubmitted, now: int) -> None:
         return
     group = state.group_of(job.demand)
     record = JobRecord(job, state.submitted, group, event.estimate, event.oracle)
-    record.waiting_since_ms = now
-    record.crowd_before = state.crowd
     record.profile = event.profile
-    state.submitted += 1
-    state.waiting += 1
-    state.jobs[job.id] = record
-    state.sources.welcome(record, now)
-    state.note_change(record)
-    state.needs_pass = True
+    record.is_held = event.held
+    state.welcome(record, now)
 
 
 def _job_profiled(state: State, event: e.JobProfiled, now: int) -> None:
@@ -74,13 +69,51 @@ def _job_withdrawn(state: State, event: e.JobWithdrawn, now: int) -> None:
         stop(state, record, now)
 
 
+def _job_held(state: State, event: e.JobHeld, now: int) -> None:
+    record = state.jobs.get(event.job)
+    if record is not None:
+        hold(state, record, now)
+
+
+def _job_released(state: State, event: e.JobReleased, now: int) -> None:
+    record = state.jobs.get(event.job)
+    if record is not None:
+        release(state, record, now)
+
+
+def _job_changed(state: State, event: e.JobChanged, now: int) -> None:
+    record = state.jobs.get(event.job.id)
+    if record is None:
+        return
+    old, job = record.job, replace(event.job, submit_ms=record.job.submit_ms)
+    if record.placement is not None or record.frozen is not None or record.run in state.leaving:
+        job = replace(job, demand=old.demand, role=old.role)
+    state.note_change(record)
+    record.take(job)
+    if job.demand != old.demand:
+        record.group = state.group_of(job.demand)
+        state.drop_reservation(record.id)
+    state.note_change(record)
+    state.anew.append(record)
+    state.is_upset = state.needs_pass = True
+
+
+def _action_requested(state: State, event: e.ActionRequested, now: int) -> None:
+    state.requests.append(event.action)
+
+
+def _policy_changed(state: State, event: e.PolicyChanged, now: int) -> None:
+    state.new_policy = event
+
+
 def stop(state: State, record: JobRecord, now: int) -> None:
     """End a job for good: at once where it holds nothing, by order where it runs."""
     if record.phase is Phase.STOPPING:
         return
     if record.phase is Phase.STARTING and record.id in state.promises:
         revoke(state, record)
-    if record.phase in WAITING and record.frozen is None:
+    is_off = record.phase in WAITING or record.phase is Phase.HELD
+    if is_off and record.frozen is None:
         state.end(record, Cause.WITHDRAWN)
         return
     record.accrue(now)
@@ -139,12 +172,13 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
         state.move(record, Cause.SUSPENDED)
         record.waiting_since_ms = now
         _after_suspension(state, record, event, now)
-        if record.suspend_ordered_ms != now:
+        if record.suspend_ordered_ms != now or record.is_unplanned:
             state.needs_pass = True
     elif record.phase is Phase.STOPPING:
         state.end(record, Cause.SUSPENDED)
     elif record.frozen is not None and not event.frozen:
         state.forget_frozen(record)
+        state.needs_pass |= record.placement is None
     released(state, event.run)
 
 
@@ -156,6 +190,7 @@ def _after_suspension(state: State, record: JobRecord, event: e.RunSuspended, no
         state.move(record, Cause.START_ORDERED)
         released(state, event.run)
         promise(state, record, now)
+    settle(state, record)
 
 
 def _run_resized(state: State, event: e.RunResized, now: int) -> None:
@@ -219,7 +254,7 @@ def _run_failed(state: State, event: e.RunFailed, now: int) -> None:
         return
     record.failures += 1
     if event.retryable and record.failures <= record.job.retries:
-        _send_back(state, record, event.work, now)
+        send_back(state, record, event.work, now)
     else:
         record.accrue(now)
         state.end(record, Cause.FAILED_FOR_GOOD)
@@ -229,11 +264,11 @@ def _run_failed(state: State, event: e.RunFailed, now: int) -> None:
 def _run_lost(state: State, event: e.RunLost, now: int) -> None:
     record = _current(state, event.run)
     if record is not None:
-        _send_back(state, record, event.work, now)
+        send_back(state, record, event.work, now)
     released(state, event.run)
 
 
-def _send_back(state: State, record: JobRecord, work: int, now: int) -> None:
+def send_back(state: State, record: JobRecord, work: int, now: int) -> None:
     """To be tried again, from what its last checkpoint keeps."""
     record.accrue(now)
     state.let_go(record)
@@ -245,6 +280,7 @@ def _send_back(state: State, record: JobRecord, work: int, now: int) -> None:
         state.end(record, Cause.SENT_BACK)
         return
     state.move(record, Cause.SENT_BACK)
+    settle(state, record)
     state.needs_pass = True
 
 
@@ -264,18 +300,8 @@ def _node_left(state: State, event: e.NodeLeft, now: int) -> None:
     for record in list(state.jobs.values()):
         is_promised = record.id in state.promises or record.is_moving
         if is_promised and record.placement is not None and event.node in record.placement.nodes:
-            _revoke_start(state, record)
+            revoke_start(state, record)
     state.needs_pass = True
-
-
-def _revoke_start(state: State, record: JobRecord) -> None:
-    """Take a promised start back; one that is still moving is simply suspended when it arrives."""
-    if record.phase is Phase.STARTING:
-        revoke(state, record)
-        return
-    state.promises.pop(record.id, None)
-    state.disentitle(record)
-    record.is_moving = False
 
 
 def _node_draining(state: State, event: e.NodeDraining, now: int) -> None:
@@ -309,6 +335,11 @@ REDUCERS: dict[type, Callable[[State, Any, int], None]] = {
     e.JobSubmitted: _job_submitted,
     e.JobProfiled: _job_profiled,
     e.JobWithdrawn: _job_withdrawn,
+    e.JobHeld: _job_held,
+    e.JobReleased: _job_released,
+    e.JobChanged: _job_changed,
+    e.ActionRequested: _action_requested,
+    e.PolicyChanged: _policy_changed,
     e.RunStarted: _run_started,
     e.RunSuspended: _run_suspended,
     e.RunResumed: _run_resumed,

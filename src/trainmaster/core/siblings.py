@@ -9,6 +9,7 @@ nothing is kept for ever.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,14 @@ class Sources:
 
     def __init__(self) -> None:
         self._last: dict[Source, deque[JobRecord]] = {}
+
+    def remembered(self) -> list[tuple[Source, deque[JobRecord]]]:
+        """Each source with its last submissions."""
+        return list(self._last.items())
+
+    def recall(self, source: Source, last: Iterable[JobRecord]) -> None:
+        """Know these as the last submissions of a source, heard of after all others so far."""
+        self._last[source] = deque(last, maxlen=NEAR)
 
     def welcome(self, record: JobRecord, now: int) -> None:
         """Acquaint a new job with those that came before it."""

@@ -6,162 +6,23 @@ from dataclasses import dataclass
 
 from trainmaster.core.lifecycle import EDGES, ENDED, WAITING, Cause, LifecycleError, Phase
 from trainmaster.core.occupancy import Occupancy
+from trainmaster.core.record import JobRecord
 from trainmaster.core.siblings import Sources
-from trainmaster.model.actions import Order, Reserve
-from trainmaster.model.job import Demand, Estimate, Job, Oracle, Run
-from trainmaster.model.placement import Placement, Sharing, Slice
-from trainmaster.model.profile import Profile
-from trainmaster.model.progress import Sample
+from trainmaster.model.actions import Action, Order, Reserve
+from trainmaster.model.events import PolicyChanged
+from trainmaster.model.job import Demand, Run
+from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Refused
 from trainmaster.model.topology import Topology
-from trainmaster.model.units import MIB, NOMINAL, SECOND, ceil_div
+from trainmaster.model.units import MIB, SECOND
+
+__all__ = ["FROZEN_GPU_MEMORY", "PROMISE_SLACK", "JobRecord", "Promise", "State", "Switches"]
 
 FROZEN_GPU_MEMORY = 4 * MIB
 """What a run frozen by the CUDA driver leaves on each GPU (measured, docs/design/0001)."""
 PROMISE_SLACK = 60 * SECOND
 """How long after its grace period a release may still come before its node is set aside."""
-
-
-class JobRecord:
-    """One live job. Only `core` changes it; policies read it."""
-
-    __slots__ = (
-        "attained",
-        "attempt",
-        "crowd_before",
-        "demand",
-        "estimate",
-        "failures",
-        "first_start_ms",
-        "frozen",
-        "group",
-        "id",
-        "is_moving",
-        "is_whole",
-        "job",
-        "launched_ms",
-        "migrations",
-        "oracle",
-        "phase",
-        "placement",
-        "preemptions",
-        "profile",
-        "rate",
-        "run",
-        "run_since_ms",
-        "samples",
-        "saved_ms",
-        "saved_work",
-        "seq",
-        "siblings",
-        "since_ms",
-        "speed_ppm",
-        "suspend_ordered_ms",
-        "waiting_since_ms",
-        "work",
-    )
-
-    def __init__(
-        self, job: Job, seq: int, group: int, estimate: Estimate | None, oracle: Oracle | None
-    ) -> None:
-        self.job = job
-        self.id = job.id
-        self.seq = seq
-        """Order of submission: the last tie-break of every policy."""
-        self.siblings: list[JobRecord] = []
-        """Jobs of its source submitted shortly before and after it, ended ones too; while it lives."""
-        self.group = group
-        """Number of its demand: jobs of one group fit or do not fit alike."""
-        self.demand: Demand = job.demand
-        self.is_whole = job.demand.mode is Sharing.EXCLUSIVE
-        """Whether it wants GPUs for itself."""
-        self.estimate = estimate
-        self.oracle = oracle
-        self.profile: Profile | None = None
-        self.samples: tuple[Sample, ...] = ()
-        """Reports of its progress, oldest first, where a policy asked for them."""
-        self.phase = Phase.PENDING
-        self.attempt = 0
-        self.run = Run(job.id, 0)
-        self.failures = 0
-        self.placement: Placement | None = None
-        """What it is entitled to; None while it waits."""
-        self.frozen: Placement | None = None
-        """Where a frozen run of it is bound."""
-        self.first_start_ms: int | None = None
-        self.since_ms: int | None = None
-        """When it began to make progress at the present speed; None while it does not."""
-        self.waiting_since_ms = job.submit_ms
-        """When it last began to wait; while it runs, when the wait before this run began."""
-        self.run_since_ms: int | None = None
-        """When the present run started; None while it has none that trains."""
-        self.suspend_ordered_ms: int | None = None
-        self.launched_ms: int | None = None
-        """When its present run was ordered to start."""
-        self.crowd_before = 0
-        """Job-milliseconds of crowd before it was submitted."""
-        self.speed_ppm = 0
-        self.rate = 0
-        """Thousandths of a GPU that its attained service grows by while it runs."""
-        self.attained = 0
-        """Service received up to `since_ms`: thousandths of a GPU x ms of running."""
-        self.work = 0
-        """Work done up to `since_ms`: ms x parts per million."""
-        self.saved_work = 0
-        """Work that a durable checkpoint keeps: what is left should its run be gone."""
-        self.saved_ms = job.submit_ms
-        """When that was last all there was: its last save, or the start from it."""
-        self.preemptions = 0
-        self.migrations = 0
-        self.is_moving = False
-
-    @property
-    def is_live(self) -> bool:
-        return self.phase not in ENDED
-
-    def next_attempt(self) -> None:
-        """Every launch is a new attempt: messages of the old one are ignored from now on."""
-        self.attempt += 1
-        self.run = Run(self.id, self.attempt)
-
-    def attained_at(self, now: int) -> int:
-        """Service received so far, in thousandths of a GPU x ms."""
-        if self.since_ms is None:
-            return self.attained
-        return self.attained + (now - self.since_ms) * self.rate
-
-    def work_at(self, now: int) -> int:
-        if self.since_ms is None:
-            return self.work
-        return self.work + (now - self.since_ms) * self.speed_ppm
-
-    def finish_at(self, needed: int, now: int) -> int:
-        """When `needed` work will be done at the present speed, at nominal speed while it waits."""
-        left = max(0, needed - self.work_at(now))
-        return now + ceil_div(left, self.speed_ppm if self.since_ms is not None else NOMINAL)
-
-    def accrue(self, now: int) -> None:
-        """Credit what has been done since, and stand still."""
-        if self.since_ms is not None:
-            self.attained += (now - self.since_ms) * self.rate
-            self.work += (now - self.since_ms) * self.speed_ppm
-            self.since_ms = None
-
-    def saved(self, work: int, now: int) -> None:
-        """So much of its work is durable from now on."""
-        self.saved_work, self.saved_ms = work, now
-
-    def unsaved_at(self, now: int) -> int:
-        """Work that is gone if its run is."""
-        return max(0, self.work_at(now) - self.saved_work)
-
-    def progress(self, now: int, speed_ppm: int) -> None:
-        """Make progress from now on at this speed."""
-        self.since_ms = now
-        self.speed_ppm = speed_ppm
-        assert self.placement is not None
-        self.rate = self.placement.total_share
 
 
 @dataclass(slots=True)
@@ -240,6 +101,17 @@ class State:
         self.outbox: list[Order] = []
         self.ended: list[JobRecord] = []
         """Jobs that have ended since the last pass."""
+        self.anew: list[JobRecord] = []
+        """Jobs to be judged as if they had just come, since the last pass: released, or changed."""
+        self.requests: list[Action] = []
+        """What people asked for in this step."""
+        self.new_policy: PolicyChanged | None = None
+        """Who is to decide from this step on."""
+        self.is_upset = False
+        """Whether something has changed in this step that no index follows: caches are dropped."""
+        self.held: dict[str, JobRecord] = {}
+        """Jobs that are held: live, and hidden from policies."""
+        self._shown: dict[str, JobRecord] | None = None
         self.given_up: list[tuple[str, Phase]] = []
         """Jobs that ended in this step, failed or cancelled."""
 
@@ -259,12 +131,51 @@ class State:
             raise LifecycleError(f"job {record.id}: no edge from {old.name} by {cause.name}")
         record.phase = new
         self.waiting += (new in WAITING) - (old in WAITING)
+        if new is Phase.HELD or old is Phase.HELD:
+            self._note_held(record)
         self.note_change(record)
+
+    def _note_held(self, record: JobRecord) -> None:
+        self._shown = None
+        if record.phase is Phase.HELD:
+            self.held[record.id] = record
+        else:
+            self.held.pop(record.id, None)
+
+    def welcome(self, record: JobRecord, now: int) -> None:
+        """Take a new job in, held or waiting."""
+        self.submitted += 1
+        self.jobs[record.id] = record
+        self.sources.welcome(record, now)
+        record.waiting_since_ms = now
+        if record.is_held:
+            record.phase = Phase.HELD
+            self._note_held(record)
+            return
+        record.crowd_before = self.crowd
+        self.waiting += 1
+        self._shown = None
+        self.note_change(record)
+        self.needs_pass = True
+
+    def shown(self) -> dict[str, JobRecord]:
+        """Live jobs that are not held, in order of submission: all that policies see."""
+        if not self.held:
+            return self.jobs
+        if self._shown is None:
+            jobs, held = self.jobs.items(), self.held
+            self._shown = {job: record for job, record in jobs if job not in held}
+        return self._shown
 
     def note_change(self, record: JobRecord) -> None:
         """Its place in line may be another one now."""
         self.changed[record.seq] = record
         self.stirred.add(record.job.queue)
+
+    def stir(self) -> None:
+        """Everything may be decided otherwise from now on, everywhere."""
+        self.stirred.update([record.job.queue for record in self.jobs.values()])
+        self.touched.update(range(len(self.topology.nodes)))
 
     def end(self, record: JobRecord, cause: Cause) -> None:
         """Let go of everything and forget the job."""
@@ -275,14 +186,16 @@ class State:
         if record.phase is not Phase.SUCCEEDED:
             self.given_up.append((record.id, record.phase))
         del self.jobs[record.id]
+        self._shown = None
         self.ended.append(record)
         self.needs_pass = True
 
-    def forget_ended(self) -> None:
-        """A pass has taken note of the jobs that ended before it."""
+    def forget_news(self) -> None:
+        """A pass has taken note of the jobs that ended before it, and of those to judge anew."""
         for record in self.ended:
             record.siblings = []
         self.ended = []
+        self.anew = []
 
     def let_go(self, record: JobRecord) -> None:
         """Give its entitlement and whatever a frozen run of it keeps back to the cluster."""

@@ -20,12 +20,12 @@ COMPARED = (
 )
 
 
-def rebuilt(state: State) -> Occupancy:
-    """The occupancy as the records alone say it should be."""
+def rebuilt(state: State, *, is_checked: bool = True) -> Occupancy:
+    """The occupancy as the records alone say it should be; unchecked, it may be over-booked."""
     fresh = Occupancy(state.topology, can_freeze=state.can_freeze)
     for record in state.jobs.values():
         if record.placement is not None:
-            why = fresh.refusal(record.placement, record.demand)
+            why = fresh.refusal(record.placement, record.demand) if is_checked else None
             assert why is None, f"job {record.id} is over-booked: {why}"
             fresh.book(record.placement, record.demand)
         placement = record.placement
@@ -57,8 +57,9 @@ def check(state: State) -> None:
     assert all(cpus >= 0 for cpus in now.free_cpus), "CPUs are over-booked"
     assert all(host >= 0 for host in now.free_host), "host memory is over-booked"
     for record in state.jobs.values():
-        if record.phase in WAITING:
+        if record.phase in WAITING or record.phase is Phase.HELD:
             assert record.placement is None, f"{record.id} waits and holds GPUs"
+            assert record.is_held == (record.phase is Phase.HELD), f"{record.id} is half held"
         if record.phase in HOLDING:
             assert record.placement is not None, f"{record.id} runs on nothing"
             count = len(record.placement.slices)
@@ -68,6 +69,11 @@ def check(state: State) -> None:
         assert (record.since_ms is not None) == (record.phase is Phase.RUNNING), record.id
     waiting = sum(record.phase in WAITING for record in state.jobs.values())
     assert state.waiting == waiting, "the count of waiting jobs has drifted"
+    held = {record.id for record in state.jobs.values() if record.phase is Phase.HELD}
+    assert set(state.held) == held, "the list of held jobs has drifted"
+    assert list(state.shown()) == [job for job in state.jobs if job not in held], (
+        "and of shown ones"
+    )
     for node, residents in enumerate(state.residents):
         there = {
             record.seq

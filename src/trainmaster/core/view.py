@@ -62,7 +62,15 @@ class View:
 
     @property
     def jobs(self) -> Mapping[str, JobRecord]:
-        return self._state.jobs
+        return self._state.shown()
+
+    @property
+    def anew(self) -> Sequence[JobRecord]:
+        """Jobs that were released or changed since the last pass: to be judged as if they were new.
+
+        Some may have been held again, or have ended.
+        """
+        return self._state.anew
 
     @property
     def ended(self) -> Sequence[JobRecord]:
@@ -101,7 +109,7 @@ class View:
 
     def latest_first(self) -> Iterable[JobRecord]:
         """Live jobs, the last submitted first: whoever has come since a pass stands in front."""
-        return reversed(self._state.jobs.values())
+        return reversed(self._state.shown().values())
 
     def order(self, rank: RankOf, now: int, *, group: GroupOf, with_running: bool) -> Order:
         """All jobs in line: only what changed or ran out since the last pass is ranked again."""
@@ -132,7 +140,7 @@ class View:
         return changed.values()
 
     def _all_records(self) -> Iterable[JobRecord]:
-        return list(self._state.jobs.values())
+        return list(self._state.shown().values())
 
     def followed(self, make: Callable[[], F]) -> F:
         """An index of the policy's own that is told of every change; dropped with the other caches.
@@ -170,7 +178,7 @@ class View:
 
     def is_idle(self) -> bool:
         """Whether nobody holds GPUs or is about to: nothing will happen by itself."""
-        return self._state.waiting == len(self._state.jobs)
+        return self._state.waiting == len(self._state.jobs) - len(self._state.held)
 
     def residents(self, node: int) -> Iterable[JobRecord]:
         """Jobs entitled to GPUs of this node."""

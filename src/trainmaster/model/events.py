@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainmaster.model.actions import Action
 from trainmaster.model.job import Estimate, Job, Oracle, Run, Shape
 from trainmaster.model.profile import Profile
 from trainmaster.model.progress import Sample
@@ -17,6 +18,8 @@ class JobSubmitted:
     oracle: Oracle | None = None
     """Only ever set by the simulator."""
     profile: Profile | None = None
+    held: bool = False
+    """Not to be started before it is released."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,45 @@ class JobWithdrawn:
     """Its owner cancelled it."""
 
     job: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobHeld:
+    """Not to run until it is released: by its owner, for another job, by its array's limit."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobReleased:
+    """It may run again."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobChanged:
+    """Its owner wants it otherwise: another priority, queue, deadline, grace or number of retries.
+
+    What it asks for and its role change only while it holds nothing.
+    """
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRequested:
+    """Somebody with the right to asked for a move, a resize or a suspension."""
+
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChanged:
+    """Another policy decides from now on, or the same with other options."""
+
+    name: str
+    options: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +204,11 @@ Event = (
     JobSubmitted
     | JobProfiled
     | JobWithdrawn
+    | JobHeld
+    | JobReleased
+    | JobChanged
+    | ActionRequested
+    | PolicyChanged
     | RunStarted
     | RunSuspended
     | RunResumed

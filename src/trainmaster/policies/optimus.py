@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainmaster.core.draft import Draft
-from trainmaster.core.lifecycle import ENDED, Phase
+from trainmaster.core.lifecycle import UNSEEN, Phase
 from trainmaster.core.order import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
@@ -188,7 +188,7 @@ class Optimus(BasePolicy[OptimusOptions]):
             live = view.jobs.values()
             self._elastic = {record.seq: record for record in live if record.demand.is_elastic}
         for seq, record in list(self._elastic.items()):
-            if record.phase not in ENDED:
+            if record.phase not in UNSEEN:
                 return True
             del self._elastic[seq]
             if self._forecasts is not None:

@@ -98,6 +98,9 @@ class Qssf(BasePolicy[QssfOptions]):
                 break
             newcomers[record.id] = self._foretold_ms(memo.past, record)
             last = max(last, record.seq)
+        for record in view.anew:
+            if record.id in view.jobs and record.id not in memo.foretold_ms:
+                newcomers[record.id] = self._foretold_ms(memo.past, record)
         if not newcomers and not view.ended:
             return memo
         foretold = memo.foretold_ms.updated(newcomers)

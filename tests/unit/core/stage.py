@@ -14,7 +14,7 @@ from trainmaster.model.job import Demand, Run
 from trainmaster.model.placement import Placement
 from trainmaster.model.reasons import Refused
 from trainmaster.model.topology import Topology
-from trainmaster.model.units import NOMINAL, SECOND
+from trainmaster.model.units import HOUR, NOMINAL, SECOND
 
 
 class Strings:
@@ -70,7 +70,9 @@ class Strings:
     # -- whole sentences -------------------------------------------------------------------------
 
     def submit(self, name: str, size: int | Demand = 1, **job: object) -> Strings:
+        self.script.wake_at = self.now + HOUR  # else it would be left waiting for nothing
         self.tell(e.JobSubmitted(a_job(name, size, at_s=self.now / SECOND, **job)))  # type: ignore[arg-type]
+        self.script.wake_at = None
         return self
 
     def start(self, name: str, *gpus: int, **how: object) -> Strings:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import a_job, cluster
-from trainmaster.core.lifecycle import EDGES, ENDED, HOLDING, WAITING, Cause, LifecycleError, Phase
+from trainmaster.core.lifecycle import (
+    EDGES,
+    ENDED,
+    HOLDING,
+    UNSEEN,
+    WAITING,
+    Cause,
+    LifecycleError,
+    Phase,
+)
 from trainmaster.core.state import JobRecord, State
 
 
@@ -30,7 +39,8 @@ def test_every_cause_is_on_some_edge_and_the_ends_have_none() -> None:
     assert {cause for edges in EDGES.values() for cause in edges} == set(Cause)
     assert all(not EDGES[phase] for phase in ENDED)
     assert not WAITING & HOLDING
-    assert not ENDED & (WAITING | HOLDING)
+    assert not UNSEEN & (WAITING | HOLDING)
+    assert ENDED | {Phase.HELD} == UNSEEN
 
 
 LIVES = {
@@ -69,6 +79,16 @@ LIVES = {
         "START_ORDERED STARTED SUSPEND_ORDERED SUSPENDED START_ORDERED REVOKED",
         Phase.SUSPENDED,
     ),
+    "a job that is held before it runs": ("HELD RELEASED_UNSTARTED", Phase.PENDING),
+    "a job that its owner suspends and resumes": (
+        "START_ORDERED STARTED SUSPEND_ORDERED SUSPENDED HELD RELEASED START_ORDERED STARTED",
+        Phase.RUNNING,
+    ),
+    "a frozen job that is lost while it is held": (
+        "START_ORDERED STARTED SUSPEND_ORDERED SUSPENDED HELD SENT_BACK",
+        Phase.HELD,
+    ),
+    "a job withdrawn while it is held": ("HELD WITHDRAWN", Phase.CANCELLED),
     "a job that ends while it is told to leave": (
         "START_ORDERED STARTED SUSPEND_ORDERED SUCCEEDED",
         Phase.SUCCEEDED,

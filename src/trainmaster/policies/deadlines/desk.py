@@ -64,12 +64,17 @@ class Deadlines:
         """Look after what was accepted, and answer whoever is new."""
         if view.ended:
             pledges = _without_ended(pledges, view)
+        if view.anew:
+            pledges = _without_changed(pledges, view)
         notices: list[Notice] = []
         if pledges.accepted:
             pledges, notices = self._watched(view, pledges, now)
         new = _newcomers(view, pledges.judged)
         if new:
             pledges = replace(pledges, judged=new[-1].seq + 1)
+        if view.anew:
+            new += _again(view, pledges, new)
+        if new:
             asking = [each for each in new if each.job.deadline_ms is not None]
             if asking:
                 pledges, answers = self._judged(view, pledges, asking, now)
@@ -132,7 +137,8 @@ class Deadlines:
         gpus = _gpus(view, [view.jobs[job] for job in accepted])
         is_same = all(pledges.gpus.get(kinds) == count for kinds, count in gpus.items())
         if is_same and all(_is_enough(accepted[job], view.jobs[job], now) for job in accepted):
-            if all(pledges.accepted.get(job) is pledge for job, pledge in accepted.items()):
+            is_same = len(accepted) == len(pledges.accepted)
+            if is_same and all(pledges.accepted[job] is pledge for job, pledge in accepted.items()):
                 return pledges, []
             return replace(pledges, accepted=FrozenMap(accepted)), []
         found = booked(_claims(view, accepted, now), gpus, now)
@@ -225,6 +231,28 @@ def _newcomers(view: View, judged: int) -> list[JobRecord]:
             break
         found.append(record)
     return found[::-1]
+
+
+def _without_changed(pledges: Pledges, view: View) -> Pledges:
+    """What was said of deadlines that have been changed holds no more."""
+    accepted, declined = dict(pledges.accepted), dict(pledges.declined)
+    for record in view.anew:
+        told = pledges.told(record.id)
+        if told is not None and told.deadline_ms != record.job.deadline_ms:
+            accepted.pop(record.id, None)
+            declined.pop(record.id, None)
+    return replace(pledges, accepted=FrozenMap(accepted), declined=FrozenMap(declined))
+
+
+def _again(view: View, pledges: Pledges, new: Sequence[JobRecord]) -> list[JobRecord]:
+    """Others that are to be judged: released, with a new deadline, and not answered yet."""
+    known = {record.id for record in new}
+    found = {
+        record.id: record
+        for record in view.anew
+        if record.id in view.jobs and record.id not in known and not pledges.told(record.id)
+    }
+    return sorted(found.values(), key=lambda record: record.seq)
 
 
 def _pledge(

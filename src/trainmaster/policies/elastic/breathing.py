@@ -94,6 +94,7 @@ class Breathing:
         if self._has_elastic or not (self.terms.shrinks or self.terms.grows):
             return not self._has_elastic
         newest = self._newest
+        self._has_elastic = any(is_divisible(record) for record in view.anew)
         for record in view.latest_first():
             if record.seq <= self._newest:
                 break

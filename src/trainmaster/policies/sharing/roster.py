@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 
-from trainmaster.core.lifecycle import ENDED, HOLDING
+from trainmaster.core.lifecycle import HOLDING, UNSEEN
 from trainmaster.core.order import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
@@ -59,7 +59,7 @@ class Roster:
         records = list(records)
         for record in records:
             self._drop(record.seq)
-            if record.phase not in ENDED:
+            if record.phase not in UNSEEN:
                 self._note(record, homes)
 
         def group(record: JobRecord) -> Hashable:
