@@ -1,0 +1,317 @@
+"""A controller as JSON, and a controller out of it that decides as the first would have.
+
+Caches are left out: they are built again, as after `forget`. A body from another topology is translated:
+a device is the same one if its node has the same name and it has the same number there. Runs on devices
+that are gone are lost, and their jobs are sent back to what was saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from trainmaster.core.controller import Controller, MakePolicy
+from trainmaster.core.lifecycle import WAITING, Cause, Phase
+from trainmaster.core.policy import Policy
+from trainmaster.core.promises import released
+from trainmaster.core.record import JobRecord
+from trainmaster.core.reduce import send_back
+from trainmaster.core.state import Promise, State, Switches
+from trainmaster.core.translation import Layout, Translation, layout_of
+from trainmaster.core.validate import rebuilt
+from trainmaster.model.actions import Reserve
+from trainmaster.model.codec import Json, decode, encode
+from trainmaster.model.job import Demand, Job, Run
+from trainmaster.model.placement import Slice
+from trainmaster.model.queue import Queue
+from trainmaster.model.topology import Topology
+
+VERSION = 1
+DERIVED = frozenset({"job", "id", "seq", "siblings"})
+"""Slots of a record that are written apart, or follow from others."""
+FORGETTABLE = frozenset({"samples", "profile", "estimate", "oracle", "demand"})
+"""What nobody asks of a job that ended before the last pass."""
+SLOTS = tuple(slot for slot in JobRecord.__slots__ if slot not in DERIVED)
+
+
+class Restored(NamedTuple):
+    """A controller out of a snapshot."""
+
+    controller: Controller
+    lost: tuple[Run, ...]
+    """Runs whose devices are no longer there."""
+
+
+# -- writing -------------------------------------------------------------------------------------------
+
+
+def snapshot_of(controller: Controller) -> dict[str, Json]:
+    """All that decides what the controller will do, between two steps."""
+    state = controller.state
+    known = _known(state)
+    return {
+        "version": VERSION,
+        "now": controller.now,
+        "wake_at": controller.wake_at,
+        "memo": encode(controller.memo),
+        "layout": encode(layout_of(state.topology)),
+        "records": [_image(record, known[record.seq]) for record in _in_order(state, known)],
+        "jobs": [record.seq for record in state.jobs.values()],
+        "ended": [record.seq for record in state.ended],
+        "anew": [record.seq for record in state.anew],
+        "changed": list(state.changed),
+        "sources": [
+            [encode(source), [record.seq for record in last]]
+            for source, last in state.sources.remembered()
+        ],
+        "residents": [list(there) for there in state.residents],
+        "state": encode(_values(state)),
+    }
+
+
+def _known(state: State) -> dict[int, bool]:
+    """Every record that is referred to, by seq; whether all of it may be asked for."""
+    known = dict.fromkeys(state.changed, True)
+    for record in (*state.jobs.values(), *state.ended, *state.anew):
+        known[record.seq] = True
+    for record in (*state.jobs.values(), *state.ended):
+        for each in record.siblings:
+            known.setdefault(each.seq, False)
+    for _, last in state.sources.remembered():
+        for each in last:
+            known.setdefault(each.seq, False)
+    return known
+
+
+def _in_order(state: State, known: Mapping[int, bool]) -> list[JobRecord]:
+    found: dict[int, JobRecord] = {}
+    for record in (*state.changed.values(), *state.jobs.values(), *state.ended, *state.anew):
+        found[record.seq] = record
+        found.update((each.seq, each) for each in record.siblings if each.seq in known)
+    for _, last in state.sources.remembered():
+        found.update((each.seq, each) for each in last)
+    return [found[seq] for seq in sorted(found)]
+
+
+def _image(record: JobRecord, is_whole: bool) -> Json:
+    """A record's slots that are not as in a new one."""
+    fresh = _fresh(record.job, record.seq)
+    body: dict[str, Json] = {"seq": record.seq, "job": encode(record.job)}
+    if is_whole and record.siblings:
+        body["siblings"] = [each.seq for each in record.siblings]
+    for slot in SLOTS:
+        value, usual = getattr(record, slot), getattr(fresh, slot)
+        is_usual = value is usual or (type(value) is type(usual) and value == usual)
+        if not is_usual and (is_whole or slot not in FORGETTABLE):
+            body[slot] = encode(value)
+    return body
+
+
+def _fresh(job: Job, seq: int) -> JobRecord:
+    return JobRecord(job, seq, 0, None, None)
+
+
+def _values(state: State) -> dict[str, object]:
+    """What is no record: in tuples of pairs where the order of a table matters."""
+    return {
+        "groups": tuple(state.groups),
+        "queues": tuple(state.queues.values()),
+        "promises": tuple(
+            (job, frozenset(each.awaiting), each.expires_ms) for job, each in state.promises.items()
+        ),
+        "awaited": tuple((run, tuple(jobs)) for run, jobs in state.awaited.items()),
+        "releasing": tuple((gpu, frozenset(runs)) for gpu, runs in state.releasing.items()),
+        "leaving": tuple(state.leaving.items()),
+        "reservations": tuple(state.reservations.values()),
+        "draining": frozenset(state.draining),
+        "away": frozenset(state.away),
+        "set_aside": tuple((node, frozenset(runs)) for node, runs in state.set_aside.items()),
+        "touched": frozenset(state.touched),
+        "stirred": frozenset(state.stirred),
+        "submitted": state.submitted,
+        "crowd": state.crowd,
+        "switches": _switches(state.switches),
+        "needs_pass": state.needs_pass,
+        "has_news": state.has_news,
+        "is_quiet": state.is_quiet,
+    }
+
+
+def _switches(seen: Switches) -> tuple[int, int, int, int]:
+    return (seen.suspensions, seen.suspending_ms, seen.launches, seen.launching_ms)
+
+
+# -- reading -------------------------------------------------------------------------------------------
+
+
+def restored(
+    body: Mapping[str, Json],
+    topology: Topology,
+    policy: Policy,
+    *,
+    can_freeze: bool,
+    saves_on_demand: bool = True,
+    make_policy: MakePolicy | None = None,
+) -> Restored:
+    """A controller that goes on where the other one was; CodecError where the body cannot be read."""
+    controller = Controller(
+        topology,
+        policy,
+        can_freeze=can_freeze,
+        saves_on_demand=saves_on_demand,
+        make_policy=make_policy,
+    )
+    layout: Layout = decode(body["layout"])
+    records = _records(body)
+    state = controller.state
+    _fill(state, body, records)
+    controller.resume(decode(body["memo"]), body["now"], body["wake_at"])
+    if layout == layout_of(topology):
+        for there, seqs in zip(state.residents, body["residents"], strict=True):
+            there.update((seq, records[seq]) for seq in seqs)
+        state.occupancy = rebuilt(state)
+        return Restored(controller, ())
+    return Restored(
+        controller, _translated(state, Translation.between(layout, topology), body["now"])
+    )
+
+
+def _records(body: Mapping[str, Json]) -> dict[int, JobRecord]:
+    """All records with their siblings."""
+    records: dict[int, JobRecord] = {}
+    for image in body["records"]:
+        record = _fresh(decode(image["job"]), image["seq"])
+        for slot in SLOTS:
+            if slot in image:
+                setattr(record, slot, decode(image[slot]))
+        records[record.seq] = record
+    for image in body["records"]:
+        records[image["seq"]].siblings = [records[seq] for seq in image.get("siblings", ())]
+    return records
+
+
+def _fill(state: State, body: Mapping[str, Json], records: Mapping[int, JobRecord]) -> None:
+    for seq in body["jobs"]:
+        record = records[seq]
+        state.jobs[record.id] = record
+        state.waiting += record.phase in WAITING
+        if record.phase is Phase.HELD:
+            state.held[record.id] = record
+    state.ended = [records[seq] for seq in body["ended"]]
+    state.anew = [records[seq] for seq in body["anew"]]
+    state.changed = {seq: records[seq] for seq in body["changed"]}
+    for source, seqs in body["sources"]:
+        state.sources.recall(decode(source), [records[seq] for seq in seqs])
+    values: dict[str, Any] = decode(body["state"])
+    demands: Sequence[Demand] = values["groups"]
+    state.groups = {demand: number for number, demand in enumerate(demands)}
+    queues: Sequence[Queue] = values["queues"]
+    state.queues = {queue.name: queue for queue in queues}
+    state.switches = Switches(*values["switches"])
+    _fill_bookings(state, values)
+    for name in ("submitted", "crowd", "needs_pass", "has_news", "is_quiet"):
+        setattr(state, name, values[name])
+    state.stirred = set(values["stirred"])
+
+
+def _fill_bookings(state: State, values: Mapping[str, Any]) -> None:
+    """Who waits for whom, who is to leave what, and what is kept from everybody."""
+    for job, awaiting, expires_ms in values["promises"]:
+        state.promises[job] = Promise(state.jobs[job], set(awaiting), expires_ms)
+    state.awaited = {run: list(jobs) for run, jobs in values["awaited"]}
+    state.releasing = {gpu: set(runs) for gpu, runs in values["releasing"]}
+    state.leaving = dict(values["leaving"])
+    held: Iterable[Reserve] = values["reservations"]
+    state.reservations = {each.job: each for each in held}
+    state.draining, state.away = set(values["draining"]), set(values["away"])
+    state.set_aside = {node: set(runs) for node, runs in values["set_aside"]}
+    state.touched = set(values["touched"])
+
+
+# -- another topology ----------------------------------------------------------------------------------
+
+
+def _translated(state: State, new: Translation, now: int) -> tuple[Run, ...]:
+    """Put everything where it is now called; what was on devices that are gone is lost."""
+    gone = [record for record in state.jobs.values() if _has_lost_its_run(state, record, new)]
+    unpromised = [
+        record for record in state.jobs.values() if _has_lost_its_goal(state, record, new)
+    ]
+    for record in state.jobs.values():
+        record.placement = new.placement(record.placement)
+        record.frozen = new.placement(record.frozen)
+    for record in unpromised:
+        _forget_goal(state, record)
+    _translate_tables(state, new)
+    state.occupancy = rebuilt(state, is_checked=False)
+    for record in state.jobs.values():
+        for node in record.placement.nodes if record.placement is not None else ():
+            state.residents[node][record.seq] = record
+    lost = []
+    for record in gone:
+        run = record.run
+        lost.append(run)
+        send_back(state, record, record.saved_work, now)
+        released(state, run)
+    state.stir()
+    state.needs_pass = True
+    return tuple(lost)
+
+
+def _has_lost_its_goal(state: State, record: JobRecord, new: Translation) -> bool:
+    """Whether it is on its way to devices that are gone, and not there yet."""
+    is_coming = record.id in state.promises or (
+        record.is_moving and record.phase is Phase.SUSPENDING
+    )
+    return is_coming and record.placement is not None and not new.has(record.placement.slices)
+
+
+def _has_lost_its_run(state: State, record: JobRecord, new: Translation) -> bool:
+    """Whether a run of it is, or may still be, on devices that are gone."""
+    if record.frozen is not None and not new.has(record.frozen.slices):
+        return True
+    if not new.has(state.leaving.get(record.run, ())):
+        return True
+    if record.placement is None or _has_lost_its_goal(state, record, new):
+        return False
+    return not new.has(record.placement.slices)
+
+
+def _forget_goal(state: State, record: JobRecord) -> None:
+    """It waits again, or will when it has left where it is."""
+    record.placement = None
+    record.is_moving = False
+    state.promises.pop(record.id, None)
+    if record.phase is Phase.STARTING:
+        was_started = record.first_start_ms is not None
+        state.move(record, Cause.REVOKED if was_started else Cause.REVOKED_UNSTARTED)
+
+
+def _translate_tables(state: State, new: Translation) -> None:
+    state.leaving = {
+        run: slices for run, left in state.leaving.items() if (slices := _slices(new, left))
+    }
+    releasing: dict[int, set[Run]] = {}
+    for gpu, runs in state.releasing.items():
+        if gpu in new.gpus:
+            releasing[new.gpus[gpu]] = runs
+    state.releasing = releasing
+    still = set(state.leaving)
+    for promise in state.promises.values():
+        promise.awaiting &= still
+    reservations = dict(state.reservations)
+    state.reservations = {
+        job: replace(held, slices=slices)
+        for job, held in reservations.items()
+        if len(slices := _slices(new, held.slices)) == len(held.slices)
+    }
+    state.draining = {new.nodes[node] for node in state.draining if node in new.nodes}
+    state.away = {new.nodes[node] for node in state.away if node in new.nodes}
+    state.set_aside = {
+        new.nodes[node]: runs for node, runs in state.set_aside.items() if node in new.nodes
+    }
+
+
+def _slices(new: Translation, slices: Iterable[Slice]) -> tuple[Slice, ...]:
+    return tuple(piece for each in slices if (piece := new.slice(each)) is not None)
