@@ -44,7 +44,7 @@ def traced(row: JobRow) -> TracedJob | None:
     if row.start_ms is None or service <= 0:
         return None
     job = replace(kept.job, queue=row.queue, app=kept.job.app or row.name)
-    return TracedJob(job, service, outcome, before)
+    return TracedJob(job, service, outcome, before, kept.recipe.may_stay_in_memory)
 
 
 def trace_of(store: Store) -> str:

@@ -26,6 +26,8 @@ class TracedJob:
     outcome: Outcome = Outcome.SUCCEEDED
     failed_attempts_ms: tuple[int, ...] = ()
     """Run times of the failed attempts that came before."""
+    stays_in_memory: bool = True
+    """Whether it may be frozen in place; told to, it saves and ends instead."""
 
 
 @dataclass(frozen=True, slots=True)

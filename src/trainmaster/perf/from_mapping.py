@@ -216,7 +216,7 @@ def _switching(base: Switching, said: Mapping[str, object]) -> Switching:
         "thaw_s": base.thaw_ms,
         "resize_s": base.resize_ms,
     }
-    only(said, {*times, "by", "saves", "path", "save_gb_s", "load_gb_s"}, "switch")
+    only(said, {*times, "freeze_s", "by", "saves", "path", "save_gb_s", "load_gb_s"}, "switch")
     for key, known in times.items():
         times[key] = _milliseconds(known, said, key, "switch.")
     save, load = _bandwidths(base, said)
@@ -225,12 +225,19 @@ def _switching(base: Switching, said: Mapping[str, object]) -> Switching:
         suspend_ms=times["suspend_s"],
         resume_ms=times["resume_s"],
         thaw_ms=times["thaw_s"],
+        freeze_ms=_freezing(base.freeze_ms, said),
         resize_ms=times["resize_s"],
         can_freeze=_either(said, "by", ("halt", "freeze"), base.can_freeze),
         save_bytes_s=save,
         load_bytes_s=load,
         saves_on_demand=_either(said, "saves", ("periodic", "on-demand"), base.saves_on_demand),
     )
+
+
+def _freezing(base: int | None, said: Mapping[str, object]) -> int | None:
+    """None where nobody told it from a suspension of any other kind."""
+    key = "freeze_s"
+    return number(said[key], f"switch.{key}", SECOND) if key in said else base
 
 
 def _either(said: Mapping[str, object], key: str, words: tuple[str, str], base: bool) -> bool:

@@ -22,6 +22,8 @@ class Switching:
     """Launch again from a checkpoint: after a suspension, a move, a failure or a lost node."""
     thaw_ms: int = 0
     """Go on after a freeze in place."""
+    freeze_ms: int | None = None
+    """Freeze in place; None = as long as to save and end."""
     resize_ms: int = 0
     can_freeze: bool = False
     """Suspend by freezing in place where possible, instead of save and end."""
@@ -36,7 +38,8 @@ class Switching:
         """Milliseconds to let go of GPUs with so many bytes each; nothing leaves what is not saved."""
         if not freezes and not self.saves_on_demand:
             return self.suspend_ms
-        return self.suspend_ms + _moving(size, self.save_bytes_s)
+        fixed = self.freeze_ms if freezes and self.freeze_ms is not None else self.suspend_ms
+        return fixed + _moving(size, self.save_bytes_s)
 
     def resuming(self, size: int) -> int:
         return self.resume_ms + _moving(size, self.load_bytes_s)

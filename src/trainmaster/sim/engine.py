@@ -205,7 +205,9 @@ class SimEngine:
     # -- suspending ------------------------------------------------------------------------------
 
     def _freeze(self, order: a.Freeze, now: int) -> None:
-        self._begin_suspension(order.run, now, freezes=True)
+        """What may not stay in memory saves and ends, as a real engine has it do."""
+        stays = self._ledger.accounts[order.run.job].traced.stays_in_memory
+        self._begin_suspension(order.run, now, freezes=stays)
 
     def _halt(self, order: a.Halt, now: int) -> None:
         self._begin_suspension(order.run, now, freezes=False)

@@ -20,7 +20,7 @@ REQUIRED = ("job_id", "submit_s", "gpus", "duration_s")
 OPTIONAL = (
     *("queue", "user", "app", "model", "class", "min_gpus", "max_gpus", "gpu_share"),
     *("gpu_memory_gib", "gpu_util", "iterations", "status", "failed_attempts_s"),
-    *("deadline_s", "priority", "gpu_type"),
+    *("deadline_s", "priority", "gpu_type", "stays_in_memory"),
 )
 
 _STATUS = {
@@ -34,6 +34,7 @@ _STATUS_WORD = {
     Outcome.CANCELLED: "killed",
     Outcome.FAILED: "failed",
 }
+_STAYS = {"": True, "yes": True, "no": False}
 _CLASS = {"": Role.GUARANTEED} | {role.value: role for role in Role}
 
 PERCENT = 100
@@ -85,7 +86,7 @@ class _Cells:
         row.append("")
         cells = [row[place].strip() for place in self.optional]
         queue, user, app, model, role, low, high, share = cells[:8]
-        memory, util, iterations, status, attempts, deadline, priority, gpu_type = cells[8:]
+        memory, util, iterations, status, attempts, deadline, priority, gpu_type = cells[8:16]
         failed = self._failed_attempts(attempts)
         job = Job(
             id=job_id,
@@ -102,7 +103,9 @@ class _Cells:
             deadline_ms=self._deadline(submit, deadline),
             iterations=self._whole(iterations, "iterations", least=0),
         )
-        return TracedJob(job, service, self._choice(_STATUS, status, "status"), failed)
+        outcome = self._choice(_STATUS, status, "status")
+        stays = self._choice(_STAYS, cells[16], "stays_in_memory")
+        return TracedJob(job, service, outcome, failed, stays)
 
     def _demand(
         self, count: int, low: str, high: str, share: str, memory: str, gpu_type: str
@@ -264,6 +267,7 @@ _WRITTEN: tuple[tuple[str, _Cell], ...] = (
     ("deadline_s", _deadline_after_submit),
     ("priority", lambda t: str(t.job.priority) if t.job.priority else ""),
     ("gpu_type", lambda t: t.job.demand.gpu_type or ""),
+    ("stays_in_memory", lambda t: "" if t.stays_in_memory else "no"),
 )
 
 

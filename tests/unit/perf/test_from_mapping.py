@@ -40,6 +40,7 @@ def test_everything_can_be_said() -> None:
                 "suspend_s": 2.5,
                 "resume_s": 3,
                 "thaw_s": 0,
+                "freeze_s": 0.25,
                 "resize_s": 4,
                 "by": "freeze",
                 "path": "driver",
@@ -75,6 +76,7 @@ def test_everything_can_be_said() -> None:
     switching = world.switching
     assert (switching.start_ms, switching.suspend_ms, switching.resume_ms) == (1_000, 2_500, 3_000)
     assert (switching.thaw_ms, switching.resize_ms, switching.can_freeze) == (0, 4_000, True)
+    assert switching.freeze_ms == 250
     assert (world.breakage.mtbf_ms, world.breakage.repair_ms) == (100 * HOUR, 2 * HOUR)
     assert world.breakage.checkpoint_ms == 60 * SECOND
     assert (world.breakage.detection_ms, world.profiling_ms) == (64 * SECOND, 40 * SECOND)

@@ -59,6 +59,12 @@ def test_without_bandwidths_memory_does_not_matter() -> None:
     assert found == (5, 25, 2, 30)
 
 
+def test_freezing_takes_as_long_as_halting_unless_it_is_said() -> None:
+    assert Switching(suspend_ms=5).suspending(0, freezes=True) == 5
+    cost = Switching(suspend_ms=5, freeze_ms=1)
+    assert (cost.suspending(0, freezes=True), cost.suspending(0)) == (1, 5)
+
+
 # -- whose memory ------------------------------------------------------------------------------------
 
 

@@ -163,6 +163,16 @@ def test_thawing_in_place_is_cheaper_than_starting_anew(can_freeze: bool, long_e
     assert finishes(result) == {"long": long_ends, "short": 16}
 
 
+@pytest.mark.parametrize(("stays", "long_ends"), [(True, 12 + 1.5 + 90), (False, 16 + 25 + 90)])
+def test_a_job_that_may_not_stay_in_memory_saves_and_ends(stays: bool, long_ends: float) -> None:
+    long = replace(traced("long", 3, 100), stays_in_memory=stays)
+    world = costly(can_freeze=True, freeze_ms=1_000, **COSTS)
+    result = outcome_of(
+        a_scenario([long, traced("short", 3, 1, at_s=10)], "1x4", world), a_policy("srtf")
+    )
+    assert finishes(result)["long"] == long_ends
+
+
 def test_a_frozen_run_is_thawed_where_it_is_although_other_gpus_would_do() -> None:
     """`side` was on GPU 0 when `long` began: later 0-2 are free as well as its own 1-3."""
     jobs = [traced("side", 1, 5), traced("long", 3, 100), traced("short", 3, 1, at_s=10)]

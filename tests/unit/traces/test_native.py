@@ -35,8 +35,9 @@ def test_every_optional_column_reaches_its_field(write):
     traced = only_job(
         write(
             f"{HEADER},queue,user,app,model,class,min_gpus,max_gpus,gpu_share,gpu_memory_gib,"
-            "gpu_util,iterations,status,failed_attempts_s,deadline_s,priority,gpu_type\n"
-            "a,10,2,60,q,u,x,vgg19,opportunistic,1,4,0.5,1.5,0.25,100,killed,1;2.5;3,100,-7,H100\n"
+            "gpu_util,iterations,status,failed_attempts_s,deadline_s,priority,gpu_type,"
+            "stays_in_memory\n"
+            "a,10,2,60,q,u,x,vgg19,opportunistic,1,4,0.5,1.5,0.25,100,killed,1;2.5;3,100,-7,H100,no\n"
         )
     )
     job = traced.job
@@ -48,6 +49,7 @@ def test_every_optional_column_reaches_its_field(write):
     assert (job.deadline_ms, job.retries, job.demand.gpu_type) == (110_000, 3, "H100")
     assert traced.outcome is Outcome.CANCELLED
     assert traced.failed_attempts_ms == (1000, 2500, 3000)
+    assert not traced.stays_in_memory
 
 
 def test_empty_optional_cells_mean_the_default(write):
