@@ -45,6 +45,7 @@ def main() -> None:
             net.load_state_dict(found.state["model"])
             optimiser.load_state_dict(found.state["optimiser"])
             first = found.step
+            print(f"going on from step {first}", flush=True)
         model = DistributedDataParallel(net)
         batches = StepBatches(tm, len(data), GLOBAL_BATCH, first, asked.steps, asked.seed)
 
@@ -62,7 +63,8 @@ def main() -> None:
                 print(f"step {step} loss {total.item()!r}", flush=True)
             tm.progress(step=step, loss=total, total_steps=asked.steps)
             must_stop = tm.should_stop()  # the same answer on every rank
-            if must_stop or tm.should_save() or step % asked.save_every == 0:
+            is_due = step % asked.save_every == 0 or step == asked.steps
+            if must_stop or tm.should_save() or is_due:
                 # Every rank has the same state: rank 0 writes it.
                 tm.save({"model": net.state_dict(), "optimiser": optimiser.state_dict()}, step)
             if must_stop:

@@ -138,7 +138,8 @@ def main() -> None:
             rate = GLOBAL_BATCH / (time.perf_counter() - began)
             tm.progress(step=step, loss=loss, samples_per_s=rate, total_steps=asked.steps)
             must_stop = tm.should_stop()
-            if must_stop or tm.should_save() or step % asked.save_every == 0:
+            is_due = step % asked.save_every == 0 or step == asked.steps
+            if must_stop or tm.should_save() or is_due:
                 tm.save((model, speed), step)
             if must_stop:
                 break

@@ -39,6 +39,7 @@ def main() -> None:
             model.load_state_dict(found.state["model"])
             optimiser.load_state_dict(found.state["optimiser"])
             first = found.step
+            print(f"going on from step {first}", flush=True)
         # (tm) the batches from this step on; any DataLoader option goes with it
         batches = StepBatches(tm, len(data), 64, first, asked.steps, asked.seed)
         loader = DataLoader(data, batch_sampler=batches)
@@ -56,7 +57,8 @@ def main() -> None:
 
             tm.progress(step=step, loss=loss, total_steps=asked.steps)  # (tm)
             must_stop = tm.should_stop()
-            if must_stop or tm.should_save() or step % asked.save_every == 0:
+            is_due = step % asked.save_every == 0 or step == asked.steps
+            if must_stop or tm.should_save() or is_due:
                 tm.save({"model": model.state_dict(), "optimiser": optimiser.state_dict()}, step)
             if must_stop:
                 break

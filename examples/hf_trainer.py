@@ -1,0 +1,109 @@
+"""A Hugging Face Trainer: one callback reports, saves and stops; its `checkpoint-N` are recognised.
+
+    python examples/hf_trainer.py --steps 60
+
+The model is a tiny GPT made here: nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+from torch.utils.data import Dataset
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+import trainmaster.sdk
+
+
+class TrainmasterCallback(TrainerCallback):
+    """Copy this into your program."""
+
+    def __init__(self, tm: trainmaster.sdk.Session, sleep: float) -> None:
+        self.tm = tm
+        self.sleep = sleep
+
+    def on_log(
+        self, args: Any, state: TrainerState, control: Any, logs: dict[str, float], **_: Any
+    ) -> None:
+        if "loss" in logs:
+            print(f"step {state.global_step} loss {logs['loss']!r}", flush=True)
+            self.tm.progress(step=state.global_step, loss=logs["loss"], total_steps=state.max_steps)
+
+    def on_step_end(
+        self, args: Any, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> TrainerControl:
+        time.sleep(self.sleep)
+        self.tm.progress(step=state.global_step, total_steps=state.max_steps)
+        must_stop = self.tm.should_stop()
+        if must_stop or self.tm.should_save():
+            control.should_save = True
+        if must_stop:
+            control.should_training_stop = True
+        return control
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: Any, **_: Any) -> None:
+        folder = self.tm.checkpoint_dir / f"checkpoint-{state.global_step}"
+        self.tm.saved(state.global_step, folder)
+
+
+class Counting(Dataset):
+    """Sequences that count upwards modulo 32: easy to learn."""
+
+    def __len__(self) -> int:
+        return 512
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        tokens = (index + torch.arange(16) * (1 + index % 3)) % 32
+        return {"input_ids": tokens, "labels": tokens}
+
+
+def main() -> None:
+    flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    flags.add_argument("--steps", type=int, default=60)
+    flags.add_argument("--seed", type=int, default=0)
+    flags.add_argument("--sleep", type=float, default=0.0, help="seconds to wait after each step")
+    flags.add_argument("--save-every", type=int, default=30)
+    asked = flags.parse_args()
+
+    with trainmaster.sdk.run() as tm:
+        settings = TrainingArguments(
+            output_dir=str(tm.checkpoint_dir),
+            max_steps=asked.steps,
+            per_device_train_batch_size=tm.per_rank_batch(16),
+            learning_rate=3e-3,
+            logging_steps=1,
+            save_steps=asked.save_every,
+            save_total_limit=3,
+            seed=asked.seed,
+            report_to=[],
+            disable_tqdm=True,
+        )
+        torch.manual_seed(asked.seed)
+        config = GPT2Config(vocab_size=32, n_positions=16, n_embd=32, n_layer=1, n_head=2)
+        config.bos_token_id = config.eos_token_id = 0
+        trainer = Trainer(
+            model=GPT2LMHeadModel(config),
+            args=settings,
+            train_dataset=Counting(),
+            callbacks=[TrainmasterCallback(tm, asked.sleep)],
+        )
+        latest = tm.latest()  # the newest that is whole, unlike `resume_from_checkpoint=True`
+        trainer.train(resume_from_checkpoint=str(latest) if latest else None)
+
+
+if __name__ == "__main__":
+    main()
