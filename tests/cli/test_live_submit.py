@@ -219,7 +219,7 @@ def test_every_flag_has_its_field(tm: Tm, daemon: Counterpart, write, folder: Pa
     (folder / "sub").mkdir()
     daemon.on("POST", "/jobs", accepted("5"))
     said = tm(
-        "run -n bert -q vision --gpus H100:2 --cpus 4 --mem 16G -t 1:30:00 --priority 3"
+        "run -n bert -q vision --gpus H100:2 --cpus 4 --mem 16G -t 1:30:00 --priority 3 --retries 1"
         " --after 3 --after 4:any --array 0-9%2 --env A=1 --env COPIED --env-file more.env"
         " --workdir sub --no-snapshot --container docker:reg/image:tag -d"
         " -- python train.py -n 3 --gpus 9"
@@ -235,6 +235,7 @@ def test_every_flag_has_its_field(tm: Tm, daemon: Counterpart, write, folder: Pa
         "memory": "16G",
         "max_runtime": "5400s",
         "priority": 3,
+        "retries": 1,
         "depends_on": ["3", "4:any"],
         "array": "0-9%2",
         "env": {"A": "1", "B": "2", "COPIED": "from here"},

@@ -48,6 +48,12 @@ def run(
     priority: Annotated[
         int | None, typer.Option("--priority", metavar="N", help="Higher goes first.")
     ] = None,
+    retries: Annotated[
+        int,
+        typer.Option(
+            "--retries", min=0, metavar="N", help="How often it is tried again if it fails."
+        ),
+    ] = 0,
     after: Annotated[
         list[str] | None,
         typer.Option("--after", metavar="ID[:ok|any|fail]", help="Wait for the end of this job."),
@@ -106,6 +112,7 @@ def run(
         "memory": memory,
         "max_runtime": None if limit is None else _length(limit),
         "priority": priority,
+        "retries": retries,
         "depends_on": after or None,
         "array": array,
         "env": environment_of(env or (), env_file or ()),

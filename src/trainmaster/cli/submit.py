@@ -75,7 +75,8 @@ def submit(
 def _specs(file: str, settings: Sequence[str], held: bool) -> list[Json]:
     """The jobs of one file, checked here so that a mistake is named with its line."""
     from trainmaster.api.complaints import BadJobFile
-    from trainmaster.api.jobfile import check_plain, job_file_of
+    from trainmaster.api.jobfile import job_file_of
+    from trainmaster.api.plain import check_plain
     from trainmaster.api.yamlfile import read_yaml
     from trainmaster.cli.complaints import BadInput
     from trainmaster.cli.live_jobs import surrounded

@@ -1,0 +1,266 @@
+"""The command line against a real daemon with real processes: one session of a user's day."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_live_shell import Person
+from tests.live.daemons import LiveDaemon, live, until
+
+pytestmark = pytest.mark.live
+
+STAYS = "trap 'exit 0' TERM; echo begun; while :; do sleep 0.05; done"
+
+
+class Line:
+    """The command line in a folder, pointed to one daemon."""
+
+    def __init__(self, daemon: LiveDaemon, folder: Path) -> None:
+        self.daemon, self.folder = daemon, folder
+        self.env = {**os.environ, "TRAINMASTER_DATA": str(daemon.folder), "COLUMNS": "200"}
+        self.env.pop("TRAINMASTER_URL", None)
+
+    def words(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "trainmaster", *words]
+
+    def run(self, *words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.words(*words),
+            cwd=self.folder,
+            env=self.env,
+            input=typed,
+            text=True,
+            capture_output=True,
+            timeout=120,
+        )
+
+    def ok(self, *words: str, typed: str = "") -> str:
+        ended = self.run(*words, typed=typed)
+        assert ended.returncode == 0, (words, ended.stdout, ended.stderr)
+        return ended.stdout
+
+    def start(self, *words: str) -> str:
+        """A job of its own, detached: its id."""
+        return self.ok("run", "-d", "--no-snapshot", *words).strip()
+
+
+@pytest.fixture(scope="module")
+def tm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
+    base = tmp_path_factory.mktemp("live")
+    (base / "code").mkdir()
+    with live(
+        base / "state", "--slots", "2", "--policy", "fifo", "--set", "backfill=skip"
+    ) as daemon:
+        yield Line(daemon, base / "code")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tm: Line) -> Iterator[None]:
+    """Jobs of one test are not in the way of the next."""
+    yield
+    left = [job["id"] for job in json.loads(tm.ok("ps", "--json", "-r"))["jobs"]]
+    if left:
+        tm.run("cancel", *left)
+        until(lambda: not json.loads(tm.ok("ps", "--json"))["jobs"], "no job to be left")
+
+
+def test_run_shows_the_output_and_returns_the_code(tm: Line) -> None:
+    ended = tm.run("run", "--", "sh", "-c", "echo out; echo err >&2; exit 3")
+    assert ended.returncode == 3, ended.stderr
+    assert sorted(ended.stdout.split()) == ["err", "out"]
+    assert "failed with exit code 3" in ended.stderr
+    assert tm.run("run", "--", "true").returncode == 0
+
+
+def test_the_code_is_a_copy_unless_one_says_otherwise(tm: Line) -> None:
+    (tm.folder / "word.txt").write_text("before")
+    first = tm.ok("submit", "-", "--held", "--parsable", typed="command: cat word.txt\n").strip()
+    (tm.folder / "word.txt").write_text("after")
+    tm.ok("resume", first)
+    tm.daemon.until_state(first, "succeeded")
+    assert tm.ok("logs", first) == "before"
+    assert tm.ok("run", "--no-snapshot", "--", "cat", "word.txt") == "after"
+
+
+def test_an_array_is_waited_for_and_folded(tm: Line) -> None:
+    file = tm.folder / "sweep.yaml"
+    file.write_text(
+        "name: sweep\ncommand: exit $TRAINMASTER_ARRAY_INDEX\narray: 0-3%2\nretries: 0\n"
+    )
+    ended = tm.run("submit", "sweep.yaml", "--wait", "--json")
+    assert ended.returncode == 3, ended.stderr
+    found = {job["id"].split("_")[1]: job["exit_code"] for job in json.loads(ended.stdout)["jobs"]}
+    assert found == {"0": 0, "1": 1, "2": 2, "3": 3}
+    lines = [line for line in tm.ok("ps", "-a").splitlines() if "sweep" in line]
+    assert len(lines) == 1
+    assert "_[0-3]" in lines[0]
+    assert "1 succeeded, 3 failed" in lines[0]
+
+
+def test_a_waiting_job_is_explained_and_goes_when_there_is_room(tm: Line) -> None:
+    first = tm.start("--gpus", "2", "-n", "holder", "--", "sh", "-c", STAYS)
+    tm.daemon.until_state(first, "running")
+    second = tm.start("--gpus", "1", "-n", "waiter", "--", "true")
+    until(lambda: "NotEnoughFree" in tm.ok("explain", second), "a reason")
+    said = tm.ok("explain", second)
+    assert "holder" in said
+    assert "Expected start: " in said
+    assert "waiter" in tm.ok("ps", "--state", "pending")
+    tm.ok("set", second, "priority=5")
+    assert json.loads(tm.ok("show", second, "--json"))["priority"] == 5
+    tm.ok("cancel", "holder")
+    tm.daemon.until_state(second, "succeeded")
+    assert tm.daemon.until_state(first, "cancelled")
+    told = [each["what"] for each in json.loads(tm.ok("story", second, "--json"))["story"]]
+    assert told[0] == "submitted"
+    assert tm.run("cancel", first).returncode == 1
+
+
+def test_suspend_and_resume(tm: Line) -> None:
+    job = tm.start("--", "sh", "-c", STAYS)
+    tm.daemon.until_state(job, "running")
+    tm.ok("suspend", job)
+    tm.daemon.until_state(job, "suspended", "held")
+    tm.ok("resume", job)
+    tm.daemon.until_state(job, "running")
+
+
+def test_logs_are_followed_and_binary_safe(tm: Line) -> None:
+    job = tm.start("--", sys.executable, "-c", "import os; os.write(1, bytes(range(256)) * 1000)")
+    raw = subprocess.run(
+        tm.words("logs", "-f", job), cwd=tm.folder, env=tm.env, capture_output=True, timeout=120
+    )
+    assert raw.stdout == bytes(range(256)) * 1000
+    assert tm.ok("logs", job, "--tail", "0") == ""
+    assert tm.run("logs", job, "--rank", "7").returncode == 1
+
+
+def test_every_rank_of_a_gang(tm: Line) -> None:
+    out = tm.ok(
+        "run", "--gpus", "2", "--all-ranks", "--", "sh", "-c", "echo I am $RANK of $WORLD_SIZE"
+    )
+    assert sorted(out.splitlines()) == ["[0] I am 0 of 2", "[1] I am 1 of 2"]
+
+
+def test_exec_is_in_the_surroundings_of_the_job(tm: Line) -> None:
+    job = tm.start("--env", "COLOUR=blue", "--", "sh", "-c", STAYS)
+    tm.daemon.until_state(job, "running")
+    out = tm.ok("exec", job, "--", "sh", "-c", "echo $TRAINMASTER_JOB $COLOUR; pwd")
+    assert out.splitlines() == [f"{job} blue", str(tm.folder)]
+
+
+def test_the_daemon_may_be_restarted_while_one_waits(tm: Line) -> None:
+    waiting = subprocess.Popen(
+        tm.words(
+            "run",
+            "--no-snapshot",
+            "--",
+            "sh",
+            "-c",
+            "until [ -e go ]; do sleep 0.05; done; echo gone; exit 4",
+        ),
+        cwd=tm.folder,
+        env=tm.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        until(lambda: json.loads(tm.ok("ps", "--state", "running", "--json"))["jobs"], "the job")
+        port = str(tm.daemon.url).rpartition(":")[2]
+        tm.daemon.kill()
+        tm.daemon.arguments = (*tm.daemon.arguments, "--port", port)
+        tm.daemon.start()
+        tm.daemon.until_active()
+        (tm.folder / "go").touch()
+        out, err = waiting.communicate(timeout=120)
+    finally:
+        waiting.kill()
+        waiting.communicate()
+    assert (waiting.returncode, out) == (4, "gone\n"), err
+
+
+def test_two_interruptions_end_the_job(tm: Line) -> None:
+    waiting = subprocess.Popen(
+        tm.words("run", "-n", "stopped", "--no-snapshot", "--", "sh", "-c", STAYS),
+        cwd=tm.folder,
+        env=tm.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert waiting.stdout is not None
+    assert waiting.stderr is not None
+    try:
+        assert waiting.stdout.readline() == "begun\n"
+        waiting.send_signal(signal.SIGINT)
+        while "Ctrl-C again" not in waiting.stderr.readline():
+            pass
+        waiting.send_signal(signal.SIGINT)
+        waiting.communicate(timeout=120)
+    finally:
+        waiting.kill()
+        waiting.communicate()
+    assert waiting.returncode == 130
+    assert json.loads(tm.ok("show", "stopped", "--json"))["state"] == "cancelled"
+
+
+def test_queues_and_the_policy_are_changed_at_once(tm: Line) -> None:
+    tm.ok("queue", "set", "vision", "--weight", "2", "--maximum", "1")
+    tm.ok("queue", "set", "vision", "--guaranteed", "1")
+    (vision,) = [
+        each for each in json.loads(tm.ok("queues", "--json"))["queues"] if each["name"] == "vision"
+    ]
+    assert (vision["weight"], vision["maximum_gpus"], vision["guaranteed_gpus"]) == (2, 1, 1)
+    tm.ok("policy", "set", "tiresias-l", "promote_knob=2")
+    said = json.loads(tm.ok("policy", "--json"))
+    assert (said["name"], said["options"]["promote_knob"]) == ("tiresias-l", 2)
+    refused = tm.run("policy", "set", "srtf")
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1
+    tm.ok("policy", "set", "fifo", "backfill=skip")
+
+
+def test_nodes_and_history_and_a_record_that_simulates(tm: Line) -> None:
+    assert tm.run("run", "-n", "recorded", "--", "sleep", "0.2").returncode == 0
+    assert "up" in tm.ok("nodes")
+    assert len(tm.ok("nodes", "--devices").splitlines()) == 3
+    assert "recorded" in tm.ok("history", "--since", "1h")
+    assert "recorded" in tm.ok("history", "--csv")
+    tm.ok("record", "--out", "mine.csv")
+    tm.ok("simulate", "mine.csv", "--cluster", "1x2", "--policy", "fifo")
+    tm.ok("record", "--format", "events", "--out", "log.jsonl")
+    lines = (tm.folder / "log.jsonl").read_text().splitlines()
+    assert all(isinstance(json.loads(line), dict) for line in lines)
+
+
+def test_a_dry_run_leaves_no_job(tm: Line) -> None:
+    before = tm.ok("ps", "-a", "--json")
+    said = tm.ok("run", "--dry-run", "--gpus", "2", "--", "true")
+    assert "Would submit" in said
+    assert "Expected start" in said
+    assert len(json.loads(tm.ok("ps", "-a", "--json"))["jobs"]) == len(json.loads(before)["jobs"])
+
+
+def test_a_session_is_suspended_when_idle_and_goes_on(tm: Line) -> None:
+    url = str(tm.daemon.url)
+    person = Person(url, "-n", "play", "--idle", "3s", "--command", "/bin/sh")
+    person.type("WORD=kept; echo here-$((1 + 1))\r")
+    person.sees(b"here-2")
+    person.sees(b"was unused and is being suspended")
+    assert person.code() == 0
+    tm.daemon.until_state("play", "suspended", "held")
+    again = Person(url, "play")
+    again.sees(b"here-2")
+    again.type("echo again-$WORD; exit 6\r")
+    again.sees(b"again-kept")
+    assert again.code() == 6
+    tm.daemon.until_state("play", "failed")
