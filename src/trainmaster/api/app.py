@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 
 from trainmaster import __version__
 from trainmaster.api import answers, schema
@@ -81,6 +82,7 @@ def _body_schemas() -> dict[str, Any]:
     job.pop("$schema")
     found.update(job.pop("$defs"))
     found["JobFile"] = job
-    for model in (*jobs.BODIES, *cluster.BODIES, SentEvent):
+    models: tuple[type[BaseModel], ...] = (*jobs.BODIES, *cluster.BODIES, SentEvent)
+    for model in models:
         found[model.__name__] = model.model_json_schema(ref_template=REFERENCE)
     return found

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from trainmaster.api.answers import ApiError
 from trainmaster.api.complaints import BadJobFile, sentence_of
-from trainmaster.api.jobfile import check_plain
+from trainmaster.api.plain import check_plain
 from trainmaster.api.quantities import shown
 from trainmaster.api.yamlfile import read_json
 from trainmaster.model.units import MIB

@@ -10,7 +10,8 @@ from typing import Any, Protocol, cast
 import yaml
 
 from trainmaster.api.complaints import BadJobFile, Lines
-from trainmaster.api.jobfile import DEEPEST, MOST_VALUES, JobFile, check_plain, job_file_of
+from trainmaster.api.jobfile import JobFile, job_file_of
+from trainmaster.api.plain import DEEPEST, MOST_VALUES, check_plain
 
 Raw = dict[str, object]
 

@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from trainmaster.api import params, rows, schema, shapes
 from trainmaster.api.answers import ApiError, Json, errors
 from trainmaster.api.bodies import checked, object_of
-from trainmaster.api.jobfile import Name
+from trainmaster.api.fields import Name
 from trainmaster.api.policy_cards import card_of
 from trainmaster.catalog import policy_names
 from trainmaster.daemon.contract import Service, Unavailable

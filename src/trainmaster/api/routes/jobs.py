@@ -13,7 +13,7 @@ from trainmaster.api import params, rows, shapes
 from trainmaster.api.answers import ApiError, Json, errors
 from trainmaster.api.bodies import checked, object_of
 from trainmaster.api.complaints import nearest
-from trainmaster.api.jobfile import Duration, JobName, Name
+from trainmaster.api.fields import Duration, JobName, Name, Priority, Retries
 from trainmaster.api.wording import ENDS, WAITS
 from trainmaster.core.lifecycle import Phase
 from trainmaster.daemon.contract import Changes, NotFound, Service, Sheet
@@ -30,12 +30,8 @@ class JobChanges(BaseModel):
 
     name: JobName = Field(default="", description="What to call it.")
     queue: Name = Field(default="", description="The queue that it waits in.")
-    priority: int = Field(
-        0, description="Higher goes first.", ge=-1_000_000, le=1_000_000, strict=True
-    )
-    retries: int = Field(
-        0, description="How often it is started again.", ge=0, le=1000, strict=True
-    )
+    priority: Priority = Field(0, description="Higher goes first.")
+    retries: Retries = Field(0, description="How often it is started again.")
     max_runtime: Duration = Field(0, description="How long it may run in all.")
     deadline: Duration = Field(0, description="How long after the submission it must be done.")
 
