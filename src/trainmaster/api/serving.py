@@ -11,10 +11,13 @@ import socket
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
+import structlog
 import uvicorn
 
 from trainmaster.api.app import create_app
 from trainmaster.daemon.daemon import Daemon
+
+log = structlog.get_logger("trainmaster.serving")
 
 LAST_ANSWERS_S = 3
 Beside = Callable[[Daemon], Awaitable[None]]
@@ -75,6 +78,7 @@ async def serve(
         asyncio.create_task(stop.wait(), name="signals"),
     ]
     announcing = asyncio.create_task(_announce(daemon, url_of(sock), address, beside))
+    announcing.add_done_callback(_complain)
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -92,6 +96,13 @@ async def serve(
         with contextlib.suppress(OSError):
             if json.loads(address.read_text())["pid"] == os.getpid():
                 address.unlink()
+
+
+def _complain(task: asyncio.Task[None]) -> None:
+    """What was to run beside the daemon must not fail in silence."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        log.error("what runs beside the daemon has failed", exc_info=error)
 
 
 async def _unless(stop: asyncio.Event, work: Awaitable[None]) -> None:

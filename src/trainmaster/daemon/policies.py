@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from trainmaster.catalog import CatalogError
 from trainmaster.core.policy import Policy
 from trainmaster.daemon.contract import Refusal
-from trainmaster.policies.options import OptionError, read_options
+from trainmaster.policies.options import OptionError, effective, read_options
 from trainmaster.policy_files import policy_named
 
 DEFAULT_POLICY = "trainmaster"
@@ -37,7 +36,7 @@ def policy_of(name: str, options: Options | Mapping[str, str] = ()) -> Policy:
 def effective_options(policy: Policy) -> dict[str, object]:
     """All options of a policy with their values."""
     options: Any = getattr(policy, "options", None)
-    return {} if options is None else asdict(options)
+    return {} if options is None else effective(options)
 
 
 def _content(name: str) -> str:
