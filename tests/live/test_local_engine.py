@@ -25,8 +25,9 @@ from tests.live.stage import (
     supervisors,
     until,
 )
+from trainmaster.engines.local.cgroups import cgroup_name
 from trainmaster.engines.local.engine import LocalEngine
-from trainmaster.engines.local.launch import run_file, seats
+from trainmaster.engines.local.launch import run_file, seats, socket_path
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Thaw
 from trainmaster.model.job import Run
 from trainmaster.model.recipe import LogLimits, Ranks, Recipe
@@ -261,7 +262,8 @@ def test_nameless_daemons_of_a_lost_run_are_found_by_their_control_group(tmp_pat
         await stage.up(RUN, recipe)
         await until(lambda: stage.log(RUN))
         (pid,) = [pid for pid in alive_called(word) if word in cmdline(pid)[-1:]]
-        await until(lambda: "trainmaster-" in Path(f"/proc/{pid}/cgroup").read_text())
+        group = cgroup_name(socket_path(stage.engine.folder_of(RUN)))
+        await until(lambda: f"/{group}\n" in Path(f"/proc/{pid}/cgroup").read_text())
         (supervisor,) = supervisors(stage.engine.folder_of(RUN))
         os.kill(supervisor, signal.SIGKILL)
         await stage.heard(RUN, Lost)

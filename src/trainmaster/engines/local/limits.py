@@ -9,8 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from trainmaster.engines.local import processes
 from trainmaster.engines.local.cgroups import put
 from trainmaster.engines.local.runfile import CgroupPlan
+
+ADVICE = (
+    "this machine does not let us use control groups; where systemd runs, start Trainmaster by "
+    "`systemd-run --user --scope -p Delegate=yes trainmaster up`."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +28,7 @@ class Probed:
 def probe() -> Probed:
     """Make a group, move a process into it, limit it, and take it all away again."""
     unified, versions_1 = _hierarchies()
+    unified = _handing_down(unified) if unified else ""
     tracked = unified if unified and _works(unified, "", "") else ""
     memory, cpus, version = "", "", 2
     if tracked:
@@ -33,14 +40,47 @@ def probe() -> Probed:
         memory = at if at and _works(at, "memory.limit_in_bytes", str(1 << 30)) else ""
         at = versions_1.get("cpu", "")
         cpus = at if at and _works(at, "cpu.cfs_quota_us", "100000") else ""
-    remarks = []
-    if not memory:
-        remarks.append(
-            "Host memory is not limited: this machine lets us write to no memory control group."
-        )
-    if not cpus:
-        remarks.append("CPUs are not limited: this machine lets us write to no CPU control group.")
-    return Probed(CgroupPlan(tracked, memory, cpus, version), tuple(remarks))
+    missing = [name for name, at in (("host memory", memory), ("CPUs", cpus)) if not at]
+    remarks = (f"Limits on {' and '.join(missing)} are not kept: {ADVICE}",) if missing else ()
+    return Probed(CgroupPlan(tracked, memory, cpus, version), remarks)
+
+
+def _handing_down(own: str) -> str:
+    """The group below which ours are made: with limits, where it has no processes of its own.
+
+    The daemon steps aside into a group of its own where its group was made for it alone: by systemd in a
+    scope that is delegated, or as the root of a container. Not in a service: systemd could not start it
+    again while jobs are left in there; `DelegateSubgroup=` has it begin one level lower.
+    """
+    above = os.path.dirname(own)
+    if _is_ours(above) and not _processes(above):
+        return above
+    may_step_aside = _is_ours(own) and not own.endswith(".service")
+    if may_step_aside and _processes(own) <= {os.getpid(), *processes.descendants(os.getpid())}:
+        with contextlib.suppress(OSError):
+            aside = os.path.join(own, "trainmaster-daemon")
+            os.makedirs(aside, exist_ok=True)
+            for pid in _processes(own):
+                put(aside, "cgroup.procs", str(pid))
+    return own
+
+
+def _is_ours(group: str) -> bool:
+    """Whether somebody handed it to us: systemd says so, and a container's root is ours anyway."""
+    with contextlib.suppress(OSError):
+        if os.getxattr(group, "user.delegate") == b"1":
+            return True
+    is_mount = os.path.ismount(group)
+    return is_mount and os.path.exists(os.path.join(group, "cgroup.type"))
+
+
+def _processes(group: str) -> set[int]:
+    """Those in the group itself; 0 stands for processes that we cannot see."""
+    try:
+        with open(os.path.join(group, "cgroup.procs")) as file:
+            return set(map(int, file.read().split()))
+    except OSError:
+        return {0}
 
 
 def _hierarchies() -> tuple[str, dict[str, str]]:
