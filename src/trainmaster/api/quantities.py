@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainmaster.daemon.contract import Array, Dependency, When
@@ -143,47 +144,39 @@ def _no_gpus(value: object) -> ValueError:
 
 def array_of(value: object) -> Array:
     """`100` (0 to 99), `0-99`, `0-99%8` (8 at a time), `1,5,9-12`, or a list of indices."""
-    wrong = ValueError(
+    if isinstance(value, list) and all(type(each) is int for each in value):
+        return _array(tuple(value), None, value)
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise _no_array(value)
+    listed, percent, most = str(value).partition("%")
+    limit = None
+    if percent:
+        if not WHOLE_NUMBER.fullmatch(most) or int(most) == 0:
+            raise _no_array(value)
+        limit = int(most)
+    if WHOLE_NUMBER.fullmatch(listed):  # A number alone says how many.
+        return _array(tuple(range(min(int(listed), MOST_ELEMENTS + 1))), limit, value)
+    return _array(tuple(_indices(listed, value)), limit, value)
+
+
+def _indices(listed: str, value: object) -> Iterator[int]:
+    """`1,5,9-12`, but never many more than may be."""
+    for piece in listed.split(","):
+        ranged = RANGE.fullmatch(piece)
+        if ranged and int(ranged[1]) <= int(ranged[2]):
+            first = int(ranged[1])
+            yield from range(first, min(int(ranged[2]), first + MOST_ELEMENTS) + 1)
+        elif WHOLE_NUMBER.fullmatch(piece):
+            yield int(piece)
+        else:
+            raise _no_array(value)
+
+
+def _no_array(value: object) -> ValueError:
+    return ValueError(
         "must be a number of elements (100), indices (0-99 or 1,5,9-12), both perhaps with how many"
         f" at a time (0-99%8), or a list of indices, not {shown(value)}"
     )
-    if isinstance(value, bool):
-        raise wrong
-    if isinstance(value, list):
-        if not all(isinstance(each, int) and not isinstance(each, bool) for each in value):
-            raise wrong
-        return _array(tuple(value), None, value)
-    if isinstance(value, int):
-        if not 1 <= value <= MOST_ELEMENTS:
-            raise ValueError(f"must have 1 to {MOST_ELEMENTS:,} elements, not {shown(value)}")
-        return Array(tuple(range(value)))
-    if not isinstance(value, str):
-        raise wrong
-    listed, percent, most = value.partition("%")
-    if percent and not (WHOLE_NUMBER.fullmatch(most) and int(most) > 0):
-        raise wrong
-    limit = int(most) if percent else None
-    if limit is not None and limit > MOST_ELEMENTS:
-        limit = None
-    if WHOLE_NUMBER.fullmatch(listed) and percent:
-        count = int(listed)
-        return _array(tuple(range(min(count, MOST_ELEMENTS + 1))), limit, value)
-    indices: list[int] = []
-    for piece in listed.split(","):
-        ranged = RANGE.fullmatch(piece)
-        if ranged and 0 <= int(ranged[2]) - int(ranged[1]) <= MOST_ELEMENTS:
-            indices.extend(range(int(ranged[1]), int(ranged[2]) + 1))
-        elif WHOLE_NUMBER.fullmatch(piece):
-            indices.append(int(piece))
-        elif ranged and int(ranged[1]) <= int(ranged[2]):
-            raise ValueError(f"must have 1 to {MOST_ELEMENTS:,} elements, not {shown(value)}")
-        else:
-            raise wrong
-        if len(indices) > MOST_ELEMENTS:
-            break
-    if len(indices) == 1 and "," not in listed and "-" not in listed:
-        return array_of(indices[0])
-    return _array(tuple(indices), limit, value)
 
 
 def _array(indices: tuple[int, ...], limit: int | None, value: object) -> Array:

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trainmaster.cli import completion
 from trainmaster.cli.wording import examples, screen
 
+if TYPE_CHECKING:
+    from trainmaster.api.policy_cards import Card
+
 EPILOG = examples(
     "trainmaster policies",
     "trainmaster policies tiresias-l",
     "trainmaster policies --json",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """A policy as its file describes it."""
-
-    name: str
-    summary: str
-    text: str
-    needs_oracle: bool
-    options: tuple[Any, ...]
 
 
 def policies(
@@ -39,10 +30,11 @@ def policies(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """List the policies with their options and defaults."""
+    from trainmaster.api.policy_cards import card_of
     from trainmaster.catalog import policy_names
 
     names = policy_names() if name is None else (name,)
-    found = [describe(each) for each in names]
+    found = [card_of(each) for each in names]
     if as_json:
         _write_json(found)
     elif name is None:
@@ -51,51 +43,13 @@ def policies(
         _show_one(found[0])
 
 
-def describe(name: str) -> Description:
-    from trainmaster.catalog import policy_class
-    from trainmaster.policies.options import describe_options
-
-    kind = policy_class(name)
-    module = sys.modules[kind.__module__]
-    text = (kind.__doc__ if _has_own_doc(kind) else module.__doc__) or ""
-    summary, _, rest = text.strip().partition("\n")
-    return Description(
-        name=name,
-        summary=summary.strip(),
-        text=rest.strip(),
-        needs_oracle=bool(kind.needs_oracle),
-        options=describe_options(kind.options_type),
-    )
-
-
-def _has_own_doc(kind: type) -> bool:
-    return bool(vars(kind).get("__doc__"))
-
-
-def _write_json(found: list[Description]) -> None:
+def _write_json(found: list[Card]) -> None:
     import json
 
-    entries = [
-        {
-            "name": each.name,
-            "summary": each.summary,
-            "needs_oracle": each.needs_oracle,
-            "options": [
-                {
-                    "name": option.name,
-                    "default": option.default,
-                    "allowed": option.allowed,
-                    "help": option.help_text,
-                }
-                for option in each.options
-            ],
-        }
-        for each in found
-    ]
-    sys.stdout.write(json.dumps({"policies": entries}, indent=2) + "\n")
+    sys.stdout.write(json.dumps({"policies": [each.as_row() for each in found]}, indent=2) + "\n")
 
 
-def _show_all(found: list[Description]) -> None:
+def _show_all(found: list[Card]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -109,7 +63,7 @@ def _show_all(found: list[Description]) -> None:
     screen().print(table)
 
 
-def _show_one(policy: Description) -> None:
+def _show_one(policy: Card) -> None:
     from rich.markup import escape
     from rich.table import Table
 
