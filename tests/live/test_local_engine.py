@@ -95,7 +95,7 @@ def test_daemons_freeze_and_thaw_with_their_run(tmp_path: Path) -> None:
         recipe = stage.recipe(sys.executable, "-S", "-c", DAEMON, "nameless", word, "stay")
         await stage.up(RUN, recipe)
         await until(lambda: stage.log(RUN))
-        (pid,) = [pid for pid in alive_called(word) if word in cmdline(pid)[-1:]]
+        (pid,) = await until(lambda: [p for p in alive_called(word) if cmdline(p)[-1:] == [word]])
         await stage.order(Freeze(RUN), recipe)
         await stage.heard(RUN, Frozen)
         assert state_of(pid) == "T"
@@ -107,7 +107,10 @@ def test_daemons_freeze_and_thaw_with_their_run(tmp_path: Path) -> None:
 
 
 def cmdline(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")[:-1]
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")[:-1]
+    except OSError:
+        return []
 
 
 def test_a_shell_that_dies_first_does_not_cut_its_child_short(tmp_path: Path) -> None:
@@ -261,7 +264,7 @@ def test_nameless_daemons_of_a_lost_run_are_found_by_their_control_group(tmp_pat
         recipe = stage.recipe(sys.executable, "-S", "-c", DAEMON, "nameless", word, "stay")
         await stage.up(RUN, recipe)
         await until(lambda: stage.log(RUN))
-        (pid,) = [pid for pid in alive_called(word) if word in cmdline(pid)[-1:]]
+        (pid,) = await until(lambda: [p for p in alive_called(word) if cmdline(p)[-1:] == [word]])
         group = cgroup_name(socket_path(stage.engine.folder_of(RUN)))
         await until(lambda: f"/{group}\n" in Path(f"/proc/{pid}/cgroup").read_text())
         (supervisor,) = supervisors(stage.engine.folder_of(RUN))
