@@ -40,7 +40,7 @@ def main() -> None:
             optimiser.load_state_dict(found.state["optimiser"])
             first = found.step
             print(f"going on from step {first}", flush=True)
-        # (tm) the batches from this step on; any DataLoader option goes with it
+        # (tm) the batches from this step on; with workers, add worker_init_fn=outlive_stop
         batches = StepBatches(tm, len(data), 64, first, asked.steps, asked.seed)
         loader = DataLoader(data, batch_sampler=batches)
 

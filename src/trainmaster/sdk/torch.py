@@ -8,6 +8,7 @@ with another number it sees the same global batches, split otherwise, and sums i
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +23,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.utils.data import Sampler
 
+from trainmaster.sdk import wishes
 from trainmaster.sdk.session import Session
 
 _asking: list[Any] = [None, None]
@@ -78,8 +80,12 @@ def batch_of(step: int, size: int, global_batch: int, seed: int = 0) -> list[int
 
 @lru_cache(maxsize=2)
 def _order(size: int, epoch: int, seed: int) -> torch.Tensor:
-    chance = torch.Generator().manual_seed((seed << 32) + epoch)
-    return torch.randperm(size, generator=chance)
+    return torch.randperm(size, generator=torch.Generator().manual_seed(_chance(seed, epoch)))
+
+
+def _chance(*numbers: int) -> int:
+    """A seed made of several numbers. torch's generator on CPUs takes its lower 32 bits only."""
+    return int.from_bytes(hashlib.blake2b(repr(numbers).encode(), digest_size=4).digest())
 
 
 class StepBatches(Sampler[list[int]]):
@@ -102,9 +108,17 @@ class StepBatches(Sampler[list[int]]):
             yield batch_of(step, self._size, self._global_batch, self._seed)[self._part]
 
 
+def outlive_stop(worker: int) -> None:
+    """A `worker_init_fn`: a stop of the whole group does not take a DataLoader's workers away.
+
+    torch lets its workers die of SIGTERM and then fails the program, which wanted to save.
+    """
+    wishes.shield_child()
+
+
 def seed_step(tm: Session, step: int, seed: int = 0) -> None:
     """Make dropout and the like depend on seed, step and rank alone, so that no state need be saved."""
-    torch.manual_seed(((seed * 1_000_003 + step) * 65_537 + tm.rank) % (1 << 63))
+    torch.manual_seed(_chance(seed, step, tm.rank))
 
 
 def global_mean(tm: Session, losses: torch.Tensor, global_batch: int) -> torch.Tensor:

@@ -45,6 +45,7 @@ class Wishes:
         if threading.current_thread() is not threading.main_thread():
             return
         _guard_forks()
+        _listening.append(self)
         for number in SIGNALS:
             self._before[number] = signal.getsignal(number)
             signal.signal(number, self._take_signal)
@@ -57,9 +58,16 @@ class Wishes:
             is_late = ignore_stop and number == signal.SIGTERM
             signal.signal(number, signal.SIG_IGN if is_late else before or signal.SIG_DFL)
         self._before = {}
+        if self in _listening:
+            _listening.remove(self)
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process was forked off the one that is wished something of."""
+        return os.getpid() != self._owner
 
     def _take_signal(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._owner:
+        if self.is_inherited:
             self._take_in_child(number)
             return
         if number == signal.SIGTERM:
@@ -91,7 +99,15 @@ class Wishes:
         return bool(self._group_told[0])
 
 
+_listening: list[Wishes] = []
 _masks = threading.local()
+
+
+def shield_child() -> None:
+    """In a forked child that has put its own handler on top: let the parent's stop pass it by."""
+    for wishes in _listening[-1:]:
+        if wishes.is_inherited:
+            signal.signal(signal.SIGTERM, wishes._take_signal)
 
 
 @cache

@@ -54,6 +54,11 @@ class Started:
         assert self.process.pid is not None
         os.kill(self.process.pid, number)
 
+    def send_group(self, number: signal.Signals) -> None:
+        """To it and all that it has started, as Trainmaster does."""
+        assert self.process.pid is not None
+        os.killpg(self.process.pid, number)
+
     def end(self) -> int:
         """Its exit code."""
         self.process.join(PATIENCE_S)
@@ -100,8 +105,9 @@ class Bench:
 
     def close(self) -> None:
         for process in self._processes:
-            if process.is_alive():
-                process.kill()
+            if process.pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
             process.join(PATIENCE_S)
 
 
@@ -122,6 +128,7 @@ def free_port() -> int:
 
 def _become(script: str, flags: tuple[str, ...], env: dict[str, str], output: str) -> None:
     """In the new process: as if it had been started as `python script flags`."""
+    os.setsid()
     os.environ.clear()
     os.environ.update(env)
     number = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
