@@ -212,7 +212,7 @@ class MemoryService:
         if job in self.arrays:
             count = f"An array of {len(self.arrays[job])} jobs."
             row = replace(found.row, id=job, array=None, array_index=None)
-            return replace(found, row=row, remarks=(count,))
+            return replace(found, row=row, reason=None, remarks=(count,))
         return found
 
     async def forecast(self, job: str) -> Forecast:

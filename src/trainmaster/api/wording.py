@@ -165,9 +165,11 @@ def standing(sheet: Sheet, now: int) -> tuple[str | None, str]:
 
 def forecast_sentence(forecast: Forecast, now: int) -> str:
     """When it is expected to start."""
+    basis = forecast.basis.rstrip(".")
     if forecast.start_ms is None:
-        return f"No start can be foretold: {forecast.basis or 'nothing is known of the others'}."
-    return f"It is expected to start {when(forecast.start_ms, now)} ({forecast.basis})."
+        return f"No start can be foretold: {basis or 'nothing is known of the others'}."
+    because = f" ({basis})" if basis else ""
+    return f"It is expected to start {when(forecast.start_ms, now)}{because}."
 
 
 def story_sentence(row: StoryRow) -> str:

@@ -208,6 +208,16 @@ def test_a_waiting_job_says_why(client: TestClient) -> None:
     assert running["sentence"] == "It is running on n0:0, n0:1, n0:2."
 
 
+def test_an_array_says_what_its_first_waiting_element_waits_for(
+    client: TestClient, service: MemoryService
+) -> None:
+    submit(client, gpus=4)
+    array = submit(client, array="0-2")
+    said = client.get(f"{V1}/jobs/{array}/explain").json()
+    assert (said["id"], said["code"]) == (f"{array}_0", "NotEnoughFree")
+    assert said["remarks"] == ["An array of 3 jobs."]
+
+
 def test_story_progress_and_environment(client: TestClient, service: MemoryService) -> None:
     submit(client, env={"LR": 1})
     service.report("1", 5, 0.25)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -14,6 +15,7 @@ from trainmaster.api.answers import ApiError, Json, errors
 from trainmaster.api.bodies import checked, object_of
 from trainmaster.api.complaints import nearest
 from trainmaster.api.fields import Duration, JobName, Name, Priority, Retries
+from trainmaster.api.quantities import MOST_ELEMENTS
 from trainmaster.api.wording import ENDS, WAITS
 from trainmaster.core.lifecycle import Phase
 from trainmaster.daemon.contract import Changes, NotFound, Service, Sheet
@@ -102,7 +104,7 @@ def _looking(router: APIRouter, service: Service) -> None:
     )
     async def explain(job: params.JobId) -> Response:
         """The reason with its numbers, who holds what, and an expected start by simulating the queue."""
-        return Json(await explained(service, await service.sheet(job)))
+        return Json(await explained(service, await _spokesman(service, await service.sheet(job))))
 
     @router.get(
         "/jobs/{job}/story",
@@ -218,6 +220,18 @@ def _deed(router: APIRouter, service: Service, name: str, deed: Deed) -> None:
 
 async def _row_now(service: Service, before: Sheet) -> Response:
     return Json(rows.job_row(await service.sheet(before.row.id), service.now_ms()))
+
+
+async def _spokesman(service: Service, sheet: Sheet) -> Sheet:
+    """For an array: its first element that waits, which says what the array waits for."""
+    if sheet.row.state not in WAITS or sheet.row.array is not None or sheet.reason is not None:
+        return sheet
+    waiting = await service.jobs(Wanted(states=WAITS, array=sheet.row.id, limit=MOST_ELEMENTS))
+    if not waiting:
+        return sheet
+    # Those that are only held back by the array's limit say less than those that are not.
+    first = next((each for each in reversed(waiting) if not each.held_for), waiting[-1])
+    return replace(first, remarks=(*sheet.remarks, *first.remarks))
 
 
 async def explained(service: Service, sheet: Sheet) -> rows.Row:
