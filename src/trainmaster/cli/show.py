@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 EPILOG = examples(
     "trainmaster show 12", "trainmaster show bert-large", "trainmaster show 12 --json"
 )
-SHOWN_LINES = 10
-"""Of the output that a failed job left."""
 
 
 def show(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
@@ -38,7 +36,8 @@ def pairs_of(said: Json) -> dict[str, str]:
     from trainmaster.cli.live_rows import row_of
 
     row = row_of(said)
-    spec: Json = said.get("spec") or {}
+    kept: Json = said.get("spec") or {}
+    spec: Json = kept.get("spec", kept)  # the file itself, also beside what the daemon made of it
     found = {
         "job": f"{row.id}  {row.name}".rstrip(),
         "state": row.state + (f" (exit code {row.exit_code})" if row.exit_code is not None else ""),
@@ -46,7 +45,8 @@ def pairs_of(said: Json) -> dict[str, str]:
         "user, queue": f"{row.user or words.NOTHING}, {row.queue}",
         "priority": str(row.priority),
         "command": command_text(spec.get("command")),
-        "folder": str(said.get("workdir") or spec.get("workdir") or ""),
+        "folder": str(spec.get("workdir") or ""),
+        "may run for": str(spec.get("max_runtime") or ""),
         "gpus": words.gpus(row.gpus),
         "runs on": ", ".join(row.devices) or ", ".join(row.nodes),
         "processes": ", ".join(map(str, said.get("pids") or ())),
