@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import PurePosixPath
 
 from trainmaster.api.jobfile import Container
@@ -23,12 +24,12 @@ VALUED = frozenset({"-W", "-X", "-c"})
 """Options of Python that a word of their own follows."""
 
 
-def starts_own_workers(command: str | Sequence[str]) -> bool:
+def starts_own_workers(command: str | tuple[str, ...]) -> bool:
     """Whether it is a launcher, which wants one process on each node."""
     return any(_is_launcher(words) for words in _commands(command))
 
 
-def program_of(command: str | Sequence[str]) -> str:
+def program_of(command: str | tuple[str, ...]) -> str:
     """The name of what runs: the script of `torchrun train.py`, or the program itself."""
     fallback = ""
     for words in _commands(command):
@@ -62,12 +63,18 @@ def _module(words: Sequence[str]) -> str | None:
     return None
 
 
-def _commands(command: str | Sequence[str]) -> Iterable[list[str]]:
-    """The simple commands of a command line, without what only stands before them."""
+@lru_cache(maxsize=256)
+def _commands(command: str | tuple[str, ...]) -> list[list[str]]:
+    """The simple commands of a command line; remembered, for many jobs come with the same."""
+    return list(_read(command))
+
+
+def _read(command: str | tuple[str, ...]) -> Iterable[list[str]]:
+    """Every simple command, without what only stands before it."""
     if not isinstance(command, str):
         bare = _bare(list(command))
         if len(bare) >= 3 and bare[1] == "-c" and PurePosixPath(bare[0]).name in ("sh", "bash"):
-            yield from _commands(bare[2])
+            yield from _read(bare[2])
         elif bare:
             yield bare
         return

@@ -131,8 +131,9 @@ def _are(thousandths: int) -> str:
 def reason_sentence(reason: Reason, now: int) -> str:
     """Why a job waits, as one sentence."""
     until = reason.until_ms
-    end = f", until {when(until, now)} at the latest" if until is not None and until > now else ""
-    return f"{SENTENCES[reason.why](reason)}{end.replace('until in ', 'for ')}."
+    if until is None or until <= now or reason.why is Why.NEVER_FITS:
+        return f"{SENTENCES[reason.why](reason)}."
+    return f"{SENTENCES[reason.why](reason)}, for {length(until - now)} at the latest."
 
 
 def why_waiting(sheet: Sheet, now: int) -> tuple[str, str] | None:
