@@ -52,7 +52,7 @@ def lines_of(said: Json) -> list[str]:
 def _holder(holder: Json) -> str:
     """A job in the way, and what it holds."""
     devices = ", ".join(holder["devices"])
-    holds = f"holds {devices}" if devices else f"asks for {holder['gpus']:g} GPUs"
+    holds = f"holds {devices}" if devices else f"asks for GPUs: {holder['gpus']:g}"
     return f"job {holder['id']} {holder['name']} of {holder['user']}, {holder['state']}, {holds}"
 
 
@@ -61,7 +61,7 @@ def _forecast(forecast: Json) -> str:
 
     from trainmaster.cli.live_words import at, length
 
-    basis = f" ({forecast['basis']})" if forecast["basis"] else ""
+    basis = f" ({forecast['basis'].rstrip('.')})" if forecast["basis"] else ""
     start = forecast["start_s"]
     if start is None:
         return f"Expected start: not known{basis}."

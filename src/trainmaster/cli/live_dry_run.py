@@ -22,7 +22,8 @@ def show_dry_run(client: Client, specs: Sequence[Json], as_json: bool) -> None:
     for each in answer["jobs"]:
         row = row_of(each["job"])
         what = (
-            f"Would submit {row.name}: {gpus(row.gpus)} GPUs, queue {row.queue}, user {row.user}."
+            f"Would submit {row.name}: {gpus(row.gpus)} {'GPU' if row.gpus == 1 else 'GPUs'},"
+            f" queue {row.queue}, user {row.user}."
         )
         console.print(what, markup=False)
         said = {

@@ -15,6 +15,9 @@ Write = Callable[["Piece"], None]
 Note = Callable[[str], None]
 
 
+UNREMARKABLE = ("starting", "running", "preflight")
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """Some bytes that a rank wrote."""
@@ -78,7 +81,7 @@ def wait_for_start(client: Client, job: str, note: Note) -> Row:
 
 
 def _standing(row: Row) -> str:
-    if row.state == "running":
+    if row.state in UNREMARKABLE:
         return ""
     why = f": {row.sentence}" if row.sentence else "."
     return f"Job {row.id} is {row.state}{why}"

@@ -45,7 +45,8 @@ def queues(as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
 
 def numbers_of(wanted: Mapping[str, object]) -> str:
     """What was set of a queue, in words."""
-    return ", ".join(f"{key} {_cell(value)}" for key, value in wanted.items()) or "as it was"
+    said = (f"{key.removesuffix('_gpus')} {_cell(value)}" for key, value in wanted.items())
+    return ", ".join(said) or "as it was"
 
 
 def _cell(value: object) -> str:

@@ -21,7 +21,7 @@ def story(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = N
     if as_json:
         words.write_json(said)
         return
-    made = words.table("when", "after", "what", "in words")
+    made = words.table("when", "after", "what happened")
     made.columns[-1].no_wrap = False
     made.columns[-1].overflow = "fold"
     first = said["story"][0]["at_s"] if said["story"] else 0
@@ -29,7 +29,6 @@ def story(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = N
         made.add_row(
             words.at(each["at_s"]),
             words.length(each["at_s"] - first),
-            escape(each["what"]),
             escape(each["sentence"]),
         )
     screen().print(made)
