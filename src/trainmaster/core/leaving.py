@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trainmaster.core.lifecycle import Cause, Phase
 from trainmaster.core.promises import begin_release, revoke
-from trainmaster.core.state import FROZEN_GPU_MEMORY, JobRecord, State
+from trainmaster.core.state import JobRecord, State, frozen_memory, is_on_slots
 from trainmaster.model import actions as a
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.plan import Plan
@@ -49,7 +49,10 @@ def suspend(state: State, record: JobRecord, now: int, claims: Claims = NO_CLAIM
         return False
     placement = record.placement
     assert placement is not None
-    has_spare = record.phase is Phase.RUNNING and _can_freeze(state, record, placement, NO_CLAIMS)
+    has_spare = record.phase is Phase.RUNNING and (
+        is_on_slots(state.topology, placement)  # what it will keep is where it is already
+        or _can_freeze(state, record, placement, NO_CLAIMS)
+    )
     state.disentitle(record)
     freeze = has_spare and _can_freeze(state, record, placement, claims)
     tell_to_leave(state, record, placement, now, freeze=freeze)
@@ -76,15 +79,14 @@ def _can_freeze(state: State, record: JobRecord, placement: Placement, claims: C
     """Exclusive runs can be frozen in place while their nodes have host memory for them to spare."""
     if not state.can_freeze or placement.sharing is not Sharing.EXCLUSIVE:
         return False
-    host = state.frozen_host(record, placement)
+    host, memory = state.frozen_host(record, placement), frozen_memory(state.topology, placement)
     space = state.occupancy
     return all(
         space.free_host[node] - claims.host.get(node, 0)
         >= host * sum(piece.node == node for piece in placement.slices)
         for node in placement.nodes
     ) and all(
-        space.free_memory[gpu] - claims.memory.get(gpu, 0) >= FROZEN_GPU_MEMORY
-        for gpu in placement.gpus()
+        space.free_memory[gpu] - claims.memory.get(gpu, 0) >= memory for gpu in placement.gpus()
     )
 
 

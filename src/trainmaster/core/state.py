@@ -14,7 +14,7 @@ from trainmaster.model.job import Demand, Run
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Refused
-from trainmaster.model.topology import Topology
+from trainmaster.model.topology import SLOT_TYPE, Topology
 from trainmaster.model.units import MIB, SECOND
 
 __all__ = ["FROZEN_GPU_MEMORY", "PROMISE_SLACK", "JobRecord", "Promise", "State", "Switches"]
@@ -287,8 +287,8 @@ class State:
         assert record.frozen is not None
         host = self.frozen_host(record, record.frozen)
         self.touched.update([piece.node for piece in record.frozen.slices])
-        gpus = record.frozen.gpus()
-        self.occupancy.leave_behind(gpus, sign * FROZEN_GPU_MEMORY, sign * host)
+        memory = frozen_memory(self.topology, record.frozen)
+        self.occupancy.leave_behind(record.frozen.gpus(), sign * memory, sign * host)
 
     def frozen_host(self, record: JobRecord, placement: Placement) -> int:
         """Host memory per GPU that holds the frozen run's GPU memory."""
@@ -302,5 +302,20 @@ class State:
 
 
 def frozen_host(topology: Topology, demand: Demand, placement: Placement) -> int:
-    """Host memory per GPU that a run frozen there would hold: its GPU memory."""
-    return demand.nominal.memory or topology.type_of_gpu[placement.slices[0].gpu].memory
+    """Host memory per GPU that a run frozen there would hold: its GPU memory.
+
+    On slots it has none, and keeps what it has of the host's.
+    """
+    kind = topology.type_of_gpu[placement.slices[0].gpu]
+    if kind.name == SLOT_TYPE:
+        return kind.memory if demand.host_memory is None else demand.host_memory
+    return demand.nominal.memory or kind.memory
+
+
+def frozen_memory(topology: Topology, placement: Placement) -> int:
+    """Memory that a run frozen there would keep on each device: none on slots, which have no driver."""
+    return 0 if is_on_slots(topology, placement) else FROZEN_GPU_MEMORY
+
+
+def is_on_slots(topology: Topology, placement: Placement) -> bool:
+    return topology.type_of_gpu[placement.slices[0].gpu].name == SLOT_TYPE

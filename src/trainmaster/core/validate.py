@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainmaster.core.lifecycle import HOLDING, WAITING, Phase
 from trainmaster.core.occupancy import Occupancy
-from trainmaster.core.state import FROZEN_GPU_MEMORY, State
+from trainmaster.core.state import State, frozen_memory
 from trainmaster.model.actions import OpenTo
 from trainmaster.model.units import WHOLE
 
@@ -32,7 +32,8 @@ def rebuilt(state: State, *, is_checked: bool = True) -> Occupancy:
         thaws = placement is not None and state.resumes_in_place(record, placement)
         if record.frozen is not None and not thaws:
             host = state.frozen_host(record, record.frozen)
-            fresh.leave_behind(record.frozen.gpus(), FROZEN_GPU_MEMORY, host)
+            memory = frozen_memory(state.topology, record.frozen)
+            fresh.leave_behind(record.frozen.gpus(), memory, host)
     for held in state.reservations.values():
         fresh.withhold(held.slices, open_to_spare=held.open_to is OpenTo.OPPORTUNISTIC)
     for node in state.draining | state.away | set(state.set_aside):

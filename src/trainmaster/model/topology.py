@@ -18,6 +18,9 @@ from trainmaster.model.units import GIB, NOMINAL
 CPU_TYPE = "cpu"
 """Type of a CPU slot on a CPU-only node: only jobs that ask for it by name get one."""
 
+SLOT_TYPE = "slot"
+"""Type of the devices that stand in where a machine has no GPUs: any job may have one."""
+
 MOST_GPUS = 1_000_000
 """No cluster has more: beyond it there is only a typing error."""
 
