@@ -1,0 +1,69 @@
+"""The pages about job files and the API say what is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.api_service import MemoryService
+from trainmaster.api.app import create_app
+from trainmaster.api.jobfile import FIELDS, LATER
+from trainmaster.api.metrics import page
+from trainmaster.api.rows import job_row
+from trainmaster.api.yamlfile import jobs_in_yaml
+from trainmaster.daemon.meters import Meters
+
+DOCS = Path(__file__).parents[3] / "docs"
+JOB_FILE = (DOCS / "job-file.md").read_text()
+API = (DOCS / "api.md").read_text()
+
+
+def test_every_field_is_explained() -> None:
+    listed = set(re.findall(r"^\| `(\w+)` \|", JOB_FILE, re.M))
+    assert listed == set(FIELDS)
+    assert all(f"`{name}`" in JOB_FILE for name in LATER)
+
+
+@pytest.mark.parametrize("text", re.findall(r"```yaml\n(.*?)```", JOB_FILE, re.S))
+def test_every_example_is_a_job_file(text: str) -> None:
+    assert jobs_in_yaml(text)
+
+
+def test_every_page_of_the_api_is_listed(tmp_path: Path) -> None:
+    document = create_app(MemoryService(tmp_path)).openapi()
+    for path, known in document["paths"].items():
+        for method in known:
+            short = path.removeprefix("/api/v1")
+            assert f"{method.upper()} {short}" in API or short in ("/healthz", "/metrics"), path
+
+
+async def _names(service: MemoryService) -> set[str]:
+    text = (await page(service, Meters())).decode()
+    return set(re.findall(r"^# TYPE (trainmaster_\w+) ", text, re.M))
+
+
+def test_every_metric_is_listed(tmp_path: Path) -> None:
+    import asyncio
+
+    listed = set(re.findall(r"`(trainmaster_\w+)`", API))
+    named = {
+        name
+        for name in asyncio.run(_names(MemoryService(tmp_path)))
+        if not name.endswith("_created")
+    }
+    assert listed == named
+
+
+def test_every_part_of_a_row_is_listed(tmp_path: Path) -> None:
+    import asyncio
+
+    from trainmaster.api.submission import Defaults, submission_of
+    from trainmaster.api.yamlfile import jobs_in_json
+
+    service = MemoryService(tmp_path)
+    [(model, raw)] = jobs_in_json({"command": "x"})
+    asyncio.run(service.submit([submission_of(model, Defaults("a", tmp_path), raw)]))
+    row = job_row(asyncio.run(service.sheet("1")), service.now)
+    assert ", ".join(row) in " ".join(API.split())
