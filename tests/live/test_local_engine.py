@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,10 +77,17 @@ if sys.argv[3] == "stay":
 """
 
 
+@pytest.fixture
+def word(tmp_path: Path) -> Iterator[str]:
+    """A name for daemons, unlike all others; whoever bears it in the end is ended."""
+    word = f"daemon-of-{tmp_path}-{os.getpid()}"
+    yield word
+    end_all(alive_called(word))
+
+
 @pytest.mark.parametrize("kind", ["named", "nameless"])
-def test_daemons_that_a_program_forked_end_with_it(tmp_path: Path, kind: str) -> None:
+def test_daemons_that_a_program_forked_end_with_it(tmp_path: Path, kind: str, word: str) -> None:
     async def act(stage: Stage) -> None:
-        word = f"daemon-of-{tmp_path.name}"
         recipe = stage.recipe(sys.executable, "-S", "-c", DAEMON, kind, word, "go")
         await stage.launch(RUN, recipe)
         assert (await stage.ended(RUN)).code == 0
@@ -89,9 +97,8 @@ def test_daemons_that_a_program_forked_end_with_it(tmp_path: Path, kind: str) ->
     perform(tmp_path, act)
 
 
-def test_daemons_freeze_and_thaw_with_their_run(tmp_path: Path) -> None:
+def test_daemons_freeze_and_thaw_with_their_run(tmp_path: Path, word: str) -> None:
     async def act(stage: Stage) -> None:
-        word = f"daemon-of-{tmp_path.name}"
         recipe = stage.recipe(sys.executable, "-S", "-c", DAEMON, "nameless", word, "stay")
         await stage.up(RUN, recipe)
         await until(lambda: stage.log(RUN))
@@ -233,9 +240,10 @@ def test_a_file_that_cannot_be_executed_is_said(
 # -- parts of Trainmaster that are killed --------------------------------------------------------------------
 
 
-def test_a_run_whose_supervisor_is_killed_is_lost_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_run_whose_supervisor_is_killed_is_lost_and_leaves_nothing(
+    tmp_path: Path, word: str
+) -> None:
     async def act(stage: Stage) -> None:
-        word = f"daemon-of-{tmp_path.name}"
         recipe = stage.recipe(sys.executable, "-S", "-c", DAEMON, "named", word, "stay")
         await stage.up(RUN, recipe, ranks=2)
         await until(lambda: stage.log(RUN, 0) and stage.log(RUN, 1))
@@ -254,13 +262,14 @@ def test_a_run_whose_supervisor_is_killed_is_lost_and_leaves_nothing(tmp_path: P
     perform(tmp_path, act)
 
 
-def test_nameless_daemons_of_a_lost_run_are_found_by_their_control_group(tmp_path: Path) -> None:
+def test_nameless_daemons_of_a_lost_run_are_found_by_their_control_group(
+    tmp_path: Path, word: str
+) -> None:
     async def act(stage: Stage) -> None:
         assert isinstance(stage.engine, LocalEngine)
         tracked = stage.engine._probed.plan.tracked_in
         if not tracked:
             pytest.skip("this machine lets us make no control groups")
-        word = f"daemon-of-{tmp_path.name}"
         recipe = stage.recipe(sys.executable, "-S", "-c", DAEMON, "nameless", word, "stay")
         await stage.up(RUN, recipe)
         await until(lambda: stage.log(RUN))

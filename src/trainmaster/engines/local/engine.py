@@ -23,6 +23,8 @@ from trainmaster.model.topology import Topology
 LIVE = ".live"
 """A folder with an empty file for each run that was begun and is not known to have ended."""
 
+LET_GO_LOOKS = 500
+
 NEVER_STARTED = {
     "code": 143,
     "rank": None,
@@ -129,7 +131,7 @@ class LocalEngine:
         if watch is not None:
             await watch.stop()
         folder = self.folder_of(run)
-        if journal.is_locked(str(folder)):
+        if not await self._is_let_go(folder):
             return
         await asyncio.to_thread(shutil.rmtree, folder, True)
         self._marker(run).unlink(missing_ok=True)
@@ -139,6 +141,16 @@ class LocalEngine:
             await watch.stop()
         self._watches.clear()
         await self._spawning.close()
+
+    async def _is_let_go(self, folder: Path) -> bool:
+        """Whether its supervisor is gone; one that has written down the end is about to be."""
+        if journal.is_locked(str(folder)) and not journal.has_ended(str(folder)):
+            return False
+        for _ in range(LET_GO_LOOKS):
+            if not journal.is_locked(str(folder)):
+                return True
+            await asyncio.sleep(0.02)
+        return False
 
     # -- orders --------------------------------------------------------------------------------------
 

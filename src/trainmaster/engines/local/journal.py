@@ -70,6 +70,11 @@ def has_begun(folder: str) -> bool:
         return False
 
 
+def has_ended(folder: str) -> bool:
+    """Whether the run's end is written down."""
+    return any(entry["what"] in LAST for entry in read(folder))
+
+
 def read(folder: str, after: int = 0) -> Iterator[Entry]:
     """The entries after that number; a torn last line is not one."""
     with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, JOURNAL), "rb") as file:

@@ -22,7 +22,7 @@ def settle_lost(folder: Path) -> bool:
     if lock is None:
         return False
     try:
-        if any(entry["what"] in journal.LAST for entry in journal.read(str(folder))):
+        if journal.has_ended(str(folder)):
             return True
         end_all(folder)
         book = journal.Journal(str(folder))
