@@ -256,13 +256,16 @@ def test_a_deed_for_several_jobs_goes_on_after_a_refusal(
 ) -> None:
     daemon.on("POST", f"/jobs/1/{deed}", {})
     daemon.on("POST", f"/jobs/2/{deed}", refusal(409, "conflict", "Job 2 has ended."))
-    daemon.on("POST", f"/jobs/a b/{deed}", {})
+    daemon.on("GET", "/jobs/a b", job("7_3", array="7", array_index=3))
+    daemon.on("POST", f"/jobs/7/{deed}", {})
     said = tm(f"{deed} 1 2 'a b' 1")
     assert said.code == 1
     assert said.err == "Error: Job 2 has ended.\n"
     assert "Job 1 " in said.out
     assert "Job a b " in said.out
-    assert len(daemon.asked) == 3
+    assert [each.path for each in daemon.asked if each.method == "POST"] == [
+        *(f"/jobs/1/{deed}", f"/jobs/2/{deed}", f"/jobs/7/{deed}"),
+    ]
     found = json.loads(tm(f"{deed} 1 2 --json").out)["jobs"]
     assert [each["done"] for each in found] == [True, False]
 

@@ -105,6 +105,16 @@ def test_an_array_is_waited_for_and_folded(tm: Line) -> None:
     assert "1 succeeded, 3 failed" in lines[0]
 
 
+def test_an_array_is_cancelled_whole_by_id_or_by_name(tm: Line) -> None:
+    for name, target in (("by-id", None), ("by-name", "by-name")):
+        array = tm.start("--array", "0-5%2", "-n", name, "--", "sh", "-c", STAYS)
+        until(lambda id=array: f"{id}_1" in tm.ok("ps", "-r", "--state", "running"), "two of them")
+        tm.ok("cancel", target or array)
+        until(lambda: not json.loads(tm.ok("ps", "--json"))["jobs"], "all of it to be cancelled")
+        rows = json.loads(tm.ok("ps", "-a", "--array", array, "--json"))["jobs"]
+        assert [row["state"] for row in rows] == ["cancelled"] * 6
+
+
 def test_a_waiting_job_is_explained_and_goes_when_there_is_room(tm: Line) -> None:
     first = tm.start("--gpus", "2", "-n", "holder", "--", "sh", "-c", STAYS)
     tm.daemon.until_state(first, "running")

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import typer
 
 from trainmaster.cli import complaints
-from trainmaster.cli.client import Json, Refused, connect, of
+from trainmaster.cli.client import Client, Json, Refused, connect, of
+from trainmaster.cli.live_rows import row_of
 from trainmaster.cli.live_words import write_json
 from trainmaster.cli.wording import screen
 
+ID = re.compile(r"\d+(_\d+)?")
 DONE = {
     "cancel": "is being cancelled",
     "suspend": "is being suspended: `trainmaster resume {job}` lets it go on",
     "resume": "goes on as soon as there is room",
     "save": "was asked to write a checkpoint",
 }
+
+
+def _whole(client: Client, job: str) -> str:
+    """The id of a job; of the whole array where its name was given, which all its elements have."""
+    if ID.fullmatch(job):
+        return job
+    row = row_of(client.get(of(job)))
+    return row.array or row.id
 
 
 def do_to_each(
@@ -28,7 +39,7 @@ def do_to_each(
     with connect(url, data) as client:
         for job in dict.fromkeys(jobs):
             try:
-                client.post(of(job, deed))
+                client.post(of(_whole(client, job), deed))
             except Refused as no:
                 complaints.say(str(no))
                 results.append({"job": job, "done": False, "error": str(no)})
