@@ -18,7 +18,7 @@ the exchange that follows it. Another rank can begin its call n + 2 only after t
 call n + 1, in which rank 0 took part after writing. So all see the line before call n + 2.
 """
 FREE = "free"
-"""Written when rank 0 has ended: every rank is on its own from then on."""
+"""Added when rank 0 has ended: every rank is on its own after what was decided."""
 
 
 class Agreement:
@@ -47,9 +47,9 @@ class Agreement:
         return self._follow(wish)
 
     def close(self) -> None:
-        """Rank 0 has ended, and decides no more."""
+        """Rank 0 has ended, and decides no more. What it has decided still holds."""
         if self._rank == 0 and self._world_size > 1 and self._calls:
-            self._write(FREE)
+            self._write(f"{self._decided} {FREE}")
 
     def _lead(self, wish: bool) -> bool:
         if wish and self._decided == self._acted:
@@ -60,12 +60,12 @@ class Agreement:
 
     def _follow(self, wish: bool) -> bool:
         try:
-            said = self._path.read_text()
+            decided, *free = self._path.read_text().split()
         except OSError:
             return False
-        if said == FREE:
+        self._decided = int(decided)
+        if free and self._decided == self._acted:
             return wish
-        self._decided = int(said)
         return self._is_due()
 
     def _is_due(self) -> bool:

@@ -9,6 +9,8 @@ import pytest
 
 from trainmaster.sdk.agreement import Agreement
 
+NEVER = 10_000
+
 
 def gang(folder: Path, world: int, generation: str = "1-0-2-0") -> list[Agreement]:
     return [Agreement(folder, "stop", generation, rank, world) for rank in range(world)]
@@ -17,11 +19,13 @@ def gang(folder: Path, world: int, generation: str = "1-0-2-0") -> list[Agreemen
 def in_step(ranks: list[Agreement], chance: random.Random, wish_after: int) -> list[int]:
     """At which call each acts. Between two calls all meet, so nobody is a whole call ahead.
 
-    The wish reaches each rank at a moment of its own.
+    The wish reaches each rank at a moment of its own, or rank 0 alone. Who acts leaves for good.
     """
     calls = [0] * len(ranks)
     acted: dict[int, int] = {}
     moments = [wish_after + chance.randrange(3) for _ in ranks]
+    if chance.random() < 0.5:
+        moments[1:] = [NEVER] * (len(ranks) - 1)
     turn = 0
     while len(acted) < len(ranks):
         assert turn < 1000
@@ -37,6 +41,7 @@ def in_step(ranks: list[Agreement], chance: random.Random, wish_after: int) -> l
         calls[rank] += 1
         if ranks[rank].settle(turn > moments[rank]):
             acted[rank] = calls[rank]
+            ranks[rank].close()
     return [acted[rank] for rank in range(len(ranks))]
 
 
