@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.unit.sdk.booth import Booth, booth
 from tests.unit.sdk.warm import EXAMPLES, Bench, bench
+from trainmaster.api.submission import Defaults, submission_of
+from trainmaster.api.yamlfile import jobs_in_yaml
 
 pytestmark = pytest.mark.live
 
@@ -166,6 +167,9 @@ def test_ddp_goes_on_with_fewer_ranks_up_to_rounding(runs: Bench, tmp_path: Path
 
 @pytest.mark.parametrize("example", ALONE)
 def test_it_has_a_job_file(example: str) -> None:
-    job = yaml.safe_load((EXAMPLES / f"{example}.yaml").read_text())
-    assert job["command"][:2] == ["python", f"{example}.py"]
-    assert {"name", "gpus", "workdir"} <= set(job)
+    """From the folder above the examples, it is taken as it is."""
+    ((model, raw),) = jobs_in_yaml((EXAMPLES / f"{example}.yaml").read_text())
+    job = submission_of(model, Defaults(user="ada", workdir=EXAMPLES.parent), raw)
+    assert job.recipe.workdir == str(EXAMPLES)
+    assert job.recipe.command[:2] == ("python", f"{example}.py")
+    assert job.demand.nominal.count == (2 if example in ("ddp", "fsdp") else 1)

@@ -109,6 +109,7 @@ def test_a_name_too_long_for_a_socket_is_reached(tmp_path: Path) -> None:
     opened.close()
 
 
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_forked_child_has_no_voice(there: Booth) -> None:
     link = Link(str(there.path), HELLO)
     child = os.fork()
