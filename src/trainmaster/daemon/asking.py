@@ -206,7 +206,7 @@ class Asking:
         await self._tell(facts)
 
     async def move(self, job: str, node: str) -> None:
-        (live,) = await self._one(job)
+        (live,) = await self.one(job)
         record = live.record
         if record is None or record.placement is None:
             raise Conflict(f"job {job} does not run now, so there is nothing to move.")
@@ -258,7 +258,8 @@ class Asking:
             raise Conflict(f"all jobs of array {job} have ended.")
         raise NotFound(f"there is no job {job}: `trainmaster ps -a` lists all.")
 
-    async def _one(self, job: str) -> Sequence[LiveJob]:
+    async def one(self, job: str) -> Sequence[LiveJob]:
+        """The live job of that id or name; a Refusal for an array."""
         found = await self.live(job)
         if len(found) != 1:
             raise Refusal(f"{job} is an array: name one of its jobs, such as {found[0].id}.")
