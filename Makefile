@@ -10,7 +10,7 @@ STATE  := .trainmaster
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint type unit chaos bench results results-large docs format clean
+.PHONY: help setup run test lint type unit chaos bench bench-live results results-large docs format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -44,6 +44,9 @@ run: .stamps/base ## Start Trainmaster on this machine with a few real training 
 bench: .stamps/base ## Measure the simulator's speed and memory, and every policy's
 	@$(BIN)/python -m benchmarks.simulator
 	@$(BIN)/python -m benchmarks.policies
+
+bench-live: .stamps/base ## Measure the live manager: starts beside Slurm's and Ray's, 10,000 jobs, memory
+	@$(BIN)/python -m benchmarks.live
 
 results: .stamps/base ## Compare all policies by the published suite, into docs/results (goes on if stopped)
 	@$(BIN)/trainmaster compare --suite published

@@ -1,0 +1,164 @@
+"""Slurm as Debian has it, on loopback, all of it in one folder: sbatch one by one, and an array."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from benchmarks.live_stamp import (
+    Measured,
+    burst_of,
+    cores,
+    one_by_one,
+    stamps_in,
+    until,
+    written_program,
+)
+
+NAME = "Slurm 22.05, `sbatch`"
+INCLUDES = "sbatch (C), slurmctld, slurmd, a slurmstepd, sh"
+NEEDED = ("slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "munged")
+CONFIG = """\
+ClusterName=bench
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser={user}
+SlurmdUser={user}
+SlurmctldPort={controller}
+SlurmdPort={node}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CryptoType=crypto/munge
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SchedulerParameters=batch_sched_delay=0
+ReturnToService=2
+MpiDefault=none
+MaxArraySize=20000
+MaxJobCount=20000
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+"""Its defaults but for where things are, and for `batch_sched_delay`: left at 3 s, an array starts as
+many jobs as there are cores each three seconds, which says nothing of what Slurm can do."""
+
+
+MOST = 150
+"""Jobs of its array: its loop goes round about once a second, and 500 would take minutes."""
+
+
+def measure(count: int, burst: int, folder: Path) -> Measured:
+    burst = min(burst, MOST)
+    absent = [name for name in NEEDED if shutil.which(name) is None]
+    if absent:
+        return Measured(NAME, INCLUDES, absent=f"{absent[0]} is not installed")
+    folder.mkdir(parents=True)
+    program = written_program(folder)
+    with _cluster(folder) as env:
+        said = ["sbatch", "--quiet", "--output=/dev/null", "--ntasks=1"]
+
+        def ask(path: Path) -> int:
+            began = time.time_ns()
+            subprocess.run([*said, str(program), str(path)], env=env, check=True)
+            return began
+
+        latency = one_by_one(count, folder / "one", ask)
+        many = folder / "many"
+        many.mkdir()
+        wrap = f"exec {program} {many}/$SLURM_ARRAY_TASK_ID"
+        began = time.time_ns()
+        subprocess.run([*said, f"--array=0-{burst - 1}", f"--wrap={wrap}"], env=env, check=True)
+        until(lambda: not _queued(env), "Slurm's queue to be empty", 0.02)
+        ended = time.time_ns()
+        until(lambda: len(stamps_in(many)) == burst, "the last stamps")
+        return Measured(NAME, INCLUDES, latency, burst_of(began, ended, stamps_in(many)))
+
+
+def _queued(env: dict[str, str]) -> bool:
+    done = subprocess.run(["squeue", "-h"], env=env, check=True, capture_output=True)
+    return bool(done.stdout.strip())
+
+
+@contextmanager
+def _cluster(folder: Path) -> Iterator[dict[str, str]]:
+    """munged, slurmctld and one slurmd; ended by their pids."""
+    for name in ("state", "spool"):
+        (folder / name).mkdir()
+    config = folder / "slurm.conf"
+    config.write_text(
+        CONFIG.format(
+            host=socket.gethostname(),
+            user=_user(),
+            folder=folder,
+            controller=_free_port(),
+            node=_free_port(),
+            cpus=cores(),
+        )
+    )
+    env = os.environ | {"SLURM_CONF": str(config)}
+    key = folder / "munge.key"
+    key.write_bytes(os.urandom(1024))
+    key.chmod(0o400)
+    folder.chmod(0o755)  # munge insists on folders that others cannot write to
+    at = ("--socket", f"{folder}/munge.socket", "--key-file", str(key))
+    files = (f"--pid-file={folder}/munge.pid", f"--log-file={folder}/munge.log")
+    seed = f"--seed-file={folder}/munge.seed"
+    with ExitStack() as stack:
+        munge = ["munged", "--foreground", "--force", *at, *files, seed]
+        _start(stack, munge, folder / "munged.out", env)
+        until((folder / "munge.socket").exists, "munged")
+        _start(stack, ["slurmctld", "-D", "-i"], folder / "slurmctld.out", env)
+        _start(stack, ["slurmd", "-D", "-N", socket.gethostname()], folder / "slurmd.out", env)
+        until(lambda: _is_up(env), "Slurm's node to be idle", 0.1)
+        yield env
+
+
+def _start(stack: ExitStack, command: list[str], out: Path, env: dict[str, str]) -> None:
+    with out.open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=env)
+
+    def end() -> None:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    stack.callback(end)
+
+
+def _is_up(env: dict[str, str]) -> bool:
+    words = ["sinfo", "-h", "-o", "%T"]
+    done = subprocess.run(words, env=env, check=False, capture_output=True, text=True)
+    return done.stdout.strip() == "idle"
+
+
+def _user() -> str:
+    import getpass
+
+    return getpass.getuser()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,105 @@
+"""How long an empty job takes from being asked for to its first instruction, and how many start a second.
+
+Trainmaster by its API and by its command line, beside what one would take instead on one machine.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from benchmarks import live_ray, live_slurm
+from benchmarks.live_daemon import LiveDaemon, command, live
+from benchmarks.live_stamp import (
+    Latency,
+    Measured,
+    burst_of,
+    cores,
+    one_by_one,
+    stamps_in,
+    until,
+    written_program,
+)
+
+FLOOR = "subprocess.Popen"
+FLOOR_INCLUDES = "fork and exec of sh from a Python that runs already"
+API = "Trainmaster, API"
+API_INCLUDES = "HTTP, a step kept in SQLite (fsync) before the order, a forked supervisor, sh; no Python starts"
+CLI = "Trainmaster, `trainmaster submit`"
+CLI_INCLUDES = "the same, and one start of Python for the command line"
+
+
+def measured(count: int, burst: int, folder: Path) -> Iterator[Measured]:
+    """Everybody, one after the other."""
+    yield floor(count, burst, folder / "floor")
+    yield from ours(count, burst, folder / "ours")
+    yield live_slurm.measure(count, burst, folder / "slurm")
+    yield from live_ray.measure(count, burst, folder / "ray")
+
+
+def floor(count: int, burst: int, folder: Path) -> Measured:
+    """What any of them must spend."""
+    folder.mkdir(parents=True)
+    program = str(written_program(folder))
+
+    def ask(path: Path) -> int:
+        began = time.time_ns()
+        subprocess.Popen([program, str(path)]).wait()
+        return began
+
+    latency = one_by_one(count, folder / "one", ask)
+    many = folder / "many"
+    many.mkdir()
+    began = time.time_ns()
+    with ThreadPoolExecutor(cores()) as threads:
+        list(threads.map(lambda i: subprocess.Popen([program, f"{many}/{i}"]).wait(), range(burst)))
+    done = burst_of(began, time.time_ns(), stamps_in(many))
+    return Measured(FLOOR, FLOOR_INCLUDES, latency, done)
+
+
+def ours(count: int, burst: int, folder: Path) -> Iterator[Measured]:
+    with live(folder / "state", "--slots", str(cores())) as daemon:
+        program = written_program(folder)
+
+        def ask(path: Path) -> int:
+            job = {"command": [str(program), str(path)], "snapshot": False}
+            began = time.time_ns()
+            daemon.call("POST", "/api/v1/jobs", job)
+            return began
+
+        latency = one_by_one(count, folder / "one", ask)
+        many = folder / "many"
+        many.mkdir()
+        before = daemon.counts().get("succeeded", 0)
+        job = {
+            "command": f"exec {program} {many}/$TRAINMASTER_ARRAY_INDEX",
+            "snapshot": False,
+            "array": f"0-{burst - 1}",
+        }
+        began = time.time_ns()
+        daemon.call("POST", "/api/v1/jobs", job)
+        until(
+            lambda: daemon.counts().get("succeeded", 0) >= before + burst,
+            "the array to end",
+            0.02,
+        )
+        done = burst_of(began, time.time_ns(), stamps_in(many))
+        yield Measured(API, API_INCLUDES, latency, done)
+        yield Measured(CLI, CLI_INCLUDES, _by_command(daemon, program, count, folder))
+
+
+def _by_command(daemon: LiveDaemon, program: Path, count: int, folder: Path) -> Latency:
+    file = folder / "job.yaml"
+
+    def ask(path: Path) -> int:
+        file.write_text(json.dumps({"command": [str(program), str(path)], "snapshot": False}))
+        began = time.time_ns()
+        words = [*command(), "submit", str(file), "--url", daemon.url]
+        subprocess.run(words, check=True, capture_output=True)
+        return began
+
+    return one_by_one(count, folder / "by-command", ask, warm=1)
