@@ -132,7 +132,7 @@ def judged(
     *,
     killed: bool = False,
     left: bool = False,
-    done: bool = False,
+    done: tuple[int, ...] = (),
     oom: frozenset[int] = frozenset(),
     not_started: NotStarted | None = None,
 ) -> Verdict:
@@ -144,7 +144,7 @@ def judged(
         told=told,
         was_killed=killed,
         has_left=left,
-        is_done=done,
+        done=done,
         limit=1 << 30,
         oom_ranks=oom,
         machine_oom=False,
@@ -154,15 +154,18 @@ def judged(
 def test_verdicts(tmp_path: Path) -> None:
     fine, cut = ranks(tmp_path, 0, 0), ranks(tmp_path, 0, 143)
     assert judged(fine).is_success
-    assert judged(fine, Told.HALT, done=True).is_success
-    assert judged(fine, Told.RESIZE, done=True).is_success
+    assert judged(fine, Told.HALT, done=(0, 1)).is_success
+    assert judged(fine, Told.RESIZE, done=(0,)).is_success
+    assert judged(cut, Told.HALT, done=(0, 1)).is_success
+    lonely = judged(cut, Told.HALT, done=(0,))
+    assert (lonely.is_success, lonely.asked, lonely.code) == (False, "halt", 143)
     assert not judged(fine, Told.RESIZE).is_success
     halted = judged(fine, Told.HALT)
     assert (halted.asked, halted.has_left) == ("halt", True)
     killed = judged(cut, Told.HALT, killed=True)
     assert (killed.asked, killed.has_left, killed.was_killed) == ("halt", False, True)
     assert judged(cut, Told.HALT, killed=True, left=True).has_left
-    cancelled = judged(fine, Told.KILL, done=True)
+    cancelled = judged(fine, Told.KILL, done=(0, 1))
     assert (cancelled.asked, cancelled.rank) == ("kill", None)
     failed = judged(cut, Told.FAILURE)
     assert (failed.code, failed.rank, failed.asked) == (143, 1, "nothing")

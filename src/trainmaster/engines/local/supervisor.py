@@ -64,7 +64,9 @@ class Supervisor:
         self._next: int | None = None
         """The generation that it is to be reshaped into."""
         self._is_freezing, self._is_frozen = False, False
-        self._has_left, self._is_done = False, False
+        self._has_left = False
+        self._done: set[int] = set()
+        """Ranks that have said so."""
         self._oom_kills = processes.oom_kills()
         self._housekeeping_at = time.monotonic() + HOUSEKEEPING_S
         self._sweep_at: float | None = None
@@ -155,7 +157,7 @@ class Supervisor:
     def _start(self) -> None:
         """Bring up all ranks of the present generation."""
         self._failed, self._stopping, self._next = None, None, None
-        self._has_left, self._is_done = False, False
+        self._has_left, self._done = False, set()
         self._is_freezing, self._is_frozen = False, False
         self._board.forget_ranks()
         self._not_started = self._gang.start(self._run, self._folder)
@@ -247,7 +249,7 @@ class Supervisor:
             told=None if stopping is None else stopping.told,
             was_killed=stopping is not None and stopping.killed,
             has_left=self._has_left,
-            is_done=self._is_done,
+            done=self._done,
             limit=self._run.cgroups.memory,
             oom_ranks=self._oom_ranks(),
             machine_oom=processes.oom_kills() > self._oom_kills,
@@ -317,7 +319,7 @@ class Supervisor:
         elif word == "leaving":
             self._has_left = True
         elif word == "done":
-            self._is_done = True
+            self._done.add(caller.rank or 0)
         elif isinstance(order := said.get("order"), str):
             self._obey(order, said)
 

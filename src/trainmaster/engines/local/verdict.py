@@ -62,22 +62,26 @@ def verdict_of(
     told: Told | None,
     was_killed: bool,
     has_left: bool,
-    is_done: bool,
+    done: Collection[int],
     limit: int | None,
     oom_ranks: Collection[int],
     machine_oom: bool,
 ) -> Verdict:
     """Success only if all ranks returned 0, and nobody told it to leave before it was done.
 
-    One that had said that it was done when our signal hit it on its way out has succeeded as well.
+    One whose ranks had said that they were done when our signal hit them on their way out has succeeded
+    as well; what one rank says does not hold for another that never came so far.
     """
     if not_started is not None:
         return failed_verdict(not_started.why, not_started.code, not_started.rank)
     deciding = first or next((rank for rank in ranks if rank.code), None)
     code = 0 if deciding is None else deciding.code or 0
-    was_late = is_done and told in (Told.HALT, Told.RESIZE) and code == 128 + signal.SIGTERM
-    is_success = was_late or (
-        code == 0 and not was_killed and (told in (None, Told.FAILURE) or is_done)
+    was_late = told in (Told.HALT, Told.RESIZE) and all(
+        rank.code == 0 or (rank.code == 128 + signal.SIGTERM and rank.number in done)
+        for rank in ranks
+    )
+    is_success = (bool(code) and was_late) or (
+        code == 0 and not was_killed and (told in (None, Told.FAILURE) or bool(done))
     )
     if is_success and told is not Told.KILL:
         return Verdict(0, "nothing", None, False, False, "", ranks[0].log.tail())
