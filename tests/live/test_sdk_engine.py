@@ -56,7 +56,7 @@ async def straight(stage: Stage, example: str) -> dict[int, str]:
     return curve(stage, run)
 
 
-@pytest.mark.parametrize("example", ["numpy_model", "ddp"])
+@pytest.mark.parametrize("example", ["numpy_model", pytest.param("ddp", marks=pytest.mark.slow)])
 def test_a_halted_gang_goes_on_exactly_and_a_reshaped_one_up_to_rounding(
     tmp_path: Path, example: str
 ) -> None:
