@@ -191,6 +191,11 @@ class Controller:
                 wake = held.until_ms if wake is None else min(wake, held.until_ms)
         return wake
 
+    @property
+    def wake_at(self) -> int | None:
+        """When to step again at the latest, even if nothing happens: as its last decision said."""
+        return self._next_wake()
+
     def explain(self, job: str) -> Reason:
         """Why this job waits, in the policy's own reason."""
         return self.policy.explain(self.view, self.memo, self.state.jobs[job], self._now)

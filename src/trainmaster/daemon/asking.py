@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainmaster.core.occupancy import Occupancy
-from trainmaster.daemon.code import keep_code
+from trainmaster.daemon.code import keep_again, keep_code
 from trainmaster.daemon.contract import (
     Accepted,
     Array,
@@ -77,10 +77,11 @@ class Asking:
         waits = [await asyncio.to_thread(self._dependencies, each) for each in asked]
         answers: list[Accepted] = []
         newcomers: list[LiveJob] = []
+        housed: dict[str, Path] = {}
         for each, depends_on in zip(asked, waits, strict=True):
             self._number += 1
             number = str(self._number)
-            each = await self._housed(each, number)
+            each = await self._housed(each, number, housed)
             elements = list(self._elements(each, number, depends_on))
             newcomers += elements
             ids = tuple(live.id for live in elements)
@@ -125,12 +126,17 @@ class Asking:
                 raise Conflict(f"job {wanted.job} is {state}: what is to run after it never would.")
         return tuple(found)
 
-    async def _housed(self, asked: Submission, number: str) -> Submission:
-        """Its code copied, and a place for its checkpoints."""
+    async def _housed(self, asked: Submission, number: str, housed: dict[str, Path]) -> Submission:
+        """Its code copied, from an earlier copy where another of these jobs has the same folder."""
         if not asked.keeps_code:
             return asked
         into = self._folder / "jobs" / number / "code"
-        await asyncio.to_thread(keep_code, Path(asked.recipe.workdir), into)
+        workdir = asked.recipe.workdir
+        if workdir in housed:
+            await asyncio.to_thread(keep_again, housed[workdir], into)
+        else:
+            await asyncio.to_thread(keep_code, Path(workdir), into)
+            housed[workdir] = into
         return replace(asked, recipe=replace(asked.recipe, workdir=str(into)))
 
     def _elements(

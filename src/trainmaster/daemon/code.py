@@ -103,6 +103,22 @@ def keep_code(workdir: Path, into: Path, shelf: Path | None = None) -> Kept:
     return kept
 
 
+def keep_again(kept: Path, into: Path) -> None:
+    """Another copy of one that was just made and not run yet, for a job submitted together with it."""
+    making = into.with_name(f"{into.name}.{uuid4().hex}.new")
+    into.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        shutil.copytree(kept, making, symlinks=True, copy_function=_link_or_copy)
+        making.rename(into)
+    except (OSError, shutil.Error) as error:
+        raise Refusal(
+            f"The code in {kept} could not be copied: {error}. Free some space, or submit with"
+            " snapshot: false."
+        ) from error
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+
+
 def sweep(shelf: Path) -> int:
     """Take contents off the shelf that no job's copy uses any more; how many."""
     gone = 0
@@ -310,6 +326,19 @@ def _keep_file(source: Path, target: Path, shelf: Path, found: _Found) -> int:
             shutil.copyfile(source, target)
             target.chmod(0o755 if found.is_program else 0o644)
     return size
+
+
+def _link_or_copy(source: str, target: str) -> str:
+    """A link to the same content; a copy where there are as many links as the disk allows."""
+    if os.stat(source).st_size == 0:  # Never shelved: each job has an empty file of its own.
+        return str(shutil.copy(source, target))
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in (errno.EMLINK, errno.EXDEV, errno.EPERM, errno.ENOTSUP):
+            raise
+        shutil.copy(source, target)
+    return target
 
 
 def _place(shelf: Path, digest: str, is_program: bool) -> Path:

@@ -89,6 +89,7 @@ class Daemon:
         """Stand by until this one leads, then drive until cancelled; Deposed when another took over."""
         await self._until_leading()
         driver = await self._take_over()
+        self._kept_ms = driver.clock.now()
         self.is_active.set()
         log.info("active", jobs=len(driver.jobs), step=driver.seq)
         try:
@@ -141,7 +142,10 @@ class Daemon:
                     self._kept_ms = now
 
     async def _keep_snapshot(self, driver: Driver) -> None:
-        snapshot = snapshot_of_driver(driver)
+        async with driver.turn:
+            if driver.is_torn:
+                return
+            snapshot = snapshot_of_driver(driver)
         await asyncio.to_thread(self._store.keep_snapshot, snapshot)
         self._kept_seq, self._kept_ms = snapshot.seq, driver.clock.now()
 
@@ -240,7 +244,7 @@ class Daemon:
         return self.looking.policy()
 
     async def environment(self, job: str) -> tuple[Path, Mapping[str, str]]:
-        (live,) = await self.asking.live(job)
+        (live,) = await self.asking.one(job)
         if live.record is None or live.record.placement is None:
             raise Conflict(f"job {job} does not run now, so it has no environment to enter.")
         return await asyncio.to_thread(self._engine.environment, live.record.run)

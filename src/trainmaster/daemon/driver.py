@@ -92,7 +92,12 @@ class Driver:
         self._reports: list[tuple[Report, int]] = []
         self._followups: list[Fact] = []
         self._news = asyncio.Event()
-        self._wake_at: int | None = None
+        self.turn = asyncio.Lock()
+        """Held while a step is made and kept: in between, controller and store agree."""
+        self.is_torn = False
+        """Whether the controller has made a step that is not kept yet."""
+        self._is_ending = False
+        self._wake_at = controller.wake_at
         self._progress_due = False
         self._limited: dict[str, LiveJob] = {}
         """Jobs whose running time is limited."""
@@ -130,10 +135,18 @@ class Driver:
     # -- the loop ------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until cancelled, or deposed."""
-        while True:
-            await self._until_due()
-            await self.step()
+        """Until cancelled, or deposed; a step that has begun is ended first."""
+        step: asyncio.Task[None] | None = None
+        try:
+            while True:
+                await self._until_due()
+                step = asyncio.create_task(self.step())
+                await asyncio.shield(step)
+        except asyncio.CancelledError:
+            self._is_ending = True
+            if step is not None:
+                await asyncio.wait([step])
+            raise
 
     async def _until_due(self) -> None:
         wait = self._seconds_to_wait()
@@ -154,6 +167,10 @@ class Driver:
 
     async def step(self) -> None:
         """Take everything in that is known by now, decide, keep it, carry it out."""
+        async with self.turn:
+            await self._step()
+
+    async def _step(self) -> None:
         wishes, self._wishes = self._wishes, []
         reports, self._reports = self._reports, []
         followups, self._followups = self._followups, []
@@ -171,6 +188,7 @@ class Driver:
         touched = {job for job in map(job_of, (fact.event for fact in facts)) if job is not None}
         touched.update(self.controller.state.promises)
         started = perf_counter()
+        self.is_torn = True
         decision = self.controller.step(now, [fact.event for fact in facts])
         self.meters.stepped(perf_counter() - started)
         batch = self._batch(now, facts, decision, touched, progress, wishes)
@@ -268,12 +286,14 @@ class Driver:
                     log.error("the store cannot be written", why=str(error))
                 self.trouble = str(error)
                 self.meters.store_failed()
+                if self._is_ending:
+                    raise
                 await asyncio.sleep(RETRY_S)
             else:
                 if self.trouble:
                     log.info("the store can be written again")
                 self.trouble = ""
-                self.seq = batch.step.seq
+                self.seq, self.is_torn = batch.step.seq, False
                 return
 
     # -- carrying out ----------------------------------------------------------------------------------
