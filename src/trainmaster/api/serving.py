@@ -15,6 +15,7 @@ import structlog
 import uvicorn
 
 from trainmaster.api.app import create_app
+from trainmaster.api.guard import names_of
 from trainmaster.daemon.daemon import Daemon
 
 log = structlog.get_logger("trainmaster.serving")
@@ -34,7 +35,9 @@ class Server(uvicorn.Server):
 def listening(host: str, port: int) -> socket.socket:
     """A socket on that address, before anything else is begun; OSError where it is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named, else asyncio does not know it for TCP and leaves Nagle's algorithm on: every
+    # answer after the first of a connection would come 40 ms late.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host, port))
@@ -65,7 +68,7 @@ async def serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     config = uvicorn.Config(
-        create_app(daemon, daemon.meters),
+        create_app(daemon, daemon.meters, names_of(sock)),
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=LAST_ANSWERS_S,
