@@ -192,7 +192,7 @@ class Controller:
         return wake
 
     @property
-    def wake_at(self) -> int | None:
+    def next_step_at(self) -> int | None:
         """When to step again at the latest, even if nothing happens: as its last decision said."""
         return self._next_wake()
 

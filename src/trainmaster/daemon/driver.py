@@ -97,7 +97,7 @@ class Driver:
         self.is_torn = False
         """Whether the controller has made a step that is not kept yet."""
         self._is_ending = False
-        self._wake_at = controller.wake_at
+        self._wake_at = controller.next_step_at
         self._progress_due = False
         self._limited: dict[str, LiveJob] = {}
         """Jobs whose running time is limited."""
