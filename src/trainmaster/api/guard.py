@@ -7,9 +7,13 @@ CORS header, so that no other site may read one.
 
 from __future__ import annotations
 
+import ipaddress
+import os
 import re
+import socket
 from collections.abc import Collection
 
+import psutil
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -46,8 +50,8 @@ class Guard:
         if ANY in self._hosts or self._is_ours(host):
             return None
         return (
-            f"This daemon does not serve the host name {host[:100]!r}: ask for 127.0.0.1, or start it with"
-            " that name among its hosts."
+            f"This daemon does not serve the host name {host[:100]!r}: ask for its address, or start it"
+            " with that name in TRAINMASTER_HOSTS."
         )
 
     def _origin_refusal(self, headers: Headers) -> str | None:
@@ -59,6 +63,21 @@ class Guard:
     def _is_ours(self, host: str) -> bool:
         found = HOST.fullmatch(host.lower())
         return found is not None and found[1] in self._hosts
+
+
+def names_of(sock: socket.socket) -> set[str]:
+    """By which names whoever reaches this socket may ask: its addresses, the machine's name, and those
+    that TRAINMASTER_HOSTS lists."""
+    listed = (each.strip() for each in os.environ.get("TRAINMASTER_HOSTS", "").split(","))
+    names = {each for each in listed if each}
+    address = ipaddress.ip_address(str(sock.getsockname()[0]).partition("%")[0])
+    if address.is_loopback:
+        return names
+    names |= {socket.gethostname(), socket.getfqdn(), str(address)}
+    if address.is_unspecified:
+        found = (each.address for all_of in psutil.net_if_addrs().values() for each in all_of)
+        names |= {each.partition("%")[0] for each in found}
+    return names
 
 
 def _bracketed(host: str) -> str:

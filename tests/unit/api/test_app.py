@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from starlette.testclient import TestClient
 
 from tests.api_service import MemoryService
 from trainmaster.api.app import create_app
+from trainmaster.api.guard import names_of
 from trainmaster.daemon.meters import Meters
 
 V1 = "/api/v1"
@@ -434,6 +436,20 @@ def test_only_our_host_names_are_served(service: MemoryService, host: str, statu
     with TestClient(create_app(service, hosts=["tower"])) as client:
         answer = client.get("/healthz", headers={"host": host})
     assert answer.status_code == status
+
+
+@pytest.mark.parametrize(
+    ("address", "names"), [("127.0.0.1", {"tower.lan"}), ("0.0.0.0", {"tower.lan", "127.0.0.1"})]
+)
+def test_a_daemon_goes_by_the_names_of_its_machine(
+    address: str, names: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINMASTER_HOSTS", "tower.lan, ")
+    with socket.socket() as sock:
+        sock.bind((address, 0))
+        found = names_of(sock)
+    assert names <= found
+    assert (socket.gethostname() in found) is (address == "0.0.0.0")
 
 
 def test_another_site_may_not_change_anything(client: TestClient) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainmaster.daemon import code
-from trainmaster.daemon.code import keep_code, sweep
+from trainmaster.daemon.code import keep_again, keep_code, sweep
 from trainmaster.daemon.contract import Refusal
 from trainmaster.daemon.ignore import Patterns
 
@@ -125,6 +125,19 @@ def test_the_same_content_is_kept_once(work: Path, into: Path) -> None:
     keep_code(work, third)
     assert os.access(third / "train.py", os.X_OK)
     assert not (third / "train.py").samefile(into / "train.py")
+
+
+def test_a_copy_is_copied_for_a_job_submitted_together_with_it(work: Path, into: Path) -> None:
+    os.symlink("train.py", work / "main.py")
+    keep_code(work, into)
+    other = into.parent.parent / "2" / "code"
+    keep_again(into, other)
+    assert held(other) == held(into)
+    assert os.readlink(other / "main.py") == "train.py"
+    assert (other / "train.py").samefile(into / "train.py")
+    assert not (other / "lib/__init__.py").samefile(into / "lib/__init__.py")
+    with pytest.raises(Refusal, match="could not be copied"):
+        keep_again(into.parent / "nothing", into.parent.parent / "3" / "code")
 
 
 def test_a_copy_that_was_written_to_is_not_handed_on(work: Path, into: Path) -> None:
