@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -226,6 +227,28 @@ def test_a_run_that_nobody_owns_any_more_is_ended(play: Play) -> None:
             await again.engine.observe({})
             await until(lambda: not again.alive(RUN))
             assert again.of(RUN) == []
+
+    play(act)
+
+
+def test_an_attempt_waits_until_nothing_is_left_of_the_one_before(play: Play) -> None:
+    async def act(stage: Stage) -> None:
+        stubborn = stage.shell("trap '' TERM; echo up; while :; do sleep 0.02; done", grace_ms=500)
+        await stage.up(RUN, stubborn)
+        await until(lambda: stage.log(RUN))
+        second = Run(RUN.job, 2)
+        await stage.launch(second, stage.shell("sleep 600"))
+        while not any(isinstance(report, Started) for report in stage.of(second)):
+            assert not (stage.alive(RUN) and stage.alive(second))
+            await asyncio.sleep(0.01)
+        assert stage.alive(RUN) == []
+        assert (await stage.ended(RUN)).asked is Asked.KILL
+        third = Run(RUN.job, 3)
+        await stage.launch(third, stage.shell("touch started"))
+        await stage.order(Halt(third), stubborn)
+        assert (await stage.ended(third)).asked is Asked.HALT
+        await stage.ended(second)
+        assert not (stage.workdir / "started").exists()
 
     play(act)
 

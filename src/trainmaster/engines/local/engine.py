@@ -13,7 +13,7 @@ from trainmaster.engines.contract import Abilities, Tell
 from trainmaster.engines.freezer import Freezer, StopFreezer, can_freeze_on
 from trainmaster.engines.local import journal, launch, leftovers, limits, logs, runfile
 from trainmaster.engines.local.spawning import Spawning
-from trainmaster.engines.local.watch import Watch
+from trainmaster.engines.local.watch import Beginning, Watch
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Order, Reshape, Thaw
 from trainmaster.model.job import Run
 from trainmaster.model.recipe import Recipe
@@ -24,14 +24,6 @@ LIVE = ".live"
 """A folder with an empty file for each run that was begun and is not known to have ended."""
 
 LET_GO_LOOKS = 500
-
-NEVER_STARTED = {
-    "code": 143,
-    "rank": None,
-    "was_killed": False,
-    "why": "It was told to end before it had started.",
-    "tail": "",
-}
 
 
 class LocalEngine:
@@ -121,7 +113,7 @@ class LocalEngine:
     async def observe(self, runs: Mapping[Run, int]) -> None:
         for run, seen in runs.items():
             if run not in self._watches and self._has_trace(run):
-                self._watch(run, seen, self._tell, None)
+                self._watch(run, seen, self._tell)
         for run in self._live_runs():
             if run not in runs and run not in self._watches:
                 self._disown(run)
@@ -155,24 +147,37 @@ class LocalEngine:
     # -- orders --------------------------------------------------------------------------------------
 
     def _launch(self, order: Launch, recipe: Recipe) -> None:
-        """Write what is to be run, then see to it that somebody runs it: once, whoever asks."""
+        """See to it that somebody runs it: once, whoever asks."""
         run = order.run
         if run in self._watches:
             return
-        folder = self.folder_of(run)
-        has_begun = journal.has_begun(str(folder))
-        if not has_begun:
+        if journal.has_begun(str(self.folder_of(run))):
+            self._watch(run, 0, self._tell)
+            return
+
+        def prepare() -> None:
+            """Write what is to be run; the marker first, so that no run is without."""
+            folder = self.folder_of(run)
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._marker(run).touch()
             if not journal.is_locked(str(folder)):
                 file = launch.run_file(run, order.placement, recipe, self._machine, folder, 0)
                 runfile.write(str(folder), file)
-        self._watch(run, 0, self._tell, None if has_begun else self._spawning)
+
+        beginning = Beginning(self._spawning, prepare, self._earlier(run))
+        self._watch(run, 0, self._tell, beginning)
+
+    def _earlier(self, run: Run) -> tuple[Path, ...]:
+        """Markers of earlier attempts that are not over: they are ended, and waited for."""
+        attempts = (Run(run.job, attempt) for attempt in range(1, run.attempt))
+        unsettled = [each for each in attempts if self._marker(each).exists()]
+        for each in unsettled:
+            self._disown(each)
+        return tuple(map(self._marker, unsettled))
 
     def _end(self, run: Run, order: str) -> None:
         if run not in self._watches and not self._has_trace(run):
-            said = NEVER_STARTED | {"asked": order, "has_left": order == "halt"}
-            leftovers.settle_unbegun(self.folder_of(run), said)
+            leftovers.settle_unbegun(self.folder_of(run), leftovers.never_started(order))
         self._send(run, order)
 
     def _reshape(self, order: Reshape, recipe: Recipe) -> None:
@@ -195,7 +200,7 @@ class LocalEngine:
         if watch is None:
             if not self._has_trace(run):
                 return
-            watch = self._watch(run, 0, self._tell, None)
+            watch = self._watch(run, 0, self._tell)
         said: dict[str, object] = {"order": order}
         watch.send(said if generation is None else said | {"generation": generation})
 
@@ -206,11 +211,11 @@ class LocalEngine:
         run: Run,
         after: int,
         tell: Callable[[Report, int], None] | None,
-        spawning: Spawning | None,
+        beginning: Beginning | None = None,
     ) -> Watch:
         watch = Watch(run, self.folder_of(run), after, tell, self._unwatch)
         self._watches[run] = watch
-        watch.begin(spawning)
+        watch.begin(beginning)
         return watch
 
     def _unwatch(self, watch: Watch) -> None:
@@ -233,8 +238,10 @@ class LocalEngine:
 
     def _disown(self, run: Run) -> None:
         """Nobody owns it: end it, and tell nobody."""
-        if self._has_trace(run):
-            self._watch(run, 0, None, None).send({"order": "kill"})
+        if run in self._watches:
+            self._watches[run].send({"order": "kill"})
+        elif self._has_trace(run):
+            self._watch(run, 0, None).send({"order": "kill"})
         else:
             self._marker(run).unlink(missing_ok=True)
 

@@ -16,6 +16,19 @@ WHY_LOST = "Its supervisor was killed, or the machine was restarted; nobody saw 
 PATIENCE_S = 60.0
 
 
+def never_started(order: str) -> journal.Entry:
+    """The end of a run that was told to halt, or was killed, before it began."""
+    return {
+        "code": 143,
+        "asked": order,
+        "rank": None,
+        "has_left": order == "halt",
+        "was_killed": False,
+        "why": "It was told to end before it had started.",
+        "tail": "",
+    }
+
+
 def settle_lost(folder: Path) -> bool:
     """End what is left of a run without a supervisor and say so; False while somebody holds it."""
     lock = journal.take_lock(str(folder))

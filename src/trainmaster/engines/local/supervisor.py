@@ -72,6 +72,8 @@ class Supervisor:
         self._sweep_at: float | None = None
         self._track_at: float | None = None
         self._is_over = False
+        self._trouble = ""
+        """What went wrong in here last."""
 
     # -- the loop ------------------------------------------------------------------------------------
 
@@ -89,9 +91,12 @@ class Supervisor:
         try:
             step(*said)
         except Exception:
+            said_before, self._trouble = self._trouble, traceback.format_exc()
+            if self._trouble == said_before:  # said once is enough: it may go on for days
+                time.sleep(RETRY_S)
+                return
             with contextlib.suppress(OSError), open(self._beside("supervisor.log"), "a") as file:
-                file.write(traceback.format_exc())
-            time.sleep(0.05)
+                file.write(self._trouble)
 
     def _catch_children(self) -> None:
         """A child's end wakes the loop."""

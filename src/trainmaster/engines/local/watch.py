@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+
+import structlog
 
 from trainmaster.engines.local import journal, leftovers
 from trainmaster.engines.local.entries import report_of
@@ -16,7 +19,11 @@ from trainmaster.model.job import Run
 from trainmaster.model.reports import Report
 from trainmaster.sdk.wire import Line, Lines, line_of
 
+log = structlog.get_logger(__name__)
+
+RETRY_S = 0.5
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 1.0
+ENDS = ("halt", "kill")
 STARTS = 5
 """How often a supervisor is asked for before the run is given up."""
 PIECE = 500
@@ -31,6 +38,17 @@ NEVER_BEGUN: Entry = {
     "why": "Its supervisor could not be started: look into supervisor.log in the run's folder.",
     "tail": "",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What must happen before there is anything to follow."""
+
+    spawning: Spawning
+    prepare: Callable[[], None]
+    """Writes down what is to be run."""
+    earlier: tuple[Path, ...]
+    """Files that go when earlier attempts of the job are over: never two at once."""
 
 
 class Watch:
@@ -58,9 +76,9 @@ class Watch:
         self._is_over = False
         self._task: asyncio.Task[None] | None = None
 
-    def begin(self, spawning: Spawning | None) -> None:
-        """Start following; with a spawner where the run may have to be begun first."""
-        self._task = asyncio.create_task(self._follow(spawning))
+    def begin(self, beginning: Beginning | None) -> None:
+        """Start following; what may have to be begun first comes with how."""
+        self._task = asyncio.create_task(self._follow(beginning))
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -68,45 +86,66 @@ class Watch:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
-    async def wait(self) -> None:
-        if self._task is not None:
-            await self._task
-
     def send(self, said: Line) -> None:
         """To the supervisor, now or as soon as it answers."""
         self._unanswered.append(said)
         if self._writer is not None:
             self._writer.write(line_of(said))
 
-    async def _follow(self, spawning: Spawning | None) -> None:
+    async def _follow(self, beginning: Beginning | None) -> None:
+        """Until it is over; what the machine refuses, a full disk say, is tried again."""
+        trouble = ""
         try:
-            if spawning is not None and not await self._begun(spawning):
-                await asyncio.to_thread(leftovers.settle_unbegun, self._folder, NEVER_BEGUN)
-            pause = FIRST_PAUSE_S
-            while True:
-                if await self._listen():
-                    pause = FIRST_PAUSE_S
-                await self._catch_up()
-                if self._is_over:
-                    return
-                if not journal.is_locked(str(self._folder)):
-                    await self._without_supervisor()
-                    continue
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE_S)
+            while not self._is_over:
+                try:
+                    if beginning is not None:
+                        await self._begin(beginning)
+                        beginning = None
+                    await self._hear_out()
+                except OSError as problem:
+                    if trouble != str(problem):
+                        trouble = str(problem)
+                        log.warning("a run has to wait", run=self.run, why=trouble)
+                    await asyncio.sleep(RETRY_S)
         finally:
             self._over(self)
 
-    async def _begun(self, spawning: Spawning) -> bool:
-        """Ask for a supervisor until there is one: a spawner may be killed between two lines."""
+    async def _hear_out(self) -> None:
+        """Follow its supervisor from one connection to the next."""
+        pause = FIRST_PAUSE_S
+        while True:
+            if await self._listen():
+                pause = FIRST_PAUSE_S
+            await self._catch_up()
+            if self._is_over:
+                return
+            if not journal.is_locked(str(self._folder)):
+                await self._without_supervisor()
+                continue
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    async def _begin(self, beginning: Beginning) -> None:
+        """See that it has been begun, by us or somebody else, or never will be."""
+        while any(marker.exists() for marker in beginning.earlier):
+            await asyncio.sleep(0.02)
+        beginning.prepare()
         for _ in range(STARTS):
-            came = await spawning.spawn(self._folder)
+            ends = [said["order"] for said in self._unanswered if said["order"] in ENDS]
+            if ends:
+                await self._settle(leftovers.never_started(ends[-1]))
+                return
+            came = await beginning.spawning.spawn(self._folder)
             if journal.has_begun(str(self._folder)) or (
                 came and journal.is_locked(str(self._folder))
             ):
-                return True
+                return
             await asyncio.sleep(0.1)
-        return False
+        await self._settle(NEVER_BEGUN)
+
+    async def _settle(self, said: Entry) -> None:
+        """No effect where it has begun after all."""
+        await asyncio.to_thread(leftovers.settle_unbegun, self._folder, said)
 
     async def _listen(self) -> bool:
         """Hear a supervisor out; False where none answers."""
