@@ -59,7 +59,7 @@ def main() -> None:
 
             total = loss.detach() / tm.world_size
             dist.all_reduce(total)  # the loss of the global batch
-            if tm.is_leader:
+            if tm.is_rank_zero:
                 print(f"step {step} loss {total.item()!r}", flush=True)
             tm.progress(step=step, loss=total, total_steps=asked.steps)
             must_stop = tm.should_stop()  # the same answer on every rank

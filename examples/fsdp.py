@@ -63,7 +63,7 @@ def main() -> None:
 
             total = loss.detach() / tm.world_size
             dist.all_reduce(total)
-            if tm.is_leader:
+            if tm.is_rank_zero:
                 print(f"step {step} loss {total.item()!r}", flush=True)
             tm.progress(step=step, loss=total, total_steps=asked.steps)
             must_stop = tm.should_stop()
@@ -83,7 +83,7 @@ def show(tm: trainmaster.sdk.Session, model: nn.Module, step: int) -> None:
     """A fingerprint of all parameters, of all ranks together: the same before and after a restart."""
     full = [parameter.full_tensor().detach().cpu() for parameter in model.parameters()]
     print_of = hashlib.sha256(b"".join(part.numpy().tobytes() for part in full)).hexdigest()
-    if tm.is_leader:
+    if tm.is_rank_zero:
         print(f"at step {step} parameters {print_of}", flush=True)
 
 

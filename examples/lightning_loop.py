@@ -74,10 +74,10 @@ class Trainmaster(lightning.Callback):
     def save(self, trainer: lightning.Trainer, step: int) -> None:
         """Lightning writes into a folder beside; then it becomes the newest checkpoint in one go."""
         beside = self.tm.checkpoints.beside(step)
-        if self.tm.is_leader:
+        if self.tm.is_rank_zero:
             self.tm.checkpoints.begin(step)
         trainer.save_checkpoint(beside / "lightning.ckpt")  # every rank must call it
-        if self.tm.is_leader:
+        if self.tm.is_rank_zero:
             self.tm.checkpoints.commit(beside, step)
         self.tm.saved(step)
 

@@ -132,7 +132,7 @@ def main() -> None:
                 velocity -= 0.1 * gradient / GLOBAL_BATCH
                 weights += velocity
             time.sleep(asked.sleep)
-            if tm.is_leader:
+            if tm.is_rank_zero:
                 print(f"step {step} loss {loss!r}", flush=True)
 
             rate = GLOBAL_BATCH / (time.perf_counter() - began)

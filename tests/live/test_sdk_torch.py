@@ -111,7 +111,7 @@ from trainmaster.sdk.torch import gang
 
 with trainmaster.sdk.run() as tm, gang(tm):
     for step in (1, 2, 3):
-        if tm.is_leader:  # the others know nothing of the number of steps
+        if tm.is_rank_zero:  # the others know nothing of the number of steps
             tm.progress(step=step, total_steps=3)
         if step == 3 and tm.rank == 1:
             os.kill(os.getpid(), signal.SIGTERM)

@@ -64,7 +64,7 @@ class Session:
         self._is_finished = False
 
     @property
-    def is_leader(self) -> bool:
+    def is_rank_zero(self) -> bool:
         """Rank 0, which writes for all."""
         return self.rank == 0
 
@@ -94,7 +94,7 @@ class Session:
     def __enter__(self) -> Session:
         with contextlib.suppress(OSError):  # whoever saves will be told
             self.checkpoint_dir.mkdir(parents=True, exist_ok=True)
-        if self.is_leader:
+        if self.is_rank_zero:
             self.checkpoints.clear_away()
         self._stop_agreement = self._agreement("stop")
         self._save_agreement = self._agreement("save")
@@ -153,7 +153,7 @@ class Session:
         self._step = int(step)
         if total_steps is not None:
             self._total_steps = int(total_steps)
-        if not self.is_leader:
+        if not self.is_rank_zero:
             return
         now = time.monotonic()
         is_due = now >= self._reported_at + REPORT_S
@@ -194,7 +194,7 @@ class Session:
             from trainmaster.sdk.torch import anyone
 
             # Rank 0's wish alone counts: a signal reaches every rank, and at different steps.
-            (save,) = anyone([wish and self.is_leader])
+            (save,) = anyone([wish and self.is_rank_zero])
         else:
             save = self._save_agreement.settle(wish)
         if save:
@@ -217,7 +217,7 @@ class Session:
 
         For state that all ranks have alike: a plain or DDP program's. Sharded state: sdk.torch.
         """
-        if not self.is_leader:
+        if not self.is_rank_zero:
             return None
         folder = self.checkpoints.save(state, step)
         self._hear()
@@ -235,10 +235,10 @@ class Session:
 
     def saved(self, step: int, folder: str | os.PathLike[str] | None = None) -> None:
         """Say that a checkpoint is durable; with a `folder` that something else wrote, make it so first."""
-        if folder is not None and self.is_leader:
+        if folder is not None and self.is_rank_zero:
             make_durable(Path(folder))
         self._saved_step = int(step)
-        if self.is_leader:
+        if self.is_rank_zero:
             self._link.say({"say": "saved", "step": self._saved_step})
 
 

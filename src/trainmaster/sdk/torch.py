@@ -150,7 +150,7 @@ class ShardedCheckpoints:
         """Begin to save a state dict: its copy is taken when this returns, and training may go on."""
         self.wait()
         beside = self._tm.checkpoints.beside(step)
-        if self._tm.is_leader:
+        if self._tm.is_rank_zero:
             self._tm.checkpoints.begin(step)
         dist.barrier(self._group)
         written = async_save(state, checkpoint_id=str(beside), process_group=self._group)
@@ -165,7 +165,7 @@ class ShardedCheckpoints:
 
     def load(self, state: dict[str, Any]) -> int | None:
         """Fill a state dict from the newest checkpoint, sharded as it is now; the step, or None."""
-        newest: list[Path | None] = [self._tm.latest() if self._tm.is_leader else None]
+        newest: list[Path | None] = [self._tm.latest() if self._tm.is_rank_zero else None]
         dist.broadcast_object_list(newest, src=0, group=self._group)
         folder = newest[0]
         if folder is None:
@@ -175,6 +175,6 @@ class ShardedCheckpoints:
 
     def _commit(self, written: Future[Any], beside: Path, step: int) -> None:
         written.result()
-        if self._tm.is_leader:
+        if self._tm.is_rank_zero:
             self._tm.checkpoints.commit(beside, step)
         self._tm.saved(step)
