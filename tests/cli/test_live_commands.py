@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -194,6 +196,31 @@ def test_wide_says_more(tm: Tm, daemon: Counterpart) -> None:
     assert "n0:0, n0:1" in out
     assert "priority" in out
     assert json.loads(tm("ps -o json").out)["jobs"][0]["priority"] == 7
+
+
+def test_watching_goes_on_until_it_is_interrupted(daemon: Counterpart, folder: Path) -> None:
+    daemon.on("GET", "/jobs", listed(job("2")), listed(job("3")))
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "trainmaster", "ps", "--watch"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert watching.stdout is not None
+        seen = ""
+        while "job-3" not in seen:
+            line = watching.stdout.readline()
+            assert line, seen
+            seen += line
+        watching.send_signal(signal.SIGINT)
+        _, err = watching.communicate(timeout=60)
+    finally:
+        watching.kill()
+        watching.communicate()
+    assert "job-2" in seen
+    assert (watching.returncode, err) == (130, "")
 
 
 def test_names_with_markup_are_shown_as_they_are(tm: Tm, daemon: Counterpart) -> None:
@@ -460,8 +487,6 @@ def test_the_overview_loads_no_command(process) -> None:
         "except SystemExit: pass\n"
         "print(*sys.modules)"
     )
-    import subprocess
-
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     loaded = ended.stdout.splitlines()[-1].split()
     assert "trainmaster.cli.live_commands" in loaded

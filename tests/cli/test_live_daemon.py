@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_live_shell import Person
+from tests.cli.test_live_shell import Person, nobody_is_left
 from tests.live.daemons import LiveDaemon, live, until
 
 pytestmark = pytest.mark.live
+
+__all__ = ["nobody_is_left"]
 
 STAYS = "trap 'exit 0' TERM; echo begun; while :; do sleep 0.05; done"
 

@@ -16,6 +16,7 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -222,11 +223,14 @@ def test_where_nobody_can_be_asked_it_goes_on(open_session) -> None:
 class Person:
     """`trainmaster shell` on a pseudo-terminal, typed at."""
 
+    there: ClassVar[set[int]] = set()
+
     def __init__(self, url: str, *arguments: str) -> None:
         self.pid, self.keys = pty.fork()
         if self.pid == 0:
             words = [sys.executable, "-m", "trainmaster", "shell", *arguments, "--url", url]
             os.execv(sys.executable, words)
+        self.there.add(self.pid)
         self.screen = b""
 
     def resize(self, rows: int, columns: int) -> None:
@@ -247,8 +251,20 @@ class Person:
             while piece := os.read(self.keys, 1 << 16):
                 self.screen += piece
         _, status = os.waitpid(self.pid, 0)
+        self.there.discard(self.pid)
         os.close(self.keys)
         return os.waitstatus_to_exitcode(status)
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_left() -> Iterator[None]:
+    """Whoever is still at a terminal when a test fails is sent away."""
+    yield
+    while Person.there:
+        pid = Person.there.pop()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 ROW = {"id": "5", "name": "shell", "state": "running", "start_s": 1.0}
@@ -289,6 +305,7 @@ def test_a_closed_terminal_leaves_the_session_running(open_session, daemon: Coun
     person.sees(b"here-2")
     os.close(person.keys)
     os.waitpid(person.pid, 0)
+    Person.there.discard(person.pid)
     visitor = session.attach()
     visitor.type("echo alive-$((1 + 1))\n")
     visitor.sees(b"alive-2")

@@ -24,6 +24,7 @@ COLUMNS = (
     *("submit_s", "start_s", "finish_s", "queue_s", "run_s", "gpu_s"),
     *("attempt", "restarts", "preemptions", "array", "array_index"),
 )
+GIVES_WAY = ("preempted", "queue", "user", "waited", "code", "run")
 
 
 def history(
@@ -102,29 +103,32 @@ def _show(found: list[Json]) -> None:
 
     from trainmaster.cli import live_words as words
     from trainmaster.cli.live_rows import row_of
+    from trainmaster.cli.live_tables import fitting
     from trainmaster.cli.wording import screen
 
     console = screen()
     if not found:
         console.print("No job has ended that matches.")
         return
-    made = words.table(
-        *("id", "name", "user", "queue", "state", "code", "gpus", "ended", "waited", "run"),
-        *("gpu hours", "preempted"),
+    headings = (
+        *("id", "name", "user", "queue", "state", "code", "gpus", "waited", "run"),
+        *("gpu hours", "preempted", "ended"),
     )
     rows = [row_of(said) for said in found]
-    for row in rows:
-        made.add_row(
+    cells = [
+        (
             *map(escape, (row.id, row.name, row.user, row.queue)),
             words.state(row.state),
             words.NOTHING if row.exit_code is None else str(row.exit_code),
             words.gpus(row.gpus),
-            words.at(row.finish_s),
             words.length(row.queue_s),
             words.length(row.run_s),
             f"{row.gpu_s / 3600:.2f}",
             str(row.preemptions),
+            words.at(row.finish_s),
         )
-    console.print(made)
+        for row in rows
+    ]
+    console.print(fitting(headings, cells, console.width, GIVES_WAY))
     hours = sum(row.gpu_s for row in rows) / 3600
     console.print(f"{len(rows)} jobs, {hours:.2f} GPU hours.")

@@ -26,6 +26,8 @@ EPILOG = examples(
     "trainmaster ps --json | jq '.jobs[].id'",
 )
 PAUSE_S = 2.0
+GIVES_WAY = ("queue", "user", "waited", "progress", "run")
+"""Where the screen is narrow, these columns are left out, the first of them first."""
 
 
 class Form(StrEnum):
@@ -123,10 +125,11 @@ def _watch(view: _View) -> None:
             sys.stdout.write("\n")
             sys.stdout.flush()
             time.sleep(PAUSE_S)
-    with Live(view.table(), console=console, screen=True, auto_refresh=False) as live:
+    with Live(view.table(console.width), console=console, screen=True, auto_refresh=False) as live:
         while True:
+            live.refresh()
             time.sleep(PAUSE_S)
-            live.update(view.table(), refresh=True)
+            live.update(view.table(console.width))
 
 
 class _View:
@@ -142,28 +145,24 @@ class _View:
         from trainmaster.cli.wording import screen
 
         console = screen()
-        made = self.table()
+        made = self.table(console.width)
         if made.row_count:
             console.print(made)
         else:
             console.print("No jobs. `trainmaster run -- COMMAND` starts one.")
 
-    def table(self) -> Table:
+    def table(self, width: int) -> Table:
         from trainmaster.cli.live_rows import fold, listed, row_of
-        from trainmaster.cli.live_words import table
+        from trainmaster.cli.live_tables import fitting
 
         rows = [row_of(said) for said in listed(self._client, self._query, self._limit)]
         more = ("submitted", "priority", "attempt", "devices") if self._wide else ()
-        made = table(
+        headings = (
             *("id", "name", "user", "queue", "state", "gpus", "waited", "run", "progress"),
             *(*more, "where or why"),
         )
-        if self._wide:
-            made.columns[-1].no_wrap = False
-            made.columns[-1].overflow = "fold"
-        for each in rows if self._each else fold(rows):
-            made.add_row(*self._cells(each))
-        return made
+        cells = [self._cells(each) for each in (rows if self._each else fold(rows))]
+        return fitting(headings, cells, width, () if self._wide else GIVES_WAY, folds=self._wide)
 
     def _cells(self, each: Row | Folded) -> tuple[str, ...]:
         from trainmaster.cli.live_rows import Folded

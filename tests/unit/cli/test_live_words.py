@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from trainmaster.cli.explain import lines_of
 from trainmaster.cli.live_follow import Piece, Prefixed
 from trainmaster.cli.live_jobs import environment_of, surrounded
 from trainmaster.cli.live_rows import Folded, Row, fold, ranges, row_of
+from trainmaster.cli.live_tables import fitting
 from trainmaster.cli.live_terminal import Escapes
 
 
@@ -176,3 +178,34 @@ def test_an_explanation_says_all_that_is_known() -> None:
         "Expected start: not known (nobody said how long).",
         "Note: It cannot be resized.",
     ]
+
+
+HEADINGS = ("id", "name", "user", "why")
+
+
+@pytest.mark.parametrize(
+    ("width", "lines"),
+    [
+        (80, ["id  name  user  why", "1   bert  ada   It needs 2 GPUs and 0 are free."]),
+        (42, ["id  name  user  why", "1   bert  ada   It needs 2 GPUs and 0 are…"]),
+        (36, ["id  name  why", "1   bert  It needs 2 GPUs and 0 are…"]),
+    ],
+)
+def test_columns_give_way_before_sentences_are_lost(width: int, lines: list[str]) -> None:
+    from rich.console import Console
+
+    made = fitting(
+        HEADINGS, [("1", "bert", "ada", "It needs 2 GPUs and 0 are free.")], width, ["user"]
+    )
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(made)
+    assert [line.rstrip() for line in console.export_text().splitlines()] == lines
+
+
+def test_what_is_to_be_folded_is_whole() -> None:
+    from rich.console import Console
+
+    made = fitting(HEADINGS, [("1", "[red]bert[/]", "a", "one two three four")], 24, folds=True)
+    console = Console(width=24, record=True, file=io.StringIO())
+    console.print(made)
+    assert "".join(console.export_text().split()) == "idnameuserwhy1bertaonetwothreefour"
