@@ -62,7 +62,8 @@ class View:
 
     @property
     def jobs(self) -> Mapping[str, JobRecord]:
-        return self._state.shown()
+        state = self._state
+        return state.shown() if state.held else state.jobs
 
     @property
     def anew(self) -> Sequence[JobRecord]:
