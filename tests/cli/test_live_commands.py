@@ -8,6 +8,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,6 +110,23 @@ def test_something_else_that_answers_is_told_apart(tm: Tm, daemon: Counterpart) 
         1,
         "Error: The daemon answered 500 Internal Server Error; its log says more.\n",
     )
+
+
+def test_a_daemon_that_is_busy_is_not_called_absent(
+    tm: Tm, daemon: Counterpart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainmaster.cli.client.PATIENCE_S", 0.1)
+    released = threading.Event()
+
+    def late(_asked: object) -> Answer:
+        released.wait(60)
+        return Answer()
+
+    daemon.on("GET", "/nodes", late)
+    said = tm("nodes")
+    released.set()
+    assert said.code == 1
+    assert "has not answered for 0.1 s" in said.err
 
 
 def test_a_refusal_is_the_daemons_own_sentence(tm: Tm, daemon: Counterpart) -> None:

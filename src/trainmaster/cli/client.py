@@ -111,7 +111,7 @@ class Client:
         try:
             text = response.read()
         except (http.client.HTTPException, OSError) as error:
-            raise self._nobody() from error
+            raise self._nobody(error) from error
         finally:
             self._drop()
         return _read_json(text)
@@ -129,7 +129,7 @@ class Client:
             if left:
                 raise http.client.IncompleteRead(b"", left)
         except (http.client.HTTPException, OSError) as error:
-            raise self._nobody() from error
+            raise self._nobody(error) from error
         finally:
             self._drop()
 
@@ -140,7 +140,7 @@ class Client:
         try:
             yield from read_events(response)
         except (http.client.HTTPException, OSError) as error:
-            raise self._nobody() from error
+            raise self._nobody(error) from error
         finally:
             self._drop()
 
@@ -169,7 +169,7 @@ class Client:
             text = response.read()
         except (http.client.HTTPException, OSError) as error:
             self._drop()
-            raise self._nobody() from error
+            raise self._nobody(error) from error
         self._drop()
         raise _refused(response.status, response.reason, text)
 
@@ -186,7 +186,12 @@ class Client:
             self._kept.close()
             self._kept = None
 
-    def _nobody(self) -> Unreachable:
+    def _nobody(self, error: Exception) -> Unreachable:
+        if isinstance(error, TimeoutError):
+            return Unreachable(
+                f"The Trainmaster at {self.url} has not answered for {PATIENCE_S:g} s: it is busy,"
+                " or the network is; try again, or look into its log."
+            )
         return Unreachable(
             f"No Trainmaster answers at {self.url}: start one with `trainmaster up`."
         )
