@@ -327,6 +327,16 @@ def test_a_sleeping_session_is_resumed_first(open_session, daemon: Counterpart) 
     assert b"Waiting: It needs 1 GPU and 0 are free." in person.screen
 
 
+def test_whoever_stops_waiting_for_room_is_told_that_the_session_stays(daemon: Counterpart) -> None:
+    waiting = {"code": "NotEnoughFree", "sentence": "It needs 1 GPU and 0 are free."}
+    daemon.on("GET", "/jobs/5", {**ROW, "state": "pending", "reason": waiting})
+    person = Person(daemon.url, "5")
+    person.sees(b"Waiting: It needs 1 GPU")
+    person.type("\x03")
+    assert person.code() == 130
+    assert b"Session 5 stays: `trainmaster cancel 5` ends it." in person.screen
+
+
 def test_a_new_session_is_submitted_as_one_process_that_knows_the_daemon(
     open_session, daemon: Counterpart
 ) -> None:

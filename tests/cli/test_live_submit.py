@@ -431,6 +431,37 @@ def test_two_interruptions_cancel_it(running: Running) -> None:
     assert running.cancelled.is_set()
 
 
+def test_whoever_stops_waiting_is_told_that_the_jobs_go_on(
+    daemon: Counterpart, write, folder: Path
+) -> None:
+    write("train.yaml", FILE)
+    asked = threading.Event()
+
+    def running(_asked: Asked) -> Answer:
+        asked.set()
+        return Answer(body=row("running"))
+
+    daemon.on("POST", "/jobs", accepted("5"))
+    daemon.on("GET", "/jobs/5", running)
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "trainmaster", "submit", "train.yaml", "--wait"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert asked.wait(PATIENCE_S)
+        time.sleep(0.05)
+        waiting.send_signal(signal.SIGINT)
+        out, err = waiting.communicate(timeout=PATIENCE_S)
+    finally:
+        waiting.kill()
+        waiting.communicate()
+    assert (waiting.returncode, out) == (130, "Submitted job 5 (job-5).\n")
+    assert err == "Note: the jobs go on; `trainmaster cancel 5` ends them\n"
+
+
 # -- logs ------------------------------------------------------------------------------------------------
 
 

@@ -87,7 +87,12 @@ def shell(
     with connect(url, data) as client:
         if job is None:
             job = _submit(client, _spec(client.url, stated, idle, command, notebook))
-        raise typer.Exit(_attend(client, job))
+        try:
+            code = _attend(client, job)
+        except KeyboardInterrupt:  # while waiting: once attached, Ctrl-C is the session's
+            _note(f"\nSession {job} stays: `trainmaster cancel {job}` ends it.")
+            raise
+        raise typer.Exit(code)
 
 
 def _spec(

@@ -166,7 +166,12 @@ def _wait(client: Client, found: list[Submitted], as_json: bool) -> None:
     from trainmaster.cli.live_words import write_json
     from trainmaster.cli.wording import remark
 
-    rows = [row for job in found for row in wait_for(client, job)]
+    try:
+        rows = [row for job in found for row in wait_for(client, job)]
+    except KeyboardInterrupt:
+        named = " ".join(job.id for job in found)
+        remark("Note", (f"the jobs go on; `trainmaster cancel {named}` ends them",))
+        raise
     if as_json:
         write_json(
             {
