@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -21,6 +22,9 @@ from trainmaster.daemon.daemon import Daemon
 log = structlog.get_logger("trainmaster.serving")
 
 LAST_ANSWERS_S = 3
+RARELY = (50_000, 20, 20)
+"""When Python looks for cycles. Answers are made of many small objects that live for milliseconds, beside
+ten thousand jobs that live for days: by its own measure it would look through all of them all the time."""
 Beside = Callable[[Daemon], Awaitable[None]]
 
 
@@ -63,6 +67,7 @@ async def serve(
 
     `beside` runs once it is active, `before_end` when it is told to end (a second signal cuts it short).
     """
+    gc.set_threshold(*RARELY)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

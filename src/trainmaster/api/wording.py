@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from trainmaster.daemon.contract import Forecast, Sheet
 from trainmaster.model.reasons import Reason, Why
@@ -130,10 +131,16 @@ def _are(thousandths: int) -> str:
 
 def reason_sentence(reason: Reason, now: int) -> str:
     """Why a job waits, as one sentence."""
-    until = reason.until_ms
+    until, said = reason.until_ms, _said(reason)
     if until is None or until <= now or reason.why is Why.NEVER_FITS:
-        return f"{SENTENCES[reason.why](reason)}."
-    return f"{SENTENCES[reason.why](reason)}, for {length(until - now)} at the latest."
+        return f"{said}."
+    return f"{said}, for {length(until - now)} at the latest."
+
+
+@lru_cache(maxsize=1024)
+def _said(reason: Reason) -> str:
+    """Worked out once: in a long list many wait for the same."""
+    return SENTENCES[reason.why](reason)
 
 
 def why_waiting(sheet: Sheet, now: int) -> tuple[str, str] | None:

@@ -218,7 +218,7 @@ class Daemon:
         return await self.looking.jobs(wanted)
 
     async def counts(self) -> Mapping[str, int]:
-        return await asyncio.to_thread(self.driver.store.count)
+        return await self.looking.counts()
 
     async def sheet(self, job: str) -> Sheet:
         return await self.looking.sheet(job)

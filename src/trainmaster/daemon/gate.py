@@ -109,6 +109,8 @@ class Gate:
 
 def held_for(live: LiveJob) -> str:
     """Why a job is held, in words."""
+    if not live.holds:
+        return ""
     reasons = []
     if Hold.OWNER in live.holds:
         reasons.append("it was suspended by hand")

@@ -45,6 +45,13 @@ FOLDED = (
 )
 """The state of an array is the first of these that one of its jobs is in, else how they ended."""
 MOST_ELEMENTS = 100_000
+PIECE = 250
+"""Jobs of a list that are looked at in one go: others ask as well."""
+MUTE = (
+    "It has not spoken through trainmaster.sdk: its progress is unknown, and when it must leave its"
+    " devices it starts over, unless its program saves and resumes by itself."
+)
+LEAVES = "It cannot be suspended in memory: to make room it is ended and restarted."
 
 
 class Looking:
@@ -53,13 +60,30 @@ class Looking:
     def __init__(self, driver: Driver, folder: Path) -> None:
         self._driver = driver
         self._folder = folder
+        self._reasons: dict[str, Reason] = {}
+        self._reasons_of: tuple[int, bool] | None = None
+        """The step after which those are the reasons: a cache, for nothing changes between steps."""
+        self._counts: Mapping[str, int] = {}
+        self._counts_of: int | None = None
 
     # -- jobs ------------------------------------------------------------------------------------------
 
     async def jobs(self, wanted: Wanted) -> Sequence[Sheet]:
         rows = await asyncio.to_thread(self._driver.store.jobs, wanted)
         now = self._driver.clock.now()
-        return [self._sheet(row, now) for row in rows]
+        sheets: list[Sheet] = []
+        for begin in range(0, len(rows), PIECE):
+            sheets += [self._listed(row, now) for row in rows[begin : begin + PIECE]]
+            await asyncio.sleep(0)
+        return sheets
+
+    async def counts(self) -> Mapping[str, int]:
+        """How many jobs are in each state; counted once for each step."""
+        seq = self._driver.seq
+        if self._counts_of != seq:
+            self._counts = await asyncio.to_thread(self._driver.store.count)
+            self._counts_of = seq
+        return self._counts
 
     async def sheet(self, job: str) -> Sheet:
         """By id, by the id of an array, or by name: the newest of that name."""
@@ -79,14 +103,22 @@ class Looking:
         live = self._driver.jobs.get(row.id)
         if live is None or live.record is None:
             return _past_sheet(row)
-        return self._live_sheet(live, live.record, now)
+        return self._live_sheet(live, live.record, now, live.row(now))
 
-    def _live_sheet(self, live: LiveJob, record: JobRecord, now: int) -> Sheet:
+    def _listed(self, row: JobRow, now: int) -> Sheet:
+        """The same for a list: with the row as it was read, where that says the same of it."""
+        live = self._driver.jobs.get(row.id)
+        if live is None or live.record is None:
+            return _past_sheet(row)
+        is_fresh = row.state == live.record.phase.name.lower()
+        return self._live_sheet(live, live.record, now, row if is_fresh else live.row(now))
+
+    def _live_sheet(self, live: LiveJob, record: JobRecord, now: int, row: JobRow) -> Sheet:
         topology = self._driver.controller.state.topology
         placement = record.placement if record.phase not in WAITING else None
         nodes = () if placement is None else placement.nodes
         return Sheet(
-            row=live.row(now),
+            row=row,
             priority=live.job.priority,
             attempt=record.attempt,
             restarts=max(0, record.attempt - 1),
@@ -112,26 +144,26 @@ class Looking:
 
     def _reason(self, record: JobRecord) -> Reason | None:
         """Why it waits, by the policy's word."""
-        if record.id in self._driver.controller.state.promises:
+        driver = self._driver
+        if record.id in driver.controller.state.promises:
             return Reason(Why.WAITING_FOR_RELEASE, record.demand.nominal.total_share)
         if record.phase not in WAITING:
             return None
-        return self._driver.controller.explain(record.id)
+        step = (driver.seq, driver.is_torn)
+        if self._reasons_of != step:
+            self._reasons, self._reasons_of = {}, step
+        found = self._reasons.get(record.id)
+        if found is None:
+            found = self._reasons[record.id] = driver.controller.explain(record.id)
+        return found
 
     def _remarks(self, live: LiveJob, record: JobRecord) -> tuple[str, ...]:
         """What cannot be done for this job, and what would have to change."""
-        found: list[str] = []
         has_run = record.first_start_ms is not None
-        if has_run and not live.has_hello and live.saved_at_ms is None:
-            found.append(
-                "It has not spoken through trainmaster.sdk: its progress is unknown, and when it must"
-                " leave its devices it starts over, unless its program saves and resumes by itself."
-            )
-        if not live.recipe.may_stay_in_memory or not self._driver.engine.abilities.can_freeze:
-            found.append(
-                "It cannot be suspended in memory: to make room it is ended and restarted."
-            )
-        return tuple(found)
+        is_mute = has_run and not live.has_hello and live.saved_at_ms is None
+        if live.recipe.may_stay_in_memory and self._driver.controller.state.can_freeze:
+            return (MUTE,) if is_mute else ()
+        return (MUTE, LEAVES) if is_mute else (LEAVES,)
 
     def _folded(self, array: str, elements: Sequence[Sheet]) -> Sheet:
         """An array as one job."""

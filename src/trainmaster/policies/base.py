@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from typing import ClassVar, Generic, TypeVar
 
 from trainmaster.core.draft import Draft
+from trainmaster.core.lifecycle import HOLDING
 from trainmaster.core.order import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View, by_demand
@@ -112,8 +113,7 @@ class BasePolicy(Generic[O]):
         free = sum(space.free_gpus[kind] for kind in space.kinds_for(demand)) * WHOLE
         row = [space.by_free[kind] for kind in space.kinds_for(demand)]
         block = max((n for masks in row for n in range(len(masks)) if masks[n]), default=0) * WHOLE
-        holders = sorted(view.running(), key=lambda other: -_size(other))[:5]
-        held_by = tuple(other.id for other in holders)
+        held_by = tuple(other.id for other in _holders(view))
         if record.placement is not None:
             return Reason(Why.WAITING_FOR_RELEASE, need, free, block, held_by)
         if self.placer(record).place(space, record) is not None:
@@ -124,6 +124,20 @@ class BasePolicy(Generic[O]):
         if reserved and free + reserved >= need:
             return Reason(Why.RESERVED, need, free, block, tuple(view.reservations))
         return Reason(Why.NOT_ENOUGH_FREE, need, free, block, held_by)
+
+
+NAMED = 5
+"""Jobs that a reason names at most."""
+
+
+def _holders(view: View) -> list[JobRecord]:
+    """The largest of those that hold GPUs, looked for where GPUs are: ten thousand may wait."""
+    jobs, nodes = view.jobs, range(len(view.topology.nodes))
+    there = {other.seq: other for node in nodes for other in view.residents(node)}
+    running = [
+        there[seq] for seq in sorted(there) if there[seq].phase in HOLDING and there[seq].id in jobs
+    ]
+    return sorted(running, key=lambda other: -_size(other))[:NAMED]
 
 
 def _size(record: JobRecord) -> int:
