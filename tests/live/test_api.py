@@ -175,6 +175,27 @@ def test_a_followed_log_ends_with_its_job(served: Served, client: httpx.Client) 
     assert rest.output == b""
 
 
+def test_what_an_attempt_wrote_last_comes_before_the_next(
+    served: Served, client: httpx.Client
+) -> None:
+    job = submit(client)
+    served.service.write(job, b"start\n")
+    watched = Watched(f"{served.url}{V1}/jobs/{job}/logs?follow=true")
+    watched.until(lambda: watched.output == b"start\n", "the start")
+    big = b"x" * (1 << 20)
+    served.service.write(job, big)
+    for attempt in (2, 3):
+        served.do(served.service.fail_and_retry(job))
+        served.service.write(job, b"attempt %d\n" % attempt, attempt=attempt)
+    served.do(served.service.finish(job))
+    watched.until(watched.ended, "the end")
+    assert watched.output == b"start\n" + big + b"attempt 2\nattempt 3\n"
+    seen = {"Last-Event-ID": watched.found[0]["id"]}
+    again = Watched(f"{served.url}{V1}/jobs/{job}/logs?follow=true&tail=1", seen)
+    again.until(again.ended, "the end")
+    assert again.output == big + b"attempt 2\nattempt 3\n"
+
+
 def test_all_ranks_are_followed_together(served: Served, client: httpx.Client) -> None:
     job = submit(client, gpus=2)
     for rank in (0, 1):

@@ -22,8 +22,8 @@ from trainmaster.api.logs import Follower, Log
 from trainmaster.api.wording import ENDS
 from trainmaster.daemon.contract import LogFile, Service
 
-LOOK_S = 0.25
-"""How often a followed log is looked at."""
+SHORTEST_S, LONGEST_S = 0.1, 0.5
+"""How long a followed log is left alone: the longer, the longer nothing came."""
 PING_S = 15
 SEEN = re.compile(r"(\d{1,10});(\d{1,10}\.\d{1,20}\.\d{1,20}(?:,\d{1,10}\.\d{1,20}\.\d{1,20})*)")
 LastEventId = Annotated[str | None, Header(max_length=100_000, description="Go on after this one.")]
@@ -127,33 +127,37 @@ async def _followed(
     last_event_id: str | None,
 ) -> AsyncIterator[ServerSentEvent]:
     """Output as it comes, attempt after attempt where none is named, until the job has ended."""
-    reading = _Reading(tail, start, _seen(last_event_id))
+    seen = _seen(last_event_id)
+    reading = _Reading(tail, start, seen)
+    pause = SHORTEST_S
     try:
         while True:
             ended = await _ended(service, job)
-            files = _chosen(await service.log_files(job), job, None, "all")
-            files = await _of_attempt(service, job, attempt, files)
-            mine = [each for each in files if rank == "all" or each.rank == int(rank)]
+            files = [e for e in await service.log_files(job) if rank in ("all", str(e.rank))]
+            begun = reading.attempt or (seen[0] if seen is not None else _last(files))
+            at = begun if attempt is None else attempt
             news = False
-            async for event in reading.news(mine):
+            async for event in reading.news([each for each in files if each.attempt == at]):
                 news = True
                 yield event
+            # Once there is a later attempt, this one has ended, and all of it has been read.
+            later = min((each.attempt for each in files if each.attempt > at), default=None)
             if news:
-                continue
-            if ended is not None:
+                pause = SHORTEST_S
+            elif later is not None and attempt is None:
+                reading.begin(later)
+            elif ended is not None:
                 yield ServerSentEvent(json.dumps(ended), event="end")
                 return
-            await asyncio.sleep(LOOK_S)
+            else:
+                await asyncio.sleep(pause)
+                pause = min(LONGEST_S, pause * 1.5)
     finally:
         reading.close()
 
 
-async def _of_attempt(
-    service: Service, job: str, attempt: int | None, newest: list[LogFile]
-) -> list[LogFile]:
-    if attempt is None:
-        return newest
-    return [each for each in await service.log_files(job) if each.attempt == attempt]
+def _last(files: Sequence[LogFile]) -> int:
+    return max((each.attempt for each in files), default=0)
 
 
 async def _ended(service: Service, job: str) -> dict[str, object] | None:
@@ -173,7 +177,7 @@ class _Reading:
     ) -> None:
         self._tail, self._start = tail, start
         self._seen = seen
-        self._attempt: int | None = None
+        self.attempt: int | None = None
         self._followers: dict[int, Follower] = {}
         self._places: dict[int, tuple[int, int]] = {}
 
@@ -185,8 +189,8 @@ class _Reading:
     async def news(self, files: Sequence[LogFile]) -> AsyncIterator[ServerSentEvent]:
         """One piece at most from each rank."""
         for file in files:
-            if file.attempt != self._attempt:
-                self._begin(file.attempt)
+            if file.attempt != self.attempt:
+                self.begin(file.attempt)
             if file.rank not in self._followers:
                 follower = await to_thread.run_sync(self._opened, file)
                 if follower is None:
@@ -200,12 +204,13 @@ class _Reading:
                 self._places[file.rank] = place
                 yield self._event(file, piece)
 
-    def _begin(self, attempt: int) -> None:
+    def begin(self, attempt: int) -> None:
+        """Go on with this attempt, from its start."""
         self.close()
         self._places.clear()
-        if self._attempt is not None:  # what a new attempt writes is wanted whole
+        if self.attempt is not None:  # what a new attempt writes is wanted whole
             self._tail = self._start = self._seen = None
-        self._attempt = attempt
+        self.attempt = attempt
 
     def _opened(self, file: LogFile) -> Follower | None:
         """At the place where the reader wants to begin; None while there is no file yet."""
