@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.live.stage import (
     supervisors,
     until,
 )
+from trainmaster.engines.local import processes
 from trainmaster.engines.local.cgroups import cgroup_name
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.engines.local.launch import run_file, seats, socket_path
@@ -490,3 +492,18 @@ def test_a_full_disk_does_not_end_the_training_and_its_end_is_said_later(tmp_pat
         perform(disk, act)
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_descendants_are_found_with_and_without_the_kernels_list_of_children() -> None:
+    script = "sleep 600 & sh -c 'sleep 600; true' & wait"
+    with subprocess.Popen(["sh", "-c", script], start_new_session=True) as parent:
+        try:
+            deadline = time.monotonic() + 60
+            while len(processes.descendants_by_scan(parent.pid)) < 3:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            found = processes.descendants(parent.pid)
+            assert sorted(found) == sorted(processes.descendants_by_scan(parent.pid))
+            assert len(found) == 3
+        finally:
+            os.killpg(parent.pid, signal.SIGKILL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -80,3 +81,5 @@ def end_all(folder: Path) -> None:
             send(pid, signal.SIGKILL)
         time.sleep(0.005)
     groups.remove()
+    with contextlib.suppress(OSError):
+        os.unlink(file.socket)

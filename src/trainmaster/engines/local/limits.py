@@ -13,6 +13,7 @@ from trainmaster.engines.local import processes
 from trainmaster.engines.local.cgroups import put
 from trainmaster.engines.local.runfile import CgroupPlan
 
+PROBE = "trainmaster-probe-"
 ADVICE = (
     "this machine does not let us use control groups; where systemd runs, start Trainmaster by "
     "`systemd-run --user --scope -p Delegate=yes trainmaster up`."
@@ -122,8 +123,9 @@ def _delegates(base: str, controller: str, file: str, text: str) -> bool:
 
 
 def _works(base: str, file: str, text: str) -> bool:
-    group = os.path.join(base, f"trainmaster-probe-{os.getpid()}")
+    group = os.path.join(base, f"{PROBE}{os.getpid()}")
     try:
+        _clear(base)
         os.mkdir(group)
     except OSError:
         return False
@@ -140,12 +142,17 @@ def _works(base: str, file: str, text: str) -> bool:
             os.rmdir(group)
 
 
+def _clear(base: str) -> None:
+    """Take away what probes have left that were killed."""
+    for name in os.listdir(base):
+        pid = name.removeprefix(PROBE)
+        if name.startswith(PROBE) and pid.isdecimal() and not os.path.exists(f"/proc/{pid}"):
+            with contextlib.suppress(OSError):
+                os.rmdir(os.path.join(base, name))
+
+
 @contextmanager
 def _a_process() -> Iterator[int]:
-    """Somebody to be moved about."""
-    guest = subprocess.Popen(["sleep", "60"])
-    try:
+    """Somebody to be moved about; reads from us, so that it goes when we are killed."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as guest:
         yield guest.pid
-    finally:
-        guest.kill()
-        guest.wait()
