@@ -145,7 +145,7 @@ class Daemon:
         async with driver.turn:
             if driver.is_torn:
                 return
-            snapshot = snapshot_of_driver(driver)
+            snapshot = await asyncio.to_thread(snapshot_of_driver, driver)
         await asyncio.to_thread(self._store.keep_snapshot, snapshot)
         self._kept_seq, self._kept_ms = snapshot.seq, driver.clock.now()
 
@@ -266,7 +266,8 @@ class Daemon:
     async def _foretold(self, what: str | Submission) -> Forecast:
         if self._forecaster is None:
             return Forecast(None, "nobody foretells here.")
-        snapshot = snapshot_of_driver(self.driver)
+        async with self.driver.turn:
+            snapshot = await asyncio.to_thread(snapshot_of_driver, self.driver)
         return await asyncio.to_thread(self._forecaster, snapshot, what)
 
     # -- recording -------------------------------------------------------------------------------------
