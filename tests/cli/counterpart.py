@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -127,9 +127,10 @@ def _send(request: BaseHTTPRequestHandler, answer: Answer) -> None:
             request.send_header("Content-Length", str(len(content)))
     else:
         request.send_header("Content-Length", str(len(content) + 1000))
-    request.end_headers()
-    request.wfile.write(content)
-    request.wfile.flush()
+    with suppress(BrokenPipeError, ConnectionResetError):  # who was interrupted is gone
+        request.end_headers()
+        request.wfile.write(content)
+        request.wfile.flush()
 
 
 def _cut(line: socket.socket) -> None:
