@@ -14,7 +14,9 @@ from trainmaster.daemon.meters import Meters
 from trainmaster.model.units import WHOLE
 from trainmaster.store.contract import Wanted
 
-PAGE = 1_000
+PAGE, MOST_PAGES = 1_000, 10
+LOOKED_AT = wording.WAITS - {"held"}
+UNKNOWN = "Unknown"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -34,11 +36,8 @@ async def page(service: Service, meters: Meters) -> bytes:
     families = [_leading(health)]
     if health.role == "active":
         families += _queues(list(service.queues()))
-        families += [
-            _states(await service.counts()),
-            await _unadmitted(service),
-            *_devices(service),
-        ]
+        counts = await service.counts()
+        families += [_states(counts), await _unadmitted(service, counts), *_devices(service)]
     registry = CollectorRegistry()
     registry.register(_Now(families))
     return generate_latest(meters.registry) + generate_latest(registry)
@@ -83,24 +82,28 @@ def _states(counts: Mapping[str, int]) -> Metric:
     return found
 
 
-async def _unadmitted(service: Service) -> Metric:
-    """Waiting jobs by reason: one source with `explain`."""
+async def _unadmitted(service: Service, counts: Mapping[str, int]) -> Metric:
+    """Waiting jobs by reason: one source with `explain`. Very long queues are read in part."""
     now = service.now_ms()
     counted: Counter[str] = Counter()
     before = None
-    while True:
-        sheets = await service.jobs(Wanted(states=wording.WAITS, before=before, limit=PAGE))
+    for _ in range(MOST_PAGES):
+        sheets = await service.jobs(Wanted(states=LOOKED_AT, before=before, limit=PAGE))
         for sheet in sheets:
             why = wording.why_waiting(sheet, now)
-            counted["Unknown" if why is None else why[0]] += 1
+            counted[UNKNOWN if why is None else why[0]] += 1
         if len(sheets) < PAGE:
             break
         before = sheets[-1].row.id
+    unread = sum(counts.get(state, 0) for state in LOOKED_AT) - counted.total()
+    counted[UNKNOWN] += max(0, unread)
+    counted[wording.HELD] += counts.get("held", 0)  # what is held has no other reason
     found = _gauge(
         "unadmitted_jobs", "Jobs that wait, by the reason that `explain` gives.", ("reason",)
     )
     for reason, count in sorted(counted.items()):
-        found.add_metric([reason], count)
+        if count:
+            found.add_metric([reason], count)
     return found
 
 
