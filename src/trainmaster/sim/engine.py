@@ -205,9 +205,7 @@ class SimEngine:
     # -- suspending ------------------------------------------------------------------------------
 
     def _freeze(self, order: a.Freeze, now: int) -> None:
-        """What may not stay in memory saves and ends, as a real engine has it do."""
-        stays = self._ledger.accounts[order.run.job].traced.stays_in_memory
-        self._begin_suspension(order.run, now, freezes=stays)
+        self._begin_suspension(order.run, now, freezes=True)
 
     def _halt(self, order: a.Halt, now: int) -> None:
         self._begin_suspension(order.run, now, freezes=False)
@@ -216,24 +214,25 @@ class SimEngine:
         run = self._find(name)
         if run is None:
             return
-        if run.doing is Doing.FROZEN:
-            self._fall_back(run)
-            self._leave(run, now)
-            self._now_events.append(e.RunSuspended(name, run.work))
+        if run.doing is Doing.FROZEN:  # it saves and ends as others do, but holds no GPUs meanwhile
+            run.freezes = False
+            self._schedule(run, now + self._world.switching.suspending(self._size(run)))
             return
         is_training = run.doing is Doing.TRAINING
         self._stop_training(run, now, self._now_events)
-        run.doing, run.freezes = Doing.SUSPENDING, freezes
+        run.doing = Doing.SUSPENDING
+        run.freezes = freezes and run.account.traced.stays_in_memory
         delay = 0
         if is_training:
-            delay = self._world.switching.suspending(self._size(run), freezes=freezes)
+            delay = self._world.switching.suspending(self._size(run), freezes=run.freezes)
         if delay:
             self._schedule(run, now + delay)
         else:
             self._suspended(run, now, self._now_events)
 
     def _suspended(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
-        self._charge(run, now)
+        if run.doing is not Doing.FROZEN:
+            self._charge(run, now)
         if run.freezes:
             self._ledger.left(run.account, run.share, now)
             run.doing, run.ticket = Doing.FROZEN, 0
@@ -394,6 +393,7 @@ ENDINGS: dict[Doing, Callable[[SimEngine, SimRun, int, list[e.Event]], None]] = 
     Doing.STARTING: SimEngine._started,
     Doing.TRAINING: SimEngine._reached,
     Doing.SUSPENDING: SimEngine._suspended,
+    Doing.FROZEN: SimEngine._suspended,
     Doing.THAWING: SimEngine._thawed,
     Doing.RESIZING: SimEngine._resized,
 }

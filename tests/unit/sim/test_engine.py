@@ -181,6 +181,14 @@ def test_a_frozen_run_is_thawed_where_it_is_although_other_gpus_would_do() -> No
     assert finishes(result)["long"] == 10 + 5 + 1 + 1.5 + 90
 
 
+def test_a_frozen_run_that_is_to_go_on_elsewhere_saves_and_ends_first() -> None:
+    """`long` lies frozen beside `short` when the other node becomes free."""
+    jobs = [traced("filler", 4, 12), traced("long", 3, 100), traced("short", 3, 20, at_s=10)]
+    world = costly(can_freeze=True, freeze_ms=1_000, **COSTS)
+    result = outcome_of(a_scenario(jobs, "2x4", world), a_policy("srtf"))
+    assert finishes(result)["long"] == 12 + 5 + 25 + 90
+
+
 def test_who_is_frozen_for_a_newcomer_does_not_keep_it_out() -> None:
     """A frozen run lies in host memory: where the newcomer needs all of it, the run is halted."""
     jobs = [traced("long", 1, 100), traced("short", 2, 1, at_s=10)]
