@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.daemon.code import keep_again, keep_code
@@ -20,7 +21,7 @@ from trainmaster.daemon.contract import (
     Refusal,
     Submission,
 )
-from trainmaster.daemon.driver import Driver, Wish, is_ended
+from trainmaster.daemon.driver import PIECE, Driver, Wish, is_ended
 from trainmaster.daemon.facts import Fact
 from trainmaster.daemon.gate import Outlook, outlook
 from trainmaster.daemon.live import Hold, Kept, LiveJob, submitted_job
@@ -38,6 +39,7 @@ from trainmaster.store.contract import Wanted
 from trainmaster.store.rows import KeyRow
 
 MOST_ELEMENTS = 100_000
+T = TypeVar("T")
 
 
 class Asking:
@@ -73,16 +75,19 @@ class Asking:
     async def _submit(
         self, asked: Sequence[Submission], keys: Sequence[KeyRow]
     ) -> Sequence[Accepted]:
-        asked = [self.check(each) for each in asked]
-        waits = [await asyncio.to_thread(self._dependencies, each) for each in asked]
+        checked = [self.check(each) async for each in _unhurried(asked)]
+        waits = [
+            await asyncio.to_thread(self._dependencies, each) if each.depends_on else ()
+            for each in checked
+        ]
         answers: list[Accepted] = []
         newcomers: list[LiveJob] = []
         housed: dict[str, Path] = {}
-        for each, depends_on in zip(asked, waits, strict=True):
+        async for each, depends_on in _unhurried(zip(checked, waits, strict=True)):
             self._number += 1
             number = str(self._number)
             each = await self._housed(each, number, housed)
-            elements = list(self._elements(each, number, depends_on))
+            elements = [one async for one in _unhurried(self._elements(each, number, depends_on))]
             newcomers += elements
             ids = tuple(live.id for live in elements)
             answers.append(Accepted((number, *ids) if each.array is not None else ids))
@@ -278,6 +283,14 @@ class Asking:
         facts += [Fact(e.JobChanged(live.job)) for live in touched if live.id not in said]
         if facts:
             await self._driver.ask(Wish(facts=facts))
+
+
+async def _unhurried(many: Iterable[T]) -> AsyncIterator[T]:
+    """These, with a word to others now and then."""
+    for count, each in enumerate(many, 1):
+        yield each
+        if count % PIECE == 0:
+            await asyncio.sleep(0)
 
 
 def _answered(known: KeyRow, request_hash: str) -> Sequence[Accepted]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from time import perf_counter
 
 import structlog
@@ -21,7 +22,7 @@ from trainmaster.daemon.contract import Unavailable
 from trainmaster.daemon.facts import Fact, facts_of
 from trainmaster.daemon.feed import Feed
 from trainmaster.daemon.gate import Gate
-from trainmaster.daemon.live import LiveJob
+from trainmaster.daemon.live import Hold, LiveJob
 from trainmaster.daemon.metering import metered
 from trainmaster.daemon.meters import Meters
 from trainmaster.daemon.policies import Options
@@ -41,6 +42,9 @@ log = structlog.get_logger("trainmaster.daemon")
 PROGRESS_WAIT_S = 2.0
 """Progress alone is no reason to hurry: it is taken in with the next step, or after this long."""
 RETRY_S = 1.0
+PIECE = 250
+"""Facts that one step takes in. Ten thousand jobs at once are as many steps as that makes, kept together:
+in between others are answered."""
 UNSETTLED = frozenset({Phase.STARTING, Phase.SUSPENDING, Phase.RESIZING, Phase.STOPPING})
 
 
@@ -54,6 +58,15 @@ class Wish:
     kept: asyncio.Future[None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What became of some facts."""
+
+    decision: Decision
+    batch: Batch
+    touched: set[str]
 
 
 class Driver:
@@ -185,21 +198,35 @@ class Driver:
         for report, number in reports:
             facts.extend(self._taken(report, number, now, progress))
         facts.extend(self._overdue(now))
-        touched = {job for job in map(job_of, (fact.event for fact in facts)) if job is not None}
-        touched.update(self.controller.state.promises)
-        started = perf_counter()
         self.is_torn = True
-        decision = self.controller.step(now, [fact.event for fact in facts])
-        self.meters.stepped(perf_counter() - started)
-        batch = self._batch(now, facts, decision, touched, progress, wishes)
-        metered(self.meters, facts, self.jobs, now)
-        await self._keep(batch)
+        steps: list[_Step] = []
+        for begin in range(0, max(1, len(facts)), PIECE):
+            if steps:
+                await asyncio.sleep(0)
+            piece = facts[begin : begin + PIECE]
+            steps.append(self._decided(now, piece, self.seq + 1 + len(steps)))
+        keys = tuple(key for wish in wishes for key in wish.keys)
+        batches = [step.batch for step in steps]
+        batches[-1] = replace(batches[-1], progress=tuple(progress), keys=keys)
+        await self._keep(batches)
         self._note_policy(facts, now)
         for wish in wishes:
             self._welcome(wish)
-        await self._carry_out(decision)
-        self.feed.tell(batch.stories)
-        self._follow_ends(touched)
+        for step in steps:
+            await self._carry_out(step.decision)
+            self.feed.tell(step.batch.stories)
+        self._follow_ends({id for step in steps for id in step.touched})
+
+    def _decided(self, now: int, facts: Sequence[Fact], seq: int) -> _Step:
+        """One step of the controller, and all that is to be kept of it."""
+        touched = {job for job in map(job_of, (fact.event for fact in facts)) if job is not None}
+        touched.update(self.controller.state.promises)
+        started = perf_counter()
+        decision = self.controller.step(now, [fact.event for fact in facts])
+        self.meters.stepped(perf_counter() - started)
+        batch = self._batch(now, facts, decision, touched, seq)
+        metered(self.meters, facts, self.jobs, now)
+        return _Step(decision, batch, touched)
 
     def _note_policy(self, facts: Sequence[Fact], now: int) -> None:
         for fact in facts:
@@ -208,9 +235,13 @@ class Driver:
                 self.policy_since_ms, self.refused = now, ""
 
     def _welcome(self, wish: Wish) -> None:
+        """Hold newcomers for those that they wait for, some of whom may have ended just now."""
         self.gate.admit(wish.newcomers)
+        state_of = lru_cache(self.state_of)
         for live in wish.newcomers:
             self.limit(live)
+            if Hold.DEPENDENCY in live.holds:
+                self.follow_up(self.gate.looked_at(live, state_of))
         if not wish.kept.done():
             wish.kept.set_result(None)
 
@@ -233,17 +264,10 @@ class Driver:
     # -- keeping -------------------------------------------------------------------------------------
 
     def _batch(
-        self,
-        now: int,
-        facts: Sequence[Fact],
-        decision: Decision,
-        touched: set[str],
-        progress: Sequence[ProgressRow],
-        wishes: Sequence[Wish],
+        self, now: int, facts: Sequence[Fact], decision: Decision, touched: set[str], seq: int
     ) -> Batch:
         touched.update(order.run.job for order in decision.orders)
         touched.update(job for job, _ in decision.given_up)
-        seq = self.seq + 1
         self._tie(touched, now)
         topology = self.controller.state.topology
         stories = told(facts, decision.orders, decision.notices, topology, now, seq)
@@ -256,8 +280,6 @@ class Driver:
             ),
             jobs=tuple(self.jobs[id].row(now) for id in sorted(touched) if id in self.jobs),
             stories=tuple(stories),
-            progress=tuple(progress),
-            keys=tuple(key for wish in wishes for key in wish.keys),
         )
 
     def _tie(self, touched: Iterable[str], now: int) -> None:
@@ -274,11 +296,11 @@ class Driver:
             if live.has_ended and live.finish_ms is None:
                 live.finish_ms = now
 
-    async def _keep(self, batch: Batch) -> None:
-        """Until the store takes it."""
+    async def _keep(self, batches: Sequence[Batch]) -> None:
+        """All of them or none, until the store takes them."""
         while True:
             try:
-                await asyncio.to_thread(self.store.append, [batch])
+                await asyncio.to_thread(self.store.append, batches)
             except Deposed:
                 raise
             except StoreError as error:
@@ -293,7 +315,7 @@ class Driver:
                 if self.trouble:
                     log.info("the store can be written again")
                 self.trouble = ""
-                self.seq, self.is_torn = batch.step.seq, False
+                self.seq, self.is_torn = batches[-1].step.seq, False
                 return
 
     # -- carrying out ----------------------------------------------------------------------------------
@@ -310,7 +332,7 @@ class Driver:
     async def send(self, order: Order) -> None:
         live = self.jobs.get(order.run.job)
         if live is not None:
-            await self.engine.execute(order, live.recipe)
+            await self.engine.execute(order, live.recipe_now(self.clock.now()))
 
     async def send_standing(self) -> None:
         """After a restart: whatever may not have reached the engine, once more."""

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
+from itertools import takewhile
 
 from trainmaster.daemon.contract import Change
 from trainmaster.store.rows import StoryRow
@@ -17,20 +18,15 @@ class Feed:
     """The last changes, numbered; whoever follows gets each once, in order."""
 
     def __init__(self) -> None:
-        self._changes: deque[Change] = deque(maxlen=REMEMBERED)
+        self._stories: deque[tuple[int, StoryRow]] = deque(maxlen=REMEMBERED)
         self._last = 0
         self._bell = asyncio.Event()
 
     def tell(self, stories: Iterable[StoryRow]) -> None:
-        for each in stories:
-            self.say(each.at_ms, each.what, each.job, json.loads(each.detail_json))
+        self._stories.extend(enumerate(stories, self._last + 1))
+        if self._stories:
+            self._last = self._stories[-1][0]
         self._ring()
-
-    def say(
-        self, at_ms: int, what: str, job: str | None = None, detail: dict[str, object] | None = None
-    ) -> None:
-        self._last += 1
-        self._changes.append(Change(self._last, at_ms, what, job, detail or {}))
 
     def _ring(self) -> None:
         bell, self._bell = self._bell, asyncio.Event()
@@ -41,7 +37,12 @@ class Feed:
         seen = self._last if after is None else after
         while True:
             bell = self._bell
-            for change in [each for each in self._changes if each.seq > seen]:
-                seen = change.seq
-                yield change
+            for seq, story in self._since(seen):
+                seen = seq
+                yield Change(seq, story.at_ms, story.what, story.job, json.loads(story.detail_json))
             await bell.wait()
+
+    def _since(self, seen: int) -> list[tuple[int, StoryRow]]:
+        """Looked for from the end: whoever follows has mostly missed little."""
+        found = list(takewhile(lambda each: each[0] > seen, reversed(self._stories)))
+        return found[::-1]

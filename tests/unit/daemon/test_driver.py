@@ -1,0 +1,100 @@
+"""The loop from facts to kept steps, on a real store; nothing is launched."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders import a_job
+from trainmaster.core.controller import Controller
+from trainmaster.core.lifecycle import Phase
+from trainmaster.daemon.clock import Clock
+from trainmaster.daemon.contract import Dependency
+from trainmaster.daemon.driver import PIECE, Driver, Wish
+from trainmaster.daemon.facts import Fact
+from trainmaster.daemon.live import Hold, Kept, LiveJob
+from trainmaster.daemon.policies import policy_of
+from trainmaster.engines.local.engine import LocalEngine
+from trainmaster.model import events as e
+from trainmaster.model.job import gpus
+from trainmaster.model.recipe import Recipe
+from trainmaster.model.topology import parse_shorthand
+from trainmaster.store.contract import Store, Wanted
+from trainmaster.store.opening import open_store
+
+RECIPE = Recipe(("true",), "/", "")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = open_store(f"sqlite:///{tmp_path}/trainmaster.db")
+    assert opened.lead()
+    yield opened
+    opened.close()
+
+
+def a_driver(store: Store, folder: Path) -> Driver:
+    """Of a cluster of one device: who asks for two waits."""
+    topology = parse_shorthand("1x1")
+    controller = Controller(topology, policy_of("fifo", ()), make_policy=policy_of)
+    return Driver(controller, store, LocalEngine(folder, topology), Clock(0), ("fifo", ()))
+
+
+def waiting(id: str, *depends_on: str) -> LiveJob:
+    job = a_job(id, gpus(2))
+    kept = Kept(RECIPE, job, tuple(Dependency(each) for each in depends_on))
+    return LiveJob(job, id, kept, {}, holds={Hold.DEPENDENCY} if depends_on else set())
+
+
+def wish_for(*lives: LiveJob) -> Wish:
+    facts = [Fact(e.JobSubmitted(live.job, held=bool(live.holds))) for live in lives]
+    return Wish(facts=facts, newcomers=lives)
+
+
+def run(what: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(what())
+
+
+def test_many_facts_are_several_steps_that_are_kept_together(store: Store, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        driver = a_driver(store, tmp_path)
+        count = 2 * PIECE + 1
+        asked = asyncio.create_task(
+            driver.ask(wish_for(*[waiting(str(number)) for number in range(1, count + 1)]))
+        )
+        await asyncio.sleep(0)
+        await driver.step()
+        await asked
+        assert driver.seq == 3
+        assert [step.seq for step in store.steps()] == [1, 2, 3]
+        rows = store.jobs(Wanted(limit=1000))
+        assert len(rows) == count
+        assert {row.state for row in rows} == {"pending"}
+
+    run(scenario)
+
+
+def test_a_job_is_not_held_for_one_that_ended_while_it_was_asked_for(
+    store: Store, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        driver = a_driver(store, tmp_path)
+        first, then = waiting("1"), waiting("2", "1")
+        for wish in (wish_for(first), Wish(facts=[Fact(e.JobWithdrawn("1"))])):
+            asked = asyncio.create_task(driver.ask(wish))
+            await asyncio.sleep(0)
+            await driver.step()
+            await asked
+        late = asyncio.create_task(driver.ask(wish_for(then)))
+        await asyncio.sleep(0)
+        await driver.step()
+        await late
+        await driver.step()
+        assert then.record is not None
+        assert then.record.phase is Phase.CANCELLED  # it was to run after a success
+
+    run(scenario)
