@@ -83,6 +83,12 @@ def progress(said: Progress | None) -> Row | None:
     }
 
 
+def job_file(spec_json: str) -> object:
+    """The job file as submitted, without what the daemon made of it."""
+    kept = wording.details(spec_json)
+    return kept.get("spec", kept)
+
+
 def job_sheet(sheet: Sheet, now: int) -> Row:
     """A job with all that is known of it."""
     return {
@@ -93,7 +99,7 @@ def job_sheet(sheet: Sheet, now: int) -> Row:
         "pids": list(sheet.pids),
         "saved_at_s": seconds(sheet.saved_at_ms),
         "remarks": list(sheet.remarks),
-        "spec": wording.details(sheet.row.spec_json),
+        "spec": job_file(sheet.row.spec_json),
         "record": wording.details(sheet.row.record_json),
     }
 

@@ -28,13 +28,14 @@ from trainmaster.daemon.contract import (
 )
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.history import events_of, trace_of
+from trainmaster.daemon.housekeeping import drop_code, outdated_runs
 from trainmaster.daemon.looking import Looking
 from trainmaster.daemon.meters import Meters
 from trainmaster.daemon.policies import DEFAULT_POLICY, Options
 from trainmaster.daemon.recovery import reconcile, recovered, snapshot_of_driver
 from trainmaster.engines.contract import Engine
 from trainmaster.model.queue import Queue
-from trainmaster.model.units import DAY, MINUTE
+from trainmaster.model.units import DAY, HOUR, MINUTE, SECOND
 from trainmaster.store.contract import Deposed, Store, StoreError, Wanted
 from trainmaster.store.rows import ProgressRow, SnapshotRow, StoryRow
 
@@ -52,6 +53,9 @@ class Habits:
     snapshot_ms: int = 10 * MINUTE
     keep_steps_ms: int = 7 * DAY
     """Steps older than this are dropped once a snapshot covers them."""
+    keep_logs_ms: int = 30 * DAY
+    """Logs and copied code of jobs that ended earlier are removed; checkpoints and history stay."""
+    tidy_ms: int = HOUR
     standby_s: float = 0.5
 
 
@@ -93,7 +97,7 @@ class Daemon:
         self.is_active.set()
         log.info("active", jobs=len(driver.jobs), step=driver.seq)
         try:
-            await asyncio.gather(driver.run(), self._snapshots(driver))
+            await asyncio.gather(driver.run(), self._snapshots(driver), self._tidy(driver))
         finally:
             with contextlib.suppress(StoreError):
                 await asyncio.shield(self._keep_snapshot(driver))
@@ -140,6 +144,19 @@ class Daemon:
                 except StoreError as error:
                     log.error("no snapshot could be kept", why=str(error))
                     self._kept_ms = now
+
+    async def _tidy(self, driver: Driver) -> None:
+        """Throw away what nobody needs any more."""
+        while True:
+            await asyncio.sleep(self._habits.tidy_ms / SECOND)
+            before = driver.clock.now() - self._habits.keep_logs_ms
+            place, store, is_live = self._folder, self._store, driver.jobs.__contains__
+            try:
+                for run in await asyncio.to_thread(outdated_runs, place, store, is_live, before):
+                    await self._engine.forget(run)
+                await asyncio.to_thread(drop_code, place, store, is_live, before)
+            except (StoreError, OSError) as error:
+                log.warning("old logs could not be removed", why=str(error))
 
     async def _keep_snapshot(self, driver: Driver) -> None:
         async with driver.turn:
@@ -266,8 +283,11 @@ class Daemon:
     async def _foretold(self, what: str | Submission) -> Forecast:
         if self._forecaster is None:
             return Forecast(None, "nobody foretells here.")
-        async with self.driver.turn:
-            snapshot = await asyncio.to_thread(snapshot_of_driver, self.driver)
+        if self.driver.trouble:  # a step stands still, perhaps for long, and keeps its turn
+            snapshot = snapshot_of_driver(self.driver)
+        else:
+            async with self.driver.turn:
+                snapshot = await asyncio.to_thread(snapshot_of_driver, self.driver)
         return await asyncio.to_thread(self._forecaster, snapshot, what)
 
     # -- recording -------------------------------------------------------------------------------------

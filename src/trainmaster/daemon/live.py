@@ -100,6 +100,13 @@ class LiveJob:
         elif self.since_ms is None and trains:
             self.since_ms = now
 
+    def recipe_now(self, now: int) -> Recipe:
+        """What its next run is started from: it has only so much time left."""
+        most = self.recipe.max_runtime_ms
+        if most is None:
+            return self.recipe
+        return replace(self.recipe, max_runtime_ms=max(1, most - self.ran_ms(now)))
+
     def with_runtime(self, max_runtime_ms: int) -> None:
         self.kept = replace(self.kept, recipe=replace(self.recipe, max_runtime_ms=max_runtime_ms))
         self._spec_json = ""

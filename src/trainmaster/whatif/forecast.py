@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from statistics import median
+from time import perf_counter
 
 from trainmaster.core.controller import Controller
 from trainmaster.core.lifecycle import Phase
@@ -16,6 +17,8 @@ from trainmaster.store.rows import SnapshotRow
 from trainmaster.whatif.foreseen import ForeseenEngine
 
 MOST_STEPS = 20_000
+MOST_S = 3.0
+"""Nobody waits longer for a forecast."""
 FARTHEST_MS = 60 * DAY
 UNKNOWN_MS = 10 * MINUTE
 """What a job is taken to need of which nothing at all is known."""
@@ -35,7 +38,12 @@ def foretell(snapshot: SnapshotRow, what: str | Submission) -> Forecast:
     if record is None and not facts:
         return Forecast(None, "it has ended.")
     lengths = Lengths(controller)
-    found = _played(controller, ForeseenEngine(controller.state, lengths), facts, name, now)
+    try:
+        found = _played(controller, ForeseenEngine(controller.state, lengths), facts, name, now)
+    except TimeoutError:
+        return Forecast(None, "the queue is too long to be played through in time.")
+    if found is None:
+        return Forecast(None, "it would not start within sixty days, as far as can be foreseen.")
     return Forecast(found, lengths.said())
 
 
@@ -45,7 +53,10 @@ def _played(
     """Step by step until the job runs."""
     engine.adopt(now)
     start, jobs = now, controller.state.jobs
+    until = perf_counter() + MOST_S
     for _ in range(MOST_STEPS):
+        if perf_counter() > until:
+            raise TimeoutError
         decision = controller.step(now, facts)
         for fact in facts:
             if isinstance(fact, e.RunStarted | e.RunResumed | e.RunResized):
@@ -62,7 +73,7 @@ def _played(
             return None
         now = max(now, min(times))
         facts = engine.facts_at(now)
-    return None
+    raise TimeoutError
 
 
 class Lengths:

@@ -1,0 +1,53 @@
+"""What is thrown away, and when: logs and copied code of jobs that ended long ago. Never checkpoints."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from trainmaster.daemon.code import SHELF, sweep
+from trainmaster.model.job import Run
+from trainmaster.store.contract import Store, Wanted
+from trainmaster.store.rows import JobRow
+
+IsLive = Callable[[str], bool]
+
+
+def outdated_runs(folder: Path, store: Store, is_live: IsLive, before_ms: int) -> list[Run]:
+    """Runs whose logs may go: their job ended before that time, or is known to nobody."""
+    return [
+        Run(place.name, int(attempt.name))
+        for place in _folders(folder / "runs")
+        if not is_live(place.name) and _is_over([store.job(place.name)], before_ms)
+        for attempt in _folders(place)
+        if attempt.name.isdecimal()
+    ]
+
+
+def drop_code(folder: Path, store: Store, is_live: IsLive, before_ms: int) -> int:
+    """Remove the copied code of jobs and arrays that ended before that time; how many copies."""
+    dropped = 0
+    for place in _folders(folder / "jobs"):
+        code = place / "code"
+        if not code.is_dir() or is_live(place.name):
+            continue
+        row = store.job(place.name)
+        rows = store.jobs(Wanted(array=place.name, limit=1_000_000)) if row is None else [row]
+        if not any(is_live(each.id) for each in rows) and _is_over(rows, before_ms):
+            shutil.rmtree(code, ignore_errors=True)
+            dropped += 1
+    sweep(folder / "jobs" / SHELF)
+    return dropped
+
+
+def _is_over(rows: Sequence[JobRow | None], before_ms: int) -> bool:
+    return all(
+        row is None or (row.finish_ms is not None and row.finish_ms < before_ms) for row in rows
+    )
+
+
+def _folders(place: Path) -> list[Path]:
+    if not place.is_dir():
+        return []
+    return [each for each in place.iterdir() if each.is_dir() and not each.name.startswith(".")]
