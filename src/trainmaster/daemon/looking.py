@@ -27,6 +27,7 @@ from trainmaster.daemon.gate import held_for
 from trainmaster.daemon.live import LiveJob, named_devices
 from trainmaster.daemon.policies import effective_options
 from trainmaster.model import codec
+from trainmaster.model.placement import Placement
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.store.contract import Wanted
@@ -45,6 +46,7 @@ FOLDED = (
 )
 """The state of an array is the first of these that one of its jobs is in, else how they ended."""
 MOST_ELEMENTS = 100_000
+NOWHERE: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 PIECE = 250
 """Jobs of a list that are looked at in one go: others ask as well."""
 MUTE = (
@@ -114,9 +116,8 @@ class Looking:
         return self._live_sheet(live, live.record, now, row if is_fresh else live.row(now))
 
     def _live_sheet(self, live: LiveJob, record: JobRecord, now: int, row: JobRow) -> Sheet:
-        topology = self._driver.controller.state.topology
-        placement = record.placement if record.phase not in WAITING else None
-        nodes = () if placement is None else placement.nodes
+        placement = None if record.phase in WAITING else record.placement
+        devices, nodes = NOWHERE if placement is None else self._places(placement)
         return Sheet(
             row=row,
             priority=live.job.priority,
@@ -128,8 +129,8 @@ class Looking:
             migrations=record.migrations,
             run_ms=live.ran_ms(now),
             gpu_ms=record.attained_at(now),
-            devices=named_devices(placement, topology),
-            nodes=tuple(topology.nodes[node].name for node in nodes),
+            devices=devices,
+            nodes=nodes,
             pids=live.pids,
             progress=live.progress,
             saved_at_ms=live.saved_at_ms,
@@ -137,6 +138,12 @@ class Looking:
             held_for=held_for(live),
             remarks=self._remarks(live, record),
         )
+
+    def _places(self, placement: Placement) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of devices and of nodes."""
+        topology = self._driver.controller.state.topology
+        names = tuple(topology.nodes[node].name for node in placement.nodes)
+        return named_devices(placement, topology), names
 
     def drafted(self, live: LiveJob) -> Sheet:
         """A job that was not submitted."""
