@@ -20,8 +20,8 @@ MOST_STEPS = 20_000
 MOST_S = 3.0
 """Nobody waits longer for a forecast."""
 FARTHEST_MS = 60 * DAY
-UNKNOWN_MS = 10 * MINUTE
-"""What a job is taken to need of which nothing at all is known."""
+LEAST_MS = MINUTE
+"""What a job is taken to need, at least, that does not say how far it is."""
 NEWCOMER = "0"
 
 
@@ -87,7 +87,7 @@ class Lengths:
         ]
         now = controller.now
         ran = [work for r in controller.state.jobs.values() if (work := r.work_at(now)) > 0]
-        self._typical = int(median(known or ran or [UNKNOWN_MS * NOMINAL]))
+        self._typical = max(int(median(known or ran or [0])), LEAST_MS * NOMINAL)
         self._fixed: dict[str, int] = {}
         self._now = now
         self._is_exact = True
@@ -105,5 +105,5 @@ class Lengths:
             return "every job ends by its own count of steps, and nobody else comes."
         return (
             "jobs that do not say how far they are take as long again as they have run, or as long as"
-            " others; nobody else comes."
+            " others, a minute at least; nobody else comes."
         )
