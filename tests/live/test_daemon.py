@@ -7,6 +7,7 @@ import os
 import resource
 import sqlite3
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,7 @@ def test_a_second_daemon_stands_by_and_takes_over(tmp_path: Path) -> None:
                 lambda: (tmp_path / "out.txt").read_text().count("Trainmaster at") == 2,
                 "it to start",
             )
+            assert role_of(second) == "standby"
             first.kill()
             second.until_active()
             second.until_state(id, "succeeded")
@@ -259,6 +261,14 @@ def test_a_full_disk_stops_decisions_but_loses_nothing(tmp_path: Path) -> None:
         until(lambda: health(daemon)["trouble"] is None, "the trouble to be over")
         daemon.until_state(id, "succeeded")
         daemon.until_state(submit(daemon), "succeeded")
+
+
+def role_of(waiting: LiveDaemon) -> str:
+    """What a daemon says of itself that the address file does not name."""
+    url = (waiting.folder / "out.txt").read_text().split("Trainmaster at ")[-1].split(",")[0]
+    with urllib.request.urlopen(f"{url}/healthz", timeout=60) as answer:
+        assert answer.status == 200
+        return str(json.loads(answer.read())["role"])
 
 
 def health(daemon: LiveDaemon) -> dict[str, Any]:

@@ -41,6 +41,7 @@ from trainmaster.store.rows import ProgressRow, SnapshotRow, StoryRow
 
 log = structlog.get_logger("trainmaster.daemon")
 
+STANDS_BY = "this Trainmaster stands by: another one leads."
 Forecaster = Callable[[SnapshotRow, str | Submission], Forecast]
 """Says when a job would start; in a thread, from a snapshot of the controller."""
 
@@ -81,7 +82,7 @@ class Daemon:
         self._driver: Driver | None = None
         self._asking: Asking | None = None
         self._looking: Looking | None = None
-        self._trouble = "this Trainmaster stands by: another one leads."
+        self._trouble = STANDS_BY
         self._kept_seq = 0
         self._kept_ms = 0
         self.meters = Meters()
@@ -108,7 +109,7 @@ class Daemon:
             try:
                 if await asyncio.to_thread(self._store.lead):
                     return
-                self._trouble = "this Trainmaster stands by: another one leads."
+                self._trouble = STANDS_BY
             except StoreError as error:
                 self._trouble = str(error)
                 log.error("the store cannot be opened", why=str(error))
@@ -225,7 +226,7 @@ class Daemon:
 
     def health(self) -> Health:
         if self._driver is None:
-            return Health("standby", self._trouble)
+            return Health("standby", "" if self._trouble == STANDS_BY else self._trouble)
         return Health("active", self._driver.trouble)
 
     def now_ms(self) -> int:
