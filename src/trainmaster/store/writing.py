@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 from sqlalchemy import Connection, Table, delete, func, insert, select, text, update
@@ -93,7 +94,8 @@ def keep(connection: Connection, batches: Sequence[Batch]) -> None:
     _insert(connection, PROGRESS, [report for batch in batches for report in batch.progress])
     keys = [values(key) for batch in batches for key in batch.keys]
     if keys:  # the first answer to a key stands
-        connection.execute(_inserting(connection, KEYS).on_conflict_do_nothing(), keys)
+        inserting = _inserting(connection.dialect.name, KEYS)
+        connection.execute(inserting.on_conflict_do_nothing(), keys)
 
 
 def refuse_later(snapshot: SnapshotRow, last: int) -> None:
@@ -138,19 +140,23 @@ def _insert(connection: Connection, table: Table, what: Sequence[Row]) -> None:
 def _upsert(
     connection: Connection, kind: type[JobRow] | type[SnapshotRow], what: Sequence[Row]
 ) -> None:
-    if not what:
-        return
-    table = TABLES[kind]
-    statement = _inserting(connection, table)
-    statement = statement.on_conflict_do_update(
+    if what:
+        statement = _upserting(connection.dialect.name, TABLES[kind])
+        connection.execute(statement, [values(row) for row in what])
+
+
+@lru_cache
+def _upserting(dialect: str, table: Table) -> Upsert:
+    """Made once: every step says it, and putting it together takes as long as carrying it out."""
+    statement = _inserting(dialect, table)
+    return statement.on_conflict_do_update(
         index_elements=list(table.primary_key.columns),
         set_={c.name: statement.excluded[c.name] for c in table.columns if not c.primary_key},
     )
-    connection.execute(statement, [values(row) for row in what])
 
 
-def _inserting(connection: Connection, table: Table) -> Upsert:
+def _inserting(dialect: str, table: Table) -> Upsert:
     """INSERT that may say ON CONFLICT, which SQLAlchemy knows by dialect only."""
-    if connection.dialect.name == "postgresql":
+    if dialect == "postgresql":
         return postgresql.insert(table)
     return sqlite.insert(table)
