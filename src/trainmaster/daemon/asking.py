@@ -50,6 +50,8 @@ class Asking:
         self._folder = folder
         self._number = driver.store.last_number()
         self._empty = Occupancy(driver.controller.state.topology)
+        self._demands: dict[Demand, Demand] = {}
+        """Equal ones are one value: the controller knows them by identity, and remembers each."""
         self._in_flight: dict[str, asyncio.Future[None]] = {}
         """Idempotency keys of submissions that are being taken in."""
 
@@ -103,7 +105,8 @@ class Asking:
     def check(self, asked: Submission) -> Submission:
         """With what this cluster adds to it; a Refusal where it can never run here."""
         state = self._driver.controller.state
-        asked = replace(asked, demand=_on_slots(asked.demand, state.topology))
+        demand = _on_slots(asked.demand, state.topology)
+        asked = replace(asked, demand=self._demands.setdefault(demand, demand))
         molds = self._driver.controller.policy.molds
         if not ever_fits(self._empty, asked.demand, molds=molds):
             raise Refusal(
