@@ -10,13 +10,12 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.live_daemon import Client, LiveDaemon, command, live
-from benchmarks.live_stamp import until
+from benchmarks.live_stamp import cores, until
 
 SLEEPER = {"command": "exec sleep 100000", "snapshot": False}
 EMPTY = {"command": "true", "snapshot": False}
@@ -190,14 +189,14 @@ def _longest(before: dict[float, int], after: dict[float, int]) -> float:
 
 def lists(daemon: LiveDaemon, count: int, rounds: int = 5) -> Found:
     """`ps` by the API (all of it, and one page) and as a whole command."""
-    every = [_timed(lambda: _all_pages(daemon, count)) for _ in range(rounds)]
+    every = [_timed(lambda: _all_pages(daemon, count)) for _ in range(rounds if count else 0)]
     page = [_timed(lambda: daemon.call("GET", "/api/v1/jobs")) for _ in range(rounds)]
     words = [*command(), "ps", "--url", daemon.url]
     whole = [_timed(lambda: _run(words)) for _ in range(rounds)]
     short = [_timed(lambda: _run([*words, "--limit", "50"])) for _ in range(rounds)]
     return {
         "jobs": count,
-        "api_all_ms": round(median(every), 1),
+        "api_all_ms": round(median(every), 1) if every else None,
         "api_page_of_100_ms": round(median(page), 1),
         "command_ms": round(median(whole), 1),
         "command_limit_50_ms": round(median(short), 1),
@@ -230,69 +229,40 @@ def _run(words: list[str]) -> None:
 
 
 def ended(really: int, count: int, folder: Path) -> Found:
-    """Memory: after jobs that really ran, and with as many more in the store as make up `count`.
+    """Memory of one daemon under which `count` jobs have ended, and of one that is started on their store.
 
-    The first is one daemon that runs them all; its growth is what ended jobs leave in memory. The others
-    are copies of a real job's rows, written through the store's own `append`; then a daemon starts on it.
+    So many of them really run; the others are arrays that are submitted, wait, and are cancelled: whatever a
+    job leaves in memory when it has ended, they leave too, and a hundred thousand take a minute.
     """
-    with live(folder) as daemon:
-        start = daemon.memory()
-        grown = []
-        for _ in range(2):  # caches fill during the first half
-            before = daemon.counts().get("succeeded", 0)
-            job = EMPTY | {"array": f"0-{really // 2 - 1}"}
-            daemon.call("POST", "/api/v1/jobs", job)
-            _until_succeeded(daemon, before + really // 2)
-            grown.append(daemon.memory())
-    copied = _copy_rows(folder, count - really)
-    with live(folder) as daemon:
-        resting = daemon.memory()
+    grown: list[Found] = []
+    with live(folder, "--slots", str(cores())) as daemon:
+        grown.append({"ended": 0, **daemon.memory()})
+        for number in (really // 2, really):
+            daemon.call("POST", "/api/v1/jobs", EMPTY | {"array": f"0-{really // 2 - 1}"})
+            _until_ended(daemon, number)
+            grown.append({"ended": number, **daemon.memory()})
+        daemon.call("POST", "/api/v1/jobs", {"jobs": [SLEEPER] * cores()})
+        while grown[-1]["ended"] < count:
+            for _ in range(2):
+                array = EMPTY | {"array": f"0-{(count - really) // 20 - 1}"}
+                job = daemon.call("POST", "/api/v1/jobs", array)["jobs"][0]["id"]
+                daemon.call("POST", f"/api/v1/jobs/{job}/cancel")
+            grown.append({"ended": _ended(daemon), **daemon.memory()})
         told = lists(daemon, 0)
-        daemon.call("POST", "/api/v1/jobs", EMPTY)
-        _until_succeeded(daemon, really + copied + 1)
+    with live(folder, "--slots", str(cores())) as daemon:
         return {
             "really_ran": really,
-            "copied_into_the_store": copied,
-            "at_start": start,
-            "after_half": grown[0],
-            "after_all_that_ran": grown[1],
-            "restarted_on_all": resting,
-            "after_lists": daemon.memory(),
+            "grown": grown,
             "lists": told,
+            "restarted": daemon.memory(),
             "database_mib": round((folder / "trainmaster.db").stat().st_size / 2**20, 1),
         }
 
 
-def _until_succeeded(daemon: LiveDaemon, number: int) -> None:
-    until(lambda: daemon.counts().get("succeeded", 0) >= number, f"{number} ends", 0.1, 600.0)
+def _ended(daemon: LiveDaemon) -> int:
+    counts = daemon.counts()
+    return counts.get("succeeded", 0) + counts.get("cancelled", 0)
 
 
-def _copy_rows(folder: Path, count: int) -> int:
-    """So many more jobs that ended like the first one did, with its story."""
-    from trainmaster.store.contract import Wanted
-    from trainmaster.store.opening import open_store
-    from trainmaster.store.rows import Batch, StepRow
-
-    store = open_store(f"sqlite:///{folder}/trainmaster.db")
-    try:
-        until(store.lead, "the store to be free", 0.1)
-        (row,) = store.jobs(Wanted(states=frozenset({"succeeded"}), limit=1))
-        story = store.story(row.id)
-        last = store.steps(after=max(0, _last_step(store) - 1))[-1]
-        number = store.last_number()
-        for base in range(0, count, PAGE):
-            names = [str(number + 1 + base + each) for each in range(min(PAGE, count - base))]
-            step = StepRow(last.seq + 1 + base // PAGE, last.now_ms, "[]", "[]")
-            jobs = tuple(replace(row, id=name, array=None, array_index=None) for name in names)
-            told = tuple(replace(each, job=name) for name in names for each in story)
-            store.append([Batch(step, jobs, told)])
-    finally:
-        store.close()
-    return count
-
-
-def _last_step(store: Any) -> int:
-    snapshot = store.snapshot()
-    after = 0 if snapshot is None else snapshot.seq
-    steps = store.steps(after=after)
-    return int(steps[-1].seq) if steps else int(after)
+def _until_ended(daemon: LiveDaemon, number: int) -> None:
+    until(lambda: _ended(daemon) >= number, f"{number} ends", 0.1, 600.0)

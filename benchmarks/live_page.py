@@ -125,29 +125,24 @@ def _queue(queue: Found, count: int) -> Iterator[str]:
 
 
 def _ended(found: Found) -> Iterator[str]:
-    every = found["really_ran"] + found["copied_into_the_store"]
+    every = found["grown"][-1]["ended"]
     yield f"## Memory with {every:,} jobs that have ended"
     yield ""
     yield (
-        f"{found['really_ran']:,} of them really ran under one daemon; the others are copies of a real"
-        " job's rows, written through the store's own append, on which a daemon was then started."
+        f"All under one daemon. The first {found['really_ran']:,} really ran; the others were submitted in"
+        " arrays, waited, and were cancelled. Ended jobs are in the store, not in memory."
     )
     yield ""
-    yield "| | daemon's memory |"
-    yield "|---|---:|"
-    for name, words in (
-        ("at_start", "just started, no job"),
-        ("after_half", "half of those that ran have ended"),
-        ("after_all_that_ran", "all of those that ran have ended"),
-        ("restarted_on_all", f"started on a store of {every:,}"),
-        ("after_lists", "after listing, and one more job"),
-    ):
-        yield f"| {words} | {found[name]['rss_mib']} MiB |"
+    yield "| jobs that have ended | daemon's memory |"
+    yield "|---:|---:|"
+    for each in found["grown"]:
+        yield f"| {each['ended']:,} | {each['rss_mib']} MiB |"
     lists = found["lists"]
     yield ""
     yield (
-        f"The database has {found['database_mib']} MiB; a page of 100 takes"
-        f" {lists['api_page_of_100_ms']} ms, `trainmaster ps` {lists['command_ms']} ms."
+        f"A daemon that is started on that store has {found['restarted']['rss_mib']} MiB. The database has"
+        f" {found['database_mib']} MiB; a page of 100 jobs takes {lists['api_page_of_100_ms']} ms,"
+        f" `trainmaster ps` {lists['command_ms']} ms."
     )
 
 
