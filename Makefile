@@ -10,7 +10,7 @@ STATE  := .trainmaster
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint type unit chaos bench bench-live results results-large docs format clean
+.PHONY: help setup run test lint type unit chaos bench bench-live reality results results-large docs format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -47,6 +47,9 @@ bench: .stamps/base ## Measure the simulator's speed and memory, and every polic
 
 bench-live: .stamps/base ## Measure the live manager: starts beside Slurm's and Ray's, 10,000 jobs, memory
 	@$(BIN)/python -m benchmarks.live
+
+reality: .stamps/base ## Run 120 real jobs under four policies, live and simulated (9 minutes; keep the machine quiet)
+	@$(BIN)/python -m benchmarks.reality
 
 results: .stamps/base ## Compare all policies by the published suite, into docs/results (goes on if stopped)
 	@$(BIN)/trainmaster compare --suite published

@@ -1,0 +1,193 @@
+"""The same workload simulated with calibrated costs, held against what really happened."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from statistics import fmean
+
+from benchmarks.reality_costs import PARTS, Costs, beyond
+from benchmarks.reality_live import LiveRun, LiveStory
+from benchmarks.reality_workload import SLOTS, Contender
+from trainmaster.daemon.policies import policy_of
+from trainmaster.gpu.devices import machine
+from trainmaster.model.trace import Trace, TracedJob
+from trainmaster.perf.from_mapping import world_from
+from trainmaster.sim.driver import Estimates, Scenario, Simulation
+from trainmaster.whatif.replay import replay
+
+JITTERS = 8
+JITTER_MS = 30
+"""Submissions and run times move by up to this much either way where sensitivity is tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedJob:
+    start_ms: int
+    finish_ms: int
+    jct_ms: int
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """How far one schedule is from another; parts of the first."""
+
+    mean_jct: float
+    makespan: float
+    p50: float
+    p90: float
+    worst: float
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One policy, live and simulated."""
+
+    contender: Contender
+    live: tuple[LiveStory, ...]
+    simulated: tuple[SimulatedJob, ...]
+    errors: Errors
+    kendall_tau: float
+    """Of the order of first starts."""
+    differing: int
+    """Jobs that were suspended another number of times."""
+    residuals_ms: dict[str, float]
+    """Mean over jobs of what each part took beyond its calibrated cost."""
+    sensitivity: Errors
+    """The median of simulations with jitter against the one without: nobody can foretell better."""
+    steps: int
+    unlike: int
+    """Steps of the event log that gave other orders when it was replayed."""
+    load: tuple[float, ...]
+    cpu_part: float
+
+
+def simulated(
+    stories: Sequence[LiveStory], costs: Costs, contender: Contender, jitter: int = 0
+) -> tuple[SimulatedJob, ...]:
+    """With submissions as realised, run times as designed, in the order of the stories.
+
+    Times are those of the live clock, not counted from the first submission: policies that look at
+    whole seconds or quanta, or at how old their knowledge is, do so at the same moments.
+    """
+    chance = random.Random(f"jitter/{jitter}")
+
+    def moved(ms: int) -> int:
+        return ms + (chance.randint(-JITTER_MS, JITTER_MS) if jitter else 0)
+
+    jobs = [
+        TracedJob(
+            replace(story.job, submit_ms=moved(story.job.submit_ms)),
+            moved(costs.service_ms(story.planned)),
+            stays_in_memory=story.planned.stays_in_memory,
+        )
+        for story in stories
+    ]
+    world = world_from(costs.perf(), "calibrated")
+    trace = Trace(tuple(sorted(jobs, key=lambda traced: traced.job.submit_ms)))
+    scenario = Scenario(trace, machine(SLOTS).topology, SLOTS, world, Estimates(known=False))
+    simulation = Simulation(scenario, policy_of(contender.policy, contender.options))
+    simulation.run()
+    return tuple(_lived(simulation, traced) for traced in jobs)
+
+
+def _lived(simulation: Simulation, traced: TracedJob) -> SimulatedJob:
+    account = simulation.ledger.accounts[traced.job.id]
+    assert account.start_ms is not None
+    assert account.finish_ms is not None
+    assert account.record is not None
+    return SimulatedJob(
+        account.start_ms,
+        account.finish_ms,
+        account.finish_ms - traced.job.submit_ms,
+        account.record.preemptions,
+    )
+
+
+def compared(run: LiveRun, costs: Costs) -> Compared:
+    stories = run.stories
+    foretold = simulated(stories, costs, run.contender)
+    happened = tuple(
+        SimulatedJob(story.start_ms or 0, story.finish_ms or 0, story.jct_ms, story.preemptions)
+        for story in stories
+    )
+    residuals = [
+        beyond(story, costs, story.jct_ms - each.jct_ms)
+        for story, each in zip(stories, foretold, strict=True)
+    ]
+    again = list(replay(run.log))
+    return Compared(
+        contender=run.contender,
+        live=stories,
+        simulated=foretold,
+        errors=errors(happened, foretold),
+        kendall_tau=kendall_tau(
+            [each.start_ms for each in happened], [each.start_ms for each in foretold]
+        ),
+        differing=sum(
+            one.preemptions != other.preemptions
+            for one, other in zip(happened, foretold, strict=True)
+        ),
+        residuals_ms={part: fmean(each[part] for each in residuals) for part in PARTS},
+        sensitivity=_sensitivity(stories, costs, run.contender, foretold),
+        steps=len(again),
+        unlike=sum(not each.is_same for each in again),
+        load=run.load,
+        cpu_part=run.cpu_part,
+    )
+
+
+def _sensitivity(
+    stories: Sequence[LiveStory],
+    costs: Costs,
+    contender: Contender,
+    foretold: Sequence[SimulatedJob],
+) -> Errors:
+    found = [
+        errors(foretold, simulated(stories, costs, contender, jitter))
+        for jitter in range(1, JITTERS + 1)
+    ]
+
+    def middle(name: str) -> float:
+        ordered = sorted(abs(getattr(each, name)) for each in found)
+        return float(ordered[len(ordered) // 2])
+
+    return Errors(*(middle(name) for name in Errors.__slots__))
+
+
+def errors(truth: Sequence[SimulatedJob], guess: Sequence[SimulatedJob]) -> Errors:
+    jobs = sorted(
+        abs(other.jct_ms - one.jct_ms) / one.jct_ms for one, other in zip(truth, guess, strict=True)
+    )
+
+    def at(part: float) -> float:
+        return jobs[min(len(jobs) - 1, int(part * len(jobs)))]
+
+    return Errors(
+        mean_jct=mean_jct_ms(guess) / mean_jct_ms(truth) - 1,
+        makespan=makespan_ms(guess) / makespan_ms(truth) - 1,
+        p50=at(0.5),
+        p90=at(0.9),
+        worst=jobs[-1],
+    )
+
+
+def mean_jct_ms(jobs: Sequence[SimulatedJob]) -> float:
+    return fmean(each.jct_ms for each in jobs)
+
+
+def makespan_ms(jobs: Sequence[SimulatedJob]) -> int:
+    first = min(each.finish_ms - each.jct_ms for each in jobs)
+    return max(each.finish_ms for each in jobs) - first
+
+
+def kendall_tau(one: Sequence[int], other: Sequence[int]) -> float:
+    """Pairs in the same order less pairs in the other, of all; ties count as neither."""
+    signs = [
+        ((one[i] > one[j]) - (one[i] < one[j])) * ((other[i] > other[j]) - (other[i] < other[j]))
+        for i, j in combinations(range(len(one)), 2)
+    ]
+    return sum(signs) / max(1, len(signs))
