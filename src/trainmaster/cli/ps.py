@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from trainmaster.cli.client import Client, Json, Query
     from trainmaster.cli.live_rows import Folded, Row
+    from trainmaster.cli.live_tables import Lines
 
 EPILOG = examples(
     "trainmaster ps",
@@ -151,7 +152,7 @@ class _View:
         else:
             console.print("No jobs. `trainmaster run -- COMMAND` starts one.")
 
-    def table(self, width: int) -> Table:
+    def table(self, width: int) -> Table | Lines:
         from trainmaster.cli.live_rows import fold, listed, row_of
         from trainmaster.cli.live_tables import fitting
 
