@@ -28,7 +28,9 @@ from benchmarks.live_stamp import (
 FLOOR = "subprocess.Popen"
 FLOOR_INCLUDES = "fork and exec of sh from a Python that runs already"
 API = "Trainmaster, API"
-API_INCLUDES = "HTTP, a step kept in SQLite (fsync) first, a forked supervisor, sh; no Python starts"
+API_INCLUDES = (
+    "HTTP, a step kept in SQLite (fsync) first, a forked supervisor, sh; no Python starts"
+)
 CLI = "Trainmaster, `trainmaster submit`"
 CLI_INCLUDES = "the same, and one start of Python for the command line"
 

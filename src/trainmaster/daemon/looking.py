@@ -71,7 +71,10 @@ class Looking:
     # -- jobs ------------------------------------------------------------------------------------------
 
     async def jobs(self, wanted: Wanted) -> Sequence[Sheet]:
-        rows = await asyncio.to_thread(self._driver.store.jobs, wanted)
+        return await self._all(await asyncio.to_thread(self._driver.store.jobs, wanted))
+
+    async def _all(self, rows: Sequence[JobRow]) -> list[Sheet]:
+        """Sheets for a list, made piece by piece."""
         now = self._driver.clock.now()
         sheets: list[Sheet] = []
         for begin in range(0, len(rows), PIECE):
@@ -95,7 +98,7 @@ class Looking:
             return self._sheet(row, now)
         elements = await asyncio.to_thread(store.jobs, Wanted(array=job, limit=MOST_ELEMENTS))
         if elements:
-            return self._folded(job, [self._sheet(each, now) for each in elements])
+            return self._folded(job, await self._all(elements))
         for each in await asyncio.to_thread(store.jobs, Wanted(text=job, limit=1000)):
             if each.name == job:
                 return self._sheet(each, now)
