@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from benchmarks.live_stamp import Measured
 
 TASK = "Ray {version}, a task"
-TASK_INCLUDES = "a function call in a Python worker that runs already: no process is started"
+TASK_INCLUDES = (
+    "a function call in a Python worker that runs already; no process and no Python starts"
+)
 PROGRAM = "Ray {version}, a task that starts the program"
-PROGRAM_INCLUDES = "the same, and subprocess.run of sh in it"
+PROGRAM_INCLUDES = "the same, and subprocess.run of sh in it; no Python starts"
 
 
 def measure(count: int, burst: int, folder: Path) -> list[Measured]:

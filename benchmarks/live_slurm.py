@@ -22,7 +22,10 @@ from benchmarks.live_stamp import (
 )
 
 NAME = "Slurm 22.05, `sbatch`"
-INCLUDES = "sbatch (C), slurmctld, slurmd, a slurmstepd, sh"
+INCLUDES = (
+    "sbatch (C), slurmctld, slurmd, a slurmstepd, sh; no Python starts. With `batch_sched_delay=0`, else an"
+    " array would start as many jobs as there are cores each three seconds"
+)
 NEEDED = ("slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "munged")
 CONFIG = """\
 ClusterName=bench

@@ -26,7 +26,7 @@ from benchmarks.live_stamp import (
 )
 
 FLOOR = "subprocess.Popen"
-FLOOR_INCLUDES = "fork and exec of sh from a Python that runs already"
+FLOOR_INCLUDES = "fork and exec of sh from a Python that runs already; nothing is kept anywhere"
 API = "Trainmaster, API"
 API_INCLUDES = (
     "HTTP, a step kept in SQLite (fsync) first, a forked supervisor, sh; no Python starts"
