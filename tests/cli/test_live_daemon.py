@@ -82,6 +82,11 @@ def test_run_shows_the_output_and_returns_the_code(tm: Line) -> None:
     assert tm.run("run", "--", "true").returncode == 0
 
 
+def test_nobody_else_reads_the_state(tm: Line) -> None:
+    names = ("trainmaster.db", "address", "daemon.log")
+    assert {(tm.daemon.folder / name).stat().st_mode & 0o777 for name in names} == {0o600}
+
+
 def test_the_code_is_a_copy_unless_one_says_otherwise(tm: Line) -> None:
     (tm.folder / "word.txt").write_text("before")
     first = tm.ok("submit", "-", "--held", "--parsable", typed="command: cat word.txt\n").strip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,8 @@ EPILOG = examples(
     "trainmaster up --data ./.trainmaster --demo",
 )
 PORT = 8470
+OWN_FILES = ("trainmaster.db", "trainmaster.db-wal", "trainmaster.db-shm", "address", "daemon.log*")
+OWN_FOLDERS = ("runs", "jobs")
 
 
 def up(
@@ -77,7 +80,7 @@ def up(
     folder = (data or user_data_folder()).absolute()
     options = _options(settings or [])
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        keep_private(folder)
         sock = listening(host, port)
     except OSError as error:
         where = error.filename or f"{host}:{port}"
@@ -88,6 +91,20 @@ def up(
         asyncio.run(_up(folder, sock, slots, database, (policy, options), demo, ends_jobs))
     except (Refusal, StoreError) as error:
         raise Failed(str(error)) from None
+
+
+def keep_private(folder: Path) -> None:
+    """Make the state the user's alone: it holds the environment of jobs, with the keys in it.
+
+    A folder that was there before may be somebody's for other things too: it stays as wide as it is, and
+    what is ours in it is tightened.
+    """
+    os.umask(0o077)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for names, mode in ((OWN_FILES, 0o600), (OWN_FOLDERS, 0o700)):
+        for path in (found for name in names for found in folder.glob(name)):
+            if path.stat().st_mode & 0o077 and not path.is_symlink():
+                path.chmod(mode)
 
 
 def _options(settings: list[str]) -> tuple[tuple[str, str], ...]:

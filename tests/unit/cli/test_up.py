@@ -1,0 +1,48 @@
+"""Whose the daemon's state is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainmaster.cli.up import keep_private
+
+
+@pytest.fixture(autouse=True)
+def usual_umask() -> Iterator[None]:
+    """As most people have it; as it was afterwards."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_a_new_folder_and_all_that_comes_into_it_is_the_users_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "share" / "state"
+    keep_private(folder)
+    (folder / "trainmaster.db").touch()
+    (folder / "runs").mkdir()
+    assert mode(folder) == 0o700
+    assert mode(folder / "trainmaster.db") == 0o600
+    assert mode(folder / "runs") == 0o700
+
+
+def test_a_folder_that_was_there_stays_as_it_is_and_our_files_in_it_do_not(tmp_path: Path) -> None:
+    ours = ("trainmaster.db", "trainmaster.db-wal", "address", "daemon.log", "daemon.log.1")
+    for name in (*ours, "theirs.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "jobs").mkdir()
+    tmp_path.chmod(0o755)
+    keep_private(tmp_path)
+    assert mode(tmp_path) == 0o755
+    assert {mode(tmp_path / name) for name in ours} == {0o600}
+    assert mode(tmp_path / "jobs") == 0o700
+    assert mode(tmp_path / "theirs.txt") == 0o644
+    (tmp_path / "trainmaster.db-shm").touch()
+    assert mode(tmp_path / "trainmaster.db-shm") == 0o600
