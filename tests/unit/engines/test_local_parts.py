@@ -119,6 +119,19 @@ def test_only_what_makes_sense_of_progress_is_kept() -> None:
     assert cleaned({"step": 4.0, "epoch_steps": 2}) == {"step": 4, "epoch_steps": 2}
 
 
+@pytest.mark.parametrize("loss", [1e305, -1e13, 10**400, float("nan"), float("-inf")])
+def test_numbers_that_nothing_downstream_could_hold_are_left_out(loss: float) -> None:
+    assert cleaned({"step": 3, "loss": loss, "samples_per_s": 2}) == {"step": 3, "samples_per_s": 2}
+    assert cleaned({"step": 3, "loss": -1e12}) == {"step": 3, "loss": -1e12}
+
+
+@pytest.mark.parametrize("count", [2**53, 10**19, 1e300, -1])
+def test_a_report_with_a_count_that_cannot_be_is_dropped(count: float) -> None:
+    assert cleaned({"step": count}) is None
+    assert cleaned({"step": 3, "total_steps": count}) is None
+    assert cleaned({"step": 2**53 - 1}) == {"step": 2**53 - 1}
+
+
 def ranks(tmp_path: Path, *codes: int) -> list[Rank]:
     return [
         Rank(number, 1, None, RankLog(str(tmp_path / f"rank-{number}.log"), 10, 1), code)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from typing import Any
 
@@ -14,31 +13,41 @@ AGE_PER_S = 3600.0
 """For every hour of age an entry covers a second more."""
 
 NUMBERS = ("loss", "samples_per_s")
-COUNTS = ("total_steps", "epoch_steps")
+COUNTS = ("step", "total_steps", "epoch_steps")
+
+LARGEST = 1e12
+"""Numbers beyond it are no losses; in millionths they still fit into 64 bits."""
+COUNT_END = 1 << 53
+"""Counts are below it: whatever reads JSON keeps them exactly."""
 
 
 def cleaned(said: dict[str, Any]) -> dict[str, Any] | None:
-    """The fields of a progress line that are what they should be; None without a step."""
-    step = _count(said.get("step"))
-    if step is None:
-        return None
-    kept: dict[str, Any] = {"step": step}
+    """The fields of a progress line that are what they should be.
+
+    None without a step, and for a count that cannot be: such a program does not count, it is confused.
+    """
+    kept: dict[str, Any] = {}
+    for name in COUNTS:
+        count = _whole(said.get(name))
+        if count is not None:
+            if not 0 <= count < COUNT_END:
+                return None
+            kept[name] = count
     for name in NUMBERS:
         value = said.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        if abs(value) <= LARGEST:  # neither infinite nor NaN, which compares as false
             kept[name] = float(value)
-    for name in COUNTS:
-        count = _count(said.get(name))
-        if count is not None:
-            kept[name] = count
-    return kept
+    return kept if "step" in kept else None
 
 
-def _count(value: object) -> int | None:
-    is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    if not is_whole or isinstance(value, bool) or not isinstance(value, int | float):
+def _whole(value: object) -> int | None:
+    if isinstance(value, bool):
         return None
-    return int(value) if value >= 0 else None
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) else None
 
 
 class Thinner:
