@@ -197,6 +197,7 @@ def test_training_runs_on_while_the_daemon_is_away_and_is_found_again(tmp_path: 
         assert daemon.job(id)["pids"] == pids
         daemon.until_state(id, "succeeded")
         assert daemon.job(id)["restarts"] == 0
+        assert daemon.job(id)["run_s"] >= 3.9, "time went on counting while the daemon was away"
 
 
 def test_a_job_that_ended_while_the_daemon_was_away_has_ended(tmp_path: Path) -> None:
@@ -241,11 +242,56 @@ def test_a_locked_database_stops_decisions_but_loses_nothing(tmp_path: Path) -> 
         with pytest.raises(HTTPError) as refused:
             submit(daemon)
         assert refused.value.code == 503
+        with pytest.raises(HTTPError):
+            daemon.call("POST", f"/api/v1/jobs/{id}/suspend")
         other.rollback()
         other.close()
         until(lambda: health(daemon)["trouble"] is None, "the trouble to be over")
         daemon.until_state(id, "succeeded")
         daemon.until_state(submit(daemon), "succeeded")
+
+
+def test_a_report_that_makes_no_sense_harms_nobody(tmp_path: Path) -> None:
+    said = json.dumps({"say": "progress", "step": 10**19, "loss": 1e305}) + "\n"
+    said += json.dumps({"say": "progress", "step": 3, "loss": 1e305}) + "\n"
+    program = (
+        "import os, socket, time\ns = socket.socket(socket.AF_UNIX)\n"
+        f"s.connect(os.environ['TRAINMASTER_SOCKET'])\ns.sendall({said.encode()!r})\ntime.sleep(1)"
+    )
+    with live(tmp_path, "--slots", "2") as daemon:
+        id = submit(daemon, command=[sys.executable, "-S", "-c", program])
+        daemon.until_state(id, "succeeded")
+        daemon.until_state(submit(daemon), "succeeded")
+
+
+def test_another_data_folder_may_not_take_a_store_over(tmp_path: Path, postgres_url: str) -> None:
+    with live(tmp_path / "one", "--slots", "2", "--database", postgres_url) as first:
+        submit(first, command=sleeping(5))
+        first.kill()
+        other = LiveDaemon(tmp_path / "two", "--slots", "2", "--database", postgres_url)
+        other.start()
+        assert other.process is not None
+        assert other.process.wait(60) == 1
+        assert "belongs to another data folder" in (tmp_path / "two" / "out.txt").read_text()
+
+
+def test_progress_alone_is_shown(tmp_path: Path) -> None:
+    """Nothing else happens while it trains."""
+    program = (
+        "import trainmaster.sdk, time\n"
+        "with trainmaster.sdk.run() as tm:\n"
+        "    for step in range(1, 400):\n"
+        "        tm.progress(step=step, loss=1 / step); time.sleep(0.05)\n"
+    )
+    with live(tmp_path, "--slots", "2", "--policy", "fifo") as daemon:
+        id = submit(daemon, command=[sys.executable, "-c", program])
+        until(
+            lambda: (daemon.job(id)["progress"] or {}).get("step", 0) > 30,
+            "progress to be shown",
+            19,
+        )
+        daemon.call("POST", f"/api/v1/jobs/{id}/cancel")
+        daemon.until_state(id, "cancelled")
 
 
 def test_a_full_disk_stops_decisions_but_loses_nothing(tmp_path: Path) -> None:

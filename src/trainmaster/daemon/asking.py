@@ -52,7 +52,7 @@ class Asking:
         self._empty = Occupancy(driver.controller.state.topology)
         self._demands: dict[Demand, Demand] = {}
         """Equal ones are one value: the controller knows them by identity, and remembers each."""
-        self._in_flight: dict[str, asyncio.Future[None]] = {}
+        self._in_flight: dict[str, asyncio.Task[Sequence[Accepted]]] = {}
         """Idempotency keys of submissions that are being taken in."""
 
     # -- submitting ------------------------------------------------------------------------------------
@@ -64,15 +64,19 @@ class Asking:
             return await self._submit(asked, ())
         while key in self._in_flight:
             await asyncio.wait([self._in_flight[key]])
-        self._in_flight[key] = asyncio.get_running_loop().create_future()
-        try:
-            known = await asyncio.to_thread(self._driver.store.key, key)
-            if known is not None:
-                return _answered(known, request_hash)
-            row = KeyRow(key, self._driver.clock.now(), request_hash, "")
-            return await self._submit(asked, (row,))
-        finally:
-            self._in_flight.pop(key).set_result(None)
+        task = asyncio.create_task(self._submit_once(asked, key, request_hash))
+        self._in_flight[key] = task
+        task.add_done_callback(lambda _: self._in_flight.pop(key))
+        return await asyncio.shield(task)  # whoever hangs up, the key is busy until it is kept
+
+    async def _submit_once(
+        self, asked: Sequence[Submission], key: str, request_hash: str
+    ) -> Sequence[Accepted]:
+        known = await asyncio.to_thread(self._driver.store.key, key)
+        if known is not None:
+            return _answered(known, request_hash)
+        row = KeyRow(key, self._driver.clock.now(), request_hash, "")
+        return await self._submit(asked, (row,))
 
     async def _submit(
         self, asked: Sequence[Submission], keys: Sequence[KeyRow]
@@ -192,14 +196,14 @@ class Asking:
 
     async def suspend(self, job: str) -> None:
         facts = []
-        for live in await self.live(job):
+        for live in await self._changeable(job):
             if Hold.OWNER not in live.holds:
                 live.holds.add(Hold.OWNER)
                 facts.append(Fact(e.JobHeld(live.id), {"by": "its owner"}))
         await self._tell(facts)
 
     async def resume(self, job: str) -> None:
-        lives = [live for live in await self.live(job) if Hold.OWNER in live.holds]
+        lives = [live for live in await self._changeable(job) if Hold.OWNER in live.holds]
         if not lives:
             raise Conflict(
                 f"job {job} was not suspended by hand: `trainmaster explain {job}` says why it waits."
@@ -209,7 +213,7 @@ class Asking:
 
     async def change(self, job: str, changes: Changes) -> None:
         facts = []
-        for live in await self.live(job):
+        for live in await self._changeable(job):
             changed = _changed(live.job, changes)
             if changes.name is not None:
                 live.name = changes.name
@@ -227,7 +231,8 @@ class Asking:
         placement = self._room(record.placement, node)
         if placement is None:
             raise Conflict(f"{node} has not {len(record.placement.slices)} free devices.")
-        await self._tell([Fact(e.ActionRequested(Migrate(live.id, placement)), {"to": node})])
+        asked = Fact(e.ActionRequested(Migrate(live.id, placement)), {"to": node})
+        await self._driver.ask(Wish(facts=[asked], about=live.id))
 
     def _room(self, held: Placement, name: str) -> Placement | None:
         """As many devices of that node, free now."""
@@ -251,6 +256,12 @@ class Asking:
     async def set_policy(self, name: str, options: Mapping[str, str]) -> None:
         policy_of(name, options)
         await self._tell([Fact(e.PolicyChanged(name, tuple(sorted(options.items()))))])
+
+    async def _changeable(self, job: str) -> Sequence[LiveJob]:
+        """The same, where a change would be kept: what is changed before it is refused stays changed."""
+        found = await self.live(job)
+        self._driver.refuse_in_trouble()
+        return found
 
     # -- finding ---------------------------------------------------------------------------------------
 

@@ -14,7 +14,12 @@ class Clock:
 
     def __init__(self, at_least_ms: int = 0) -> None:
         self._start_ms = max(at_least_ms, int(time.time() * 1000))
-        self._steady = time.monotonic()
+        self._steady = _steady()
 
     def now(self) -> int:
-        return self._start_ms + int((time.monotonic() - self._steady) * 1000)
+        return self._start_ms + int((_steady() - self._steady) * 1000)
+
+
+def _steady() -> float:
+    """Seconds of a clock that nobody sets, and that goes on while the machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

@@ -119,6 +119,15 @@ def keep_again(kept: Path, into: Path) -> None:
         shutil.rmtree(making, ignore_errors=True)
 
 
+def is_shelved(path: Path) -> bool:
+    """Whether this file of a copy is as it was copied: its content lies on the shelf."""
+    try:
+        seen = path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(seen.st_mode) and seen.st_mtime_ns == SHELVED_NS
+
+
 def sweep(shelf: Path) -> int:
     """Take contents off the shelf that no job's copy uses any more; how many."""
     gone = 0

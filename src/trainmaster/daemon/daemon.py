@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +33,7 @@ from trainmaster.daemon.housekeeping import drop_code, outdated_runs
 from trainmaster.daemon.looking import Looking
 from trainmaster.daemon.meters import Meters
 from trainmaster.daemon.policies import DEFAULT_POLICY, Options
-from trainmaster.daemon.recovery import reconcile, recovered, snapshot_of_driver
+from trainmaster.daemon.recovery import home_of, reconcile, recovered, snapshot_of_driver
 from trainmaster.engines.contract import Engine
 from trainmaster.model.queue import Queue
 from trainmaster.model.units import DAY, HOUR, MINUTE, SECOND
@@ -79,6 +80,9 @@ class Daemon:
         self._first_policy = policy
         self._forecaster = forecaster
         self._habits = habits
+        self._foretelling = asyncio.Semaphore(1)
+        self._oracle = ThreadPoolExecutor(1, "forecast")
+        """Apart from the threads that the store needs."""
         self._driver: Driver | None = None
         self._asking: Asking | None = None
         self._looking: Looking | None = None
@@ -117,7 +121,12 @@ class Daemon:
 
     async def _take_over(self) -> Driver:
         driver, doubtful = await asyncio.to_thread(
-            recovered, self._store, self._engine, self._first_policy, self.meters
+            recovered,
+            self._store,
+            self._engine,
+            self._first_policy,
+            self.meters,
+            home_of(self._folder),
         )
         if self._store.snapshot() is None or doubtful:
             await self._keep_snapshot(driver)
@@ -285,11 +294,12 @@ class Daemon:
         if self._forecaster is None:
             return Forecast(None, "nobody foretells here.")
         if self.driver.trouble:  # a step stands still, perhaps for long, and keeps its turn
-            snapshot = snapshot_of_driver(self.driver)
-        else:
+            return Forecast(None, self.driver.trouble)
+        loop, oracle = asyncio.get_running_loop(), self._oracle
+        async with self._foretelling:
             async with self.driver.turn:
-                snapshot = await asyncio.to_thread(snapshot_of_driver, self.driver)
-        return await asyncio.to_thread(self._forecaster, snapshot, what)
+                snapshot = await loop.run_in_executor(oracle, snapshot_of_driver, self.driver)
+            return await loop.run_in_executor(oracle, self._forecaster, snapshot, what)
 
     # -- recording -------------------------------------------------------------------------------------
 

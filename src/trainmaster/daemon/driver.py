@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from time import perf_counter
@@ -16,12 +16,14 @@ from time import perf_counter
 import structlog
 
 from trainmaster.core.controller import Controller, Decision
-from trainmaster.core.lifecycle import ENDED, Phase
+from trainmaster.core.lifecycle import ENDED
 from trainmaster.daemon.clock import Clock
-from trainmaster.daemon.contract import Unavailable
+from trainmaster.daemon.contract import Conflict, Unavailable
+from trainmaster.daemon.courier import Courier
 from trainmaster.daemon.facts import Fact, facts_of
 from trainmaster.daemon.feed import Feed
-from trainmaster.daemon.gate import Gate
+from trainmaster.daemon.gate import Gate, StateOf
+from trainmaster.daemon.limits import Limits
 from trainmaster.daemon.live import Hold, LiveJob
 from trainmaster.daemon.metering import metered
 from trainmaster.daemon.meters import Meters
@@ -30,8 +32,6 @@ from trainmaster.daemon.stories import job_of, told
 from trainmaster.engines.contract import Engine
 from trainmaster.model import codec
 from trainmaster.model import events as e
-from trainmaster.model.actions import Kill, Order
-from trainmaster.model.job import Run
 from trainmaster.model.reports import Progressed, Report
 from trainmaster.model.units import SECOND
 from trainmaster.store.contract import Deposed, Store, StoreError
@@ -45,7 +45,6 @@ RETRY_S = 1.0
 PIECE = 250
 """Facts that one step takes in. Ten thousand jobs at once are as many steps as that makes, kept together:
 in between others are answered."""
-UNSETTLED = frozenset({Phase.STARTING, Phase.SUSPENDING, Phase.RESIZING, Phase.STOPPING})
 
 
 @dataclass(slots=True)
@@ -55,6 +54,8 @@ class Wish:
     facts: Sequence[Fact] = ()
     newcomers: Sequence[LiveJob] = ()
     keys: Sequence[KeyRow] = ()
+    about: str | None = None
+    """A job: if what is asked of it is refused, so is the wish."""
     kept: asyncio.Future[None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -81,6 +82,7 @@ class Driver:
         policy: tuple[str, Options],
         seq: int = 0,
         meters: Meters | None = None,
+        home: str = "",
     ) -> None:
         self.controller = controller
         self.store = store
@@ -89,12 +91,14 @@ class Driver:
         self.policy = policy
         """Name and options of the policy that the controller has now."""
         self.policy_since_ms = clock.now()
+        self.home = home
+        """The name of the data folder that its runs are in."""
         self.seq = seq
         """The last step that was kept."""
         self.jobs: dict[str, LiveJob] = {}
         self.gate = Gate(self.jobs)
-        self.standing: dict[str, Order] = {}
-        """The last order to each live job's run: sent again after a restart while it is unsettled."""
+        self.courier = Courier(engine, self.jobs, clock)
+        self.limits = Limits()
         self.feed = Feed()
         self.meters = meters or Meters()
         self.trouble = ""
@@ -112,26 +116,34 @@ class Driver:
         self._is_ending = False
         self._wake_at = controller.next_step_at
         self._progress_due = False
-        self._limited: dict[str, LiveJob] = {}
-        """Jobs whose running time is limited."""
+        self._unsure: set[str] = set()
+        """Jobs whose dependencies could not be looked up."""
 
     # -- asking --------------------------------------------------------------------------------------
 
     async def ask(self, wish: Wish) -> None:
         """Have it taken in; returns when it is durable."""
-        if self.trouble:
-            raise Unavailable(self.trouble)
+        self.refuse_in_trouble()
         self._wishes.append(wish)
         self._news.set()
         await wish.kept
 
+    def refuse_in_trouble(self) -> None:
+        """Before anything is changed for a wish that could not be kept."""
+        if self.trouble:
+            raise Unavailable(self.trouble)
+
     def hear(self, report: Report, number: int) -> None:
         """An engine's report, in the order in which they come."""
         self._reports.append((report, number))
-        if isinstance(report, Progressed):
+        if not isinstance(report, Progressed):
+            self._news.set()
+        elif not self._progress_due:
             self._progress_due = True
-            return
-        self._news.set()
+            self._ring_in(PROGRESS_WAIT_S)
+
+    def _ring_in(self, seconds: float) -> None:
+        asyncio.get_running_loop().call_later(seconds, self._news.set)
 
     def follow_up(self, facts: Iterable[Fact]) -> None:
         """Facts that follow from what was kept: taken in by the next step."""
@@ -141,8 +153,7 @@ class Driver:
 
     def limit(self, live: LiveJob) -> None:
         """Note whether its running time is limited."""
-        if live.recipe.max_runtime_ms is not None:
-            self._limited[live.id] = live
+        if self.limits.note(live):
             self._news.set()
 
     # -- the loop ------------------------------------------------------------------------------------
@@ -150,6 +161,7 @@ class Driver:
     async def run(self) -> None:
         """Until cancelled, or deposed; a step that has begun is ended first."""
         step: asyncio.Task[None] | None = None
+        self._news.set()  # what was replayed may ask for a pass
         try:
             while True:
                 await self._until_due()
@@ -172,11 +184,8 @@ class Driver:
         if self._wishes or self._followups:
             return 0.0
         now = self.clock.now()
-        due = [time for time in (self._wake_at, self._next_overdue(now)) if time is not None]
-        waits = [max(0.0, (min(due) - now) / SECOND)] if due else []
-        if self._progress_due:
-            waits.append(PROGRESS_WAIT_S)
-        return min(waits, default=None)
+        due = [time for time in (self._wake_at, self.limits.next_due(now)) if time is not None]
+        return max(0.0, (min(due) - now) / SECOND) if due else None
 
     async def step(self) -> None:
         """Take everything in that is known by now, decide, keep it, carry it out."""
@@ -197,7 +206,8 @@ class Driver:
         progress: list[ProgressRow] = []
         for report, number in reports:
             facts.extend(self._taken(report, number, now, progress))
-        facts.extend(self._overdue(now))
+        facts.extend(self.limits.overdue(now))
+        facts.extend(self._looked_again())
         self.is_torn = True
         steps: list[_Step] = []
         for begin in range(0, max(1, len(facts)), PIECE):
@@ -209,12 +219,18 @@ class Driver:
         batches = [step.batch for step in steps]
         batches[-1] = replace(batches[-1], progress=tuple(progress), keys=keys)
         await self._keep(batches)
-        self._note_policy(facts, now)
-        for wish in wishes:
-            self._welcome(wish)
         for step in steps:
-            await self._carry_out(step.decision)
+            self.courier.note(step.decision.orders)
+        self._note_policy(facts, now)
+        refused = self._refused(steps)
+        for wish in wishes:
+            self._welcome(wish, refused)
+        for step in steps:
+            self._wake_at = step.decision.wake_at
+            await self.courier.carry(step.decision.orders)
             self.feed.tell(step.batch.stories)
+        if self.courier.unsent:
+            self._ring_in(RETRY_S)
         self._follow_ends({id for step in steps for id in step.touched})
 
     def _decided(self, now: int, facts: Sequence[Fact], seq: int) -> _Step:
@@ -234,16 +250,48 @@ class Driver:
                 self.policy = (fact.event.name, fact.event.options)
                 self.policy_since_ms, self.refused = now, ""
 
-    def _welcome(self, wish: Wish) -> None:
+    def _refused(self, steps: Sequence[_Step]) -> dict[str, str]:
+        """By job: why something that was asked of it was not done."""
+        found: dict[str, str] = {}
+        for refusal in (each for step in steps for each in step.decision.refusals):
+            found[refusal.job] = refusal.why.value
+            self.refused = f"{refusal.job}: {refusal.why.value} {refusal.detail}".strip()
+            log.warning("refused", job=refusal.job, why=refusal.why.value, detail=refusal.detail)
+        return found
+
+    def _welcome(self, wish: Wish, refused: Mapping[str, str]) -> None:
         """Hold newcomers for those that they wait for, some of whom may have ended just now."""
         self.gate.admit(wish.newcomers)
         state_of = lru_cache(self.state_of)
         for live in wish.newcomers:
             self.limit(live)
             if Hold.DEPENDENCY in live.holds:
-                self.follow_up(self.gate.looked_at(live, state_of))
-        if not wish.kept.done():
+                self.look_at(live, state_of)
+        if wish.kept.done():
+            return
+        why = refused.get(wish.about or "")
+        if why is None:
             wish.kept.set_result(None)
+        else:
+            wish.kept.set_exception(Conflict(f"job {wish.about} stays as it is: {why}."))
+
+    def look_at(self, live: LiveJob, state_of: StateOf) -> None:
+        """See whether what it waits for has come; later, where the store cannot say now."""
+        try:
+            self.follow_up(list(self.gate.looked_at(live, state_of)))
+        except StoreError as error:
+            log.warning("a dependency cannot be looked up now", job=live.id, why=str(error))
+            self._unsure.add(live.id)
+            self._ring_in(RETRY_S)
+
+    def _looked_again(self) -> list[Fact]:
+        """Those whose dependencies could not be looked up before."""
+        again, self._unsure = self._unsure, set()
+        for id in again:
+            if id in self.jobs:
+                self.look_at(self.jobs[id], self.state_of)
+        facts, self._followups = self._followups, []
+        return facts
 
     def _taken(
         self, report: Report, number: int, now: int, progress: list[ProgressRow]
@@ -256,9 +304,15 @@ class Driver:
         if report.run.attempt < live.attempt or number <= live.seen:
             return
         live.seen = number
-        yield from facts_of(report, live, now)
+        at_ms = min(now, max(report.at_ms, live.job.submit_ms))
+        try:
+            found = list(facts_of(report, live, now))
+        except (ArithmeticError, ValueError):
+            log.exception("a report makes no sense and is left out", report=str(report)[:500])
+            return
+        yield from found
         if isinstance(report, Progressed):
-            row = ProgressRow(live.id, now, report.step, report.loss, report.samples_per_s)
+            row = ProgressRow(live.id, at_ms, report.step, report.loss, report.samples_per_s)
             progress.append(row)
 
     # -- keeping -------------------------------------------------------------------------------------
@@ -292,9 +346,9 @@ class Driver:
             live.record = records.get(id, live.record)
             if live.record is not None:
                 live.job = live.record.job
-            live.follow_clock(now)
             if live.has_ended and live.finish_ms is None:
-                live.finish_ms = now
+                live.finish_ms = max(live.ended_ms or now, live.job.submit_ms)
+                live.paused(live.finish_ms)
 
     async def _keep(self, batches: Sequence[Batch]) -> None:
         """All of them or none, until the store takes them."""
@@ -318,36 +372,7 @@ class Driver:
                 self.seq, self.is_torn = batches[-1].step.seq, False
                 return
 
-    # -- carrying out ----------------------------------------------------------------------------------
-
-    async def _carry_out(self, decision: Decision) -> None:
-        self._wake_at = decision.wake_at
-        for refusal in decision.refusals:
-            self.refused = f"{refusal.job}: {refusal.why.value} {refusal.detail}".strip()
-            log.warning("refused", job=refusal.job, why=refusal.why.value, detail=refusal.detail)
-        for order in decision.orders:
-            self.standing[order.run.job] = order
-            await self.send(order)
-
-    async def send(self, order: Order) -> None:
-        live = self.jobs.get(order.run.job)
-        if live is not None:
-            await self.engine.execute(order, live.recipe_now(self.clock.now()))
-
-    async def send_standing(self) -> None:
-        """After a restart: whatever may not have reached the engine, once more."""
-        for id, order in list(self.standing.items()):
-            record = self.controller.state.jobs.get(id)
-            if record is None or record.run != order.run or record.phase not in UNSETTLED:
-                continue
-            if id not in self.controller.state.promises:
-                await self.send(order)
-
-    async def end_run(self, run: Run) -> None:
-        """Make sure that nothing of a run is left that the controller does not know of."""
-        live = self.jobs.get(run.job)
-        if live is not None:
-            await self.engine.execute(Kill(run), live.recipe)
+    # -- ends -------------------------------------------------------------------------------------------
 
     def _follow_ends(self, touched: Iterable[str]) -> None:
         """Forget jobs that have ended, and release those that waited for them."""
@@ -355,11 +380,13 @@ class Driver:
         states = {live.id: _state(live) for live in ended}
         for live in ended:
             del self.jobs[live.id]
-            self.standing.pop(live.id, None)
-            self._limited.pop(live.id, None)
+            self.courier.forget(live.id)
+            self.limits.forget(live.id)
             self.meters.finished(live.job.queue, states[live.id])
         for live in ended:
-            self.follow_up(self.gate.after(live, lambda id: states.get(id) or self.state_of(id)))
+            for waiting in self.gate.waiting_for(live):
+                self.look_at(waiting, lambda id: states.get(id) or self.state_of(id))
+            self.follow_up(self.gate.placed_after(live))
 
     def state_of(self, id: str) -> str | None:
         """The state of any job, live or ended."""
@@ -368,26 +395,6 @@ class Driver:
             return _state(live)
         row = self.store.job(id)
         return None if row is None else row.state
-
-    # -- running time ----------------------------------------------------------------------------------
-
-    def _overdue(self, now: int) -> Iterator[Fact]:
-        """Jobs that have run as long as they may."""
-        for live in list(self._limited.values()):
-            most = live.recipe.max_runtime_ms
-            if most is not None and live.ran_ms(now) >= most:
-                del self._limited[live.id]
-                why = f"it has run for its max_runtime of {most / SECOND:g} s"
-                live.failure = {"why": why}
-                yield Fact(e.JobWithdrawn(live.id), {"why": why})
-
-    def _next_overdue(self, now: int) -> int | None:
-        times = [
-            now + max(1, (live.recipe.max_runtime_ms or 0) - live.ran_ms(now))
-            for live in self._limited.values()
-            if live.since_ms is not None
-        ]
-        return min(times, default=None)
 
 
 def _state(live: LiveJob) -> str:

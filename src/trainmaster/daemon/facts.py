@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.contract import Progress
 from trainmaster.daemon.live import LiveJob
@@ -41,19 +42,24 @@ def facts_of(report: r.Report, live: LiveJob, now: int) -> Iterator[Fact]:
 def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
     live.pids = said.pids
     live.before_ms = live.ran_ms(now)
+    live.began(_moment(said, live, now))
     yield Fact(e.RunStarted(said.run, speed_of(live, record)), {"pids": list(said.pids)})
 
 
 def _frozen(said: r.Frozen, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
-    yield Fact(e.RunSuspended(said.run, record.work_at(now), frozen=True), {"how": "in memory"})
+    live.paused(_moment(said, live, now))
+    detail = {"how": "in memory", **_took(record, now)}
+    yield Fact(e.RunSuspended(said.run, record.work_at(now), frozen=True), detail)
 
 
 def _thawed(said: r.Thawed, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+    live.began(_moment(said, live, now))
     yield Fact(e.RunResumed(said.run, speed_of(live, record)))
 
 
 def _reshaped(said: r.Reshaped, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
     live.pids = said.pids
+    live.began(_moment(said, live, now))
     yield Fact(
         e.RunResized(said.run, record.saved_work, speed_of(live, record)),
         {"pids": list(said.pids)},
@@ -82,9 +88,11 @@ def _progressed(said: r.Progressed, live: LiveJob, record: JobRecord, now: int) 
     speed = measured_speed(live, record, said.samples_per_s)
     if speed is not None and abs(speed - record.speed_ppm) > NOTICEABLE_PPM:
         yield Fact(e.RunSpeedChanged(said.run, record.work_at(now), speed))
+    if said.loss is None:
+        return
     sample = Sample(
         step=said.step,
-        loss_ppm=0 if said.loss is None else round(said.loss * NOMINAL),
+        loss_ppm=round(said.loss * NOMINAL),
         gpus=len(record.placement.slices),
         speed_ppm=speed or record.speed_ppm,
         epoch_steps=said.epoch_steps or 1,
@@ -94,34 +102,65 @@ def _progressed(said: r.Progressed, live: LiveJob, record: JobRecord, now: int) 
 
 
 def _ended(said: r.Ended, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
-    live.pids = ()
-    detail: dict[str, object] = {"code": said.code}
-    if said.rank is not None:
-        detail["rank"] = said.rank
-    detail |= {key: text for key, text in (("why", said.why), ("tail", said.tail)) if text}
-    if said.was_killed:
-        detail["killed"] = "it did not end within its grace period"
-    live.exit_code = said.code
+    live.pids, live.exit_code = (), said.code
+    live.ended_ms = _moment(said, live, now)
+    live.paused(live.ended_ms)
+    detail = _told(said)
     if said.asked is r.Asked.KILL:
-        yield Fact(e.RunStopped(said.run), detail)
+        if record.phase is Phase.STOPPING:
+            yield Fact(e.RunStopped(said.run), detail)
+        else:  # a daemon that did not know it had it ended
+            yield Fact(e.RunLost(said.run, record.saved_work), detail | _lost_work(record, now))
     elif said.asked is r.Asked.HALT:
         has_saved = said.has_left and said.code == 0  # by a signal: it did not see it coming
         work = record.work_at(now) if has_saved else record.saved_work
         detail["how"] = "by a checkpoint" if has_saved else "by ending it"
-        detail["lost_s"] = round((record.work_at(now) - work) / NOMINAL / SECOND, 3)
-        yield Fact(e.RunSuspended(said.run, work), detail)
+        detail |= {} if has_saved else _lost_work(record, now)
+        yield Fact(e.RunSuspended(said.run, work), detail | _took(record, now))
     elif said.code == 0:
         yield Fact(e.RunSucceeded(said.run), detail)
     else:
         live.failure = dict(detail)
         live.failed_ms += (live.ran_ms(now) - live.before_ms,)
         can_help = said.code not in NOT_TO_BE_TRIED_AGAIN
+        detail |= _lost_work(record, now)
         yield Fact(e.RunFailed(said.run, record.saved_work, retryable=can_help), detail)
+
+
+def _told(said: r.Ended) -> dict[str, object]:
+    """What a story tells of an end."""
+    detail: dict[str, object] = {"code": said.code}
+    if said.rank is not None:
+        detail["rank"] = said.rank
+    detail |= {key: text for key, text in (("why", said.why), ("tail", said.tail)) if text}
+    if said.was_killed:
+        detail["killed"] = "it did not end within its grace period"
+    return detail
 
 
 def _lost(said: r.Lost, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
     live.pids = ()
-    yield Fact(e.RunLost(said.run, record.saved_work), {"why": said.why})
+    live.paused(_moment(said, live, now))
+    detail = {"why": said.why, **_lost_work(record, now)}
+    yield Fact(e.RunLost(said.run, record.saved_work), detail)
+
+
+def _moment(said: r.Report, live: LiveJob, now: int) -> int:
+    """When it happened, by the engine's clock as far as that can be."""
+    return min(now, max(said.at_ms, live.job.submit_ms, live.since_ms or 0))
+
+
+def _took(record: JobRecord, now: int) -> dict[str, object]:
+    """How long a suspension took that was ordered to make room."""
+    ordered = record.suspend_ordered_ms
+    if record.phase is not Phase.SUSPENDING or ordered is None or record.is_moving:
+        return {}
+    return {"took_s": round((now - ordered) / SECOND, 3)}
+
+
+def _lost_work(record: JobRecord, now: int) -> dict[str, object]:
+    """Work that was done and is to be done again."""
+    return {"lost_s": round((record.work_at(now) - record.saved_work) / NOMINAL / SECOND, 3)}
 
 
 FACTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[Fact]]] = {

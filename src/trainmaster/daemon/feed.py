@@ -35,6 +35,8 @@ class Feed:
     async def follow(self, after: int | None = None) -> AsyncIterator[Change]:
         """What happens from now on, or since that one as far as it is remembered."""
         seen = self._last if after is None else after
+        if seen > self._last:  # of a daemon before this one: numbers began anew
+            seen = 0
         while True:
             bell = self._bell
             for seq, story in self._since(seen):

@@ -45,6 +45,7 @@ class Gate:
         """By array: its elements that wait for a place."""
         self._places: dict[str, int] = {}
         """By array: how many places are free; absent = as many as there are elements."""
+        self._limits: dict[str, int] = {}
 
     # -- who comes -----------------------------------------------------------------------------------
 
@@ -57,6 +58,7 @@ class Gate:
             if live.array is None or array is None or array.limit is None:
                 continue
             self._places.setdefault(live.array, array.limit)
+            self._limits[live.array] = array.limit
             if Hold.ARRAY in live.holds:
                 self._lines.setdefault(live.array, deque()).append(live.id)
             else:
@@ -64,16 +66,26 @@ class Gate:
 
     # -- who goes ------------------------------------------------------------------------------------
 
-    def after(self, ended: LiveJob, state_of: StateOf) -> Iterator[Fact]:
-        """What the end of a job means for those held for it."""
-        for id in self._dependents.pop(ended.id, ()):
-            live = self._jobs.get(id)
-            if live is not None and Hold.DEPENDENCY in live.holds:
-                yield from self.looked_at(live, state_of)
-        if ended.array is not None and ended.array in self._places:
-            if Hold.ARRAY not in ended.holds:
-                self._places[ended.array] += 1
-            yield from self._give_places(ended.array)
+    def waiting_for(self, ended: LiveJob) -> list[LiveJob]:
+        """Jobs that are held until this one has ended."""
+        found = [self._jobs.get(id) for id in self._dependents.pop(ended.id, ())]
+        return [live for live in found if live is not None and Hold.DEPENDENCY in live.holds]
+
+    def placed_after(self, ended: LiveJob) -> Iterator[Fact]:
+        """Who gets the place of this one in its array."""
+        array = ended.array
+        if array is None or array not in self._places:
+            return
+        if Hold.ARRAY not in ended.holds:
+            self._places[array] += 1
+        yield from self._give_places(array)
+        if array not in self._lines and self._places[array] >= self._limits[array]:
+            del self._places[array], self._limits[array]
+
+    def places_left(self) -> Iterator[Fact]:
+        """After a restart: places that were free and not yet given."""
+        for array in list(self._lines):
+            yield from self._give_places(array)
 
     def looked_at(self, live: LiveJob, state_of: StateOf) -> Iterator[Fact]:
         """Release a job whose dependencies are met, withdraw one for which they never will be."""

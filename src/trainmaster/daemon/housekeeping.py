@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from trainmaster.daemon.code import SHELF, sweep
+from trainmaster.daemon.code import SHELF, is_shelved, sweep
 from trainmaster.model.job import Run
+from trainmaster.model.units import SECOND
 from trainmaster.store.contract import Store, Wanted
 from trainmaster.store.rows import JobRow
 
@@ -34,11 +35,25 @@ def drop_code(folder: Path, store: Store, is_live: IsLive, before_ms: int) -> in
             continue
         row = store.job(place.name)
         rows = store.jobs(Wanted(array=place.name, limit=1_000_000)) if row is None else [row]
+        if not rows and code.stat().st_mtime * SECOND >= before_ms:
+            continue  # of a submission that is under way
         if not any(is_live(each.id) for each in rows) and _is_over(rows, before_ms):
-            shutil.rmtree(code, ignore_errors=True)
-            dropped += 1
+            dropped += _drop_copied(code)
     sweep(folder / "jobs" / SHELF)
     return dropped
+
+
+def _drop_copied(code: Path) -> int:
+    """Remove what was copied, and nothing that the job wrote there itself; whether there was anything."""
+    copied = [path for path in code.rglob("*") if is_shelved(path)]
+    for path in copied:
+        path.unlink(missing_ok=True)
+    for folder in sorted((path for path in code.rglob("*") if path.is_dir()), reverse=True):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+    with contextlib.suppress(OSError):
+        code.rmdir()
+    return bool(copied)
 
 
 def _is_over(rows: Sequence[JobRow | None], before_ms: int) -> bool:

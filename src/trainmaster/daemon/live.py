@@ -69,6 +69,8 @@ class LiveJob:
     """How long it had run before its present attempt."""
     failed_ms: tuple[int, ...] = ()
     """How long each of its failed attempts ran."""
+    ended_ms: int | None = None
+    """When its last run was seen to end."""
     finish_ms: int | None = None
     exit_code: int | None = None
     failure: dict[str, object] = field(default_factory=dict)
@@ -91,14 +93,16 @@ class LiveJob:
     def ran_ms(self, now: int) -> int:
         return self.run_ms + (0 if self.since_ms is None else now - self.since_ms)
 
-    def follow_clock(self, now: int) -> None:
-        """Count time while it trains, stop when it does not."""
-        trains = self.record is not None and self.record.since_ms is not None
-        if self.since_ms is not None and not trains:
-            self.run_ms += now - self.since_ms
+    def began(self, at_ms: int) -> None:
+        """Its processes run from then on."""
+        if self.since_ms is None:
+            self.since_ms = at_ms
+
+    def paused(self, at_ms: int) -> None:
+        """They stand still, or are gone, since then."""
+        if self.since_ms is not None:
+            self.run_ms += max(0, at_ms - self.since_ms)
             self.since_ms = None
-        elif self.since_ms is None and trains:
-            self.since_ms = now
 
     def recipe_now(self, now: int) -> Recipe:
         """What its next run is started from: it has only so much time left."""
@@ -144,7 +148,9 @@ class LiveJob:
             "seen": self.seen,
             "attempt": self.attempt,
             "pids": list(self.pids),
-            "run_ms": self.ran_ms(now),
+            "run_ms": self.run_ms if self.finish_ms is None else self.ran_ms(now),
+            "since_ms": self.since_ms,
+            "exit_code": self.exit_code,
             "before_ms": self.before_ms,
             "failed_ms": list(self.failed_ms),
             "samples_per_s": self.samples_per_s,
@@ -164,7 +170,7 @@ class LiveJob:
         return happened
 
 
-def from_row(row: JobRow, record: JobRecord, now: int) -> LiveJob:
+def from_row(row: JobRow, record: JobRecord) -> LiveJob:
     """A live job as the store has it, tied to the controller's record."""
     spec = json.loads(row.spec_json)
     kept = codec.decode(spec["kept"])
@@ -187,6 +193,8 @@ def from_row(row: JobRow, record: JobRecord, now: int) -> LiveJob:
         saved_at_ms=happened["saved_at_ms"],
         has_hello=happened["has_hello"],
         run_ms=happened["run_ms"],
+        since_ms=happened["since_ms"],
+        exit_code=happened["exit_code"],
         before_ms=happened["before_ms"],
         failed_ms=tuple(happened["failed_ms"]),
         failure=happened["failure"],
@@ -195,8 +203,6 @@ def from_row(row: JobRow, record: JobRecord, now: int) -> LiveJob:
         decoded = codec.decode(progress)
         assert isinstance(decoded, Progress)
         live.progress = decoded
-    if record.since_ms is not None:
-        live.since_ms = now
     return live
 
 

@@ -26,19 +26,24 @@ def _count(meters: Meters, fact: Fact, live: LiveJob, record: JobRecord, now: in
     event, queue = fact.event, live.job.queue
     if isinstance(event, e.RunStarted) and record.first_start_ms == now:
         meters.admitted(queue, now - live.job.submit_ms)
-    elif isinstance(event, e.RunSuspended):
-        if record.suspend_ordered_ms is not None:
-            how = "freeze" if event.frozen else "halt"
-            meters.suspended(how, now - record.suspend_ordered_ms)
+    elif isinstance(event, e.RunSuspended) and "took_s" in fact.detail:
+        meters.suspended(
+            "freeze" if event.frozen else "halt", round(_number(fact, "took_s") * SECOND)
+        )
         meters.evicted(queue, "owner" if record.is_held else "policy")
         if not record.is_held:
             meters.preempted(queue)
-        lost = fact.detail.get("lost_s")
-        if isinstance(lost, float | int):
-            meters.lost_work(lost * SECOND)
     elif isinstance(event, e.RunFailed | e.RunLost):
         meters.evicted(queue, "failure" if isinstance(event, e.RunFailed) else "lost")
     elif isinstance(event, e.RunSpeedChanged) and event.speed_ppm:
         placement = record.placement
         if placement is not None and placement.sharing is not Sharing.EXCLUSIVE:
             meters.packed(NOMINAL / event.speed_ppm)
+    if "lost_s" in fact.detail:
+        meters.lost_work(_number(fact, "lost_s") * SECOND)
+
+
+def _number(fact: Fact, name: str) -> float:
+    found = fact.detail[name]
+    assert isinstance(found, float | int)
+    return found

@@ -6,10 +6,14 @@ controller knows is adopted with all that happened to it meanwhile, any other is
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import structlog
 
@@ -18,9 +22,9 @@ from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.snapshot import restored, snapshot_of
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.clock import Clock
+from trainmaster.daemon.contract import Refusal
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.facts import Fact
-from trainmaster.daemon.gate import Gate
 from trainmaster.daemon.live import Hold, from_row
 from trainmaster.daemon.meters import Meters
 from trainmaster.daemon.policies import Options, policy_of
@@ -41,6 +45,18 @@ LIVE = frozenset(
     if phase not in {Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED}
 )
 PAGE = 1000
+
+
+def home_of(folder: Path) -> str:
+    """The name of a data folder, made up once: a store knows by it where its runs are."""
+    place = folder / "home"
+    if not place.exists():
+        fresh = folder / f"home.{os.getpid()}"
+        fresh.write_text(uuid4().hex)
+        with contextlib.suppress(FileExistsError):
+            os.link(fresh, place)
+        fresh.unlink()
+    return place.read_text()
 
 
 @dataclass(slots=True)
@@ -65,8 +81,9 @@ def snapshot_of_driver(driver: Driver) -> SnapshotRow:
             "controller": snapshot_of(driver.controller),
             "topology": codec.encode(state.topology),
             "policy": [name, [list(each) for each in options]],
-            "standing": codec.encode(tuple(driver.standing.values())),
+            "standing": codec.encode(tuple(driver.courier.standing.values())),
             "can_freeze": state.can_freeze,
+            "home": driver.home,
         },
         separators=(",", ":"),
     )
@@ -155,14 +172,20 @@ def _rehouse(found: Replayed, topology: Topology, *, can_freeze: bool) -> None:
 
 
 def recovered(
-    store: Store, engine: Engine, first_policy: tuple[str, Options], meters: Meters
+    store: Store, engine: Engine, first_policy: tuple[str, Options], meters: Meters, home: str
 ) -> tuple[Driver, set[Run]]:
     """A driver that goes on where the last daemon stopped, and runs that `reconcile` is to end."""
     can_freeze = engine.abilities.can_freeze
+    kept = store.snapshot()
+    if kept is not None and json.loads(kept.body_json)["home"] != home:
+        raise Refusal(
+            f"{store.url} belongs to another data folder, where its jobs may be running: start"
+            " Trainmaster with that folder as --data, or with a database of its own."
+        )
     found = replayed(store, engine.topology, first_policy, can_freeze=can_freeze)
     clock = Clock(found.now_ms)
-    driver = Driver(found.controller, store, engine, clock, found.policy, found.seq, meters)
-    driver.standing = found.standing
+    driver = Driver(found.controller, store, engine, clock, found.policy, found.seq, meters, home)
+    driver.courier.standing = found.standing
     _reload_jobs(driver)
     return driver, found.doubtful
 
@@ -170,17 +193,17 @@ def recovered(
 def _reload_jobs(driver: Driver) -> None:
     """Every live job as the store has it."""
     records, before = driver.controller.state.jobs, None
-    now = driver.clock.now()
     while True:
         rows = driver.store.jobs(Wanted(states=LIVE, before=before, limit=PAGE))
         for row in rows:
             if row.id in records:
-                driver.jobs[row.id] = from_row(row, records[row.id], now)
+                driver.jobs[row.id] = from_row(row, records[row.id])
         if len(rows) < PAGE:
             break
         before = rows[-1].id
-    driver.jobs = dict(sorted(driver.jobs.items(), key=lambda item: records[item[0]].seq))
-    driver.gate = Gate(driver.jobs)
+    in_order = sorted(driver.jobs.items(), key=lambda item: records[item[0]].seq)
+    driver.jobs.clear()
+    driver.jobs.update(in_order)
     driver.gate.admit(driver.jobs.values())
     for live in driver.jobs.values():
         driver.limit(live)
@@ -194,7 +217,7 @@ async def reconcile(driver: Driver, doubtful: set[Run]) -> None:
         if has_run(record) and record.run not in doubtful:
             runs[record.run] = live.seen if live.attempt == record.attempt else 0
     await driver.engine.observe(runs)
-    await driver.send_standing()
+    await driver.courier.carry_standing(driver.controller.state)
     for run in doubtful:
         claimed = driver.controller.state.jobs.get(run.job)
         if claimed is not None and claimed.run == run:
@@ -202,7 +225,8 @@ async def reconcile(driver: Driver, doubtful: set[Run]) -> None:
             driver.follow_up([Fact(e.RunLost(run, claimed.saved_work), {"why": why})])
     for live in list(driver.jobs.values()):
         if Hold.DEPENDENCY in live.holds:
-            driver.follow_up(driver.gate.looked_at(live, driver.state_of))
+            driver.look_at(live, driver.state_of)
+    driver.follow_up(driver.gate.places_left())
 
 
 def has_run(record: JobRecord) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from tests.builders import a_job
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.contract import Array, Dependency, When
+from trainmaster.daemon.facts import Fact
 from trainmaster.daemon.gate import Gate, Outlook, held_for, outlook
 from trainmaster.daemon.live import Hold, Kept, LiveJob
 from trainmaster.model import events as e
@@ -54,29 +55,35 @@ def gate_of(*lives: LiveJob) -> Gate:
     return gate
 
 
+def after(gate: Gate, ended: LiveJob, states: dict[str, str]) -> list[Fact]:
+    """What follows from the end of a job."""
+    found = [fact for live in gate.waiting_for(ended) for fact in gate.looked_at(live, states.get)]
+    return [*found, *gate.placed_after(ended)]
+
+
 def test_a_job_is_released_when_the_last_of_its_dependencies_is_met() -> None:
     first, second = a_live("1"), a_live("2")
-    after = a_live("3", Dependency("1"), Dependency("2"), holds=(Hold.DEPENDENCY,))
-    gate, states = gate_of(first, second, after), {"1": "succeeded", "2": "running"}
-    assert list(gate.after(first, states.get)) == []
+    then = a_live("3", Dependency("1"), Dependency("2"), holds=(Hold.DEPENDENCY,))
+    gate, states = gate_of(first, second, then), {"1": "succeeded", "2": "running"}
+    assert after(gate, first, states) == []
     states["2"] = "succeeded"
-    assert [fact.event for fact in gate.after(second, states.get)] == [e.JobReleased("3")]
-    assert after.holds == set()
+    assert [fact.event for fact in after(gate, second, states)] == [e.JobReleased("3")]
+    assert then.holds == set()
 
 
 def test_a_job_whose_dependency_failed_is_withdrawn_and_told_why() -> None:
-    first, after = a_live("1"), a_live("2", Dependency("1"), holds=(Hold.DEPENDENCY,))
-    (fact,) = gate_of(first, after).after(first, {"1": "failed"}.get)
+    first, then = a_live("1"), a_live("2", Dependency("1"), holds=(Hold.DEPENDENCY,))
+    (fact,) = after(gate_of(first, then), first, {"1": "failed"})
     assert fact.event == e.JobWithdrawn("2")
     assert fact.detail == {"why": "it was to run after job 1, which is failed"}
 
 
 def test_a_job_that_its_owner_suspended_stays_held_when_its_dependency_is_met() -> None:
     first = a_live("1")
-    after = a_live("2", Dependency("1"), holds=(Hold.DEPENDENCY, Hold.OWNER))
-    assert list(gate_of(first, after).after(first, {"1": "succeeded"}.get)) == []
-    assert after.holds == {Hold.OWNER}
-    assert held_for(after) == "it was suspended by hand"
+    then = a_live("2", Dependency("1"), holds=(Hold.DEPENDENCY, Hold.OWNER))
+    assert after(gate_of(first, then), first, {"1": "succeeded"}) == []
+    assert then.holds == {Hold.OWNER}
+    assert held_for(then) == "it was suspended by hand"
 
 
 def test_the_next_of_an_array_gets_the_place_of_one_that_ended() -> None:
@@ -84,11 +91,11 @@ def test_the_next_of_an_array_gets_the_place_of_one_that_ended() -> None:
         a_live(f"7_{i}", array="7", limit=2, holds=() if i < 2 else (Hold.ARRAY,)) for i in range(4)
     ]
     gate = gate_of(*lives)
-    (released,) = gate.after(lives[0], {}.get)
+    (released,) = after(gate, lives[0], {})
     assert released.event == e.JobReleased("7_2")
-    (released,) = gate.after(lives[2], {}.get)
+    (released,) = after(gate, lives[2], {})
     assert released.event == e.JobReleased("7_3")
-    assert list(gate.after(lives[1], {}.get)) == []
+    assert after(gate, lives[1], {}) == []
 
 
 def test_an_element_that_is_cancelled_while_it_waits_frees_no_place() -> None:
@@ -96,7 +103,20 @@ def test_an_element_that_is_cancelled_while_it_waits_frees_no_place() -> None:
         a_live(f"7_{i}", array="7", limit=1, holds=() if i < 1 else (Hold.ARRAY,)) for i in range(3)
     ]
     gate = gate_of(*lives)
-    assert list(gate.after(lives[1], {}.get)) == []
+    assert after(gate, lives[1], {}) == []
     gate._jobs.pop("7_1")
-    (released,) = gate.after(lives[0], {}.get)
+    (released,) = after(gate, lives[0], {})
     assert released.event == e.JobReleased("7_2")
+
+
+def test_places_that_were_free_when_the_daemon_died_are_given_after_its_restart() -> None:
+    """Element 0 had ended, and nobody had been told of it yet."""
+    left = [a_live(f"7_{i}", array="7", limit=1, holds=(Hold.ARRAY,)) for i in (1, 2)]
+    assert [fact.event for fact in gate_of(*left).places_left()] == [e.JobReleased("7_1")]
+
+
+def test_an_array_of_which_nothing_is_left_is_forgotten() -> None:
+    live = a_live("7_0", array="7", limit=2)
+    gate = gate_of(live)
+    assert after(gate, live, {}) == []
+    assert not gate._places

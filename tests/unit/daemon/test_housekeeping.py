@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.daemon.test_gate import a_live
+from trainmaster.daemon.code import keep_code
 from trainmaster.daemon.housekeeping import drop_code, outdated_runs
 from trainmaster.model.job import Run
 from trainmaster.store.contract import Store
@@ -29,7 +30,9 @@ def store(tmp_path: Path) -> Store:
     for id in ("1", "2", "3", "4_0", "9"):
         (tmp_path / "runs" / id / "1").mkdir(parents=True)
     for id in ("1", "2", "3", "4"):
-        (tmp_path / "jobs" / id / "code").mkdir(parents=True)
+        (tmp_path / "source").mkdir(exist_ok=True)
+        (tmp_path / "source" / "train.py").write_text("print(1)")
+        keep_code(tmp_path / "source", tmp_path / "jobs" / id / "code")
         (tmp_path / "jobs" / id / "checkpoints").mkdir()
     return found
 
@@ -45,8 +48,24 @@ def test_logs_go_with_jobs_that_ended_long_ago_or_that_nobody_knows(
     assert sorted(found) == [Run("1", 1), Run("4_0", 1), Run("9", 1)]
 
 
-def test_code_goes_with_them_and_checkpoints_stay(store: Store, tmp_path: Path) -> None:
+def test_code_goes_with_them(store: Store, tmp_path: Path) -> None:
     assert drop_code(tmp_path, store, is_live, before_ms=100) == 2
     left = sorted(path.parent.name for path in tmp_path.glob("jobs/*/code"))
     assert left == ["2", "3"]
+
+
+def test_what_a_job_wrote_beside_its_code_is_its_own(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "jobs" / "1" / "code" / "model.pt").write_text("weights")
+    drop_code(tmp_path, store, is_live, before_ms=100)
+    assert [path.name for path in tmp_path.glob("jobs/1/code/*")] == ["model.pt"]
+
+
+def test_code_of_a_submission_under_way_is_left_alone(store: Store, tmp_path: Path) -> None:
+    keep_code(tmp_path / "source", tmp_path / "jobs" / "77" / "code")
+    drop_code(tmp_path, store, is_live, before_ms=100)
+    assert (tmp_path / "jobs" / "77" / "code" / "train.py").exists()
+
+
+def test_checkpoints_stay(store: Store, tmp_path: Path) -> None:
+    drop_code(tmp_path, store, is_live, before_ms=100)
     assert len(list(tmp_path.glob("jobs/*/checkpoints"))) == 4
