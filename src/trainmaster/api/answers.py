@@ -15,6 +15,7 @@ from starlette.responses import Response
 from trainmaster.api.complaints import BadJobFile
 from trainmaster.api.shapes import ErrorAnswer
 from trainmaster.daemon.contract import Conflict, NotFound, Refusal, Unavailable
+from trainmaster.store.contract import StoreError
 
 LOG = logging.getLogger("trainmaster.api")
 
@@ -39,7 +40,7 @@ MEANINGS = {
     413: "The body is larger than 32 MiB.",
     415: "The body is neither JSON nor, for jobs, YAML, by its content type.",
     422: "Something in the request cannot be: the sentence names it.",
-    503: "Not now: this daemon is a standby, or its store cannot be written. Try again later.",
+    503: "Not now: this daemon is a standby, or its store is away. Try again later.",
 }
 EXAMPLES = {
     400: "The body is no JSON: Expecting value: line 1 column 1 (char 0).",
@@ -51,6 +52,7 @@ EXAMPLES = {
     422: "unknown field 'gpu_count': did you mean 'gpus'?",
     503: "This daemon is a standby: ask the active one.",
 }
+LATER = {"Retry-After": "5"}
 REFUSALS: tuple[tuple[type[Refusal], int], ...] = (
     (NotFound, 404),
     (Conflict, 409),
@@ -114,7 +116,11 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(Refusal)
     async def refused(_request: Request, failure: Refusal) -> Response:
         status = next(code for kind, code in REFUSALS if isinstance(failure, kind))
-        return error(status, str(failure), {"Retry-After": "5"} if status == 503 else None)
+        return error(status, str(failure), LATER if status == 503 else None)
+
+    @app.exception_handler(StoreError)
+    async def store_away(_request: Request, failure: StoreError) -> Response:
+        return error(503, str(failure), LATER)
 
     @app.exception_handler(HTTPException)
     async def unknown(_request: Request, failure: HTTPException) -> Response:

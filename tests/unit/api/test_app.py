@@ -14,7 +14,9 @@ from starlette.testclient import TestClient
 from tests.api_service import MemoryService
 from trainmaster.api.app import create_app
 from trainmaster.api.guard import names_of
+from trainmaster.daemon.contract import Sheet
 from trainmaster.daemon.meters import Meters
+from trainmaster.store.contract import StoreError, Wanted
 
 V1 = "/api/v1"
 
@@ -358,6 +360,18 @@ def test_health_says_the_role_and_the_trouble(client: TestClient, service: Memor
     for page in ("jobs", "nodes", "queues", "policy", "record/events", "changes"):
         assert client.get(f"{V1}/{page}").status_code == 503, page
     assert "standby" in client.get("/").text
+
+
+def test_reading_while_the_database_is_away_says_so(
+    client: TestClient, service: MemoryService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(_wanted: Wanted) -> list[Sheet]:
+        raise StoreError("The database is away: start it.")
+
+    monkeypatch.setattr(service, "jobs", away)
+    answer = client.get(f"{V1}/jobs")
+    assert (answer.status_code, sentence(answer)) == (503, "The database is away: start it.")
+    assert answer.headers["Retry-After"]
 
 
 def test_metrics_count_what_happens(service: MemoryService) -> None:
