@@ -150,10 +150,43 @@ def test_a_line_that_stays_broken_is_given_up(tm: Tm, daemon: Counterpart, write
 
 def test_a_refused_submission_is_not_tried_again(tm: Tm, daemon: Counterpart, write) -> None:
     write("train.yaml", FILE)
-    daemon.on("POST", "/jobs", refusal(503, "unavailable", "This daemon is a standby."))
+    daemon.on("POST", "/jobs", refusal(409, "conflict", "The key was used before."))
     said = tm("submit train.yaml")
-    assert (said.code, said.err) == (1, "Error: This daemon is a standby.\n")
+    assert (said.code, said.err) == (1, "Error: The key was used before.\n")
     assert len(daemon.asked) == 1
+
+
+NOT_YET = refusal(503, "unavailable", "This daemon is being started.")
+
+
+def test_a_daemon_that_is_not_ready_yet_is_asked_again(tm: Tm, daemon: Counterpart, write) -> None:
+    write("train.yaml", FILE)
+    daemon.on("POST", "/jobs", NOT_YET, accepted("5"))
+    assert tm("submit train.yaml --parsable").out == "5\n"
+    assert len({asked.headers["idempotency-key"] for asked in daemon.asked}) == 1
+    daemon.on("POST", "/jobs", NOT_YET)
+    said = tm("submit train.yaml")
+    assert (said.code, said.err) == (1, "Error: This daemon is being started.\n")
+
+
+def test_waiting_goes_on_while_the_daemon_recovers(
+    tm: Tm, daemon: Counterpart, write, monkeypatch
+) -> None:
+    monkeypatch.setattr("trainmaster.cli.live_follow.LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr("trainmaster.cli.live_waiting.LONGEST_PAUSE_S", 0.01)
+    write("train.yaml", FILE)
+    daemon.on("POST", "/jobs", accepted("5"))
+    daemon.on("GET", "/jobs/5", row("running"), NOT_YET, NOT_YET, row("succeeded", 0))
+    assert tm("submit train.yaml --wait").code == 0
+    daemon.on("GET", "/jobs/5", row("running"), NOT_YET, row("running"), row("succeeded", 0))
+    daemon.on("GET", "/jobs/5/logs", NOT_YET, NOT_YET, served_once(log(b"one\n", "1")))
+    said = tm("run -- true")
+    assert (said.code, said.out) == (0, "one\n"), said.err
+    write("sweep.yaml", FILE + "array: 0-1\n")
+    daemon.on("POST", "/jobs", array("6", "6_0", "6_1"))
+    none, both = {"jobs": []}, {"jobs": [row("succeeded", 0), row("succeeded", 0)]}
+    daemon.on("GET", "/jobs", NOT_YET, none, NOT_YET, both)
+    assert tm("submit sweep.yaml --wait").code == 0
 
 
 def test_a_dry_run_submits_nothing(tm: Tm, daemon: Counterpart, write) -> None:

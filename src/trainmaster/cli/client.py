@@ -21,13 +21,15 @@ RETRIES_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Pauses between tries where the daemon was there and is being restarted."""
 BAD_REQUEST = (400, 413, 422)
 NOT_FOUND = 404
+NOT_YET = 503
+"""It is being restarted, stands by, or its store is away: what nobody's answering means too."""
 
 Json = dict[str, Any]
 Query = Mapping[str, str | int | None]
 
 
 class Unreachable(Failed):
-    """Nobody answers, or the line broke: the same may be asked again."""
+    """Nobody answers, or not yet, or the line broke: the same may be asked again."""
 
 
 class Refused(Failed):
@@ -248,12 +250,15 @@ def _read_json(text: bytes) -> Json:
     return found if isinstance(found, dict) else {"answer": found}
 
 
-def _refused(status: int, reason: str, text: bytes) -> Refused:
+def _refused(status: int, reason: str, text: bytes) -> Refused | Unreachable:
     try:
         said = json.loads(text)["error"]
-        return Refused(str(said["sentence"]), status, str(said.get("code", "")))
+        sentence, code = str(said["sentence"]), str(said.get("code", ""))
+        return Unreachable(sentence) if status == NOT_YET else Refused(sentence, status, code)
     except (ValueError, KeyError, TypeError):
         pass
+    if status == NOT_YET:
+        return Unreachable(f"The daemon answered {status} {reason}: try again, or see its log.")
     if status == NOT_FOUND:
         return Refused("What answers there does not know this: is it a Trainmaster?", status)
     return Refused(f"The daemon answered {status} {reason}; its log says more.", status)

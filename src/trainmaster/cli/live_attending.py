@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import time
 
-from trainmaster.cli.client import Client, Refused, of
+from trainmaster.cli.client import Client, Refused, Unreachable, of
 from trainmaster.cli.complaints import INTERRUPTED, say
 from trainmaster.cli.live_follow import Notes, Prefixed, follow, write_plain
 from trainmaster.cli.live_jobs import Submitted
 from trainmaster.cli.live_rows import Row
-from trainmaster.cli.live_waiting import wait_for
+from trainmaster.cli.live_waiting import patiently, wait_for
 from trainmaster.cli.submit import sentence_of
 
 SECOND_THOUGHTS_S = 3.0
@@ -27,10 +27,10 @@ def attend(client: Client, job: Submitted, all_ranks: bool) -> int:
         if not wants_to_cancel(job):
             return INTERRUPTED
     try:
-        client.post(of(job.id, "cancel"))
+        patiently(lambda: client.post(of(job.id, "cancel")))
         notes(f"Job {job.id} is being cancelled.")
         _stay(client, job, all_ranks, notes, only_wait=True)
-    except Refused as no:
+    except (Refused, Unreachable) as no:
         say(str(no))
     return INTERRUPTED
 

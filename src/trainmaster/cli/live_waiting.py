@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
-from trainmaster.cli.client import Client, Json, Query, Unreachable, of
+from trainmaster.cli.client import Client, Query, Unreachable, of
 from trainmaster.cli.live_jobs import Submitted
 from trainmaster.cli.live_rows import LIVE_STATES, Row, listed, row_of
+
+T = TypeVar("T")
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
@@ -23,12 +26,12 @@ def pauses() -> Iterator[float]:
         pause = min(pause * 1.3, LONGEST_PAUSE_S)
 
 
-def patiently(client: Client, path: str, query: Query | None = None) -> Json:
+def patiently(ask: Callable[[], T]) -> T:
     """An answer, even if the daemon is restarted meanwhile."""
     until = time.monotonic() + ABSENT_S
     while True:
         try:
-            return client.get(path, query)
+            return ask()
         except Unreachable:
             if time.monotonic() > until:
                 raise
@@ -36,16 +39,17 @@ def patiently(client: Client, path: str, query: Query | None = None) -> Json:
 
 
 def row_now(client: Client, job: str) -> Row:
-    return row_of(patiently(client, of(job)))
+    return row_of(patiently(lambda: client.get(of(job))))
 
 
 def wait_for(client: Client, job: Submitted) -> list[Row]:
     """Wait for a job, or for every element of an array; how each ended."""
+    live: Query = {"array": job.id, "state": ",".join(LIVE_STATES), "limit": 1}
     for pause in pauses():
         if job.is_array:
-            live: Query = {"array": job.id, "state": ",".join(LIVE_STATES), "limit": 1}
-            if not patiently(client, "/jobs", live)["jobs"]:
-                return [row_of(said) for said in listed(client, {"array": job.id})]
+            if not patiently(lambda: client.get("/jobs", live))["jobs"]:
+                ended = patiently(lambda: list(listed(client, {"array": job.id})))
+                return [row_of(said) for said in ended]
         else:
             row = row_now(client, job.id)
             if row.has_ended:
