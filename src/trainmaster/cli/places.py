@@ -16,6 +16,7 @@ DATA = "TRAINMASTER_DATA"
 HERE = ".trainmaster"
 """The state of `make run`, in the folder that it was started in."""
 ADDRESS = "address"
+ROOT = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,28 @@ def _folders(data: Path | None) -> Iterator[Path]:
     if stated is not None:
         yield stated
         return
-    yield Path(HERE)
+    if _is_own(Path(HERE)):
+        yield Path(HERE)
     yield user_data_folder()
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether nobody but this user (or root) can have put the address there.
+
+    A folder that somebody happens to be in may be anybody's: jobs, with the keys in their environment,
+    would go wherever it says.
+    """
+    path = folder / ADDRESS
+    try:
+        owners = {each.stat().st_uid for each in (folder, path)}
+    except OSError:
+        return True  # there is no address, or it cannot be read: who reads it says so
+    if owners <= {os.geteuid(), ROOT}:
+        return True
+    sys.stderr.write(
+        f"Note: {path} belongs to somebody else and is not used: give --data {folder} if you trust it.\n"
+    )
+    return False
 
 
 def _in_folder(folder: Path) -> Address | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,31 @@ def test_what_is_nearer_to_the_user_is_asked_first(
 def test_a_stated_folder_without_an_address_is_not_replaced_by_another(nowhere: Path) -> None:
     write_address(user_data_folder(), "http://own")
     assert url_of(data=nowhere / "empty") is None
+
+
+@pytest.mark.parametrize("strange", ["", "address"], ids=["folder", "file"])
+def test_somebody_elses_address_is_not_used_unless_it_is_stated(
+    nowhere: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    strange: str,
+) -> None:
+    write_address(user_data_folder(), "http://own")
+    write_address(nowhere / ".trainmaster", "http://theirs")
+    give_away(nowhere / ".trainmaster" / strange, monkeypatch)
+    assert url_of() == "http://own"
+    said = capsys.readouterr().err
+    assert "belongs to somebody else" in said
+    assert said.count("\n") == 1
+    assert url_of(data=Path(".trainmaster")) == "http://theirs"
+
+
+def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make it another user's, or, where only root may, this user another."""
+    if os.geteuid() == 0:
+        os.chown(path, 12345, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", '"http://x"'])
