@@ -39,7 +39,7 @@ setup: .stamps/base .stamps/dev ## Install everything into .venv
 # ---------------------------------------------------------------------------------------------- use
 
 run: .stamps/base ## Start Trainmaster on this machine with a few real training jobs, until Ctrl-C
-	@exec $(BIN)/trainmaster up --data $(STATE) --port $(PORT) --set min_run_s=5 --demo --end-jobs
+	@exec $(BIN)/trainmaster up --data $(STATE) --port $(PORT) --set min_run_s=5 --demo --end-demo
 
 bench: .stamps/base ## Measure the simulator's speed and memory, and every policy's
 	@$(BIN)/python -m benchmarks.simulator

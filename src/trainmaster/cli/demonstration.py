@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import getpass
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -19,7 +19,7 @@ from trainmaster.model.units import SECOND
 from trainmaster.store.contract import Wanted
 
 MARK = "demonstrated"
-"""A file that says that it has been submitted once."""
+"""A file with the ids of its jobs, one a line: it has been submitted once."""
 LEARN = f"{sys.executable} -m trainmaster.sdk.demonstration"
 FIRST = (
     {"name": "demo-small", "command": f"{LEARN} --steps 200 --seed 1"},
@@ -39,7 +39,7 @@ LATER = {
 }
 """For its sake another is suspended."""
 BEFORE_LATER_S = 6.0
-ENDS = frozenset({"succeeded", "failed", "stopped", "withdrawn"})
+LOOK_S = 0.2
 
 
 def _asked(file: Mapping[str, object], folder: Path) -> Submission:
@@ -54,21 +54,36 @@ async def demonstrate(daemon: Daemon, folder: Path) -> None:
     if (folder / MARK).exists():
         console.print("The demonstration has been run here before: `trainmaster history` shows it.")
         return
-    (folder / MARK).touch()
     devices = sum(len(node.devices) for node in daemon.nodes())
     files = [file for file in FIRST if _gpus(file) <= devices]
-    await daemon.submit([_asked(file, folder) for file in files])
+    await _submit(daemon, folder, files)
     console.print(f"Submitted {len(files)} jobs that train: `trainmaster ps` shows them.")
     await asyncio.sleep(BEFORE_LATER_S)
     if _gpus(LATER) <= devices:
-        await daemon.submit([_asked(LATER, folder)])
+        await _submit(daemon, folder, [LATER])
         console.print("Submitted an urgent one: another job makes room for it.")
-    async for change in daemon.changes():
-        if change.what in ENDS and not daemon.driver.jobs:
-            break
-    await asyncio.sleep(0.2)
+    while unended(daemon, folder):
+        await asyncio.sleep(LOOK_S)
     console.print(table(list(reversed(await daemon.jobs(Wanted(text="demo-", limit=100))))))
     console.print("The demonstration has ended; Trainmaster goes on until Ctrl-C.")
+
+
+async def _submit(daemon: Daemon, folder: Path, files: Sequence[Mapping[str, object]]) -> None:
+    """Submit these, and then note their ids; under a key, so that a crash in between is no second time."""
+    words = [str(file["name"]) for file in files]
+    asked = [_asked(file, folder) for file in files]
+    accepted = await daemon.submit(asked, f"demonstration {' '.join(words)}")
+    with (folder / MARK).open("a", encoding="utf-8") as out:
+        out.writelines(f"{id}\n" for each in accepted for id in each.ids)
+
+
+def unended(daemon: Daemon, folder: Path) -> list[str]:
+    """The demonstration's jobs that have not ended."""
+    try:
+        ids = (folder / MARK).read_text(encoding="utf-8").split()
+    except FileNotFoundError:
+        return []
+    return [id for id in ids if id in daemon.driver.jobs]
 
 
 def _gpus(file: Mapping[str, object]) -> int:
@@ -107,10 +122,10 @@ def table(sheets: list[Sheet]) -> Table:
     return shown
 
 
-async def end_all(daemon: Daemon) -> None:
-    """Cancel every job, and wait until none is left."""
-    for id in list(daemon.driver.jobs):
+async def end_demonstration(daemon: Daemon, folder: Path) -> None:
+    """Cancel the demonstration's jobs, and wait until none of them is left; others' are not touched."""
+    for id in unended(daemon, folder):
         if id in daemon.driver.jobs:
             await daemon.cancel(id)
-    while daemon.driver.jobs:
-        await asyncio.sleep(0.05)
+    while unended(daemon, folder):
+        await asyncio.sleep(LOOK_S)

@@ -61,8 +61,9 @@ def up(
     demo: Annotated[
         bool, typer.Option("--demo", help="Submit a few real training jobs the first time.")
     ] = False,
-    ends_jobs: Annotated[
-        bool, typer.Option("--end-jobs", help="On Ctrl-C end all jobs; else they run on.")
+    ends_demo: Annotated[
+        bool,
+        typer.Option("--end-demo", help="On Ctrl-C end the jobs of --demo; all others run on."),
     ] = False,
 ) -> None:
     """Start Trainmaster: the daemon, its HTTP API and a page with nodes, queues and jobs.
@@ -88,7 +89,7 @@ def up(
     log_to(folder / "daemon.log")
     typer.echo(f"Trainmaster at {url_of(sock)}, state in {folder}")
     try:
-        asyncio.run(_up(folder, sock, slots, database, (policy, options), demo, ends_jobs))
+        asyncio.run(_up(folder, sock, slots, database, (policy, options), demo, ends_demo))
     except (Refusal, StoreError) as error:
         raise Failed(str(error)) from None
 
@@ -122,12 +123,12 @@ async def _up(
     database: str | None,
     policy: tuple[str, tuple[tuple[str, str], ...]],
     demo: bool,
-    ends_jobs: bool,
+    ends_demo: bool,
 ) -> None:
     import socket
 
     from trainmaster.api.serving import serve
-    from trainmaster.cli.demonstration import demonstrate, end_all
+    from trainmaster.cli.demonstration import demonstrate, end_demonstration
     from trainmaster.daemon.daemon import Daemon
     from trainmaster.daemon.policies import policy_of
     from trainmaster.engines.local.engine import LocalEngine
@@ -148,7 +149,10 @@ async def _up(
         if demo:
             await demonstrate(active, folder)
 
+    async def before_end(active: Daemon) -> None:
+        await end_demonstration(active, folder)
+
     try:
-        await serve(daemon, sock, folder / "address", beside, end_all if ends_jobs else None)
+        await serve(daemon, sock, folder / "address", beside, before_end if ends_demo else None)
     finally:
         store.close()
