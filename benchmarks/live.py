@@ -45,7 +45,7 @@ def measure(parts: set[str], quick: bool, folder: Path) -> dict[str, Any]:
     if "load" in parts:
         found["load"] = live_load.submitted(1_000 if quick else 10_000, folder / "load")
     if "ended" in parts:
-        ran, all_of_them = (100, 2_100) if quick else (3_000, 100_000)
+        ran, all_of_them = (100, 2_100) if quick else (2_000, 100_000)
         found["ended"] = live_load.ended(ran, all_of_them, folder / "ended")
     found["load_after"] = round(os.getloadavg()[0], 2)
     return found
