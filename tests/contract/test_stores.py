@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import create_engine, select
 
 from tests.contract.stores import JOB, batch, job, loosen, step
 from trainmaster.store.contract import Deposed, Store, StoreError, Wanted
@@ -17,8 +18,10 @@ from trainmaster.store.rows import (
     StepRow,
     StoryRow,
 )
+from trainmaster.store.tables import SNAPSHOTS
 
-DAY_MS = 24 * 3600 * 1000
+HOUR_MS = 3600 * 1000
+DAY_MS = 24 * HOUR_MS
 
 
 # -- leading ---------------------------------------------------------------------------------------
@@ -221,6 +224,35 @@ def test_compacting_leaves_a_snapshot_and_all_since(
     assert store.compact(before_ms) == 0
     assert len(store.jobs(Wanted())) == 8  # history stays
     assert len(store.story("1")) == 1
+
+
+def kept_snapshots(store_url: str) -> list[int]:
+    engine = create_engine(store_url)
+    try:
+        with engine.connect() as connection:
+            return list(connection.scalars(select(SNAPSHOTS.c.seq).order_by(SNAPSHOTS.c.seq)))
+    finally:
+        engine.dispose()
+
+
+def test_of_many_snapshots_few_are_kept_and_old_steps_go_all_the_same(
+    store: Store, store_url: str
+) -> None:
+    """A step and a snapshot every three hours of ten days, of which seven are kept: each takes megabytes."""
+    seq, most = 0, 0
+    for hour in range(0, 240, 3):
+        seq, now = seq + 1, hour * HOUR_MS
+        store.append([Batch(StepRow(seq, now, "[]", "[]"))])
+        store.keep_snapshot(SnapshotRow(seq, now, "{}"))
+        store.compact(now - 7 * DAY_MS)
+        kept = kept_snapshots(store_url)
+        assert kept[-2:] == [seq - 1, seq][-min(seq, 2) :]
+        assert [each.seq for each in store.steps(after=kept[0])] == list(
+            range(kept[0] + 1, seq + 1)
+        )
+        most = max(most, len(kept))
+    assert most <= 11
+    assert len(store.steps()) <= 8 * 8
 
 
 def test_numbers_go_on_after_all_steps_were_dropped(store: Store) -> None:

@@ -80,7 +80,8 @@ class Store(Protocol):
     def compact(self, before_ms: int) -> int:
         """Drop steps before this time that a kept snapshot covers, and older snapshots; how many steps.
 
-        The oldest snapshot that stays is followed by every step since. Keys go after seven days.
+        The oldest snapshot that stays is followed by every step since. Of the others the newest two
+        stay and the first of every day. Keys go after seven days.
         """
         ...
 

@@ -23,8 +23,11 @@ from trainmaster.store.tables import (
     values,
 )
 
-KEYS_LIVE_MS = 7 * 24 * 3600 * 1000
+DAY_MS = 24 * 3600 * 1000
+KEYS_LIVE_MS = 7 * DAY_MS
 """How long an answer to an idempotency key is remembered, counted back from the newest step."""
+NEWEST = 2
+"""Snapshots that are kept in any case: one to recover from, and one before it."""
 
 LOCK_NOT_AVAILABLE = "55P03"
 LONGEST_WAIT_MS = 2000
@@ -121,15 +124,36 @@ def compact(connection: Connection, before_ms: int) -> int:
         now = connection.scalar(select(func.max(SNAPSHOTS.c.at_ms)))
     if now is not None:
         connection.execute(delete(KEYS).where(KEYS.c.at_ms < now - KEYS_LIVE_MS))
+    base = _base(connection, before_ms)
+    _thin_snapshots(connection, base)
+    if base is None:
+        return 0
+    return int(connection.execute(delete(STEPS).where(STEPS.c.seq <= base)).rowcount)
+
+
+def _base(connection: Connection, before_ms: int) -> int | None:
+    """The last snapshot before that time which no younger step goes before; None where there is none."""
     young = connection.scalar(
         select(STEPS.c.seq).where(STEPS.c.now_ms >= before_ms).order_by(STEPS.c.seq).limit(1)
     )
     bases = select(func.max(SNAPSHOTS.c.seq)).where(SNAPSHOTS.c.at_ms < before_ms)
-    base = connection.scalar(bases if young is None else bases.where(SNAPSHOTS.c.seq < young))
-    if base is None:
-        return 0
-    connection.execute(delete(SNAPSHOTS).where(SNAPSHOTS.c.seq < base))
-    return int(connection.execute(delete(STEPS).where(STEPS.c.seq <= base)).rowcount)
+    return connection.scalar(bases if young is None else bases.where(SNAPSHOTS.c.seq < young))
+
+
+def _thin_snapshots(connection: Connection, base: int | None) -> None:
+    """Keep the oldest that is needed, the newest two, and the first of every day in between.
+
+    Those of the days become the oldest one after another: without them no step could ever be dropped.
+    """
+    listed = connection.execute(
+        select(SNAPSHOTS.c.seq, SNAPSHOTS.c.at_ms).order_by(SNAPSHOTS.c.seq)
+    ).all()
+    needed = [(seq, at_ms) for seq, at_ms in listed if base is None or seq >= base]
+    days = {at_ms // DAY_MS: seq for seq, at_ms in reversed(needed)}
+    kept = {*days.values(), *(seq for seq, _ in (*needed[:1], *needed[-NEWEST:]))}
+    gone = [seq for seq, _ in listed if seq not in kept]
+    if gone:
+        connection.execute(delete(SNAPSHOTS).where(SNAPSHOTS.c.seq.in_(gone)))
 
 
 def _insert(connection: Connection, table: Table, what: Sequence[Row]) -> None:
