@@ -22,7 +22,7 @@ EPILOG = examples(
     "trainmaster up --data ./.trainmaster --demo",
 )
 PORT = 8470
-OWN_FILES = ("trainmaster.db", "trainmaster.db-wal", "trainmaster.db-shm", "address", "daemon.log*")
+OWN_FILES = ("trainmaster.db*", "address", "daemon.log*")
 OWN_FOLDERS = ("runs", "jobs")
 
 
