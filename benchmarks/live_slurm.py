@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -26,7 +27,7 @@ INCLUDES = (
     "sbatch (C), slurmctld, slurmd, a slurmstepd, sh; no Python starts. With `batch_sched_delay=0`, else an"
     " array would start as many jobs as there are cores each three seconds"
 )
-NEEDED = ("slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "munged")
+NEEDED = ("slurmctld", "slurmd", "sbatch", "srun", "squeue", "sinfo", "munged")
 CONFIG = """\
 ClusterName=bench
 SlurmctldHost={host}(127.0.0.1)
@@ -63,35 +64,64 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 many jobs as there are cores each three seconds, which says nothing of what Slurm can do."""
 
 
-MOST = 150
+SRUN = "Slurm 22.05, `srun`"
+SRUN_INCLUDES = (
+    "the same without the queue's loop: srun waits for its job; in many at once, one per core"
+)
+MOST = 100
 """Jobs of its array: its loop goes round about once a second, and 500 would take minutes."""
 
 
-def measure(count: int, burst: int, folder: Path) -> Measured:
-    burst = min(burst, MOST)
+def measure(count: int, burst: int, folder: Path) -> list[Measured]:
     absent = [name for name in NEEDED if shutil.which(name) is None]
     if absent:
-        return Measured(NAME, INCLUDES, absent=f"{absent[0]} is not installed")
+        why = f"{absent[0]} is not installed"
+        return [Measured(NAME, INCLUDES, absent=why), Measured(SRUN, SRUN_INCLUDES, absent=why)]
     folder.mkdir(parents=True)
     program = written_program(folder)
     with _cluster(folder) as env:
-        said = ["sbatch", "--quiet", "--output=/dev/null", "--ntasks=1"]
+        return [
+            _by_sbatch(count, min(burst, MOST), folder / "sbatch", program, env),
+            _by_srun(count, burst, folder / "srun", program, env),
+        ]
 
-        def ask(path: Path) -> int:
-            began = time.time_ns()
-            subprocess.run([*said, str(program), str(path)], env=env, check=True)
-            return began
 
-        latency = one_by_one(count, folder / "one", ask)
-        many = folder / "many"
-        many.mkdir()
-        wrap = f"exec {program} {many}/$SLURM_ARRAY_TASK_ID"
+def _by_sbatch(
+    count: int, burst: int, folder: Path, program: Path, env: dict[str, str]
+) -> Measured:
+    said = ["sbatch", "--quiet", "--output=/dev/null", "--ntasks=1"]
+
+    def ask(path: Path) -> int:
         began = time.time_ns()
-        subprocess.run([*said, f"--array=0-{burst - 1}", f"--wrap={wrap}"], env=env, check=True)
-        until(lambda: not _queued(env), "Slurm's queue to be empty", 0.02)
-        ended = time.time_ns()
-        until(lambda: len(stamps_in(many)) == burst, "the last stamps")
-        return Measured(NAME, INCLUDES, latency, burst_of(began, ended, stamps_in(many)))
+        subprocess.run([*said, str(program), str(path)], env=env, check=True)
+        return began
+
+    latency = one_by_one(count, folder / "one", ask)
+    many = folder / "many"
+    many.mkdir()
+    wrap = f"exec {program} {many}/$SLURM_ARRAY_TASK_ID"
+    began = time.time_ns()
+    subprocess.run([*said, f"--array=0-{burst - 1}", f"--wrap={wrap}"], env=env, check=True)
+    until(lambda: not _queued(env), "Slurm's queue to be empty", 0.02)
+    ended = time.time_ns()
+    until(lambda: len(stamps_in(many)) == burst, "the last stamps")
+    return Measured(NAME, INCLUDES, latency, burst_of(began, ended, stamps_in(many)))
+
+
+def _by_srun(count: int, burst: int, folder: Path, program: Path, env: dict[str, str]) -> Measured:
+    def ask(path: Path) -> int:
+        began = time.time_ns()
+        words = ["srun", "--quiet", "--ntasks=1", str(program), str(path)]
+        subprocess.run(words, env=env, check=True)
+        return began
+
+    latency = one_by_one(count, folder / "one", ask)
+    many = folder / "many"
+    many.mkdir()
+    began = time.time_ns()
+    with ThreadPoolExecutor(cores()) as threads:
+        list(threads.map(lambda number: ask(many / str(number)), range(burst)))
+    return Measured(SRUN, SRUN_INCLUDES, latency, burst_of(began, time.time_ns(), stamps_in(many)))
 
 
 def _queued(env: dict[str, str]) -> bool:

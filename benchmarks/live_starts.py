@@ -39,7 +39,7 @@ def measured(count: int, burst: int, folder: Path) -> Iterator[Measured]:
     """Everybody, one after the other."""
     yield floor(count, burst, folder / "floor")
     yield from ours(count, burst, folder / "ours")
-    yield live_slurm.measure(count, burst, folder / "slurm")
+    yield from live_slurm.measure(count, burst, folder / "slurm")
     yield from live_ray.measure(count, burst, folder / "ray")
 
 
