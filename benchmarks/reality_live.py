@@ -151,8 +151,10 @@ def _stories(
         for order in orders:
             story = found[order.run.job]
             attempt = story.attempts.setdefault(order.run.attempt, Attempt(order.run.attempt))
+            lies_frozen = attempt.orders[-1:] and attempt.orders[-1][0] == "freeze"
             attempt.orders.append((ORDERS[type(order)], now))
-            story.preemptions += isinstance(order, a.Freeze | a.Halt)
+            is_leaving = isinstance(order, a.Freeze | a.Halt)
+            story.preemptions += is_leaving and not lies_frozen
     for id, story in found.items():
         for number, attempt in story.attempts.items():
             _read_folder(folder / "runs" / id / str(number), attempt)
