@@ -1,23 +1,22 @@
 """Keeps the code of a job as it was when somebody submitted it.
 
-Contents are kept once, on a *shelf* beside the jobs' folders, by their hash; a job's copy is made of hard
-links into it, so that a thousand jobs of one folder cost little. Kept files are read-only: a program that
-wants to change one writes a new file in its place, as editors do, and harms nobody else.
+Every job has files of its own: what one writes into its copy, even in place and as root, no other sees.
+Where the file system can (Btrfs, XFS), a copy shares its blocks with the source until one of them is
+written to, and costs next to nothing; elsewhere it costs its size.
 """
 
 from __future__ import annotations
 
-import errno
-import hashlib
+import fcntl
 import os
 import shutil
 import stat
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 from uuid import uuid4
 
 from trainmaster.daemon.contract import Refusal
@@ -45,12 +44,12 @@ NEVER = frozenset(
     }
 )
 """Folders that are no code of anybody's."""
-SHELF = ".shelf"
-SHELVED_NS = 946_684_800 * 10**9
-"""The time of change that shelved files bear: one that has another was written to, and is not trusted."""
+COPIED_NS = 946_684_800 * 10**9
+"""The time of change that copied files bear: one that has another was written by the job."""
+FICLONE = 0x40049409
+"""The request of Linux to share a file's blocks until one of the two is written to."""
 PIECE = 1 << 20
 GIT_S = 60
-UNUSED_S = 3_600
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,28 +67,25 @@ class _Found:
     path: str
     size: int
     is_link: bool
-    is_program: bool
 
 
-def keep_code(workdir: Path, into: Path, shelf: Path | None = None) -> Kept:
+def keep_code(workdir: Path, into: Path) -> Kept:
     """Copy what the folder holds now to `into`, all or nothing; a Refusal where it is too much.
 
     In a Git work tree: what is tracked, and what is new and not ignored. Elsewhere: everything but caches
     and environments. `.trainmasterignore` leaves out more. `into` must not exist, or be an earlier copy.
     """
-    shelf = into.parent.parent / SHELF if shelf is None else shelf
     if not workdir.is_dir():
         raise Refusal(
             f"The working directory {workdir} does not exist any more: submit from another."
         )
-    found = _chosen(workdir, _own_folders(workdir, into, shelf))
+    found = _chosen(workdir, _own_folders(workdir, into))
     _check_limits(workdir, found)
-    shelf.mkdir(parents=True, exist_ok=True)
     into.parent.mkdir(parents=True, exist_ok=True)
     making = into.with_name(f"{into.name}.{uuid4().hex}.new")
     try:
         making.mkdir()
-        kept = _copy(workdir, making, shelf, found)
+        kept = _copy(workdir, making, found)
         if into.exists():
             shutil.rmtree(into)
         making.rename(into)
@@ -108,7 +104,7 @@ def keep_again(kept: Path, into: Path) -> None:
     making = into.with_name(f"{into.name}.{uuid4().hex}.new")
     into.parent.mkdir(parents=True, exist_ok=True)
     try:
-        shutil.copytree(kept, making, symlinks=True, copy_function=_link_or_copy)
+        shutil.copytree(kept, making, symlinks=True, copy_function=_copy_file)
         making.rename(into)
     except (OSError, shutil.Error) as error:
         raise Refusal(
@@ -119,38 +115,23 @@ def keep_again(kept: Path, into: Path) -> None:
         shutil.rmtree(making, ignore_errors=True)
 
 
-def is_shelved(path: Path) -> bool:
-    """Whether this file of a copy is as it was copied: its content lies on the shelf."""
+def is_as_copied(path: Path) -> bool:
+    """Whether this file or link of a copy is as it was copied: the job has not written to it."""
     try:
         seen = path.lstat()
     except FileNotFoundError:
         return False
-    return stat.S_ISREG(seen.st_mode) and seen.st_mtime_ns == SHELVED_NS
-
-
-def sweep(shelf: Path) -> int:
-    """Take contents off the shelf that no job's copy uses any more; how many."""
-    gone = 0
-    before = time.time() - UNUSED_S
-    for path in shelf.glob("*/*"):
-        try:
-            seen = path.stat()
-            if seen.st_nlink == 1 and seen.st_ctime < before:
-                path.unlink()
-                gone += 1
-        except FileNotFoundError:
-            continue
-    return gone
+    return not stat.S_ISDIR(seen.st_mode) and seen.st_mtime_ns == COPIED_NS
 
 
 # -- choosing ------------------------------------------------------------------------------------------
 
 
-def _own_folders(workdir: Path, into: Path, shelf: Path) -> frozenset[Path]:
+def _own_folders(workdir: Path, into: Path) -> frozenset[Path]:
     """Folders of the daemon's own that may lie inside: its state is nobody's code."""
     state = into.absolute().parent.parent.parent
     base = workdir.resolve()
-    own = {into.absolute().resolve(), shelf.absolute().resolve()}
+    own = {into.absolute().resolve()}
     if base in state.resolve().parents:
         own.add(state.resolve())
     return frozenset(own)
@@ -249,7 +230,7 @@ def _seen(workdir: Path, path: str) -> _Found | None:
     is_link = stat.S_ISLNK(status.st_mode)
     if not is_link and not stat.S_ISREG(status.st_mode):
         return None
-    return _Found(path, status.st_size, is_link, bool(status.st_mode & 0o111))
+    return _Found(path, status.st_size, is_link)
 
 
 def _check_limits(workdir: Path, found: list[_Found]) -> None:
@@ -286,7 +267,7 @@ def _size(count: int) -> str:
 # -- copying -------------------------------------------------------------------------------------------
 
 
-def _copy(workdir: Path, making: Path, shelf: Path, found: list[_Found]) -> Kept:
+def _copy(workdir: Path, making: Path, found: list[_Found]) -> Kept:
     files = size = 0
     made: set[str] = set()
     for each in found:
@@ -298,8 +279,9 @@ def _copy(workdir: Path, making: Path, shelf: Path, found: list[_Found]) -> Kept
         try:
             if each.is_link:
                 os.symlink(os.readlink(workdir / each.path), target)
+                os.utime(target, ns=(COPIED_NS, COPIED_NS), follow_symlinks=False)
             else:
-                size += _keep_file(workdir / each.path, target, shelf, each)
+                size += _copy_file(workdir / each.path, target)
         except FileNotFoundError as gone:
             if gone.filename is not None and str(gone.filename).startswith(str(making)):
                 raise
@@ -313,84 +295,34 @@ def _copy(workdir: Path, making: Path, shelf: Path, found: list[_Found]) -> Kept
     return Kept(files, size)
 
 
-def _keep_file(source: Path, target: Path, shelf: Path, found: _Found) -> int:
-    """Give the target the source's content; how many bytes."""
-    if found.size == 0:
-        target.touch(mode=0o755 if found.is_program else 0o644)
-        return 0
-    digest, size = _digest(source)
-    shelved = _place(shelf, digest, found.is_program)
-    if not _is_sound(shelved, size):
-        shelved, size = _shelve(source, shelf, found.is_program)
+def _copy_file(source: str | Path, target: str | Path) -> int:
+    """Give the target the source's content and rights, as a file of its own; how many bytes."""
+    with Path(source).open("rb") as reading, Path(target).open("wb") as writing:
+        if not _share_blocks(reading.fileno(), writing.fileno()):
+            _copy_bytes(reading, writing, source)
+        writing.flush()
+        rights = stat.S_IMODE(os.fstat(reading.fileno()).st_mode) & 0o777
+        os.fchmod(writing.fileno(), rights | stat.S_IRUSR | stat.S_IWUSR)
+        os.utime(writing.fileno(), ns=(COPIED_NS, COPIED_NS))
+        return os.fstat(writing.fileno()).st_size
+
+
+def _share_blocks(source: int, target: int) -> bool:
+    """Let the target share the source's blocks; whether this file system can."""
     try:
-        os.link(shelved, target)
-    except OSError as error:
-        if error.errno not in (errno.EMLINK, errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.ENOENT):
-            raise
-        if error.errno in (errno.EMLINK, errno.ENOENT):
-            # As many links as the disk allows, or just swept: shelve it anew and go on from there.
-            shelved, size = _shelve(source, shelf, found.is_program)
-            os.link(shelved, target)
-        else:
-            shutil.copyfile(source, target)
-            target.chmod(0o755 if found.is_program else 0o644)
-    return size
-
-
-def _link_or_copy(source: str, target: str) -> str:
-    """A link to the same content; a copy where there are as many links as the disk allows."""
-    if os.stat(source).st_size == 0:  # Never shelved: each job has an empty file of its own.
-        return str(shutil.copy(source, target))
-    try:
-        os.link(source, target)
-    except OSError as error:
-        if error.errno not in (errno.EMLINK, errno.EXDEV, errno.EPERM, errno.ENOTSUP):
-            raise
-        shutil.copy(source, target)
-    return target
-
-
-def _place(shelf: Path, digest: str, is_program: bool) -> Path:
-    return shelf / digest[:2] / f"{digest[2:]}{'-x' if is_program else ''}"
-
-
-def _is_sound(shelved: Path, size: int) -> bool:
-    try:
-        seen = shelved.stat()
+        fcntl.ioctl(target, FICLONE, source)
     except OSError:
         return False
-    return seen.st_size == size and seen.st_mtime_ns == SHELVED_NS
+    return True
 
 
-def _digest(path: Path) -> tuple[str, int]:
-    made, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
-        while piece := file.read(PIECE):
-            made.update(piece)
-            size += len(piece)
-    return made.hexdigest(), size
-
-
-def _shelve(source: Path, shelf: Path, is_program: bool) -> tuple[Path, int]:
-    """Put the content on the shelf, named by what was really read: the source may be changing."""
-    making = shelf / f"{uuid4().hex}.new"
-    made, size = hashlib.sha256(), 0
-    try:
-        with source.open("rb") as reading, making.open("wb") as writing:
-            while piece := reading.read(PIECE):
-                made.update(piece)
-                size += len(piece)
-                writing.write(piece)
-                if size > MOST_BYTES:
-                    raise Refusal(
-                        f"{source} grows while it is being copied: name it in {IGNORE_FILE}, or submit"
-                        " with snapshot: false."
-                    )
-        making.chmod(0o555 if is_program else 0o444)
-        os.utime(making, ns=(SHELVED_NS, SHELVED_NS))
-        shelved = _place(shelf, made.hexdigest(), is_program)
-        shelved.parent.mkdir(exist_ok=True)
-        making.replace(shelved)
-    finally:
-        making.unlink(missing_ok=True)
-    return shelved, size
+def _copy_bytes(reading: BinaryIO, writing: BinaryIO, source: str | Path) -> None:
+    size = 0
+    while piece := reading.read(PIECE):
+        size += len(piece)
+        if size > MOST_BYTES:
+            raise Refusal(
+                f"{source} grows while it is being copied: name it in {IGNORE_FILE}, or submit"
+                " with snapshot: false."
+            )
+        writing.write(piece)

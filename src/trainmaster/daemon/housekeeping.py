@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from trainmaster.daemon.code import SHELF, is_shelved, sweep
+from trainmaster.daemon.code import is_as_copied
 from trainmaster.model.job import Run
 from trainmaster.model.units import SECOND
 from trainmaster.store.contract import Store, Wanted
@@ -39,13 +39,12 @@ def drop_code(folder: Path, store: Store, is_live: IsLive, before_ms: int) -> in
             continue  # of a submission that is under way
         if not any(is_live(each.id) for each in rows) and _is_over(rows, before_ms):
             dropped += _drop_copied(code)
-    sweep(folder / "jobs" / SHELF)
     return dropped
 
 
 def _drop_copied(code: Path) -> int:
     """Remove what was copied, and nothing that the job wrote there itself; whether there was anything."""
-    copied = [path for path in code.rglob("*") if is_shelved(path)]
+    copied = [path for path in code.rglob("*") if is_as_copied(path)]
     for path in copied:
         path.unlink(missing_ok=True)
     for folder in sorted((path for path in code.rglob("*") if path.is_dir()), reverse=True):

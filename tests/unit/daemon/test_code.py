@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainmaster.daemon import code
-from trainmaster.daemon.code import keep_again, keep_code, sweep
+from trainmaster.daemon.code import is_as_copied, keep_again, keep_code
 from trainmaster.daemon.contract import Refusal
 from trainmaster.daemon.ignore import Patterns
 
@@ -115,16 +115,41 @@ def test_the_daemons_own_state_inside_the_folder_is_no_code(work: Path) -> None:
     assert "train.py" in held(into)
 
 
-def test_the_same_content_is_kept_once(work: Path, into: Path) -> None:
-    other = into.parent.parent / "2" / "code"
+def append(path: Path, text: str) -> None:
+    """Write in place, as a root user may even where the file says read-only."""
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_what_a_job_writes_in_place_no_other_job_sees(work: Path, into: Path) -> None:
+    """Hard links into one store would hand the change on to every copy of the same content."""
+    other, third, last = (into.parent.parent / id / "code" for id in ("2", "3", "4"))
     keep_code(work, into)
     keep_code(work, other)
-    assert (into / "train.py").samefile(other / "train.py")
+    keep_again(other, third)
+    append(into / "train.py", "  # mine")
+    append(third / "lib/net.py", "  # mine")
+    keep_code(work, last)
+    for copy in (other, last):
+        assert (copy / "train.py").read_text() == "print(1)"
+        assert (copy / "lib/net.py").read_text() == "net = 1"
+    assert (third / "train.py").read_text() == "print(1)"
+    assert (work / "train.py").read_text() == "print(1)"
+    assert held(into.parent.parent) == [
+        f"{id}/code/{name}"
+        for id in "1234"
+        for name in ("lib/__init__.py", "lib/net.py", "train.py")
+    ], "nothing is kept beside the copies"
+
+
+def test_a_copy_has_the_rights_of_its_source_and_may_be_written(work: Path, into: Path) -> None:
     (work / "train.py").chmod(0o755)
-    third = into.parent.parent / "3" / "code"
-    keep_code(work, third)
-    assert os.access(third / "train.py", os.X_OK)
-    assert not (third / "train.py").samefile(into / "train.py")
+    (work / "lib/net.py").chmod(0o400)
+    keep_code(work, into)
+    keep_again(into, into.parent.parent / "2" / "code")
+    for copy in (into, into.parent.parent / "2" / "code"):
+        assert (copy / "train.py").stat().st_mode & 0o777 == 0o755
+        assert (copy / "lib/net.py").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_copy_is_copied_for_a_job_submitted_together_with_it(work: Path, into: Path) -> None:
@@ -134,19 +159,22 @@ def test_a_copy_is_copied_for_a_job_submitted_together_with_it(work: Path, into:
     keep_again(into, other)
     assert held(other) == held(into)
     assert os.readlink(other / "main.py") == "train.py"
-    assert (other / "train.py").samefile(into / "train.py")
-    assert not (other / "lib/__init__.py").samefile(into / "lib/__init__.py")
     with pytest.raises(Refusal, match="could not be copied"):
         keep_again(into.parent / "nothing", into.parent.parent / "3" / "code")
 
 
-def test_a_copy_that_was_written_to_is_not_handed_on(work: Path, into: Path) -> None:
+def test_what_the_job_wrote_is_told_from_what_was_copied(work: Path, into: Path) -> None:
+    os.symlink("train.py", work / "main.py")
     keep_code(work, into)
-    (into / "train.py").chmod(0o644)
-    (into / "train.py").write_text("print(9)")
     other = into.parent.parent / "2" / "code"
-    keep_code(work, other)
-    assert (other / "train.py").read_text() == "print(1)"
+    keep_again(into, other)
+    for copy in (into, other):
+        assert all(is_as_copied(copy / name) for name in held(copy))
+        append(copy / "train.py", "  # mine")
+        write_one(copy, "model.pt", "weights")
+        assert not is_as_copied(copy / "train.py")
+        assert not is_as_copied(copy / "model.pt")
+        assert is_as_copied(copy / "lib/net.py")
 
 
 def test_too_much_is_refused_with_what_is_large(
@@ -168,35 +196,20 @@ def test_too_much_is_refused_with_what_is_large(
 def test_a_file_that_vanishes_or_grows_is_no_error(
     work: Path, into: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = code._digest
+    real = code._copy_file
 
-    def meanwhile(path: Path) -> tuple[str, int]:
-        found = real(path)
-        if path.name == "net.py":
-            path.write_text("net = 22222")
-        if path.name == "train.py":
-            path.unlink()
-        return found
+    def meanwhile(source: Path, target: Path) -> int:
+        if source.name == "net.py":
+            source.write_text("net = 22222")
+        if source.name == "train.py":
+            source.unlink()
+        return real(source, target)
 
-    monkeypatch.setattr(code, "_digest", meanwhile)
+    monkeypatch.setattr(code, "_copy_file", meanwhile)
     kept = keep_code(work, into)
     assert held(into) == ["lib/__init__.py", "lib/net.py"]
     assert (into / "lib/net.py").read_text() == "net = 22222"
     assert kept.files == 2
-
-
-def test_the_shelf_is_swept_of_what_nobody_uses(
-    work: Path, into: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keep_code(work, into)
-    shelf = into.parent.parent / code.SHELF
-    monkeypatch.setattr(code, "UNUSED_S", -10)
-    assert sweep(shelf) == 0
-    (into / "train.py").unlink()
-    assert sweep(shelf) == 1
-    other = into.parent.parent / "2" / "code"
-    keep_code(work, other)
-    assert (other / "train.py").read_text() == "print(1)"
 
 
 def test_a_folder_that_is_gone_is_refused(tmp_path: Path) -> None:

@@ -56,8 +56,11 @@ def test_code_goes_with_them(store: Store, tmp_path: Path) -> None:
 
 def test_what_a_job_wrote_beside_its_code_is_its_own(store: Store, tmp_path: Path) -> None:
     (tmp_path / "jobs" / "1" / "code" / "model.pt").write_text("weights")
+    with (tmp_path / "jobs" / "4" / "code" / "train.py").open("a") as file:
+        file.write("  # changed by the job")
     drop_code(tmp_path, store, is_live, before_ms=100)
     assert [path.name for path in tmp_path.glob("jobs/1/code/*")] == ["model.pt"]
+    assert [path.name for path in tmp_path.glob("jobs/4/code/*")] == ["train.py"]
 
 
 def test_code_of_a_submission_under_way_is_left_alone(store: Store, tmp_path: Path) -> None:
