@@ -141,7 +141,7 @@ async def _up(
     found = machine(slots)
     engine = LocalEngine(folder, found.topology, found.devices)
     store = open_store(database or f"sqlite:///{folder}/trainmaster.db")
-    daemon = Daemon(store, engine, folder, policy=policy, forecaster=foretell)
+    daemon = Daemon(store, engine, folder, policy=policy, forecaster=foretell, say=typer.echo)
 
     async def beside(active: Daemon) -> None:
         for remark in engine.abilities.remarks:

@@ -32,13 +32,14 @@ from trainmaster.model.job import Demand, Job
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.queue import Queue
 from trainmaster.model.topology import SLOT_TYPE, Topology
-from trainmaster.model.units import WHOLE
+from trainmaster.model.units import GIB, SECOND, WHOLE
 from trainmaster.placement.placers import ever_fits
 from trainmaster.placement.whole import bits
 from trainmaster.store.contract import Wanted
 from trainmaster.store.rows import KeyRow
 
 MOST_ELEMENTS = 100_000
+DEFAULT_QUEUE = "default"
 T = TypeVar("T")
 
 
@@ -114,12 +115,19 @@ class Asking:
         molds = self._driver.controller.policy.molds
         if not ever_fits(self._empty, asked.demand, molds=molds):
             raise Refusal(
-                f"{asked.name or 'the job'} asks for {_words(asked)}, but this cluster is"
-                f" {state.topology}: ask for less, or for another type."
+                f"{asked.name or 'the job'} asks for {_words(asked)}, but {_room_of(state.topology)}:"
+                " ask for less, or for another type."
             )
+        self._check_queue(asked.queue)
         if asked.array is not None and len(asked.array.indices) > MOST_ELEMENTS:
             raise Refusal(f"an array has at most {MOST_ELEMENTS:,} jobs.")
         return asked
+
+    def _check_queue(self, name: str) -> None:
+        """Where queues were stated, another name is a typing error."""
+        queues = self._driver.controller.state.queues
+        if queues and name not in {*queues, DEFAULT_QUEUE}:
+            raise Refusal(f"there is no queue {name}: `trainmaster queues` lists them.")
 
     def _dependencies(self, asked: Submission) -> tuple[Dependency, ...]:
         """What it waits for, arrays taken apart; a Refusal where that can never come."""
@@ -213,8 +221,11 @@ class Asking:
 
     async def change(self, job: str, changes: Changes) -> None:
         facts = []
+        if changes.queue is not None:
+            self._check_queue(changes.queue)
         for live in await self._changeable(job):
             changed = _changed(live.job, changes)
+            live.respecify(_told(changes))
             if changes.name is not None:
                 live.name = changes.name
             if changes.max_runtime_ms is not None:
@@ -345,15 +356,42 @@ def _changed(job: Job, changes: Changes) -> Job:
 
 
 def _told(changes: Changes) -> dict[str, object]:
-    named = ("priority", "queue", "max_runtime_ms", "deadline_ms", "retries", "name")
-    values = {name: getattr(changes, name) for name in named}
+    """In the words of a job file."""
+    values: dict[str, object] = {
+        "priority": changes.priority,
+        "queue": changes.queue,
+        "max_runtime": _seconds(changes.max_runtime_ms),
+        "deadline": _seconds(changes.deadline_ms),
+        "retries": changes.retries,
+        "name": changes.name,
+    }
     return {name: value for name, value in values.items() if value is not None}
 
 
+def _seconds(ms: int | None) -> str | None:
+    return None if ms is None else f"{ms / SECOND:g}s"
+
+
 def _words(asked: Submission) -> str:
-    shape, kind = asked.demand.nominal, asked.demand.gpu_type
-    count = f"{shape.total_share / WHOLE:g} {kind or 'GPU'}"
-    return count if shape.total_share == WHOLE else f"{count}s"
+    demand, said = asked.demand, asked.recipe
+    count, kind = demand.nominal.total_share / WHOLE, demand.gpu_type or "GPU"
+    words = [f"{count:g} {kind}" if count == 1 else f"{count:g} {kind}s"]
+    if said.memory is not None and demand.host_memory is not None:
+        words.append(f"{demand.host_memory / GIB:g} GiB of memory for each")
+    if said.cpus is not None and demand.cpus is not None:
+        words.append(f"{demand.cpus / 1000:g} cores for each")
+    return ", ".join(words)
+
+
+def _room_of(topology: Topology) -> str:
+    """What the largest node has, in words."""
+    node = max(topology.nodes, key=lambda each: (each.gpus, each.memory))
+    has = (
+        f"{node.gpus} {node.type.name}s, {node.cpus / 1000:g} cores and {node.memory / GIB:.0f} GiB"
+    )
+    if len(topology.nodes) == 1:
+        return f"this machine has {has}"
+    return f"this cluster has {topology.gpu_count} of them, {has} on its largest node"
 
 
 PAST = {"succeeded": "succeeded", "failed": "failed", "cancelled": "was cancelled"}

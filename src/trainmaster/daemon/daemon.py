@@ -43,8 +43,8 @@ from trainmaster.store.rows import ProgressRow, SnapshotRow, StoryRow
 log = structlog.get_logger("trainmaster.daemon")
 
 STANDS_BY = "this Trainmaster stands by: another one leads."
-Forecaster = Callable[[SnapshotRow, str | Submission], Forecast]
-"""Says when a job would start; in a thread, from a snapshot of the controller."""
+Forecaster = Callable[[SnapshotRow, str | Submission, int], Forecast]
+"""Says when a job would start, asked at that time; in a thread, from a snapshot of the controller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,7 @@ class Daemon:
         policy: tuple[str, Options] = (DEFAULT_POLICY, ()),
         forecaster: Forecaster | None = None,
         habits: Habits = Habits(),  # noqa: B008
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._engine = engine
@@ -80,13 +81,15 @@ class Daemon:
         self._first_policy = policy
         self._forecaster = forecaster
         self._habits = habits
+        self._say = say
+        """To whoever started it."""
         self._foretelling = asyncio.Semaphore(1)
         self._oracle = ThreadPoolExecutor(1, "forecast")
         """Apart from the threads that the store needs."""
         self._driver: Driver | None = None
         self._asking: Asking | None = None
         self._looking: Looking | None = None
-        self._trouble = STANDS_BY
+        self._trouble = "this Trainmaster is starting."
         self._kept_seq = 0
         self._kept_ms = 0
         self.meters = Meters()
@@ -98,6 +101,8 @@ class Daemon:
         """Stand by until this one leads, then drive until cancelled; Deposed when another took over."""
         await self._until_leading()
         driver = await self._take_over()
+        if self._trouble == STANDS_BY:
+            self._say("This one leads now.")
         self._kept_ms = driver.clock.now()
         self.is_active.set()
         log.info("active", jobs=len(driver.jobs), step=driver.seq)
@@ -113,6 +118,8 @@ class Daemon:
             try:
                 if await asyncio.to_thread(self._store.lead):
                     return
+                if self._trouble != STANDS_BY:
+                    self._say("Another Trainmaster leads on this database: this one stands by.")
                 self._trouble = STANDS_BY
             except StoreError as error:
                 self._trouble = str(error)
@@ -132,6 +139,8 @@ class Daemon:
             await self._keep_snapshot(driver)
         await self._engine.open(driver.hear)
         await reconcile(driver, doubtful)
+        if doubtful:
+            self._say(f"{len(doubtful)} runs are lost, their devices being gone: they begin again.")
         self._asking = Asking(driver, self._folder)
         self._looking = Looking(driver, self._folder)
         self._driver = driver
@@ -299,7 +308,8 @@ class Daemon:
         async with self._foretelling:
             async with self.driver.turn:
                 snapshot = await loop.run_in_executor(oracle, snapshot_of_driver, self.driver)
-            return await loop.run_in_executor(oracle, self._forecaster, snapshot, what)
+            now = self.driver.clock.now()
+            return await loop.run_in_executor(oracle, self._forecaster, snapshot, what, now)
 
     # -- recording -------------------------------------------------------------------------------------
 

@@ -125,7 +125,8 @@ def held_for(live: LiveJob) -> str:
         return ""
     reasons = []
     if Hold.OWNER in live.holds:
-        reasons.append("it was suspended by hand")
+        has_run = live.record is not None and live.record.first_start_ms is not None
+        reasons.append("it was suspended by hand" if has_run else "it was held by hand")
     if Hold.DEPENDENCY in live.holds:
         named = ", ".join(wanted.job for wanted in live.kept.depends_on)
         reasons.append(f"it waits for job {named}")

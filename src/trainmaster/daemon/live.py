@@ -111,6 +111,11 @@ class LiveJob:
             return self.recipe
         return replace(self.recipe, max_runtime_ms=max(1, most - self.ran_ms(now)))
 
+    def respecify(self, said: Mapping[str, object]) -> None:
+        """Its file with what was set since."""
+        self.spec = {**self.spec, **said}
+        self._spec_json = ""
+
     def with_runtime(self, max_runtime_ms: int) -> None:
         self.kept = replace(self.kept, recipe=replace(self.recipe, max_runtime_ms=max_runtime_ms))
         self._spec_json = ""

@@ -49,11 +49,10 @@ MOST_ELEMENTS = 100_000
 NOWHERE: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 PIECE = 250
 """Jobs of a list that are looked at in one go: others ask as well."""
-MUTE = (
-    "It has not spoken through trainmaster.sdk: its progress is unknown, and when it must leave its"
-    " devices it starts over, unless its program saves and resumes by itself."
-)
-LEAVES = "It cannot be suspended in memory: to make room it is ended and restarted."
+MUTE = "It has not spoken through trainmaster.sdk, so its progress is unknown."
+STAYS = "When others need its devices it waits in memory, and goes on from there."
+SAVES = "To make room it is told to save and to end, and goes on from there later."
+LEAVES = "To make room it is ended, and starts over later, unless its program saves and resumes by itself."
 
 
 class Looking:
@@ -169,11 +168,10 @@ class Looking:
 
     def _remarks(self, live: LiveJob, record: JobRecord) -> tuple[str, ...]:
         """What cannot be done for this job, and what would have to change."""
-        has_run = record.first_start_ms is not None
-        is_mute = has_run and not live.has_hello and live.saved_at_ms is None
-        if live.recipe.may_stay_in_memory and self._driver.controller.state.can_freeze:
-            return (MUTE,) if is_mute else ()
-        return (MUTE, LEAVES) if is_mute else (LEAVES,)
+        speaks = live.has_hello or live.saved_at_ms is not None
+        stays = live.recipe.may_stay_in_memory and self._driver.controller.state.can_freeze
+        room = STAYS if stays else SAVES if speaks else LEAVES
+        return (room,) if speaks or record.first_start_ms is None else (MUTE, room)
 
     def _folded(self, array: str, elements: Sequence[Sheet]) -> Sheet:
         """An array as one job."""

@@ -25,10 +25,10 @@ LEAST_MS = MINUTE
 NEWCOMER = "0"
 
 
-def foretell(snapshot: SnapshotRow, what: str | Submission) -> Forecast:
+def foretell(snapshot: SnapshotRow, what: str | Submission, now_ms: int) -> Forecast:
     """When this job starts, should every job end when it is expected to and nobody else come."""
     controller = from_snapshot(snapshot).controller
-    now, facts = controller.now, list[e.Event]()
+    now, facts = max(controller.now, now_ms), list[e.Event]()
     name = what if isinstance(what, str) else NEWCOMER
     if isinstance(what, Submission):
         facts.append(e.JobSubmitted(submitted_job(what, NEWCOMER, now)))

@@ -83,7 +83,7 @@ def test_a_job_that_its_owner_suspended_stays_held_when_its_dependency_is_met() 
     then = a_live("2", Dependency("1"), holds=(Hold.DEPENDENCY, Hold.OWNER))
     assert after(gate_of(first, then), first, {"1": "succeeded"}) == []
     assert then.holds == {Hold.OWNER}
-    assert held_for(then) == "it was suspended by hand"
+    assert held_for(then) == "it was held by hand"
 
 
 def test_the_next_of_an_array_gets_the_place_of_one_that_ended() -> None:
