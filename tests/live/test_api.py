@@ -175,6 +175,24 @@ def test_a_followed_log_ends_with_its_job(served: Served, client: httpx.Client) 
     assert rest.output == b""
 
 
+def test_whoever_follows_hears_of_suspensions(served: Served, client: httpx.Client) -> None:
+    job = submit(client)
+    served.service.write(job, b"before\n")
+    watched = Watched(f"{served.url}{V1}/jobs/{job}/logs?follow=true")
+    watched.until(lambda: watched.output == b"before\n", "what was there")
+    client.post(f"{V1}/jobs/{job}/suspend").raise_for_status()
+    watched.until(lambda: len(watched.found) == 2, "the suspension")
+    assert watched.found[1]["event"] == "state"
+    said = json.loads(watched.found[1]["data"])
+    assert said["state"] in ("suspended", "held")
+    assert said["sentence"]
+    client.post(f"{V1}/jobs/{job}/resume").raise_for_status()
+    watched.until(lambda: len(watched.found) > 2, "the resumption")
+    assert json.loads(watched.found[2]["data"]) == {"state": "running", "sentence": None}
+    served.do(served.service.finish(job))
+    watched.until(watched.ended, "the end")
+
+
 def test_what_an_attempt_wrote_last_comes_before_the_next(
     served: Served, client: httpx.Client
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainmaster.cli.client import Client, Json, Query, Sent, Unreachable, of
@@ -16,6 +16,8 @@ Note = Callable[[str], None]
 
 
 UNREMARKABLE = ("starting", "running", "preflight")
+PAUSES = ("pending", "suspended", "held")
+"""States of a job that has started and does not run; others pass by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +28,9 @@ class Piece:
     content: bytes
 
 
-def pieces(client: Client, job: str, query: Query, after: str) -> Iterator[tuple[str, Piece]]:
-    """Output from where `after` says until the daemon closes, each with the id to go on from."""
-    for sent in client.events(of(job, "logs"), {**query, "follow": "true"}, after):
-        piece = _piece(sent)
-        if piece is not None:
-            yield sent.id, piece
-
-
-def _piece(sent: Sent) -> Piece | None:
+def _piece(sent: Sent) -> Piece:
     import base64
 
-    if sent.name != "log":
-        return None
     said: Json = sent.json()
     return Piece(int(said.get("rank") or 0), base64.b64decode(said["bytes"]))
 
@@ -47,13 +39,18 @@ def follow(client: Client, job: str, query: Query, write: Write, note: Note) -> 
     """Write a job's output until it has ended and all of it is written; how it ended."""
     after = ""
     row = wait_for_start(client, job, note)
+    standings = Standings(row.id, note)
     absent_since: float | None = None
     tail = dict(query)
     while True:
         try:
-            for seen, piece in pieces(client, job, tail, after):
-                after, absent_since = seen, None
-                write(piece)
+            for sent in client.events(of(job, "logs"), {**tail, "follow": "true"}, after):
+                if sent.name == "log":
+                    after, absent_since = sent.id, None
+                    write(_piece(sent))
+                elif sent.name == "state":
+                    said = sent.json()
+                    standings(said["state"], said.get("sentence") or "")
         except Unreachable:
             absent_since = absent_since or time.monotonic()
             if time.monotonic() - absent_since > ABSENT_S:
@@ -65,7 +62,7 @@ def follow(client: Client, job: str, query: Query, write: Write, note: Note) -> 
             return row
         row = row_now(client, job)
         if not row.has_ended:
-            note(_standing(row))
+            standings(row.state, row.sentence)
             time.sleep(LONGEST_PAUSE_S / 5)
 
 
@@ -75,16 +72,30 @@ def wait_for_start(client: Client, job: str, note: Note) -> Row:
         row = row_now(client, job)
         if row.has_ended or row.start_s is not None:
             return row
-        note(_standing(row))
+        if row.state not in UNREMARKABLE:
+            note(_standing(row.id, row.state, row.sentence))
         time.sleep(pause)
     raise AssertionError  # pragma: no cover: the pauses never end
 
 
-def _standing(row: Row) -> str:
-    if row.state in UNREMARKABLE:
-        return ""
-    why = f": {row.sentence}" if row.sentence else "."
-    return f"Job {row.id} is {row.state}{why}"
+def _standing(job: str, state: str, sentence: str) -> str:
+    return f"Job {job} is {state}: {sentence}" if sentence else f"Job {job} is {state}."
+
+
+class Standings:
+    """Says of a job that has started that it pauses, why, and that it goes on."""
+
+    def __init__(self, job: str, note: Note) -> None:
+        self._job, self._note = job, note
+        self._pauses = False
+
+    def __call__(self, state: str, sentence: str) -> None:
+        if state in PAUSES:
+            self._note(_standing(self._job, state, sentence))
+            self._pauses = True
+        elif state == "running" and self._pauses:
+            self._note(f"Job {self._job} runs again.")
+            self._pauses = False
 
 
 class Notes:

@@ -19,8 +19,8 @@ from starlette.responses import Response, StreamingResponse
 from trainmaster.api import params
 from trainmaster.api.answers import ApiError, errors
 from trainmaster.api.logs import Follower, Log
-from trainmaster.api.wording import ENDS
-from trainmaster.daemon.contract import LogFile, Service
+from trainmaster.api.wording import ENDS, why_waiting
+from trainmaster.daemon.contract import LogFile, Service, Sheet
 
 SHORTEST_S, LONGEST_S = 0.1, 0.5
 """How long a followed log is left alone: the longer, the longer nothing came."""
@@ -45,7 +45,8 @@ def routes(service: Service) -> APIRouter:
         responses={
             200: {
                 "description": "The output as it was written, byte by byte; or, with `follow`, events"
-                " `log` with attempt, rank and the bytes in base64, then `end` with the job's state.",
+                " `log` with attempt, rank and the bytes in base64, `state` when the job's state has"
+                " changed, then `end` with the last one.",
                 "content": {
                     "text/plain": {"schema": {"type": "string"}, "example": "step 1\n"},
                     EVENTS: {"schema": EVENT_SCHEMA, "example": EXAMPLE},
@@ -130,9 +131,15 @@ async def _followed(
     seen = _seen(last_event_id)
     reading = _Reading(tail, start, seen)
     pause = SHORTEST_S
+    state = ""
     try:
         while True:
-            ended = await _ended(service, job)
+            # Asked before its output is read, so that nothing of it is missed when it has ended.
+            sheet = await service.sheet(job)
+            before, state = state, sheet.row.state
+            has_ended = state in ENDS
+            if before not in ("", state) and not has_ended:
+                yield _state_event(sheet, service.now_ms())
             files = [e for e in await service.log_files(job) if rank in ("all", str(e.rank))]
             begun = reading.attempt or (seen[0] if seen is not None else _last(files))
             at = begun if attempt is None else attempt
@@ -146,8 +153,9 @@ async def _followed(
                 pause = SHORTEST_S
             elif later is not None and attempt is None:
                 reading.begin(later)
-            elif ended is not None:
-                yield ServerSentEvent(json.dumps(ended), event="end")
+            elif has_ended:
+                said = {"state": state, "exit_code": sheet.row.exit_code}
+                yield ServerSentEvent(json.dumps(said), event="end")
                 return
             else:
                 await asyncio.sleep(pause)
@@ -160,10 +168,11 @@ def _last(files: Sequence[LogFile]) -> int:
     return max((each.attempt for each in files), default=0)
 
 
-async def _ended(service: Service, job: str) -> dict[str, object] | None:
-    """How it ended, asked before its output is read, so that nothing is missed."""
-    row = (await service.sheet(job)).row
-    return {"state": row.state, "exit_code": row.exit_code} if row.state in ENDS else None
+def _state_event(sheet: Sheet, now: int) -> ServerSentEvent:
+    """What has become of it, and why: it writes nothing itself while it is suspended."""
+    why = why_waiting(sheet, now)
+    said = {"state": sheet.row.state, "sentence": None if why is None else why[1]}
+    return ServerSentEvent(json.dumps(said), event="state")
 
 
 class _Reading:
