@@ -207,6 +207,20 @@ def test_a_dry_run_submits_nothing(tm: Tm, daemon: Counterpart, write) -> None:
     assert json.loads(tm("run --dry-run --json -- true").out)["jobs"][0]["job"]["gpus"] == 2
 
 
+@pytest.mark.parametrize(
+    ("ahead_s", "sentence"),
+    [(-1, "Nothing is in its way."), (300, "Others would be before it."), (None, "Nobody can say")],
+)
+def test_a_dry_run_says_what_the_forecast_says(
+    tm: Tm, daemon: Counterpart, ahead_s: int | None, sentence: str
+) -> None:
+    start = None if ahead_s is None else time.time() + ahead_s
+    sheet = row("pending") | {"gpus": 1, "queue": "default", "user": "ada", "remarks": []}
+    forecast = {"start_s": start, "basis": "", "sentence": ""}
+    daemon.on("POST", "/jobs", {"jobs": [{"job": sheet, "forecast": forecast}]})
+    assert f"  {sentence}" in tm("run --dry-run -- true").out
+
+
 def test_waiting_returns_the_jobs_own_code(tm: Tm, daemon: Counterpart, write) -> None:
     write("train.yaml", FILE)
     daemon.on("POST", "/jobs", accepted("5"))
@@ -330,7 +344,7 @@ def test_output_is_written_byte_by_byte_and_the_code_is_the_jobs_own(
 
 def served_once(*events: str) -> Callable[[Asked], Answer]:
     """A log that goes on after the last event seen, as the daemon's does."""
-    ids = [each.split("id: ")[1].split("\n")[0] for each in events]
+    ids = [each.partition("id: ")[2].split("\n")[0] for each in events]
 
     def answer(asked: Asked) -> Answer:
         seen = asked.headers.get("last-event-id")
@@ -358,6 +372,24 @@ def test_a_stream_that_breaks_goes_on_where_it_was(
     )
     said = tm("run -- true")
     assert (said.code, said.out) == (0, "one\ntwo\nthree\n")
+
+
+def test_whoever_follows_is_told_that_a_job_is_suspended_and_resumed(
+    tm: Tm, daemon: Counterpart
+) -> None:
+    daemon.on("POST", "/jobs", accepted("5"))
+    daemon.on("GET", "/jobs/5", row("starting"), row("succeeded", 0))
+    states = ("running", "suspending", "suspended", "starting", "running")
+    said = [
+        {"state": each, "sentence": "Others go first." * (each == "suspended")} for each in states
+    ]
+    sent = [f"event: state\ndata: {json.dumps(each)}\n\n" for each in said]
+    daemon.on("GET", "/jobs/5/logs", served_once(log(b"one\n", "1"), *sent, log(b"two\n", "2")))
+    found = tm("run -- true")
+    assert found.out == "one\ntwo\n"
+    assert found.err == (
+        "Submitted job 5 (job-5).\nJob 5 is suspended: Others go first.\nJob 5 runs again.\n"
+    )
 
 
 def test_all_ranks_have_their_number(tm: Tm, daemon: Counterpart) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from trainmaster.cli.client import Client, Json
 from trainmaster.cli.live_words import gpus, write_json
 from trainmaster.cli.wording import screen
+
+SOON_S = 1.0
+"""What is expected within this is said to be now."""
 
 
 def show_dry_run(client: Client, specs: Sequence[Json], as_json: bool) -> None:
@@ -27,10 +31,18 @@ def show_dry_run(client: Client, specs: Sequence[Json], as_json: bool) -> None:
         )
         console.print(what, markup=False)
         said = {
-            "sentence": row.sentence or "Nothing is in its way.",
+            "sentence": row.sentence or _outlook(each["forecast"]),
             "code": row.code,
             "forecast": each["forecast"],
             "remarks": each["job"]["remarks"],
         }
         for line in lines_of(said):
             console.print(f"  {line}", markup=False)
+
+
+def _outlook(forecast: Json | None) -> str:
+    """What the forecast says, in words: a job that nobody has looked at yet has no reason to wait."""
+    if forecast is None or forecast["start_s"] is None:
+        return "Nobody can say yet what it would wait for."
+    starts_now = forecast["start_s"] - time.time() < SOON_S
+    return "Nothing is in its way." if starts_now else "Others would be before it."
