@@ -1,10 +1,12 @@
 """A job for crash tests: counts ticks, saves each one, and tells on whoever runs beside it.
 
-Only the standard library. It holds a lock while it runs, so that a second run of the same job at the
-same time is seen whatever any table says.
+Only the standard library. Its first rank counts, and holds a lock while it runs, so that a second run of
+the same job at the same time is seen whatever any table says; other ranks follow until they are told to
+leave, or until the first is done. Now and then it says how far it is, as programs with the SDK do.
 """
 
 import fcntl
+import json
 import os
 import pathlib
 import signal
@@ -14,12 +16,27 @@ import time
 
 ticks, folder = int(sys.argv[1]), pathlib.Path(sys.argv[2])
 job, attempt = os.environ["TRAINMASTER_JOB"], os.environ["TRAINMASTER_ATTEMPT"]
+place = pathlib.Path(os.environ["TRAINMASTER_CHECKPOINT_DIR"])
+stops = []
+signal.signal(signal.SIGTERM, lambda *_: stops.append(1))
 
 
 def tell(what: str) -> None:
     with (folder / "told.txt").open("a") as out:
         out.write(f"{job} {attempt} {os.getpid()} {what}\n")
 
+
+def say(*lines: dict[str, object]) -> None:
+    with socket.socket(socket.AF_UNIX) as supervisor:
+        supervisor.connect(os.environ["TRAINMASTER_SOCKET"])
+        for line in ({"say": "hello", "rank": 0}, *lines):
+            supervisor.sendall(json.dumps(line).encode() + b"\n")
+
+
+if os.environ["RANK"] != "0":
+    while not stops and not (place / "over").exists():
+        time.sleep(0.05)
+    sys.exit(0)
 
 lock = (folder / f"{job}.lock").open("w")
 try:
@@ -28,10 +45,7 @@ except OSError:
     tell("TWICE")
     sys.exit(9)
 
-place = pathlib.Path(os.environ["TRAINMASTER_CHECKPOINT_DIR"])
 place.mkdir(parents=True, exist_ok=True)
-stops = []
-signal.signal(signal.SIGTERM, lambda *_: stops.append(1))
 count = int((place / "ticks").read_text()) if (place / "ticks").exists() else 0
 tell("begins")
 while count < ticks:
@@ -42,8 +56,9 @@ while count < ticks:
     count += 1
     (place / "ticks.new").write_text(str(count))
     (place / "ticks.new").replace(place / "ticks")
+    if count % 8 == 0:
+        say({"say": "progress", "step": count, "total_steps": ticks, "loss": 1 / count})
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # too late to leave: what follows is the end
 tell("ends")
-with socket.socket(socket.AF_UNIX) as supervisor:  # so that nobody takes this end for a leaving
-    supervisor.connect(os.environ["TRAINMASTER_SOCKET"])
-    supervisor.sendall(b'{"say": "hello", "rank": 0}\n{"say": "done"}\n')
+say({"say": "done"})  # so that nobody takes this end for a leaving
+(place / "over").touch()
