@@ -169,6 +169,23 @@ def test_live_jobs_with_where_or_why_in_the_last_column(tm: Tm, daemon: Counterp
     assert "succeeded" not in asked.query["state"]
 
 
+def test_the_last_column_of_an_ended_job_says_why(tm: Tm, daemon: Counterpart) -> None:
+    missing = "The command 'x' was not found."
+    late = "It has run for its max_runtime of 2 s."
+    daemon.on(
+        *("GET", "/jobs"),
+        listed(
+            job("4", "cancelled", exit_code=143, ended_because=late),
+            job("3", "failed", exit_code=127, ended_because=missing),
+            job("2", "failed", exit_code=2, ended_because=None),
+        ),
+    )
+    lines = tm("ps -a").out.splitlines()
+    assert lines[1].rstrip().endswith(late)
+    assert lines[2].rstrip().endswith(f"exit code 127: {missing}")
+    assert lines[3].rstrip().endswith("exit code 2")
+
+
 @pytest.mark.parametrize("command", ["ps", "ls", "queue"])
 def test_the_names_of_the_list(tm: Tm, daemon: Counterpart, command: str) -> None:
     daemon.on("GET", "/jobs", listed(job("2")))

@@ -408,7 +408,19 @@ def test_a_cancelled_job_is_no_success(tm: Tm, daemon: Counterpart) -> None:
     daemon.on("GET", "/jobs/5/logs", stream(END))
     said = tm("run -- true")
     assert said.code == 1
-    assert "Job 5 cancelled." in said.err
+    assert "Job 5 was cancelled." in said.err
+
+
+def test_whoever_waits_is_told_why_a_job_did_not_succeed(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("POST", "/jobs", accepted("5"))
+    ended = row("cancelled", 143) | {"ended_because": "It has run for its max_runtime of 2 s."}
+    daemon.on("GET", "/jobs/5", ended)
+    daemon.on("GET", "/jobs/5/logs", stream(END))
+    said = tm("run --time 2s -- sleep 9")
+    assert said.code == 143
+    assert "Job 5 was cancelled with exit code 143: It has run for its max_runtime of 2 s." in (
+        said.err
+    )
 
 
 # -- Ctrl-C ----------------------------------------------------------------------------------------------

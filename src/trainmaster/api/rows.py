@@ -17,7 +17,7 @@ from trainmaster.daemon.contract import (
     Sheet,
 )
 from trainmaster.model.units import WHOLE
-from trainmaster.store.rows import ProgressRow, StoryRow
+from trainmaster.store.rows import JobRow, ProgressRow, StoryRow
 
 Row = dict[str, Any]
 
@@ -38,6 +38,17 @@ def finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
+def _whose(row: JobRow) -> Row:
+    """Which job this is, whose, and how it stands: with this every row of a job begins."""
+    return {
+        "id": row.id,
+        "name": row.name,
+        "user": row.user,
+        "queue": row.queue,
+        "state": row.state,
+    }
+
+
 def job_row(sheet: Sheet, now: int) -> Row:
     """A job as lists show it."""
     row = sheet.row
@@ -45,11 +56,7 @@ def job_row(sheet: Sheet, now: int) -> Row:
     first_start = row.start_ms
     waited_until = first_start if first_start is not None else row.finish_ms
     return {
-        "id": row.id,
-        "name": row.name,
-        "user": row.user,
-        "queue": row.queue,
-        "state": row.state,
+        **_whose(row),
         "reason": None if why is None else {"code": why[0], "sentence": why[1]},
         "gpus": amount(row.gpus),
         "nodes": list(sheet.nodes),
@@ -65,6 +72,7 @@ def job_row(sheet: Sheet, now: int) -> Row:
         "restarts": sheet.restarts,
         "preemptions": sheet.preemptions,
         "exit_code": row.exit_code,
+        "ended_because": wording.ended_because(sheet),
         "array": row.array,
         "array_index": row.array_index,
         "progress": progress(sheet.progress),
@@ -98,7 +106,7 @@ def job_sheet(sheet: Sheet, now: int) -> Row:
         "migrations": sheet.migrations,
         "pids": list(sheet.pids),
         "saved_at_s": seconds(sheet.saved_at_ms),
-        "remarks": list(sheet.remarks),
+        "remarks": wording.remarks(sheet),
         "spec": job_file(sheet.row.spec_json),
         "record": wording.details(sheet.row.record_json),
     }
@@ -133,7 +141,7 @@ def explanation(sheet: Sheet, said: Forecast | None, holders: list[Row], now: in
         "numbers": numbers,
         "held_by": holders,
         "forecast": None if said is None else forecast(said, now),
-        "remarks": list(sheet.remarks),
+        "remarks": wording.remarks(sheet),
     }
 
 
@@ -141,11 +149,7 @@ def holder(sheet: Sheet) -> Row:
     """A job that is in the way of another."""
     row = sheet.row
     return {
-        "id": row.id,
-        "name": row.name,
-        "user": row.user,
-        "queue": row.queue,
-        "state": row.state,
+        **_whose(row),
         "gpus": amount(row.gpus),
         "devices": list(sheet.devices),
     }

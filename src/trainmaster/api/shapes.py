@@ -62,6 +62,10 @@ class JobRowShape(Shape):
     restarts: int
     preemptions: int
     exit_code: int | None
+    ended_because: str | None = Field(
+        description="Why it failed or was cancelled, where that is known.",
+        examples=["It has run for its max_runtime of 2 h."],
+    )
     array: str | None = Field(description="The array that it is an element of.")
     array_index: int | None
     progress: ProgressShape | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -152,6 +152,26 @@ def why_waiting(sheet: Sheet, now: int) -> tuple[str, str] | None:
     return None
 
 
+def ended_because(sheet: Sheet) -> str | None:
+    """Why a job failed or was cancelled, as a sentence; None where it succeeded or nobody knows."""
+    row = sheet.row
+    if row.state not in ("failed", "cancelled"):
+        return None
+    failure = details(row.record_json).get("failure")
+    if not isinstance(failure, Mapping) or not failure.get("why"):
+        return None
+    if row.state == "cancelled" and "code" in failure:
+        return None  # an earlier attempt failed so; it is not why the job was cancelled
+    return _sentence(str(failure["why"]))
+
+
+def remarks(sheet: Sheet) -> list[str]:
+    """What else is to be said of a job, without why it ended, which is said elsewhere."""
+    why = ended_because(sheet)
+    known = None if why is None else why[1:].rstrip(".")
+    return [each for each in sheet.remarks if known is None or known not in each]
+
+
 def standing(sheet: Sheet, now: int) -> tuple[str | None, str]:
     """Code and sentence for a job in any state: what it waits for, or what it does instead."""
     waits = why_waiting(sheet, now)
@@ -160,11 +180,9 @@ def standing(sheet: Sheet, now: int) -> tuple[str | None, str]:
     row = sheet.row
     if row.state in ENDS:
         code = f" with exit code {row.exit_code}" if row.exit_code is not None else ""
-        ended = f" {when(row.finish_ms, now)}" if row.finish_ms is not None else ""
-        return (
-            None,
-            f"It {'was cancelled' if row.state == 'cancelled' else row.state}{code}{ended}.",
-        )
+        ended = f", {when(row.finish_ms, now)}" if row.finish_ms is not None else ""
+        how = "was cancelled" if row.state == "cancelled" else row.state
+        return None, f"It {how}{code}{ended}. {ended_because(sheet) or ''}".rstrip()
     if row.state in WAITS:
         return None, "It waits to be looked at: the next pass says more."
     place = f" on {', '.join(sheet.devices)}" if sheet.devices else ""
@@ -184,11 +202,12 @@ def story_sentence(row: StoryRow) -> str:
     """What happened, with the details that matter to people."""
     detail = details(row.detail_json)
     said = detail.get("sentence") or detail.get("why")
-    rest = [
-        f"{key.removesuffix('_ms').replace('_', ' ')} {_detail(key, value)}"
+    worded = (
+        DETAILS.get(key, _named)(key, value)
         for key, value in detail.items()
         if key not in ("sentence", "why", "tail") and value not in (None, "", [], {})
-    ]
+    )
+    rest = [each for each in worded if each]
     start = f"{row.what[:1].upper()}{row.what[1:]}"
     listed = f" ({', '.join(rest)})" if rest else ""
     return f"{start}{listed}: {said}" if said else f"{start}{listed}"
@@ -201,6 +220,37 @@ def details(text: str) -> dict[str, object]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _named(key: str, value: object) -> str:
+    return f"{key.removesuffix('_ms').replace('_', ' ')} {_detail(key, value)}"
+
+
+def _seconds(value: object) -> int:
+    return round(value * SECOND) if isinstance(value, int | float) else 0
+
+
+def _work_lost(_key: str, value: object) -> str:
+    lost = _seconds(value)
+    return f"{length(lost)} of work lost" if lost else ""
+
+
+def _processes(_key: str, value: object) -> str:
+    many = isinstance(value, list) and len(value) > 1
+    return f"process{'es' if many else ''} {_detail('', value)}"
+
+
+DETAILS: Mapping[str, Callable[[str, object], str]] = {
+    "at_step": lambda _, value: f"at step {value}",
+    "code": lambda _, value: f"exit code {value}",
+    "how": lambda _, value: str(value),
+    "killed": lambda _, value: f"killed, as {value}",
+    "lost_s": _work_lost,
+    "name": lambda _, value: f"as {value}",
+    "pids": _processes,
+    "took_s": lambda _, value: f"took {length(_seconds(value))}",
+}
+"""How a detail is said where its name and value alone would be odd."""
 
 
 def _detail(key: str, value: object) -> str:

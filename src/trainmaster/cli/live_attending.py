@@ -9,8 +9,8 @@ from trainmaster.cli.client import Client, Refused, Unreachable, of
 from trainmaster.cli.complaints import INTERRUPTED, say
 from trainmaster.cli.live_follow import Notes, Prefixed, follow, write_plain
 from trainmaster.cli.live_jobs import Submitted
-from trainmaster.cli.live_rows import Row
 from trainmaster.cli.live_waiting import patiently, wait_for
+from trainmaster.cli.live_words import ended_sentence
 from trainmaster.cli.submit import sentence_of
 
 SECOND_THOUGHTS_S = 3.0
@@ -65,12 +65,3 @@ def _stay(
     for row in rows:
         notes(ended_sentence(row))
     return max(row.exit_status for row in rows)
-
-
-def ended_sentence(row: Row) -> str:
-    """How a job ended, where that is worth saying."""
-    if row.state == "succeeded":
-        return ""
-    code = f" with exit code {row.exit_code}" if row.exit_code is not None else ""
-    why = f": {row.sentence}" if row.sentence else "."
-    return f"Job {row.id} {row.state}{code}{why}"

@@ -43,6 +43,8 @@ class Row:
     restarts: int
     preemptions: int
     exit_code: int | None
+    ended_because: str
+    """Why it failed or was cancelled, as a sentence; empty where that is not known."""
     array: str | None
     array_index: int | None
     step: int | None
@@ -87,6 +89,7 @@ def row_of(said: Json) -> Row:
         restarts=said.get("restarts") or 0,
         preemptions=said.get("preemptions") or 0,
         exit_code=said.get("exit_code"),
+        ended_because=said.get("ended_because") or "",
         array=said.get("array"),
         array_index=said.get("array_index"),
         step=progress.get("step"),
@@ -131,8 +134,8 @@ class Folded:
 
     @property
     def why(self) -> str:
-        """Why the elements wait that do: the reason that most of them give."""
-        given = Counter(row.sentence for row in self.rows if row.sentence)
+        """Why elements wait, or did not succeed: the reason that most of them give."""
+        given = Counter(said for row in self.rows if (said := row.sentence or row.ended_because))
         return given.most_common(1)[0][0] if given else ""
 
 

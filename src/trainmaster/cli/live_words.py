@@ -74,10 +74,20 @@ def state(word: str) -> str:
 
 
 def where_or_why(row: Row) -> str:
-    """The last column: where it runs, why it waits, how it failed."""
-    if row.state == "failed":
-        return f"exit code {row.exit_code}" if row.exit_code is not None else row.sentence
-    return row.sentence or ", ".join(row.nodes) or NOTHING
+    """The last column: where it runs, why it waits, how and why it failed."""
+    if row.state == "failed" and row.exit_code is not None:
+        why = f": {row.ended_because}" if row.ended_because else ""
+        return f"exit code {row.exit_code}{why}"
+    return row.sentence or row.ended_because or ", ".join(row.nodes) or NOTHING
+
+
+def ended_sentence(row: Row) -> str:
+    """How a job ended, where that is worth saying."""
+    if row.state == "succeeded":
+        return ""
+    how = "was cancelled" if row.state == "cancelled" else row.state
+    code = f" with exit code {row.exit_code}" if row.exit_code is not None else ""
+    return f"Job {row.id} {how}{code}{f': {row.ended_because}' if row.ended_because else '.'}"
 
 
 def seconds_of(text: str, option: str) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainmaster.cli.live_options import AsJson, Data, Url
+from trainmaster.cli.live_options import AsJson, Data, DryRun, Url
 from trainmaster.cli.wording import examples
 
 if TYPE_CHECKING:
@@ -39,9 +39,7 @@ def submit(
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for the end, and return the jobs' exit code.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would happen, and submit nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Instead of what the file says."),
@@ -163,7 +161,7 @@ def _dry_run(client: Client, specs: list[Json], as_json: bool) -> None:
 def _wait(client: Client, found: list[Submitted], as_json: bool) -> None:
     """The code of the first job that did not succeed in the order of the files; of an array, the highest."""
     from trainmaster.cli.live_waiting import wait_for
-    from trainmaster.cli.live_words import write_json
+    from trainmaster.cli.live_words import ended_sentence, write_json
     from trainmaster.cli.wording import remark
 
     try:
@@ -182,7 +180,5 @@ def _wait(client: Client, found: list[Submitted], as_json: bool) -> None:
             }
         )
     bad = [row for row in rows if row.state != "succeeded"]
-    remark(
-        "Note", (f"job {row.id} {row.state} with exit code {row.exit_status}" for row in bad[:10])
-    )
+    remark("Note", (f"j{ended_sentence(row)[1:].rstrip('.')}" for row in bad[:10]))
     raise typer.Exit(max((row.exit_status for row in rows), default=0))

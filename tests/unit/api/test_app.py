@@ -181,6 +181,7 @@ def test_a_row_has_seconds_with_three_decimals(client: TestClient, service: Memo
         "restarts": 0,
         "preemptions": 0,
         "exit_code": None,
+        "ended_because": None,
         "array": None,
         "array_index": None,
         "progress": {

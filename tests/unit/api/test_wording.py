@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from tests.unit.daemon.test_gate import a_live
 from trainmaster.api import wording
-from trainmaster.daemon.contract import Forecast
+from trainmaster.daemon.contract import Forecast, Sheet
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import DAY, HOUR, MINUTE, SECOND
 from trainmaster.store.rows import StoryRow
@@ -88,5 +90,51 @@ def test_a_story_tells_its_details() -> None:
         "Started (attempt 2, on n0:0 n0:1, took 2 s, at 2027-01-15 08:00:00)"
     )
     failed = StoryRow("1", NOW, 1, "failed", json.dumps({"why": "command not found", "code": 127}))
-    assert wording.story_sentence(failed) == "Failed (code 127): command not found"
+    assert wording.story_sentence(failed) == "Failed (exit code 127): command not found"
     assert wording.story_sentence(StoryRow("1", NOW, 1, "saved", "no json")) == "Saved"
+
+
+@pytest.mark.parametrize(
+    ("what", "detail", "said"),
+    [
+        ("suspended", {"how": "in memory", "took_s": 0.5}, "Suspended (in memory, took 0.5 s)"),
+        ("lost", {"lost_s": 2.41, "rank": 1}, "Lost (2 s of work lost, rank 1)"),
+        ("failed", {"code": 1, "lost_s": 0.0}, "Failed (exit code 1)"),
+        ("started", {"pids": [7], "attempt": 1}, "Started (process 7, attempt 1)"),
+        ("started", {"pids": [7, 8]}, "Started (processes 7 8)"),
+        ("stopped", {"killed": "it did not end"}, "Stopped (killed, as it did not end)"),
+        ("submitted", {"name": "bert"}, "Submitted (as bert)"),
+    ],
+)
+def test_details_are_words_and_no_keys(what: str, detail: dict[str, object], said: str) -> None:
+    assert wording.story_sentence(StoryRow("1", NOW, 1, what, json.dumps(detail))) == said
+
+
+def ended(state: str, failure: dict[str, object], *remarks: str) -> Sheet:
+    row = replace(
+        a_live("1").row(0),
+        state=state,
+        exit_code=127,
+        finish_ms=NOW,
+        record_json=json.dumps({"failure": failure}),
+    )
+    return Sheet(
+        *(row, 0, 1, 0, 1, 0, 0, 0, 0, 0, (), (), (), None, None),
+        *(None, "", remarks),
+    )
+
+
+def test_an_end_says_why() -> None:
+    """Once, as a sentence of its own, and with one stop."""
+    why = "The command 'x' was not found; check its name."
+    sheet = ended("failed", {"code": 127, "why": why}, f"It ended because {why}.", "An array.")
+    assert wording.standing(sheet, NOW + 6_000) == (
+        None,
+        f"It failed with exit code 127, 6 s ago. {why}",
+    )
+    assert wording.remarks(sheet) == ["An array."]
+    late = ended("cancelled", {"why": "it has run for its max_runtime of 2 s"})
+    assert wording.ended_because(late) == "It has run for its max_runtime of 2 s."
+    assert wording.ended_because(ended("succeeded", {"why": "of an earlier attempt"})) is None
+    earlier = ended("cancelled", {"why": "of an earlier attempt", "code": 1})
+    assert wording.ended_because(earlier) is None
