@@ -264,3 +264,11 @@ def test_what_was_appended_is_what_is_read(store_url: str) -> None:
             )
 
         check()
+
+
+def test_a_list_may_leave_the_job_files_out(store: Store) -> None:
+    store.append([batch(1, job("1", state="running"), job("2"))])
+    whole, brief = store.jobs(Wanted()), store.jobs(Wanted(is_brief=True))
+    assert [replace(row, spec_json="") for row in whole] == list(brief)
+    states = frozenset({"running"})
+    assert [row.spec_json for row in store.jobs(Wanted(states=states, is_brief=True))] == [""]

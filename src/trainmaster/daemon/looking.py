@@ -70,6 +70,7 @@ class Looking:
     # -- jobs ------------------------------------------------------------------------------------------
 
     async def jobs(self, wanted: Wanted) -> Sequence[Sheet]:
+        wanted = replace(wanted, is_brief=True)
         return await self._all(await asyncio.to_thread(self._driver.store.jobs, wanted))
 
     async def _all(self, rows: Sequence[JobRow]) -> list[Sheet]:

@@ -41,6 +41,8 @@ class Wanted:
     before: str | None = None
     """Go on after this job id of an earlier page; nothing follows one that is not there."""
     limit: int = 100
+    is_brief: bool = False
+    """Without the job files: `spec_json` is empty. For long lists."""
 
 
 class Store(Protocol):

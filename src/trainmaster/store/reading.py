@@ -12,6 +12,7 @@ from sqlalchemy import (
     FromClause,
     Select,
     func,
+    literal,
     or_,
     select,
     tuple_,
@@ -49,12 +50,13 @@ def jobs(connection: Connection, wanted: Wanted) -> Sequence[JobRow]:
     limit = max(0, wanted.limit)
     states = sorted(wanted.states)
     if not states:
-        return rows(JobRow, connection.execute(_page(JOBS, limit).where(*conditions)))
+        page = _page(JOBS, limit, is_brief=wanted.is_brief)
+        return rows(JobRow, connection.execute(page.where(*conditions)))
     # One page of each state, and of these the first: along the index of states, whatever their
     # number; asked for several at once, SQLite would sort all that are in them.
     pages = [
         select(
-            _page(JOBS, limit, *_PLACE_IN_LIST[1:3])
+            _page(JOBS, limit, *_PLACE_IN_LIST[1:3], is_brief=wanted.is_brief)
             .where(JOBS.c.state == state, *conditions)
             .subquery()
         )
@@ -63,9 +65,16 @@ def jobs(connection: Connection, wanted: Wanted) -> Sequence[JobRow]:
     return rows(JobRow, connection.execute(_page(union_all(*pages).subquery(), limit)))
 
 
-def _page(source: FromClause, limit: int, *more: ColumnElement[Any]) -> Select[Any]:
+def _page(
+    source: FromClause, limit: int, *more: ColumnElement[Any], is_brief: bool = False
+) -> Select[Any]:
     """The newest of a table of jobs, or of what was chosen from it."""
-    fields = [source.c[column.name] for column in columns(JobRow)]
+    fields = [
+        literal("").label(column.name)
+        if is_brief and column.name == "spec_json"
+        else source.c[column.name]
+        for column in columns(JobRow)
+    ]
     order = [source.c[column.name].desc() for column in _PLACE_IN_LIST]
     return select(*fields, *more).order_by(*order).limit(limit)
 

@@ -114,6 +114,7 @@ def test_tables_are_made_after_so_many_ends() -> None:
 
 def test_or_after_some_time_and_one() -> None:
     lives = without_siblings()
+    lives.arrives("first")
     lives.later(FRESH_MS / SECOND + 1)
     lives.tell()
     assert lives.seen.known == {}, "nobody has ended"
@@ -121,6 +122,14 @@ def test_or_after_some_time_and_one() -> None:
     assert lives.seen.known[()].ended[0] == 1
     lives.many_live(1, 1)
     assert lives.seen.known[()].ended[0] == 1, "the tables are young"
+
+
+def test_time_counts_from_the_first_job_whatever_the_clock_says() -> None:
+    """So a live cluster, whose clock began in 1970, learns as a trace does that begins at 0."""
+    lives = without_siblings()
+    lives.later(50 * 365 * 86_400)
+    lives.many_live(1, 1)
+    assert lives.seen.known == {}
 
 
 def test_tables_add_up_over_time() -> None:

@@ -58,13 +58,14 @@ class Seen:
     """The same and those that went on at that time: the tables."""
     going: FrozenMap[int, int] = field(default_factory=FrozenMap)
     """Those by their number: the bins that they were in."""
-    made_ms: int = 0
+    made_ms: int | None = None
+    """When that was; at first, when the first job came."""
     fresh: tuple[tuple[tuple[Class, ...], int], ...] = ()
     """Jobs that have ended since: their classes and the bins in which they did."""
 
     def is_stale(self, now: int) -> bool:
         fresh = len(self.fresh)
-        return fresh >= FRESH or (fresh > 0 and now - self.made_ms >= FRESH_MS)
+        return fresh >= FRESH or (fresh > 0 and now - (self.made_ms or 0) >= FRESH_MS)
 
 
 class Foresight:
@@ -87,6 +88,8 @@ class Foresight:
 
     def learn(self, seen: Seen, view: View, now: int) -> Seen:
         """What is known after the jobs that have ended since; whose prospect changed is ranked anew."""
+        if seen.made_ms is None:
+            seen = replace(seen, made_ms=now)
         if view.ended:
             served = [record for record in view.ended if record.attained]
             fresh = [(classes_of(record), bin_of(record.attained)) for record in served]

@@ -190,7 +190,8 @@ class Learned:
     """Jobs that ended, up to when the table was made."""
     known: FrozenMap[Class, Tally] = field(default_factory=FrozenMap)
     """The same and those that went on at that time: the table."""
-    made_ms: int = 0
+    made_ms: int | None = None
+    """When that was; at first, when the first job came."""
     fresh: tuple[tuple[tuple[Class, ...], int], ...] = ()
     """Jobs that have ended since: their classes, and what they had attained."""
     ends: int = 0
@@ -201,7 +202,7 @@ class Learned:
         fresh = len(self.fresh)
         if not fresh or fresh * FRESH_PART < self.ends:
             return False
-        return fresh >= FRESH or now - self.made_ms >= FRESH_MS
+        return fresh >= FRESH or now - (self.made_ms or 0) >= FRESH_MS
 
 
 class LearnedService:
@@ -220,6 +221,8 @@ class LearnedService:
 
     def learn(self, learned: Learned | None, view: View, now: int) -> Learned:
         assert learned is not None
+        if learned.made_ms is None:
+            learned = replace(learned, made_ms=now)
         if view.ended:
             ended = [(self._classes(each), each.attained) for each in view.ended if each.attained]
             learned = replace(learned, fresh=(*learned.fresh, *ended))
