@@ -30,6 +30,16 @@ Data = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would happen, and submit nothing.")
+]
+Queue = Annotated[
+    str | None, typer.Option("-q", "--queue", metavar="QUEUE", help="The queue to wait in.")
+]
+Cpus = Annotated[float | None, typer.Option("--cpus", metavar="N", help="CPU cores for each GPU.")]
+Memory = Annotated[
+    str | None, typer.Option("--mem", metavar="SIZE", help="Host memory for each GPU: 16G.")
+]
 JobName = Annotated[
     str,
     typer.Argument(
