@@ -68,18 +68,8 @@ async def serve(
     `beside` runs once it is active, `before_end` when it is told to end (a second signal cuts it short).
     """
     gc.set_threshold(*RARELY)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    config = uvicorn.Config(
-        create_app(daemon, daemon.meters, names_of(sock)),
-        log_config=None,
-        access_log=False,
-        timeout_graceful_shutdown=LAST_ANSWERS_S,
-        lifespan="off",
-    )
-    server = Server(config)
+    stop = _signalled()
+    server = _server(daemon, sock)
     tasks = [
         asyncio.create_task(server.serve(sockets=[sock]), name="http"),
         asyncio.create_task(daemon.run(), name="daemon"),
@@ -101,9 +91,33 @@ async def serve(
         tasks[1].cancel()
         await asyncio.gather(*tasks[:2], announcing, return_exceptions=True)
         tasks[2].cancel()
-        with contextlib.suppress(OSError):
-            if json.loads(address.read_text())["pid"] == os.getpid():
-                address.unlink()
+        _withdraw(address)
+
+
+def _signalled() -> asyncio.Event:
+    """Set by SIGINT and SIGTERM, each time."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+def _server(daemon: Daemon, sock: socket.socket) -> Server:
+    config = uvicorn.Config(
+        create_app(daemon, daemon.meters, names_of(sock)),
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=LAST_ANSWERS_S,
+        lifespan="off",
+    )
+    return Server(config)
+
+
+def _withdraw(address: Path) -> None:
+    """Say no more where we are, unless another says so by now."""
+    with contextlib.suppress(OSError):
+        if json.loads(address.read_text())["pid"] == os.getpid():
+            address.unlink()
 
 
 def _complain(task: asyncio.Task[None]) -> None:

@@ -71,7 +71,9 @@ def routes(service: Service) -> APIRouter:
     router = APIRouter()
     _nodes_and_queues(router, service)
     _policy(router, service)
-    _history(router, service)
+    _watching(router, service)
+    _recording(router, service)
+    _schema(router)
     return router
 
 
@@ -196,7 +198,7 @@ LastEventId = Annotated[
 ]
 
 
-def _history(router: APIRouter, service: Service) -> None:
+def _watching(router: APIRouter, service: Service) -> None:
     @router.get(
         "/changes",
         tags=["watching"],
@@ -221,6 +223,8 @@ def _history(router: APIRouter, service: Service) -> None:
             _changes(service, after), ping=PING_S, headers={"Cache-Control": "no-store"}
         )
 
+
+def _recording(router: APIRouter, service: Service) -> None:
     @router.get(
         "/record/trace",
         tags=["history"],
@@ -256,6 +260,8 @@ def _history(router: APIRouter, service: Service) -> None:
             first = ""
         return StreamingResponse(_lines(first, lines), media_type="application/x-ndjson")
 
+
+def _schema(router: APIRouter) -> None:
     @router.get(
         "/schema/job",
         tags=["jobs"],

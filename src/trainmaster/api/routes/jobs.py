@@ -48,12 +48,16 @@ class Destination(BaseModel):
 
 def routes(service: Service) -> APIRouter:
     router = APIRouter(tags=["jobs"])
-    _looking(router, service)
+    _listing(router, service)
+    _showing(router, service)
+    _measuring(router, service)
     _doing(router, service)
     return router
 
 
-def _looking(router: APIRouter, service: Service) -> None:
+def _listing(router: APIRouter, service: Service) -> None:
+    """Many jobs."""
+
     @router.get(
         "/jobs",
         summary="List jobs, newest first",
@@ -87,6 +91,10 @@ def _looking(router: APIRouter, service: Service) -> None:
         listed = [rows.job_row(sheet, now) for sheet in found]
         return Json({"jobs": listed, "next": last, "counts": dict(await service.counts())})
 
+
+def _showing(router: APIRouter, service: Service) -> None:
+    """One job: what it is, why it waits, what has happened to it."""
+
     @router.get(
         "/jobs/{job}",
         summary="All about a job",
@@ -115,6 +123,10 @@ def _looking(router: APIRouter, service: Service) -> None:
     async def tell(job: params.JobId) -> Response:
         sheet = await service.sheet(job)
         return Json({"story": [rows.told(each) for each in await service.story(sheet.row.id)]})
+
+
+def _measuring(router: APIRouter, service: Service) -> None:
+    """One job from within: what its program says, and what it sees."""
 
     @router.get(
         "/jobs/{job}/progress",

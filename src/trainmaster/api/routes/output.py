@@ -128,21 +128,17 @@ async def _followed(
     last_event_id: str | None,
 ) -> AsyncIterator[ServerSentEvent]:
     """Output as it comes, attempt after attempt where none is named, until the job has ended."""
-    seen = _seen(last_event_id)
-    reading = _Reading(tail, start, seen)
-    pause = SHORTEST_S
-    state = ""
+    reading = _Reading(tail, start, _seen(last_event_id))
+    pause, state = SHORTEST_S, ""
     try:
         while True:
             # Asked before its output is read, so that nothing of it is missed when it has ended.
             sheet = await service.sheet(job)
             before, state = state, sheet.row.state
-            has_ended = state in ENDS
-            if before not in ("", state) and not has_ended:
+            if before not in ("", state) and state not in ENDS:
                 yield _state_event(sheet, service.now_ms())
             files = [e for e in await service.log_files(job) if rank in ("all", str(e.rank))]
-            begun = reading.attempt or (seen[0] if seen is not None else _last(files))
-            at = begun if attempt is None else attempt
+            at = reading.begun(files) if attempt is None else attempt
             news = False
             async for event in reading.news([each for each in files if each.attempt == at]):
                 news = True
@@ -153,9 +149,8 @@ async def _followed(
                 pause = SHORTEST_S
             elif later is not None and attempt is None:
                 reading.begin(later)
-            elif has_ended:
-                said = {"state": state, "exit_code": sheet.row.exit_code}
-                yield ServerSentEvent(json.dumps(said), event="end")
+            elif state in ENDS:
+                yield _end_event(sheet)
                 return
             else:
                 await asyncio.sleep(pause)
@@ -164,15 +159,16 @@ async def _followed(
         reading.close()
 
 
-def _last(files: Sequence[LogFile]) -> int:
-    return max((each.attempt for each in files), default=0)
-
-
 def _state_event(sheet: Sheet, now: int) -> ServerSentEvent:
     """What has become of it, and why: it writes nothing itself while it is suspended."""
     why = why_waiting(sheet, now)
     said = {"state": sheet.row.state, "sentence": None if why is None else why[1]}
     return ServerSentEvent(json.dumps(said), event="state")
+
+
+def _end_event(sheet: Sheet) -> ServerSentEvent:
+    said = {"state": sheet.row.state, "exit_code": sheet.row.exit_code}
+    return ServerSentEvent(json.dumps(said), event="end")
 
 
 class _Reading:
@@ -194,6 +190,11 @@ class _Reading:
         for follower in self._followers.values():
             follower.close()
         self._followers.clear()
+
+    def begun(self, files: Sequence[LogFile]) -> int:
+        """The attempt that is read: where the reader is, was before, or, for a new one, the last."""
+        last = max((each.attempt for each in files), default=0)
+        return self.attempt or (self._seen[0] if self._seen is not None else last)
 
     async def news(self, files: Sequence[LogFile]) -> AsyncIterator[ServerSentEvent]:
         """One piece at most from each rank."""
