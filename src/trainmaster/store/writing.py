@@ -137,7 +137,10 @@ def _base(connection: Connection, before_ms: int) -> int | None:
         select(STEPS.c.seq).where(STEPS.c.now_ms >= before_ms).order_by(STEPS.c.seq).limit(1)
     )
     bases = select(func.max(SNAPSHOTS.c.seq)).where(SNAPSHOTS.c.at_ms < before_ms)
-    return connection.scalar(bases if young is None else bases.where(SNAPSHOTS.c.seq < young))
+    if young is not None:
+        bases = bases.where(SNAPSHOTS.c.seq < young)
+    found: int | None = connection.scalar(bases)
+    return found
 
 
 def _thin_snapshots(connection: Connection, base: int | None) -> None:
