@@ -376,6 +376,34 @@ def test_a_job_that_is_no_session_is_named(daemon: Counterpart, tmp_path: Path, 
     assert "is no session" in capsys.readouterr().err
 
 
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with open(os.devnull) as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        yield
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_without_a_terminal_no_session_is_opened_or_entered(
+    open_session, daemon: Counterpart, capsys
+) -> None:
+    assert main(["shell", "--url", daemon.url]) == 2
+    assert "A session needs a terminal, and standard input is none" in capsys.readouterr().err
+    assert daemon.asked == []
+    session = open_session("--", "/bin/sh")
+    daemon.on("GET", "/jobs/5/environment", surroundings_of(session))
+    daemon.on("GET", "/jobs/5", ROW)
+    assert main(["shell", "5", "--url", daemon.url]) == 2
+    assert session.process.poll() is None
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_a_session_may_be_started_for_later(daemon: Counterpart, capsys) -> None:
+    daemon.on("POST", "/jobs", {"jobs": [{"id": "5", "name": "shell", "ids": ["5"]}]})
+    assert main(["shell", "-d", "--url", daemon.url]) == 0
+    assert capsys.readouterr().out == "5\n"
+
+
 # -- notebooks -------------------------------------------------------------------------------------------
 
 JUPYTER = f"""#!{sys.executable}

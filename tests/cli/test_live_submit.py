@@ -101,7 +101,16 @@ def test_standard_input(daemon: Counterpart, folder: Path) -> None:
         capture_output=True,
         cwd=folder,
     )
-    assert json.loads(ended.stdout) == {"jobs": [{"id": "5", "name": "job-5", "ids": []}]}
+    assert json.loads(ended.stdout) == accepted("5")
+
+
+def test_what_was_answered_is_what_json_says(tm: Tm, daemon: Counterpart, write) -> None:
+    """A single job has itself in `ids`, as the API has it."""
+    write("train.yaml", FILE)
+    for answer in (accepted("5"), array("6", "6_0", "6_1")):
+        daemon.on("POST", "/jobs", answer)
+        assert json.loads(tm("submit train.yaml --json").out) == answer
+        assert json.loads(tm("run -d --json -- true").out) == answer
 
 
 @pytest.mark.parametrize(
@@ -116,6 +125,10 @@ def test_standard_input(daemon: Counterpart, folder: Path) -> None:
         ("command: x\ngpus: many:2:3\n", "gpus must be"),
         ("command: x\nenv: {NOT_SET_ANYWHERE: }\n", "NOT_SET_ANYWHERE is not set here"),
         ("command: x\nenv: 5\n", "env must be"),
+        (
+            "command: x\nenv: {A: true}\n",
+            "env has A = True: a value is a text or a number; quote it",
+        ),
     ],
 )
 def test_a_bad_file_is_named_with_its_line_and_nothing_is_sent(

@@ -25,6 +25,8 @@ class Submitted:
     id: str
     name: str
     elements: tuple[str, ...]
+    said: Json
+    """As the daemon answered."""
 
     @property
     def is_array(self) -> bool:
@@ -36,7 +38,11 @@ def surrounded(spec: Json) -> Json:
     given = spec.get("env") or {}
     if not isinstance(given, dict):
         return spec  # which the check of the file names
-    env = {str(name): _value(str(name), value) for name, value in given.items()}
+    # what is no text and no number stays as it is: the check of the file names it
+    env = {
+        str(name): value if isinstance(value, bool | list | dict) else _value(str(name), value)
+        for name, value in given.items()
+    }
     travels = {name: os.environ[name] for name in TRAVELS if os.environ.get(name)}
     if spec.get("container"):
         travels = {}  # an image has its own programs
@@ -105,4 +111,5 @@ def _submitted(said: Mapping[str, object]) -> Submitted:
     ids = said.get("ids")
     elements = tuple(str(each) for each in ids) if isinstance(ids, list) else ()
     own = str(said["id"])
-    return Submitted(own, str(said.get("name") or ""), tuple(e for e in elements if e != own))
+    others = tuple(each for each in elements if each != own)
+    return Submitted(own, str(said.get("name") or ""), others, dict(said))

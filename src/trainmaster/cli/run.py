@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainmaster.cli.live_options import Data, Url
+from trainmaster.cli.live_options import Cpus, Data, DryRun, Memory, Queue, Url
 from trainmaster.cli.wording import examples
+
+if TYPE_CHECKING:
+    from trainmaster.cli.live_jobs import Submitted
 
 EPILOG = examples(
     "trainmaster run -- python train.py",
@@ -28,19 +31,13 @@ def run(
     name: Annotated[
         str | None, typer.Option("-n", "--name", metavar="NAME", help="What to call the job.")
     ] = None,
-    queue: Annotated[
-        str | None, typer.Option("-q", "--queue", metavar="QUEUE", help="The queue to wait in.")
-    ] = None,
+    queue: Queue = None,
     gpus: Annotated[
         str | None,
         typer.Option("--gpus", metavar="N", help="GPUs: 8, 2-8, 0.5, H100:2; 1 by default."),
     ] = None,
-    cpus: Annotated[
-        float | None, typer.Option("--cpus", metavar="N", help="CPU cores for each GPU.")
-    ] = None,
-    memory: Annotated[
-        str | None, typer.Option("--mem", metavar="SIZE", help="Host memory for each GPU: 16G.")
-    ] = None,
+    cpus: Cpus = None,
+    memory: Memory = None,
     limit: Annotated[
         str | None,
         typer.Option("-t", "--time", metavar="TIME", help="How long it may run: 30m, 4h, 1:30:00."),
@@ -85,9 +82,7 @@ def run(
     detach: Annotated[
         bool, typer.Option("-d", "--detach", help="Submit it, print its id, and do not wait.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would happen, and submit nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     all_ranks: Annotated[
         bool, typer.Option("--all-ranks", help="The output of every rank, each line with its rank.")
     ] = False,
@@ -145,20 +140,20 @@ def _do(
             return 0
         (job,) = send(client, [spec])
         if detach:
-            _say_id(job.id, job.name, list(job.elements), as_json)
+            _say_id(job, as_json)
             return 0
         return attend(client, job, all_ranks)
 
 
-def _say_id(id: str, name: str, ids: list[str], as_json: bool) -> None:
+def _say_id(job: Submitted, as_json: bool) -> None:
     import sys
 
     from trainmaster.cli.live_words import write_json
 
     if as_json:
-        write_json({"jobs": [{"id": id, "name": name, "ids": ids}]})
+        write_json({"jobs": [job.said]})
     else:
-        sys.stdout.write(f"{id}\n")
+        sys.stdout.write(f"{job.id}\n")
 
 
 def _command(words: list[str]) -> str | list[str]:

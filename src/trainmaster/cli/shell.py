@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainmaster.cli import live_completion
-from trainmaster.cli.live_options import Data, Url
+from trainmaster.cli.live_options import Cpus, Data, Memory, Queue, Url
 from trainmaster.cli.wording import examples
 
 if TYPE_CHECKING:
@@ -43,15 +43,9 @@ def shell(
         str | None,
         typer.Option("--gpus", metavar="N", help="GPUs of a new session: 1, 0.5, H100:2."),
     ] = None,
-    cpus: Annotated[
-        float | None, typer.Option("--cpus", metavar="N", help="CPU cores for each GPU.")
-    ] = None,
-    memory: Annotated[
-        str | None, typer.Option("--mem", metavar="SIZE", help="Host memory for each GPU: 16G.")
-    ] = None,
-    queue: Annotated[
-        str | None, typer.Option("-q", "--queue", metavar="QUEUE", help="The queue to wait in.")
-    ] = None,
+    cpus: Cpus = None,
+    memory: Memory = None,
+    queue: Queue = None,
     name: Annotated[
         str | None, typer.Option("-n", "--name", metavar="NAME", help="What to call the session.")
     ] = None,
@@ -66,6 +60,9 @@ def shell(
     ] = None,
     notebook: Annotated[
         bool, typer.Option("--notebook", help="Jupyter instead of a shell; prints its address.")
+    ] = False,
+    detach: Annotated[
+        bool, typer.Option("-d", "--detach", help="Start it, print its id, and do not attach.")
     ] = False,
     url: Url = None,
     data: Data = None,
@@ -84,15 +81,30 @@ def shell(
         "queue": queue,
         "name": name or ("notebook" if notebook else "shell"),
     }
+    if job is None and not (notebook or detach):
+        _check_terminal()
     with connect(url, data) as client:
         if job is None:
             job = _submit(client, _spec(client.url, stated, idle, command, notebook))
+            if detach:
+                sys.stdout.write(f"{job}\n")
+                return
         try:
             code = _attend(client, job)
         except KeyboardInterrupt:  # while waiting: once attached, Ctrl-C is the session's
             _note(f"\nSession {job} stays: `trainmaster cancel {job}` ends it.")
             raise
         raise typer.Exit(code)
+
+
+def _check_terminal() -> None:
+    from trainmaster.cli.complaints import BadInput
+
+    if not sys.stdin.isatty():
+        raise BadInput(
+            "A session needs a terminal, and standard input is none: use `trainmaster run` for a"
+            " script, or -d to start a session and attach to it later."
+        )
 
 
 def _spec(
@@ -159,6 +171,7 @@ def _attend(client: Client, job: str) -> int:
         return 0
     attached = Attached(found)
     with found:
+        _check_terminal()
         left = attached.stay()
     back = f"`trainmaster shell {row.id}` comes back"
     words = {

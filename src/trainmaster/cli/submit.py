@@ -133,9 +133,7 @@ def _say(found: list[Submitted], parsable: bool, as_json: bool) -> None:
     from trainmaster.cli.wording import screen
 
     if as_json:
-        write_json(
-            {"jobs": [{"id": job.id, "name": job.name, "ids": [*job.elements]} for job in found]}
-        )
+        write_json({"jobs": [job.said for job in found]})
     elif parsable:
         sys.stdout.write("".join(f"{job.id}\n" for job in found))
     else:
