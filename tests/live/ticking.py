@@ -1,8 +1,9 @@
 """A job for crash tests: counts ticks, saves each one, and tells on whoever runs beside it.
 
 Only the standard library. Its first rank counts, and holds a lock while it runs, so that a second run of
-the same job at the same time is seen whatever any table says; other ranks follow until they are told to
-leave, or until the first is done. Now and then it says how far it is, as programs with the SDK do.
+the same job at the same time is seen whatever any table says. It begins when all ranks are there, as gangs
+do; the others follow until they are told to leave, or until the first is done. Now and then it says how
+far it is, as programs with the SDK do.
 """
 
 import fcntl
@@ -33,7 +34,17 @@ def say(*lines: dict[str, object]) -> None:
             supervisor.sendall(json.dumps(line).encode() + b"\n")
 
 
+def is_here(rank: int) -> pathlib.Path:
+    return folder / f"{job}.{attempt}.{rank}.here"
+
+
+def leave() -> None:
+    tell("leaves")
+    sys.exit(0)
+
+
 if os.environ["RANK"] != "0":
+    is_here(int(os.environ["RANK"])).touch()
     while not stops and not (place / "over").exists():
         time.sleep(0.05)
     sys.exit(0)
@@ -48,10 +59,13 @@ except OSError:
 place.mkdir(parents=True, exist_ok=True)
 count = int((place / "ticks").read_text()) if (place / "ticks").exists() else 0
 tell("begins")
+while not all(is_here(rank).exists() for rank in range(1, int(os.environ["WORLD_SIZE"]))):
+    if stops:
+        leave()
+    time.sleep(0.01)
 while count < ticks:
     if stops:
-        tell("leaves")
-        sys.exit(0)
+        leave()
     time.sleep(0.05)
     count += 1
     (place / "ticks.new").write_text(str(count))
