@@ -26,6 +26,7 @@ from trainmaster.model.reports import (
     Asked,
     Ended,
     Frozen,
+    Lost,
     Reshaped,
     Started,
     Thawed,
@@ -287,6 +288,24 @@ def test_a_run_told_to_end_before_it_was_launched_never_starts(
     play(act)
 
 
+@pytest.mark.parametrize("order", [Freeze(RUN), Thaw(RUN), Reshape(RUN, placed(2)), Kill(RUN)])
+def test_no_order_to_a_run_of_which_nothing_is_left_goes_without_an_answer(
+    play: Play, order: Freeze | Thaw | Reshape | Kill
+) -> None:
+    async def act(stage: Stage) -> None:
+        other = Run("13", 1)
+        await stage.order(order, stage.shell("true"))
+        await stage.engine.observe({other: 6})
+        for run, seen in ((RUN, 0), (other, 6)):
+            last = await until(
+                lambda run=run: [(r, n) for r, n in stage.told if r.run == run and is_last(r)]
+            )
+            assert last[0][1] > seen
+        assert [type(report) for report in stage.of(other)] == [Lost]
+
+    play(act)
+
+
 def test_a_command_that_is_not_there_fails_with_a_sentence(play: Play) -> None:
     async def act(stage: Stage) -> None:
         await stage.launch(RUN, stage.recipe("no-such-command-at-all"), ranks=2)
@@ -303,5 +322,18 @@ def test_what_is_forgotten_leaves_no_files(play: Play) -> None:
         await stage.ended(RUN)
         await stage.engine.forget(RUN)
         assert not os.path.exists(stage.engine.folder_of(RUN))
+        assert not os.path.exists(stage.engine.folder_of(RUN).parent)
+
+    play(act)
+
+
+def test_what_is_forgotten_takes_nothing_else_with_it(play: Play) -> None:
+    async def act(stage: Stage) -> None:
+        second = Run(RUN.job, 2)
+        for run in (RUN, second):
+            await stage.launch(run, stage.shell("echo hello"))
+            await stage.ended(run)
+        await stage.engine.forget(RUN)
+        assert stage.log(second) == b"hello\n"
 
     play(act)

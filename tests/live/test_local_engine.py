@@ -23,9 +23,9 @@ from tests.live.stage import (
     supervisors,
     until,
 )
+from trainmaster.engines.local import runfile
 from trainmaster.engines.local.cgroups import cgroup_name
 from trainmaster.engines.local.engine import LocalEngine
-from trainmaster.engines.local.launch import socket_path
 from trainmaster.model.actions import Freeze, Halt, Kill, Thaw
 from trainmaster.model.job import Run
 from trainmaster.model.recipe import LogLimits, Recipe
@@ -270,7 +270,7 @@ def test_nameless_daemons_of_a_lost_run_are_found_by_their_control_group(
         await stage.up(RUN, recipe)
         await until(lambda: stage.log(RUN))
         (pid,) = await until(lambda: [p for p in alive_called(word) if cmdline(p)[-1:] == [word]])
-        group = cgroup_name(socket_path(stage.engine.folder_of(RUN)))
+        group = cgroup_name(runfile.read(str(stage.engine.folder_of(RUN))).socket)
         await until(lambda: f"/{group}\n" in Path(f"/proc/{pid}/cgroup").read_text())
         (supervisor,) = supervisors(stage.engine.folder_of(RUN))
         os.kill(supervisor, signal.SIGKILL)

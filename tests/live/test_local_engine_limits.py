@@ -93,7 +93,7 @@ def test_gpus_are_named_by_uuid_and_not_frozen_by_stopping(tmp_path: Path) -> No
     assert not engine.abilities.can_freeze
     assert any("suspended in memory" in remark for remark in engine.abilities.remarks)
     recipe = Recipe(("true",), "/", "/")
-    file = run_file(RUN, placed(3, first=2), recipe, engine._machine, tmp_path, 0)
+    file = run_file(RUN, placed(3, first=2), recipe, engine._machine, str(tmp_path / "s.sock"), 0)
     seen = [rank.env["CUDA_VISIBLE_DEVICES"] for rank in file.ranks]
     assert seen == ["GPU-2,GPU-3", "GPU-2,GPU-3", "GPU-4"]
 

@@ -18,6 +18,10 @@ Tell = Callable[[Report, int], None]
 number is the report's place in its run's journal, from 1: the daemon keeps the last one that it has seen."""
 
 
+class EngineError(ValueError):
+    """An engine that cannot work here: one sentence for the user."""
+
+
 @dataclass(frozen=True, slots=True)
 class Abilities:
     """What an engine can do on this machine, and what it cannot, in words."""
@@ -35,6 +39,10 @@ class Engine(Protocol):
     Orders are idempotent: one that has been carried out already changes nothing, so that a daemon that
     does not know whether it sent an order sends it again. Every order names an attempt; an attempt is
     launched at most once, whoever asks.
+
+    No order is left without an answer. One to a run of which nothing is left, because its machine was
+    switched off say, or its files were removed, is answered by Lost or Ended; so is an order to end a run
+    whose launch never came. Its number is beyond all that the daemon has seen of the run.
     """
 
     @property
@@ -47,11 +55,12 @@ class Engine(Protocol):
     def abilities(self) -> Abilities: ...
 
     async def open(self, tell: Tell) -> None:
-        """Be ready to take orders."""
+        """Be ready to take orders; EngineError where that cannot be."""
         ...
 
     async def execute(self, order: Order, recipe: Recipe) -> None:
-        """Begin to carry it out; what comes of it is reported. Never raises for a job's own fault."""
+        """Begin to carry it out; what comes of it is reported. Never raises, whatever the job or the
+        machine has done: what a full disk refuses, say, is tried again."""
         ...
 
     async def observe(self, runs: Mapping[Run, int]) -> None:
@@ -60,7 +69,9 @@ class Engine(Protocol):
         For each the last report that the daemon has seen, 0 for none: only later ones are told.
 
         What runs under this engine's folder and is not among them is ended: nobody owns it any more.
-        A run of which nothing is left, and nothing was written, is not reported: its launch never came.
+        A run that was seen before and of which nothing is left is reported as lost, with a number beyond
+        the last that was seen. One of which nothing was ever seen or written is not reported: its launch
+        never came.
         """
         ...
 

@@ -6,12 +6,14 @@ import asyncio
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from trainmaster.engines.contract import Abilities, Tell
 from trainmaster.engines.freezer import Freezer, StopFreezer, can_freeze_on
-from trainmaster.engines.local import journal, launch, leftovers, limits, logs, runfile
+from trainmaster.engines.local import journal, launch, limits, logs, runfile, sockets
+from trainmaster.engines.local.leftovers import Trace
 from trainmaster.engines.local.spawning import Spawning
 from trainmaster.engines.local.watch import Beginning, Watch
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Order, Reshape, Thaw
@@ -19,6 +21,7 @@ from trainmaster.model.job import Run
 from trainmaster.model.recipe import Recipe
 from trainmaster.model.reports import Report
 from trainmaster.model.topology import Topology
+from trainmaster.sdk.wire import Line
 
 LIVE = ".live"
 """A folder with an empty file for each run that was begun and is not known to have ended."""
@@ -50,13 +53,15 @@ class LocalEngine:
             cgroups=self._probed.plan,
             freezer=self._freezer.name,
         )
+        self._sockets = ""
+        """Where supervisors listen; known when the engine is open."""
         self._spawning = Spawning()
         self._watches: dict[Run, Watch] = {}
         self._tell: Tell | None = None
         self._doing: dict[type, Callable[[Any, Recipe], None]] = {
             Launch: self._launch,
-            Halt: lambda order, recipe: self._end(order.run, "halt"),
-            Kill: lambda order, recipe: self._end(order.run, "kill"),
+            Halt: lambda order, recipe: self._send(order.run, "halt"),
+            Kill: lambda order, recipe: self._send(order.run, "kill"),
             Freeze: lambda order, recipe: self._send(
                 order.run, "freeze" if recipe.may_stay_in_memory else "halt"
             ),
@@ -90,7 +95,10 @@ class LocalEngine:
         return logs.rank_logs(self.folder_of(run))
 
     def environment(self, run: Run) -> tuple[Path, Mapping[str, str]]:
-        file = runfile.newest(str(self.folder_of(run)))
+        try:
+            file = runfile.newest(str(self.folder_of(run)))
+        except ValueError:
+            file = None
         if file is None:
             raise FileNotFoundError(f"nothing is known of run {run.job}.{run.attempt}")
         return Path(file.workdir), file.env | file.ranks[0].env
@@ -99,6 +107,7 @@ class LocalEngine:
 
     async def open(self, tell: Tell) -> None:
         self._tell = tell
+        self._sockets = sockets.folder_for(self._folder.parent)
         (self._folder / LIVE).mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._spawning.start()
 
@@ -108,11 +117,12 @@ class LocalEngine:
 
     async def save(self, run: Run) -> None:
         """Ask it to write a checkpoint and go on."""
-        self._send(run, "save")
+        if run in self._watches or self._has_trace(run):
+            self._send(run, "save")
 
     async def observe(self, runs: Mapping[Run, int]) -> None:
         for run, seen in runs.items():
-            if run not in self._watches and self._has_trace(run):
+            if run not in self._watches and (seen > 0 or self._has_trace(run)):
                 self._watch(run, seen, self._tell)
         for run in self._live_runs():
             if run not in runs and run not in self._watches:
@@ -126,6 +136,8 @@ class LocalEngine:
         if not await self._is_let_go(folder):
             return
         await asyncio.to_thread(shutil.rmtree, folder, True)
+        with suppress(OSError):  # other attempts of the job are still there
+            folder.parent.rmdir()
         self._marker(run).unlink(missing_ok=True)
 
     async def close(self) -> None:
@@ -149,25 +161,26 @@ class LocalEngine:
     def _launch(self, order: Launch, recipe: Recipe) -> None:
         """See to it that somebody runs it: once, whoever asks."""
         run = order.run
-        if run in self._watches:
-            return
-        if journal.has_begun(str(self.folder_of(run))):
-            self._watch(run, 0, self._tell)
-            return
+        folder, at = self.folder_of(run), self._trace(run).socket
 
         def prepare() -> None:
             """Write what is to be run; the marker first, so that no run is without."""
-            folder = self.folder_of(run)
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._marker(run).touch()
             if not journal.is_locked(str(folder)):
-                file = launch.run_file(run, order.placement, recipe, self._machine, folder, 0)
+                file = launch.run_file(run, order.placement, recipe, self._machine, at, 0)
                 runfile.write(str(folder), file)
 
-        beginning = Beginning(self._spawning, prepare, self._earlier(run))
-        self._watch(run, 0, self._tell, beginning)
+        beginning = Beginning(self._spawning, prepare, lambda: self._end_earlier(run))
+        watch = self._watches.get(run)
+        if watch is not None:
+            watch.launch(self._tell, beginning)
+        elif journal.has_begun(str(folder)):
+            self._watch(run, 0, self._tell)
+        else:
+            self._watch(run, 0, self._tell, beginning)
 
-    def _earlier(self, run: Run) -> tuple[Path, ...]:
+    def _end_earlier(self, run: Run) -> tuple[Path, ...]:
         """Markers of earlier attempts that are not over: they are ended, and waited for."""
         attempts = (Run(run.job, attempt) for attempt in range(1, run.attempt))
         unsettled = [each for each in attempts if self._marker(each).exists()]
@@ -175,36 +188,35 @@ class LocalEngine:
             self._disown(each)
         return tuple(map(self._marker, unsettled))
 
-    def _end(self, run: Run, order: str) -> None:
-        if run not in self._watches and not self._has_trace(run):
-            leftovers.settle_unbegun(self.folder_of(run), leftovers.never_started(order))
-        self._send(run, order)
-
     def _reshape(self, order: Reshape, recipe: Recipe) -> None:
         """The new ranks go into a file of their own; the supervisor is told its number."""
-        folder = self.folder_of(order.run)
-        last = runfile.newest(str(folder))
-        if last is None:
-            return
-        generation = last.generation
-        if last.placement != repr(order.placement.slices):
-            generation += 1
-            file = launch.run_file(
-                order.run, order.placement, recipe, self._machine, folder, generation
-            )
-            runfile.write(str(folder), file)
-        self._send(order.run, "reshape", generation)
+        run = order.run
+        folder, at = str(self.folder_of(run)), self._trace(run).socket
 
-    def _send(self, run: Run, order: str, generation: int | None = None) -> None:
-        watch = self._watches.get(run)
-        if watch is None:
-            if not self._has_trace(run):
-                return
-            watch = self._watch(run, 0, self._tell)
-        said: dict[str, object] = {"order": order}
-        watch.send(said if generation is None else said | {"generation": generation})
+        def make() -> Line:
+            last = runfile.newest(folder)
+            if last is not None and last.placement == repr(order.placement.slices):
+                return {"order": "reshape", "generation": last.generation}
+            generation = 1 + max(_generations(folder), 0 if last is None else last.generation)
+            socket = at if last is None else last.socket
+            file = launch.run_file(run, order.placement, recipe, self._machine, socket, generation)
+            runfile.write(folder, file)
+            return {"order": "reshape", "generation": generation}
+
+        self._watched(run).send_made(make)
+
+    def _send(self, run: Run, order: str) -> None:
+        self._watched(run).send({"order": order})
 
     # -- watching ------------------------------------------------------------------------------------
+
+    def _watched(self, run: Run) -> Watch:
+        """Who follows it; if nobody does, somebody who finds out what became of it."""
+        return self._watches.get(run) or self._watch(run, 0, self._tell)
+
+    def _trace(self, run: Run) -> Trace:
+        folder = self.folder_of(run)
+        return Trace(folder, sockets.path_in(self._sockets, folder), self._machine.cgroups)
 
     def _watch(
         self,
@@ -213,15 +225,18 @@ class LocalEngine:
         tell: Callable[[Report, int], None] | None,
         beginning: Beginning | None = None,
     ) -> Watch:
-        watch = Watch(run, self.folder_of(run), after, tell, self._unwatch)
+        watch = Watch(run, self._trace(run), after, tell, self._unwatch)
         self._watches[run] = watch
         watch.begin(beginning)
         return watch
 
     def _unwatch(self, watch: Watch) -> None:
-        self._watches.pop(watch.run, None)
-        if watch.has_ended:
-            self._marker(watch.run).unlink(missing_ok=True)
+        run = watch.run
+        if self._watches.get(run) is watch:
+            del self._watches[run]
+        if watch.has_ended or not self._has_trace(run):
+            with suppress(OSError):  # one that stays is looked into by the next daemon
+                self._marker(run).unlink(missing_ok=True)
 
     def _has_trace(self, run: Run) -> bool:
         """Whether anything of it was written, or somebody holds it."""
@@ -247,3 +262,8 @@ class LocalEngine:
 
     def _marker(self, run: Run) -> Path:
         return self._folder / LIVE / f"{run.job}.{run.attempt}"
+
+
+def _generations(folder: str) -> int:
+    """The last generation that was started, by the run's journal."""
+    return max((entry.get("generation", 0) for entry in journal.read(folder)), default=0)

@@ -17,6 +17,8 @@ JOURNAL = "journal.jsonl"
 LOCK = "lock"
 LAST = ("ended", "lost")
 """What the last entry of a journal says; nothing comes after it."""
+SYNCED = frozenset({"opened", "started", "frozen", "reshaped", *LAST})
+"""What must outlast a power cut before anybody is told; the rest costs no training if it is gone."""
 
 
 def take_lock(folder: str, patience_s: float = 0.0) -> int | None:
@@ -75,21 +77,46 @@ def has_ended(folder: str) -> bool:
     return any(entry["what"] in LAST for entry in read(folder))
 
 
+def last(folder: str) -> Entry | None:
+    """The newest entry; None where there is none."""
+    newest = None
+    for newest in read(folder):  # noqa: B007 - only the last one is wanted
+        pass
+    return newest
+
+
 def read(folder: str, after: int = 0) -> Iterator[Entry]:
-    """The entries after that number; a torn last line is not one."""
+    """The entries after that number, up to the first line that is none: what follows was torn."""
     with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, JOURNAL), "rb") as file:
         for line in file:
-            if not line.endswith(b"\n"):
+            entry = _entry_of(line)
+            if entry is None:
                 return
-            entry = json.loads(line)
             if entry["n"] > after:
                 yield entry
 
 
-class Journal:
-    """Appends entries. Where the disk refuses, it remembers them and tries again."""
+def _entry_of(line: bytes) -> Entry | None:
+    """None for a torn line, and for what a power cut may leave in place of one."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(said, dict):
+        return None
+    kinds = (("n", int), ("at_ms", int), ("what", str))
+    return said if all(isinstance(said.get(name), kind) for name, kind in kinds) else None
 
-    def __init__(self, folder: str) -> None:
+
+class Journal:
+    """Appends entries. Where the disk refuses, it remembers them and tries again.
+
+    Its numbers begin after `floor`: readers may have seen entries that a power cut has taken away.
+    """
+
+    def __init__(self, folder: str, floor: int = 0) -> None:
         self._folder = folder
         self._path = os.path.join(folder, JOURNAL)
         self._kept: list[Entry] = []
@@ -100,9 +127,9 @@ class Journal:
         self._good = 0
         """Bytes of the file that are whole lines."""
         self._file = self._open()
-        self._n, self._at_ms = 0, 0
-        for entry in read(folder):
-            self._n, self._at_ms = entry["n"], entry["at_ms"]
+        newest = last(folder)
+        self._n = floor if newest is None else max(floor, newest["n"])
+        self._at_ms = 0 if newest is None else newest["at_ms"]
 
     @property
     def is_written(self) -> bool:
@@ -124,17 +151,33 @@ class Journal:
     def retry(self) -> list[Entry]:
         """Write what waits, in order, as far as the disk lets us."""
         written: list[Entry] = []
+        before = self._good
         try:
             if not os.path.exists(self._path):
                 self._begin_again()
+            before = self._good
             for entry in self._waiting:
                 self._write(entry)
                 written.append(entry)
             self.trouble = ""
         except OSError as problem:
             self.trouble = problem.strerror or str(problem)
+        if any(entry["what"] in SYNCED for entry in written) and not self._is_synced(before):
+            written = []
         del self._waiting[: len(written)]
         return written
+
+    def _is_synced(self, before: int) -> bool:
+        """Whether the disk has it; where it has not, what was written after `before` is taken back."""
+        try:
+            os.fsync(self._file)
+        except OSError as problem:
+            self.trouble = problem.strerror or str(problem)
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, before)
+                self._good = before
+            return False
+        return True
 
     def remembered(self, after: int) -> Iterator[Entry]:
         """What can be said to a follower: the file, or memory where there is no file."""
@@ -147,10 +190,17 @@ class Journal:
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        is_new = not os.path.exists(self._path)
         file = os.open(self._path, flags, 0o600)
+        self._good = 0
         with open(self._path, "rb") as written:
-            self._good = written.read().rfind(b"\n") + 1
+            for line in written:
+                if _entry_of(line) is None:
+                    break
+                self._good += len(line)
         os.ftruncate(file, self._good)  # a line that was torn by a crash never happened
+        if is_new:
+            _sync_folder(self._folder)
         return file
 
     def _begin_again(self) -> None:
@@ -166,3 +216,12 @@ class Journal:
             os.ftruncate(self._file, self._good)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._good += len(line)
+
+
+def _sync_folder(folder: str) -> None:
+    """Let the names in it outlast a power cut."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -5,13 +5,11 @@ Nothing is started here, so that it can be shown before it is done.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
 from trainmaster.model.job import Run
@@ -70,13 +68,15 @@ class Machine:
 
 
 def run_file(
-    run: Run, placement: Placement, recipe: Recipe, machine: Machine, folder: Path, generation: int
+    run: Run, placement: Placement, recipe: Recipe, machine: Machine, at: str, generation: int
 ) -> RunFile:
-    """Everything that the supervisor of this run must know; a port is chosen anew each time."""
+    """Everything that the supervisor of this run, which listens there, must know.
+
+    A port is chosen anew each time.
+    """
     cgroups = machine.cgroups
     sitting = seats(placement, recipe.ranks)
     argv = (*recipe.prefix, *recipe.command)
-    at = socket_path(folder)
     everybody = common_env(run, recipe, at, generation) | {"MASTER_PORT": str(free_port())}
     own = dict(recipe.env)
     return RunFile(
@@ -157,26 +157,6 @@ def threads(seat: Seat, recipe: Recipe, cpus: int, gpus: int) -> int:
 # -- places --------------------------------------------------------------------------------------------
 
 
-def socket_path(folder: Path) -> str:
-    """Where the run's supervisor listens: short, since paths of sockets may have 107 bytes."""
-    name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:20]
-    return os.path.join(socket_folder(), f"{name}.sock")
-
-
-def socket_folder() -> str:
-    """A folder that only we can enter: the user's own where there is one, else below /tmp."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    if runtime and len(runtime) < 60 and os.access(runtime, os.W_OK | os.X_OK):
-        folder = os.path.join(runtime, "trainmaster")
-    else:
-        folder = f"/tmp/trainmaster-{os.getuid()}"
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    found = os.stat(folder, follow_symlinks=False)
-    if found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise PermissionError(f"{folder} must belong to you and be closed to others; remove it")
-    return folder
-
-
 _given: list[int] = []
 """Ports handed out last: their programs may not listen yet."""
 MOST_GIVEN = 512
@@ -192,8 +172,3 @@ def free_port() -> int:
             _given.append(port)
             del _given[:-MOST_GIVEN]
             return port
-
-
-def marks(file: RunFile) -> Sequence[str]:
-    """What every process of a run has in its environment and no other process has."""
-    return (f"{RUN}={file.name}", f"{wire.SOCKET}={file.socket}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
@@ -93,9 +94,10 @@ def _stat(pid: int) -> list[bytes]:
         return []
 
 
-def carriers(marks: Iterable[str]) -> list[int]:
-    """Processes that have all these `NAME=value` in their environment."""
-    wanted = {mark.encode() for mark in marks}
+def carriers(mark: str, name: str, ends: Collection[str]) -> list[int]:
+    """Processes with this `NAME=value` in their environment, and a variable of that name that ends so."""
+    wanted, start = mark.encode(), f"{name}=".encode()
+    endings = tuple(end.encode() for end in ends)
     found = []
     for pid in all_pids():
         try:
@@ -103,9 +105,44 @@ def carriers(marks: Iterable[str]) -> list[int]:
                 environ = file.read()
         except OSError:
             continue
-        if wanted <= set(environ.split(b"\0")) and is_alive(pid):
+        if wanted not in environ:
+            continue
+        said = environ.split(b"\0")
+        is_marked = wanted in said and any(
+            each.startswith(start) and each.endswith(endings) for each in said
+        )
+        if is_marked and is_alive(pid):
             found.append(pid)
     return found
+
+
+def lock_holders(path: str) -> list[int]:
+    """Who holds a lock on this file."""
+    try:
+        inode = str(os.stat(path).st_ino)
+        with open("/proc/locks") as file:
+            rows = [line.split() for line in file]
+    except OSError:
+        return []
+    pids = {
+        int(fields[4])
+        for fields in rows
+        if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].split(":")[2] == inode
+    }
+    return [pid for pid in pids if pid > 0 and _has_open(pid, path)]
+
+
+def _has_open(pid: int, path: str) -> bool:
+    """Numbers of files are those of one file system: only this says that it is the same file."""
+    try:
+        opened = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return False
+    for each in opened:
+        with contextlib.suppress(OSError):
+            if os.path.samefile(f"/proc/{pid}/fd/{each}", path):
+                return True
+    return False
 
 
 def catches(pid: int, number: int) -> bool:

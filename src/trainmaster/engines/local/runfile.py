@@ -72,10 +72,26 @@ def write(folder: str, run: RunFile) -> None:
 
 
 def read(folder: str, generation: int = 0) -> RunFile:
-    with open(path_of(folder, generation)) as file:
+    """ValueError for a file that another Trainmaster wrote, or a power cut has emptied."""
+    path = path_of(folder, generation)
+    with open(path) as file:
         said: dict[str, Any] = json.load(file)
-    ranks = tuple(RankSpec(tuple(each["argv"]), each["env"]) for each in said.pop("ranks"))
-    return RunFile(ranks=ranks, cgroups=CgroupPlan(**said.pop("cgroups")), **said)
+    try:
+        ranks = tuple(RankSpec(tuple(each["argv"]), each["env"]) for each in said.pop("ranks"))
+        return RunFile(ranks=ranks, cgroups=CgroupPlan(**said.pop("cgroups")), **said)
+    except (TypeError, KeyError, AttributeError) as problem:
+        raise ValueError(f"{path} is not what this Trainmaster writes: {problem}") from None
+
+
+def socket_of(folder: str) -> str | None:
+    """Where the run's supervisor listens, whoever wrote the file; None where it does not say."""
+    try:
+        with open(path_of(folder, 0)) as file:
+            said = json.load(file)
+    except (OSError, ValueError):
+        return None
+    at = said.get("socket") if isinstance(said, dict) else None
+    return at if isinstance(at, str) else None
 
 
 def newest(folder: str) -> RunFile | None:

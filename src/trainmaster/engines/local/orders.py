@@ -1,0 +1,86 @@
+"""Orders on their way to a supervisor, kept until an entry of its journal answers them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainmaster.engines.local.journal import LAST, Entry
+from trainmaster.sdk.wire import Line
+
+ENDS = ("halt", "kill")
+ANSWERS = {"freeze": "frozen", "thaw": "thawed", "reshape": "reshaped"}
+"""What a supervisor writes when it has obeyed; the end of the run answers everything."""
+INSTEAD_OF = {
+    "freeze": ("freeze", "thaw"),
+    "thaw": ("freeze", "thaw"),
+    "reshape": ("reshape",),
+}
+"""Which of the orders that were said before must not be said again after a new one."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """One order."""
+
+    said: Line
+    since: int | None = None
+    """The run's last entry when it was handed over; None: nobody has it yet."""
+    is_due: bool = True
+    """Whether it is still to be said on the present connection."""
+
+    def is_answered_by(self, entry: Entry) -> bool:
+        if entry["what"] in LAST:
+            return True
+        if self.since is None or entry["n"] <= self.since:
+            return False  # it is about an order before this one
+        if entry["what"] != ANSWERS.get(self.said["order"]):
+            return False
+        return self.said["order"] != "reshape" or _generation(entry) >= _generation(self.said)
+
+
+class Orders:
+    """All that wait, oldest first."""
+
+    def __init__(self) -> None:
+        self._pending: list[Pending] = []
+
+    def __bool__(self) -> bool:
+        """Whether one waits that must be answered: a checkpoint now and then is no such order."""
+        return any(each.said["order"] != "save" for each in self._pending)
+
+    @property
+    def ends(self) -> list[str]:
+        """Those of them that end the run."""
+        return [each.said["order"] for each in self._pending if each.said["order"] in ENDS]
+
+    def add(self, said: Line) -> None:
+        old = INSTEAD_OF.get(said["order"], ())
+        self._pending = [
+            each for each in self._pending if each.since is None or each.said["order"] not in old
+        ]
+        self._pending.append(Pending(said))
+
+    def drop_unsent(self) -> None:
+        self._pending = [each for each in self._pending if each.since is not None]
+
+    def say_again(self) -> None:
+        """There is a new connection: what was said on the last one may not have been heard."""
+        for each in self._pending:
+            each.is_due = True
+
+    def hand_over(self, after: int) -> list[Line]:
+        """What is to be said now, to a supervisor whose last entry was this."""
+        due = [each for each in self._pending if each.is_due]
+        for each in due:
+            each.is_due = False
+            each.since = after if each.since is None else each.since
+        self._pending = [each for each in self._pending if each.said["order"] != "save"]
+        return [each.said for each in due]
+
+    def answered_by(self, entry: Entry) -> None:
+        self._pending = [each for each in self._pending if not each.is_answered_by(entry)]
+
+
+def _generation(said: Line) -> int:
+    generation = said.get("generation")
+    return generation if isinstance(generation, int) else 0
