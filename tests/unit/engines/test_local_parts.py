@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from trainmaster.engines.local import journal
-from trainmaster.engines.local.gang import NotStarted, Rank
+from trainmaster.engines.local.cgroups import RunCgroups
+from trainmaster.engines.local.gang import Gang, NotStarted, Rank
 from trainmaster.engines.local.journal import Journal
 from trainmaster.engines.local.logs import RankLog, rank_logs
+from trainmaster.engines.local.orders import Orders
 from trainmaster.engines.local.progress import cleaned
+from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
 from trainmaster.engines.local.verdict import Told, Verdict, verdict_of
 
 
@@ -45,6 +48,123 @@ def test_a_line_that_was_torn_never_happened(tmp_path: Path) -> None:
     again.append(again.entry("lost", {}))
     again.close()
     assert written(tmp_path) == [(1, "opened"), (2, "lost")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"\0\0\0\n", b"\xff\xfe\n", b"[1]\n", b'{"n":"2","at_ms":1,"what":"x"}\n', b'{"n":2}\n'],
+)
+def test_a_journal_ends_where_it_cannot_be_read(tmp_path: Path, line: bytes) -> None:
+    whole = json.dumps({"n": 1, "at_ms": 7, "what": "opened"}).encode() + b"\n"
+    (tmp_path / journal.JOURNAL).write_bytes(whole + line + whole.replace(b"1", b"3"))
+    assert written(tmp_path) == [(1, "opened")]
+    book = Journal(str(tmp_path), floor=8)
+    book.append(book.entry("lost", {}))
+    book.close()
+    assert written(tmp_path) == [(1, "opened"), (9, "lost")]
+
+
+def test_what_must_outlast_a_power_cut_is_on_the_disk_before_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    sync = os.fsync
+
+    def note(file: int) -> None:
+        synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{file}")))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", note)
+    book = Journal(str(tmp_path))
+    assert synced == [tmp_path.name]
+    for what in ("opened", "started", "frozen", "reshaped", "ended", "lost"):
+        synced.clear()
+        assert book.append(book.entry(what, {}))
+        assert synced == [journal.JOURNAL], what
+    for what in ("progress", "saved", "thawed"):
+        synced.clear()
+        assert book.append(book.entry(what, {}))
+        assert synced == [], what
+    book.close()
+
+
+def test_what_did_not_reach_the_disk_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = Journal(str(tmp_path))
+    book.append(book.entry("opened", {}))
+
+    def refuse(file: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", refuse)
+        assert book.append(book.entry("started", {})) == []
+        assert book.append(book.entry("progress", {})) == []
+        assert written(tmp_path) == [(1, "opened")]
+    assert [entry["n"] for entry in book.retry()] == [2, 3]
+    assert written(tmp_path) == [(1, "opened"), (2, "started"), (3, "progress")]
+    book.close()
+
+
+def an_entry(n: int, what: str, generation: int = 0) -> journal.Entry:
+    return {"n": n, "what": what, "generation": generation}
+
+
+def test_an_order_waits_until_an_entry_answers_it() -> None:
+    orders = Orders()
+    orders.add({"order": "freeze"})
+    orders.answered_by(an_entry(4, "frozen"))  # read in the journal: of an earlier order
+    assert orders.hand_over(after=5) == [{"order": "freeze"}]
+    for n, what in ((6, "progress"), (7, "thawed"), (5, "frozen")):
+        orders.answered_by(an_entry(n, what))
+        assert orders, what
+    orders.say_again()
+    assert orders.hand_over(after=7) == [{"order": "freeze"}]
+    orders.answered_by(an_entry(8, "frozen"))
+    assert not orders
+
+
+def test_a_reshape_is_answered_by_its_own_generation_and_everything_by_the_end() -> None:
+    orders = Orders()
+    orders.add({"order": "reshape", "generation": 2})
+    orders.add({"order": "save"})
+    assert len(orders.hand_over(after=1)) == 2
+    orders.answered_by(an_entry(2, "reshaped", generation=1))
+    orders.say_again()
+    assert orders.hand_over(after=2) == [{"order": "reshape", "generation": 2}]
+    orders.answered_by(an_entry(3, "reshaped", generation=2))
+    assert not orders
+    orders.add({"order": "kill"})
+    assert orders.ends == ["kill"]
+    orders.answered_by(an_entry(4, "ended"))
+    assert not orders
+
+
+def test_a_thaw_that_changed_nothing_is_not_said_again_after_a_freeze() -> None:
+    orders = Orders()
+    orders.add({"order": "thaw"})
+    orders.hand_over(after=1)
+    orders.add({"order": "freeze"})
+    orders.say_again()
+    assert orders.hand_over(after=1) == [{"order": "freeze"}]
+
+
+def test_a_machine_that_starts_no_more_processes_is_not_the_jobs_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> int:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", refuse)
+    run = RunFile(
+        *("12.1", 0, str(tmp_path), {}, (RankSpec(("true",), {}),), "", 0, 10, 1, "stop", ""),
+        cgroups=CgroupPlan(),
+    )
+    problem = Gang(RunCgroups(run.cgroups, "none")).start(run, str(tmp_path))
+    assert problem is not None
+    assert not problem.is_final
+    assert "starts no more processes" in problem.why
 
 
 def test_time_in_a_journal_never_goes_back(tmp_path: Path) -> None:

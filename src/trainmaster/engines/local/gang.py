@@ -23,7 +23,14 @@ PIPE_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """What shells use for commands that cannot be started."""
-AT_WORKDIR, AT_COMMAND = 0, 1
+AT_SETUP, AT_WORKDIR, AT_COMMAND = 0, 1, 2
+JOBS_OWN_FAULT = frozenset(
+    {
+        *(errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR),
+        *(errno.E2BIG, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL),
+    }
+)
+"""What ends in the same way however often it is tried. All else is the machine's trouble, and passes."""
 SWEEPS = 50
 
 
@@ -47,6 +54,8 @@ class NotStarted:
     rank: int
     code: int
     why: str
+    is_final: bool = True
+    """Whether another attempt would end the same way; else the machine could not do it just now."""
 
 
 class Gang:
@@ -76,7 +85,7 @@ class Gang:
                 rank, error = _started(run, number, folder, self._cgroups)
             except OSError as refused:
                 why = f"The machine starts no more processes: {_words(refused.errno or 0)}."
-                problem = NotStarted(number, NOT_EXECUTABLE, why)
+                problem = NotStarted(number, NOT_EXECUTABLE, why, is_final=False)
                 break
             self.ranks.append(rank)
             errors.append(error)
@@ -169,7 +178,7 @@ def _become(
     run: RunFile, number: int, supervisor: int, cgroups: RunCgroups, output: int, error: int
 ) -> NoReturn:
     """In the child: leave everything of the supervisor behind and execute the program."""
-    stage = AT_WORKDIR
+    stage = AT_SETUP
     try:
         os.setsid()
         processes.die_with_parent()
@@ -185,6 +194,7 @@ def _become(
         os.dup2(output, 2)
         spec = run.ranks[number]
         env = run.env | spec.env | {"PWD": run.workdir}
+        stage = AT_WORKDIR
         os.chdir(run.workdir)
         stage = AT_COMMAND
         os.execvpe(spec.argv[0], spec.argv, env)
@@ -196,13 +206,17 @@ def _become(
 
 
 def _not_started(run: RunFile, rank: int, stage: int, number: int) -> NotStarted:
+    command = run.ranks[rank].argv[0]
+    if stage == AT_SETUP or number not in JOBS_OWN_FAULT:
+        what = f"use {run.workdir}" if stage == AT_WORKDIR else f"start {command!r}"
+        why = f"The machine could not {what}: {_words(number)}."
+        return NotStarted(rank, NOT_EXECUTABLE, why, is_final=False)
     if stage == AT_WORKDIR:
         reason = "does not exist" if number == errno.ENOENT else f"cannot be used: {_words(number)}"
         why = (
             f"The working directory {run.workdir} {reason}; correct `workdir` and submit it again."
         )
         return NotStarted(rank, NOT_EXECUTABLE, why)
-    command = run.ranks[rank].argv[0]
     if number == errno.ENOENT:
         why = f"The command {command!r} was not found; check its name and the PATH of the job."
         return NotStarted(rank, NOT_FOUND, why)

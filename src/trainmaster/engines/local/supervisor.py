@@ -21,7 +21,7 @@ from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
 from trainmaster.engines.local.gang import Gang, NotStarted, Rank
 from trainmaster.engines.local.journal import Journal
 from trainmaster.engines.local.talk import Caller, Switchboard
-from trainmaster.engines.local.verdict import Told, Verdict, failed_verdict, verdict_of
+from trainmaster.engines.local.verdict import Told, Verdict, verdict_of
 from trainmaster.sdk.wire import Line
 
 HOUSEKEEPING_S = 5.0
@@ -62,18 +62,16 @@ class Supervisor:
         self._not_started: NotStarted | None = None
         self._stopping: Stopping | None = None
         self._next: int | None = None
-        """The generation that it is to be reshaped into."""
+        """The generation to be reshaped into."""
         self._is_freezing, self._is_frozen = False, False
         self._has_left = False
-        self._done: set[int] = set()
-        """Ranks that have said so."""
+        self._done: set[int] = set()  # ranks that have said so
         self._oom_kills = processes.oom_kills()
         self._housekeeping_at = time.monotonic() + HOUSEKEEPING_S
         self._sweep_at: float | None = None
         self._track_at: float | None = None
         self._is_over = False
-        self._trouble = ""
-        """What went wrong in here last."""
+        self._trouble = ""  # what went wrong in here last
 
     # -- the loop ------------------------------------------------------------------------------------
 
@@ -240,10 +238,12 @@ class Supervisor:
             rank.log.close()
         verdict = self._verdict()
         self._write_progress()
-        if stopping is not None and stopping.told is Told.RESIZE and not verdict.is_success:
+        if self._not_started is not None and not self._not_started.is_final:
+            self._conclude("lost", {"why": self._not_started.why})
+        elif self._is_resizing and not verdict.is_success:
             self._go_on()
         else:
-            self._conclude(verdict)
+            self._conclude("ended", verdict.said())
 
     def _verdict(self) -> Verdict:
         stopping = self._stopping
@@ -261,23 +261,21 @@ class Supervisor:
         )
 
     def _oom_ranks(self) -> set[int]:
-        numbers = (rank.number for rank in self._gang.ranks)
-        return {number for number in numbers if self._cgroups.oom_kills(number)}
+        return {rank.number for rank in self._gang.ranks if self._cgroups.oom_kills(rank.number)}
 
     def _go_on(self) -> None:
         assert self._next is not None
         self._cgroups.remove()
         try:
             self._run = runfile.read(self._folder, self._next)
-        except (OSError, ValueError, TypeError) as problem:
-            self._conclude(
-                failed_verdict(f"What it was to be reshaped into is not readable: {problem}.")
-            )
+        except (OSError, ValueError) as problem:
+            self._conclude("lost", {"why": f"Its new shape is not readable: {problem}."})
             return
         self._start()
 
-    def _conclude(self, verdict: Verdict) -> None:
-        self._write("ended", verdict.said())
+    def _conclude(self, what: str, said: Line) -> None:
+        """Lost is what could not go on for no fault of its own: it is to be tried again."""
+        self._write(what, said)
         self._cgroups.remove()
         self._is_over = True
 
@@ -312,9 +310,8 @@ class Supervisor:
         elif word == "follow":
             after = said.get("after")
             caller.follows = True
-            self._board.say(
-                caller, self._journal.remembered(after if isinstance(after, int) else 0)
-            )
+            first = after if isinstance(after, int) else 0
+            self._board.say(caller, self._journal.remembered(first))
         elif word == "progress":
             self._thinner.held = progress.cleaned(said) or self._thinner.held
         elif word == "saved":
@@ -331,7 +328,7 @@ class Supervisor:
     def _obey(self, order: str, said: Line) -> None:
         """Orders may come twice; one that has been carried out changes nothing."""
         self._reap()
-        if self._gang.has_ended:
+        if self._gang.has_ended and not self._is_resizing:
             return
         if order in ("halt", "kill"):
             self._told_to_end(Told.HALT if order == "halt" else Told.KILL)
@@ -349,16 +346,19 @@ class Supervisor:
             self._save()
 
     def _told_to_end(self, told: Told) -> None:
-        before = None if self._stopping is None else self._stopping.told
-        if before is None or before.yields_to(told):
+        if self._stopping is None or self._stopping.told.yields_to(told):
             self._stop(told)
 
     def _told_to_reshape(self, generation: object) -> None:
         if isinstance(generation, int) and generation > self._run.generation:
             if self._stopping is None:
                 self._stop(Told.RESIZE)
-            if self._stopping is not None and self._stopping.told is Told.RESIZE:
+            if self._is_resizing:
                 self._next = generation
+
+    @property
+    def _is_resizing(self) -> bool:
+        return self._stopping is not None and self._stopping.told is Told.RESIZE
 
     def _freeze(self) -> None:
         """Frozen is what it is when nothing of it moves any more; till then it is tried again."""
