@@ -194,8 +194,8 @@ def test_the_names_of_the_list(tm: Tm, daemon: Counterpart, command: str) -> Non
 
 def test_what_is_asked_for_reaches_the_daemon(tm: Tm, daemon: Counterpart) -> None:
     daemon.on("GET", "/jobs", listed())
-    assert "No jobs." in tm("ps -a --me -q vision --limit 5").out
-    assert daemon.asked[0].query == {"user": "ada", "queue": "vision", "limit": "5"}
+    assert tm("ps -a --me -q vision --limit 5").out == "No job matches.\n"
+    assert daemon.asked[0].query == {"user": "ada", "queue": "vision", "limit": "100"}
     tm("ps --state Pending,held")
     assert daemon.asked[1].query["state"] == "pending,held"
     said = tm("ps --state done")
@@ -208,6 +208,31 @@ def test_all_pages_are_read(tm: Tm, daemon: Counterpart) -> None:
     said = tm("ps --json")
     assert [each["id"] for each in json.loads(said.out)["jobs"]] == ["9", "8", "7"]
     assert [asked.query.get("before") for asked in daemon.asked] == [None, "8"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("ps", "No jobs."),
+        ("ps -a", "No jobs."),
+        ("ps --user eve", "No job matches. Add -a for ended ones."),
+        ("ps --state held", "No job matches."),
+        ("ps -q vision", "No job matches. Add -a for ended ones."),
+    ],
+)
+def test_an_empty_list_says_whether_anything_was_left_out(
+    tm: Tm, daemon: Counterpart, line: str, said: str
+) -> None:
+    daemon.on("GET", "/jobs", listed())
+    assert tm(line).out.startswith(said)
+
+
+def test_a_limit_counts_lines_and_cuts_no_array(tm: Tm, daemon: Counterpart) -> None:
+    elements = [job(f"4_{at}", array="4", array_index=at) for at in (2, 1, 0)]
+    daemon.on("GET", "/jobs", listed(job("5"), *elements, job("3"), job("2")))
+    lines = tm("ps --limit 2").out.splitlines()
+    assert [line.split()[0] for line in lines] == ["id", "5", "4_[0-2]"]
+    assert "3 running" in lines[2]
 
 
 def test_arrays_are_folded_unless_each_is_wanted(tm: Tm, daemon: Counterpart) -> None:
@@ -310,6 +335,21 @@ def test_story(tm: Tm, daemon: Counterpart) -> None:
     assert lines[2].split("  ")[-1].strip() == "Started on n0."
     assert "1m15s" in lines[2]
     assert json.loads(tm("story 2 --json").out)["story"] == told
+
+
+def test_the_story_of_an_array_is_that_of_its_elements(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("GET", "/jobs/4/story", {"story": []})
+    daemon.on("GET", "/jobs", listed(job("4_1", array="4"), job("4_0", array="4")))
+    for id in ("4_0", "4_1"):
+        told = {"at_s": NOW, "what": "submitted", "sentence": f"Submitted {id}.", "detail": {}}
+        daemon.on("GET", f"/jobs/{id}/story", {"story": [told]})
+    lines = tm("story 4").out.splitlines()
+    assert [lines[0], lines[3]] == ["Job 4_0", "Job 4_1"]
+    assert "Submitted 4_0." in lines[2]
+    daemon.on("GET", "/jobs", listed(*(job(f"4_{at}", array="4") for at in range(21))))
+    said = tm("story 4")
+    assert said.code == 2
+    assert "Array 4 has 21 jobs: name one, as in `trainmaster story 4_0`." in said.err
 
 
 @pytest.mark.parametrize("deed", ["cancel", "suspend", "resume"])

@@ -33,6 +33,9 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counterpart]:
         yield counterpart
 
 
+NO_JOBS = {"jobs": [], "next": None, "counts": {}}
+
+
 def accepted(*ids: str) -> dict[str, Any]:
     return {"jobs": [{"id": id, "name": f"job-{id}", "ids": [id]} for id in ids]}
 
@@ -576,6 +579,7 @@ def test_logs_are_the_bytes_that_were_written(daemon: Counterpart, folder: Path)
 
 
 def test_logs_followed_to_the_end(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("GET", "/jobs", NO_JOBS)
     daemon.on("GET", "/jobs/5", row("running"), row("failed", 3))
     daemon.on("GET", "/jobs/5/logs", served_once(log(b"one\n", "1"), log(b"two\n", "2")))
     said = tm("logs -f 5 --tail 1")
@@ -583,6 +587,8 @@ def test_logs_followed_to_the_end(tm: Tm, daemon: Counterpart) -> None:
 
 
 def test_logs_of_all_ranks_one_after_the_other(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("GET", "/jobs", NO_JOBS)
+
     def content(asked: Asked) -> Answer:
         if int(asked.query["rank"]) > 1:
             return refusal(404, "not_found", "Job 5 has no rank 2.")
@@ -596,6 +602,67 @@ def test_logs_of_all_ranks_one_after_the_other(tm: Tm, daemon: Counterpart) -> N
 
 
 def test_logs_cut_short_are_no_success(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("GET", "/jobs", NO_JOBS)
     daemon.on("GET", "/jobs/5/logs", Answer(200, b"half", "text/plain", breaks=True))
     said = tm("logs 5")
     assert (said.code, said.out) == (1, "half")
+
+
+# -- arrays ----------------------------------------------------------------------------------------------
+
+
+def an_array(daemon: Counterpart) -> None:
+    """Two elements that write: the second one fails once, and ends in the middle of a line."""
+    written = {"5_0": {1: b"zero\nmore\n"}, "5_1": {1: b"first\n", 2: b"again\nand on"}}
+    looks = iter(
+        [
+            [row("running", id="5_0", attempt=1), row("running", id="5_1", attempt=1)],
+            [row("succeeded", 0, id="5_0", attempt=1), row("running", id="5_1", attempt=2)],
+        ]
+    )
+    ended = [row("succeeded", 0, id="5_0", attempt=1), row("failed", 7, id="5_1", attempt=2)]
+
+    def jobs(asked: Asked) -> Answer:
+        assert asked.query["array"] == "5"
+        found = ended[:1] if asked.query["limit"] == "1" else next(looks, ended)
+        return Answer(body={"jobs": found[::-1], "next": None, "counts": {}})
+
+    def logs(id: str) -> Callable[[Asked], Answer]:
+        def answer(asked: Asked) -> Answer:
+            content = written[id][int(asked.query["attempt"])][int(asked.query["from"]) :]
+            return Answer(200, content, "text/plain")
+
+        return answer
+
+    daemon.on("GET", "/jobs", jobs)
+    for id in written:
+        daemon.on("GET", f"/jobs/{id}/logs", logs(id))
+
+
+WRITTEN = b"[5_0] zero\n[5_0] more\n[5_1] first\n[5_1] again\n[5_1] and on\n"
+
+
+@pytest.mark.parametrize("line", ["run --array 2 -- x", "logs -f 5"])
+def test_what_the_elements_of_an_array_write_is_shown_with_their_ids(
+    daemon: Counterpart, folder: Path, line: str
+) -> None:
+    daemon.on("POST", "/jobs", array("5", "5_0", "5_1"))
+    an_array(daemon)
+    ended = subprocess.run(
+        [sys.executable, "-m", "trainmaster", *line.split()], cwd=folder, capture_output=True
+    )
+    assert ended.stdout == WRITTEN
+    if line.startswith("run"):
+        assert ended.returncode == 7
+        assert b"Job 5_1 failed with exit code 7." in ended.stderr
+
+
+def test_the_logs_of_an_array_so_far(daemon: Counterpart, tm: Tm, folder: Path) -> None:
+    an_array(daemon)
+    ended = subprocess.run(
+        [sys.executable, "-m", "trainmaster", "logs", "5"], cwd=folder, capture_output=True
+    )
+    assert ended.stdout == b"[5_0] zero\n[5_0] more\n[5_1] first\n"
+    said = tm("logs 5 --tail 3")
+    assert said.code == 2
+    assert "name one, as in 5_0" in said.err

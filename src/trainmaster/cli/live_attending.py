@@ -7,6 +7,7 @@ import time
 
 from trainmaster.cli.client import Client, Refused, Unreachable, of
 from trainmaster.cli.complaints import INTERRUPTED, say
+from trainmaster.cli.live_array import follow_elements
 from trainmaster.cli.live_follow import Notes, Prefixed, follow, write_plain
 from trainmaster.cli.live_jobs import Submitted
 from trainmaster.cli.live_waiting import patiently, wait_for
@@ -52,8 +53,10 @@ def wants_to_cancel(job: Submitted) -> bool:
 def _stay(
     client: Client, job: Submitted, all_ranks: bool, notes: Notes, only_wait: bool = False
 ) -> int:
-    if job.is_array or only_wait:
+    if only_wait:
         rows = wait_for(client, job)
+    elif job.is_array:
+        rows = follow_elements(client, job.id)
     elif all_ranks:
         lines = Prefixed()
         try:

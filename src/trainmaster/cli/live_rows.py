@@ -98,16 +98,18 @@ def row_of(said: Json) -> Row:
     )
 
 
-def listed(client: Client, query: Query, most: int | None = None) -> Iterator[Json]:
+def listed(
+    client: Client, query: Query, most: int | None = None, page: int = PAGE
+) -> Iterator[Json]:
     """Rows of the daemon that match, newest first, page by page."""
     before: str | None = None
     left = most
     while left is None or left > 0:
-        limit = PAGE if left is None else min(PAGE, left)
-        page = client.get("/jobs", {**query, "limit": limit, "before": before})
-        yield from page["jobs"]
-        before = page.get("next")
-        left = None if left is None else left - len(page["jobs"])
+        limit = min(PAGE, page if left is None else left)
+        found = client.get("/jobs", {**query, "limit": limit, "before": before})
+        yield from found["jobs"]
+        before = found.get("next")
+        left = None if left is None else left - len(found["jobs"])
         if not before:
             return
 

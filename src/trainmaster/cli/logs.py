@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,9 @@ EPILOG = examples(
     "trainmaster logs 12 --rank 3 --tail 100",
     "trainmaster logs 12 --attempt 1 > first.log",
 )
+ID = re.compile(r"\d+")
+WHOLE = {"rank": 0, "attempt": None, "tail": None}
+"""All that there is of the last attempt."""
 
 
 def logs(
@@ -42,9 +46,13 @@ def logs(
     url: Url = None,
     data: Data = None,
 ) -> None:
-    """Show what a job wrote: standard output and standard error, as they came."""
+    """Show what a job wrote: standard output and standard error, as they came.
+
+    Of an array by its id: what every element wrote, each line with its element.
+    """
     from trainmaster.cli import live_follow
     from trainmaster.cli.client import connect
+    from trainmaster.cli.live_array import is_array
 
     query: dict[str, str | int | None] = {
         "rank": "all" if all_ranks else rank,
@@ -52,6 +60,9 @@ def logs(
         "tail": tail,
     }
     with connect(url, data) as client:
+        if ID.fullmatch(job) and is_array(client, job):
+            _write_elements(client, job, following, is_plain=query == WHOLE)
+            return
         if not following:
             _write_all(client, job, query)
             return
@@ -61,6 +72,21 @@ def logs(
             live_follow.follow(client, job, query, write, live_follow.Notes())
         finally:
             lines.close()
+
+
+def _write_elements(client: Client, array: str, following: bool, is_plain: bool) -> None:
+    """What the elements of an array wrote, each line with its element."""
+    from trainmaster.cli.complaints import BadInput
+    from trainmaster.cli.live_array import Outputs, elements_of, follow_elements
+
+    if not is_plain:
+        raise BadInput(f"--rank, --attempt and --tail need one element: name one, as in {array}_0.")
+    if following:
+        follow_elements(client, array)
+        return
+    outputs = Outputs(client)
+    outputs.look(elements_of(client, array))
+    outputs.close()
 
 
 def _write_all(client: Client, job: str, query: dict[str, str | int | None]) -> None:

@@ -27,6 +27,7 @@ EPILOG = examples(
     "trainmaster ps --json | jq '.jobs[].id'",
 )
 PAUSE_S = 2.0
+SMALL_PAGE = 100
 GIVES_WAY = ("queue", "user", "waited", "progress", "run")
 """Where the screen is narrow, these columns are left out, the first of them first."""
 
@@ -62,7 +63,7 @@ def ps(
         bool, typer.Option("-r", "--each", help="Every element of an array on a line of its own.")
     ] = False,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, metavar="N", help="At most the newest N.")
+        int | None, typer.Option("--limit", min=1, metavar="N", help="At most the newest N lines.")
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")] = False,
     form: Annotated[Form, typer.Option("-o", "--output", help="How to write them.")] = Form.TABLE,
@@ -86,7 +87,9 @@ def ps(
         if as_json or form is Form.JSON:
             _write_all(client, query, limit)
             return
-        view = _View(client, query, limit, each or array is not None, form is Form.WIDE)
+        view = _View(
+            client, query, limit, each or array is not None, form is Form.WIDE, bool(state)
+        )
         if watch:
             _watch(view)
         else:
@@ -137,10 +140,18 @@ class _View:
     """What is listed, asked for anew each time."""
 
     def __init__(
-        self, client: Client, query: Query, limit: int | None, each: bool, wide: bool
+        self,
+        client: Client,
+        query: Query,
+        limit: int | None,
+        each: bool,
+        wide: bool,
+        is_stated: bool,
     ) -> None:
         self._client, self._query, self._limit = client, query, limit
         self._each, self._wide = each, wide
+        self._is_stated = is_stated
+        """Whether somebody asked for certain states."""
 
     def show(self) -> None:
         from trainmaster.cli.wording import screen
@@ -150,13 +161,22 @@ class _View:
         if made.row_count:
             console.print(made)
         else:
-            console.print("No jobs. `trainmaster run -- COMMAND` starts one.")
+            console.print(self._nothing(), markup=False)
+
+    def _nothing(self) -> str:
+        """Why the list is empty: nothing matches, or there is nothing."""
+        if any(self._query[name] for name in ("user", "queue", "array")) or self._is_stated:
+            more = (
+                "" if self._query["state"] is None or self._is_stated else " Add -a for ended ones."
+            )
+            return f"No job matches.{more}"
+        return "No jobs. `trainmaster run -- COMMAND` starts one, `trainmaster ps -a` lists ended ones."
 
     def table(self, width: int) -> Table | Lines:
-        from trainmaster.cli.live_rows import fold, listed, row_of
+        from trainmaster.cli.live_rows import fold
         from trainmaster.cli.live_tables import fitting
 
-        rows = [row_of(said) for said in listed(self._client, self._query, self._limit)]
+        rows = self._rows()
         more = ("submitted", "priority", "attempt", "devices") if self._wide else ()
         headings = (
             *("id", "name", "user", "queue", "state", "gpus", "waited", "run", "progress"),
@@ -164,6 +184,24 @@ class _View:
         )
         cells = [self._cells(each) for each in (rows if self._each else fold(rows))]
         return fitting(headings, cells, width, () if self._wide else GIVES_WAY, folds=self._wide)
+
+    def _rows(self) -> list[Row]:
+        """As many as are wanted: elements of an array that is folded count as one, and are all there."""
+        from trainmaster.cli.live_rows import listed, row_of
+
+        most = self._limit
+        if self._each or most is None:
+            return [row_of(said) for said in listed(self._client, self._query, most)]
+        rows: list[Row] = []
+        lines: set[str] = set()
+        for said in listed(self._client, self._query, page=max(most, SMALL_PAGE)):
+            row = row_of(said)
+            line = row.array or row.id
+            if line not in lines and len(lines) == most:
+                break
+            lines.add(line)
+            rows.append(row)
+        return rows
 
     def _cells(self, each: Row | Folded) -> tuple[str, ...]:
         from trainmaster.cli.live_rows import Folded

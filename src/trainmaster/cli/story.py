@@ -2,33 +2,69 @@
 
 from __future__ import annotations
 
+import sys
+from typing import TYPE_CHECKING
+
 from trainmaster.cli.live_options import AsJson, Data, JobName, Url
 from trainmaster.cli.wording import examples
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainmaster.cli.client import Json
 
 EPILOG = examples("trainmaster story 12", "trainmaster story 12 --json")
 
 
-def story(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
-    """Tell what happened to a job, a line for each thing, oldest first."""
-    from rich.markup import escape
+MOST = 20
+"""Elements of an array that are told of together."""
 
-    from trainmaster.cli import live_words as words
+
+def story(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
+    """Tell what happened to a job, a line for each thing, oldest first; of an array, for each element."""
     from trainmaster.cli.client import connect, of
-    from trainmaster.cli.wording import screen
+    from trainmaster.cli.live_array import elements_of
+    from trainmaster.cli.live_words import write_json
 
     with connect(url, data) as client:
         said = client.get(of(job, "story"))
-    if as_json:
-        words.write_json(said)
-        return
+        if as_json:
+            write_json(said)
+            return
+        if said["story"]:
+            _show(said["story"])
+            return
+        elements = elements_of(client, job)
+        _check(job, len(elements))
+        for row in elements:
+            sys.stdout.write(f"Job {row.id}\n")
+            _show(client.get(of(row.id, "story"))["story"])
+
+
+def _check(array: str, count: int) -> None:
+    from trainmaster.cli.complaints import BadInput
+
+    if count > MOST:
+        raise BadInput(
+            f"Array {array} has {count} jobs: name one, as in `trainmaster story {array}_0`."
+        )
+
+
+def _show(happened: Sequence[Json]) -> None:
+    from rich.markup import escape
+
+    from trainmaster.cli import live_words as words
+    from trainmaster.cli.wording import screen
+
     made = words.table("when", "after", "what happened")
     made.columns[-1].no_wrap = False
     made.columns[-1].overflow = "fold"
-    first = said["story"][0]["at_s"] if said["story"] else 0
-    for each in said["story"]:
+    first = happened[0]["at_s"] if happened else 0
+    for each in happened:
         made.add_row(
             words.at(each["at_s"]),
             words.length(each["at_s"] - first),
             escape(each["sentence"]),
         )
     screen().print(made)
+    sys.stdout.flush()

@@ -543,3 +543,13 @@ def test_changes_come_as_they_happen(service: MemoryService) -> None:
         return [str(each.event) for each in found]
 
     assert asyncio.run(watched()) == ["submitted", "started"]
+
+
+def test_an_element_is_found_by_the_name_of_its_array(client: TestClient) -> None:
+    submit(client, name="sweep", array="0-2")
+    assert client.get(f"{V1}/jobs/sweep_1").json()["id"] == "1_1"
+    assert client.get(f"{V1}/jobs/sweep_1/explain").json()["id"] == "1_1"
+    for unknown in ("sweep_9", "nothing_1"):
+        answer = client.get(f"{V1}/jobs/{unknown}")
+        assert answer.status_code == 404
+        assert unknown in answer.json()["error"]["sentence"]

@@ -15,6 +15,7 @@ from trainmaster.api.answers import ApiError, Json, errors
 from trainmaster.api.bodies import checked, object_of
 from trainmaster.api.complaints import nearest
 from trainmaster.api.fields import Duration, JobName, Name, Priority, Retries
+from trainmaster.api.naming import sheet_of
 from trainmaster.api.quantities import MOST_ELEMENTS
 from trainmaster.api.wording import ENDS, WAITS
 from trainmaster.core.lifecycle import Phase
@@ -102,7 +103,7 @@ def _showing(router: APIRouter, service: Service) -> None:
         responses={200: {"model": shapes.JobSheetShape}, **errors(400, 404, 422, 503)},
     )
     async def show_job(job: params.JobId) -> Response:
-        return Json(rows.job_sheet(await service.sheet(job), service.now_ms()))
+        return Json(rows.job_sheet(await sheet_of(service, job), service.now_ms()))
 
     @router.get(
         "/jobs/{job}/explain",
@@ -112,7 +113,9 @@ def _showing(router: APIRouter, service: Service) -> None:
     )
     async def explain(job: params.JobId) -> Response:
         """The reason with its numbers, who holds what, and an expected start by simulating the queue."""
-        return Json(await explained(service, await _spokesman(service, await service.sheet(job))))
+        return Json(
+            await explained(service, await _spokesman(service, await sheet_of(service, job)))
+        )
 
     @router.get(
         "/jobs/{job}/story",
@@ -121,7 +124,7 @@ def _showing(router: APIRouter, service: Service) -> None:
         responses={200: {"model": shapes.Story}, **errors(400, 404, 422, 503)},
     )
     async def tell(job: params.JobId) -> Response:
-        sheet = await service.sheet(job)
+        sheet = await sheet_of(service, job)
         return Json({"story": [rows.told(each) for each in await service.story(sheet.row.id)]})
 
 
@@ -135,7 +138,7 @@ def _measuring(router: APIRouter, service: Service) -> None:
         responses={200: {"model": shapes.ProgressList}, **errors(400, 404, 422, 503)},
     )
     async def progress(job: params.JobId) -> Response:
-        sheet = await service.sheet(job)
+        sheet = await sheet_of(service, job)
         reports = await service.progress(sheet.row.id)
         return Json({"progress": [rows.reported(each) for each in reports]})
 
@@ -146,7 +149,7 @@ def _measuring(router: APIRouter, service: Service) -> None:
         responses={200: {"model": shapes.Surroundings}, **errors(400, 404, 409, 422, 503)},
     )
     async def environment(job: params.JobId) -> Response:
-        sheet = await service.sheet(job)
+        sheet = await sheet_of(service, job)
         workdir, variables = await service.environment(sheet.row.id)
         return Json({"workdir": str(workdir), "environment": dict(variables)})
 
@@ -188,7 +191,7 @@ def _doing(router: APIRouter, service: Service) -> None:
     )
     async def move(job: params.JobId, request: Request) -> Response:
         wanted = checked(Destination, await object_of(request), Destination.model_fields)
-        sheet = await service.sheet(job)
+        sheet = await sheet_of(service, job)
         await service.move(sheet.row.id, wanted.node)
         return await _row_now(service, sheet)
 
@@ -204,7 +207,7 @@ def _doing(router: APIRouter, service: Service) -> None:
     )
     async def change(job: params.JobId, request: Request) -> Response:
         changes = changes_of(checked(JobChanges, await object_of(request), JobChanges.model_fields))
-        sheet = await service.sheet(job)
+        sheet = await sheet_of(service, job)
         await service.change(sheet.row.id, changes)
         return await _row_now(service, sheet)
 
@@ -213,7 +216,7 @@ def _deed(router: APIRouter, service: Service, name: str, deed: Deed) -> None:
     summary, description = SAID[name]
 
     async def do(job: params.JobId) -> Response:
-        sheet = await service.sheet(job)
+        sheet = await sheet_of(service, job)
         await deed(sheet.row.id)
         return await _row_now(service, sheet)
 

@@ -19,6 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from trainmaster.api import params
 from trainmaster.api.answers import ApiError, errors
 from trainmaster.api.logs import Follower, Log
+from trainmaster.api.naming import sheet_of
 from trainmaster.api.wording import ENDS, why_waiting
 from trainmaster.daemon.contract import LogFile, Service, Sheet
 
@@ -77,7 +78,7 @@ def routes(service: Service) -> APIRouter:
             raise ApiError(
                 422, "rank=all needs follow=true: without, ask for each rank by its number."
             )
-        sheet = await service.sheet(job)
+        sheet = await sheet_of(service, job)
         own = sheet.row.id
         if follow:
             stream = _followed(service, own, attempt, rank, tail, start, last_event_id)

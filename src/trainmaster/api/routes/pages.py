@@ -14,6 +14,7 @@ from trainmaster.api import metrics, params, shapes, wording
 from trainmaster.api.answers import Json, errors
 from trainmaster.api.html import Content, Html, document, joined, link, table, tag
 from trainmaster.api.logs import Log
+from trainmaster.api.naming import sheet_of
 from trainmaster.daemon.contract import LogFile, NodeSheet, Refusal, Service, Sheet
 from trainmaster.daemon.meters import Meters
 from trainmaster.model.units import WHOLE
@@ -176,7 +177,7 @@ def _job(sheet: Sheet, now: int) -> tuple[Content, ...]:
 
 
 async def _job_page(service: Service, job: str) -> str:
-    sheet = await service.sheet(job)
+    sheet = await sheet_of(service, job)
     now, row = service.now_ms(), sheet.row
     story = await service.story(row.id)
     files = await service.log_files(row.id)
