@@ -8,14 +8,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainmaster.model.topology import GpuType, Node, NodeSpec, Topology, TopologyError, build
+from trainmaster.model.topology import (
+    SLOT_TYPE,
+    GpuType,
+    Node,
+    NodeSpec,
+    Topology,
+    TopologyError,
+    build,
+)
 
 BRANDS = frozenset({"NVIDIA", "Tesla", "GeForce", "Quadro"})
 FAMILIES = frozenset({"RTX", "GTX", "TITAN"})
-SLOT = "slot"
 MOST_SLOTS = 4096
 LEVELS = ("cluster", "rack", "node", "gpu")
 LEVELS_WITH_ISLANDS = ("cluster", "rack", "node", "island", "gpu")
+
+
+class DriverError(TopologyError):
+    """A machine whose GPUs cannot be asked: one sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +75,7 @@ def machine(slots: str | None = None) -> Machine:
 
 def slot_topology(nodes: int, slots: int, host: str, cpus: int, memory: int) -> Topology:
     """So many nodes of so many CPU slots, which share what the machine has."""
-    type_ = GpuType(name=SLOT, memory=memory // (4 * nodes * slots))
+    type_ = GpuType(name=SLOT_TYPE, memory=memory // (4 * nodes * slots))
     return build(
         LEVELS,
         [
@@ -138,20 +149,31 @@ def visible(gpus: Sequence[Gpu], setting: str | None) -> tuple[Gpu, ...]:
 
 
 def find_gpus() -> tuple[Gpu, ...]:
-    """All GPUs that the driver knows; none where there is no driver."""
+    """All GPUs that the driver knows; none where there is no driver.
+
+    DriverError for a driver that does not answer: jobs for GPUs must not go to CPU slots in silence.
+    """
     import pynvml  # type: ignore[import-untyped]
 
+    absent = (
+        *(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED),
+        *(pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_GPU_NOT_FOUND),
+    )
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return ()
-    try:
-        handles = [
-            pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
-        ]
-        return tuple(_gpu(pynvml, number, handles) for number in range(len(handles)))
-    finally:
-        pynvml.nvmlShutdown()
+        try:
+            count = pynvml.nvmlDeviceGetCount()
+            handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+            return tuple(_gpu(pynvml, number, handles) for number in range(count))
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError as problem:
+        if problem.value in absent:
+            return ()
+        raise DriverError(
+            f"the GPU driver does not answer ({str(problem).lower()}): see whether `nvidia-smi` works, "
+            "or give --slots to do without GPUs"
+        ) from None
 
 
 def _gpu(nvml: Any, number: int, handles: Sequence[Any]) -> Gpu:

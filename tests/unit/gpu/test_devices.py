@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pynvml
 import pytest
 
-from trainmaster.gpu.devices import Gpu, machine, machine_of, slot_topology, visible
+from trainmaster.gpu.devices import (
+    DriverError,
+    Gpu,
+    find_gpus,
+    machine,
+    machine_of,
+    slot_topology,
+    visible,
+)
 from trainmaster.model.topology import TopologyError
 from trainmaster.model.units import GIB
 
@@ -97,3 +108,46 @@ def test_slots_that_are_asked_for_are_given_whatever_the_machine_has() -> None:
 def test_slots_that_are_no_shape_are_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(TopologyError, match="neither a number nor of the form"):
         machine(text)
+
+
+def refusing(number: int) -> Callable[..., object]:
+    def refuse(*said: object) -> object:
+        raise pynvml.NVMLError(number)
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    "number", [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED]
+)
+def test_a_machine_without_a_driver_has_no_gpus(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(pynvml, "nvmlInit", refusing(number))
+    assert find_gpus() == ()
+    assert machine().devices == ()
+
+
+@pytest.mark.parametrize("call", ["nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"])
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "version mismatch"),
+        (pynvml.NVML_ERROR_GPU_IS_LOST, "is lost"),
+        (pynvml.NVML_ERROR_NO_PERMISSION, "permission"),
+    ],
+)
+def test_a_driver_that_does_not_answer_does_not_make_it_a_machine_without_gpus(
+    monkeypatch: pytest.MonkeyPatch, call: str, number: int, words: str
+) -> None:
+    for name, answer in (
+        ("nvmlInit", None),
+        ("nvmlDeviceGetCount", 2),
+        ("nvmlDeviceGetHandleByIndex", 0),
+        ("nvmlShutdown", None),
+    ):
+        monkeypatch.setattr(pynvml, name, lambda *said, answer=answer: answer)
+    monkeypatch.setattr(pynvml, call, refusing(number))
+    with pytest.raises(DriverError, match=words):
+        machine()
+    assert machine("2").devices == ()
