@@ -114,6 +114,12 @@ def _bare(words: list[str]) -> list[str]:
 
 # -- containers ----------------------------------------------------------------------------------------
 
+
+def can_be_stopped(container: Container | None) -> bool:
+    """Whether stopping the processes that we start stops the program: Docker's runs elsewhere."""
+    return container is None or container.program != "docker"
+
+
 _NAMES = (
     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK MASTER_ADDR MASTER_PORT"
     " CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER"
@@ -129,19 +135,35 @@ _SCRIPTS = {
     ' ${{TRAINMASTER_SOCKET:+--mount "${{TRAINMASTER_SOCKET%/*}}:${{TRAINMASTER_SOCKET%/*}}"}}'
     " {names} {variables} {options} {image}"
     ' /bin/sh -c \'cd "$0" && exec "$@"\' "$PWD" "$@"',
-    "docker": "exec docker run --rm --init --network host --ipc host"
+    "docker": 'name="trainmaster-$TRAINMASTER_RUN-${{RANK:-0}}-$$"; timer=\n'
+    'gone() {{ docker rm -f "$name" >/dev/null 2>&1; }}\n'
+    "count() {{ trap '' TERM; left={tenths};"
+    ' while [ "$left" -gt 0 ] && kill -0 "$client" 2>/dev/null;'
+    " do sleep 0.1; left=$((left - 1)); done; gone; }}\n"
+    'told() {{ [ -n "$timer" ] || {{ count & timer=$!; }}; }}\n'
+    "trap told TERM\n"
+    'docker run --name "$name" --rm --init --network host --ipc host'
     ' --user "$(id -u):$(id -g)" --volume "$PWD:$PWD" --workdir "$PWD"'
     ' ${{CUDA_VISIBLE_DEVICES:+--gpus "\\"device=$CUDA_VISIBLE_DEVICES\\""}}'
     " ${{TRAINMASTER_CHECKPOINT_DIR:+--volume"
     ' "$TRAINMASTER_CHECKPOINT_DIR:$TRAINMASTER_CHECKPOINT_DIR"}}'
     ' ${{TRAINMASTER_SOCKET:+--volume "${{TRAINMASTER_SOCKET%/*}}:${{TRAINMASTER_SOCKET%/*}}"}}'
-    ' {names} {variables} {options} {image} "$@"',
+    ' {names} {variables} {options} {image} "$@" & client=$!\n'
+    'while :; do wait "$client"; code=$?; kill -0 "$client" 2>/dev/null || break; done\n'
+    'gone; [ -z "$timer" ] || kill -KILL "$timer" 2>/dev/null; exit "$code"',
 }
 """What each program is started with. The shell fills in what only the run knows: where it runs, where
-its checkpoints and its socket are, and which devices it holds."""
+its checkpoints and its socket are, and which devices it holds.
+
+Docker's containers are no children of ours: to end `docker run` does not end them. So the shell stays, and
+removes the container at the end, or before its grace period is over: afterwards it is killed itself."""
+IN_TIME = 0.9
+"""Part of the grace period that a Docker container has."""
 
 
-def prefix_of(container: Container | None, env: Iterable[str]) -> tuple[str, ...]:
+def prefix_of(
+    container: Container | None, env: Iterable[str], grace_ms: int = 30_000
+) -> tuple[str, ...]:
     """What stands before the command so that it runs in the container."""
     if container is None:
         return ()
@@ -152,5 +174,6 @@ def prefix_of(container: Container | None, env: Iterable[str]) -> tuple[str, ...
         image=shlex.quote(container.image),
         names=names,
         variables=_VARIABLES.format(flag=flag),
+        tenths=int(grace_ms * IN_TIME) // 100,
     )
     return (*SHELL, script, container.program)

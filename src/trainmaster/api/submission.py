@@ -9,7 +9,13 @@ from pathlib import Path
 
 from trainmaster.api.complaints import BadJobFile
 from trainmaster.api.jobfile import JobFile
-from trainmaster.api.programs import SHELL, prefix_of, program_of, starts_own_workers
+from trainmaster.api.programs import (
+    SHELL,
+    can_be_stopped,
+    prefix_of,
+    program_of,
+    starts_own_workers,
+)
 from trainmaster.daemon.contract import Submission
 from trainmaster.model.job import Demand, Shape
 from trainmaster.model.placement import Role, Sharing
@@ -80,13 +86,13 @@ def _recipe(model: JobFile, workdir: Path, ranks: Ranks, user: str, program: str
         name=model.name or _fit_name(program),
         user=user,
         env=tuple(model.env.items()),
-        prefix=prefix_of(model.container, model.env),
+        prefix=prefix_of(model.container, model.env, model.grace_period),
         ranks=ranks,
         grace_ms=model.grace_period,
         memory=None if model.memory is None else model.memory * times,
         cpus=None if model.cpus is None else model.cpus * times,
         max_runtime_ms=model.max_runtime,
-        may_stay_in_memory=model.stays_in_memory,
+        may_stay_in_memory=model.stays_in_memory and can_be_stopped(model.container),
     )
 
 

@@ -1,0 +1,81 @@
+"""Jobs in Docker: its containers are nobody's children, and none may outlive its run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from trainmaster.api.programs import prefix_of
+from trainmaster.api.submission import Defaults, submission_of
+from trainmaster.api.yamlfile import jobs_in_json
+
+DOCKER = """#!/bin/sh
+# Stands in for Docker: a container is a file in its folder, and lives for as long as that is there.
+here="$(dirname "$0")/containers"
+case $1 in
+run)
+    trap 'echo told >> "$here/../signals"' TERM
+    shift; [ "$1" = --name ] || exit 9
+    echo up > "$here/$2"; name=$2
+    [ -z "$CODE" ] || exit "$CODE"
+    while [ -e "$here/$name" ]; do sleep 0.02; done
+    exit 137 ;;
+rm) rm -f "$here/$3" ;;
+esac
+"""
+
+
+def _in_docker(folder: Path, code: str = "") -> subprocess.Popen[bytes]:
+    (folder / "containers").mkdir()
+    (folder / "docker").write_text(DOCKER)
+    (folder / "docker").chmod(0o755)
+    [(model, _)] = jobs_in_json({"command": ["train"], "container": {"docker": "image"}})
+    env = {"PATH": f"{folder}:{os.environ['PATH']}", "TRAINMASTER_RUN": "12_3.1", "RANK": "2"}
+    return subprocess.Popen(
+        [*prefix_of(model.container, model.env, grace_ms=1000), "train"],
+        env=env | {"CODE": code},
+        cwd=folder,
+        start_new_session=True,
+    )
+
+
+def test_a_docker_container_that_does_not_end_is_removed_before_its_wrapper_is_killed(
+    tmp_path: Path,
+) -> None:
+    process = _in_docker(tmp_path)
+    try:
+        name = f"trainmaster-12_3.1-2-{process.pid}"
+        until = time.monotonic() + 60
+        while not (tmp_path / "containers" / name).exists():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait(60) == 137
+        assert (tmp_path / "signals").read_text() == "told\n"
+        assert not list((tmp_path / "containers").iterdir())
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_a_docker_container_that_ends_leaves_its_exit_code_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    assert _in_docker(tmp_path, code="7").wait(60) == 7
+    assert not list((tmp_path / "containers").iterdir())
+
+
+@pytest.mark.parametrize(("program", "stays"), [("docker", False), ("apptainer", True)])
+def test_stopping_the_client_of_docker_stops_nothing(
+    program: str, stays: bool, tmp_path: Path
+) -> None:
+    [(model, spec)] = jobs_in_json({"command": "x", "container": {program: "image"}})
+    asked = submission_of(model, Defaults("me", tmp_path), spec)
+    assert asked.recipe.may_stay_in_memory is stays
