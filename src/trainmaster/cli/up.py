@@ -76,6 +76,7 @@ def up(
     from trainmaster.api.serving import listening, url_of
     from trainmaster.cli.up_logging import log_to
     from trainmaster.daemon.contract import Refusal
+    from trainmaster.engines.contract import EngineError
     from trainmaster.store.contract import StoreError
 
     folder = (data or user_data_folder()).absolute()
@@ -90,7 +91,7 @@ def up(
     typer.echo(f"Trainmaster at {url_of(sock)}, state in {folder}")
     try:
         asyncio.run(_up(folder, sock, slots, database, (policy, options), demo, ends_demo))
-    except (Refusal, StoreError) as error:
+    except (Refusal, StoreError, EngineError) as error:
         raise Failed(str(error)) from None
 
 
