@@ -137,7 +137,7 @@ class MemoryService:
         await self._settle()
 
     async def move(self, job: str, node: str) -> None:
-        if node != "n0":
+        if node not in ("n0", "n1"):
             raise NotFound(f"There is no node {node}: there is n0.")
         for known in self._live(job):
             self._tell(known, "moved", {"on": [node]})

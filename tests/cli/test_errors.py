@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.cli.conftest import Tm
+
 HEADER = "job_id,submit_s,gpus,duration_s\n"
 GOOD = HEADER + "a,0,1,10\nb,5,2,20\n"
 
@@ -431,3 +433,22 @@ def test_a_job_that_only_some_policies_reject_names_them(tm, write) -> None:
     row = next(line for line in said.out.splitlines() if "rejected jobs" in line)
     assert row.split()[-3:] == ["0", "1", "1"]
     assert "rejected jobs" not in tm("simulate big.csv --cluster 1x8 --policy fifo").out
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--policy nope", "there is no policy 'nope'"),
+        ("--policy srsf", "works in simulations only"),
+        ("--slots x", "slots 'x' is neither a number"),
+        ("--set keep", "is not of the form key=value"),
+        ("--set nope=1", "nope"),
+    ],
+)
+def test_a_daemon_that_cannot_be_is_not_announced(
+    tm: Tm, folder: Path, flags: str, said: str
+) -> None:
+    answer = tm(f"up --data state --port 0 {flags}")
+    assert (answer.code, answer.out) == (2, "")
+    assert said in answer.err
+    assert not (folder / "state").exists()

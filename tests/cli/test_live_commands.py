@@ -134,7 +134,7 @@ def test_a_refusal_is_the_daemons_own_sentence(tm: Tm, daemon: Counterpart) -> N
     said = tm("show 99")
     assert (said.code, said.out, said.err) == (1, "", "Error: There is no job 99.\n")
     daemon.on("PATCH", "/jobs/9", refusal(422, "refused", "queue must not be empty."))
-    assert tm("set 9 queue=x").code == 2
+    assert tm("set 9 queue=x").code == 1, "2 is for what is wrong without asking anybody"
 
 
 # -- ps --------------------------------------------------------------------------------------------------

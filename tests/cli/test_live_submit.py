@@ -130,7 +130,7 @@ def test_what_was_answered_is_what_json_says(tm: Tm, daemon: Counterpart, write)
         ("command: x\nenv: 5\n", "env must be"),
         (
             "command: x\nenv: {A: true}\n",
-            "env has A = True: a value is a text or a number; quote it",
+            "env has A = true: a value is a text or a number; quote it",
         ),
     ],
 )

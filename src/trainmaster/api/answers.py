@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from trainmaster.api.complaints import BadJobFile
+from trainmaster.api.complaints import BadJobFile, parameter_sentence
 from trainmaster.api.shapes import ErrorAnswer
 from trainmaster.daemon.contract import Conflict, NotFound, Refusal, Unavailable
 from trainmaster.store.contract import StoreError
@@ -61,6 +62,10 @@ REFUSALS: tuple[tuple[type[Refusal], int], ...] = (
 )
 
 
+NAMES_NOTHING = re.compile(r"(a|an|it|its|job|line|of|the|there|this|what)\b[^.=]")
+"""How sentences begin that do not begin with the name of a field."""
+
+
 class ApiError(Exception):
     """An answer that says no: a status and one sentence."""
 
@@ -80,6 +85,8 @@ class Json(Response):
 
 def error(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> Json:
     said = sentence if sentence.endswith((".", "?", "!")) else f"{sentence}."
+    if NAMES_NOTHING.match(said):  # the name of a field or parameter stays as it is written
+        said = f"{said[0].upper()}{said[1:]}"
     # What a client sent may hold half a character, which no answer can.
     safe = said.encode("utf-8", "replace").decode()
     body = {"error": {"code": CODES.get(status, "error"), "sentence": safe}}
@@ -133,10 +140,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def bad_parameter(_request: Request, failure: RequestValidationError) -> Response:
-        first = failure.errors()[0]
-        name = str(first["loc"][-1])
-        message = str(first["msg"])
-        return error(422, f"{name}: {message[:1].lower()}{message[1:]}")
+        return error(422, parameter_sentence(failure.errors()[0]))
 
     @app.exception_handler(Exception)
     async def broken(_request: Request, failure: Exception) -> Response:

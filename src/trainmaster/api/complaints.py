@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -26,6 +27,16 @@ TYPE_WORDS = {
     "model_type": "a mapping of names to values",
     "model_attributes_type": "a mapping of names to values",
 }
+
+BOUND_WORDS = {
+    "greater_than_equal": ("ge", "at least {}"),
+    "greater_than": ("gt", "more than {}"),
+    "less_than_equal": ("le", "at most {}"),
+    "less_than": ("lt", "less than {}"),
+    "string_too_short": ("min_length", "a text of {} characters at least"),
+    "string_too_long": ("max_length", "a text of {} characters at most"),
+}
+"""By kind: which bound of the context is meant, and how it is said."""
 
 OTHER_WORDS = {
     "accelerators": "gpus",
@@ -79,6 +90,12 @@ def sentence_of(error: ValidationError, fields: Collection[str], lines: Lines | 
     return f"line {where}: {text}" if where else text
 
 
+def parameter_sentence(found: Mapping[str, Any]) -> str:
+    """What is wrong with one parameter of a request, as the validator found it."""
+    place = (str(found["loc"][-1]),)
+    return _words(found["type"], str(found["msg"]), place, found.get("input"), (), found.get("ctx"))
+
+
 def _line(place: tuple[int | str, ...], lines: Lines) -> int | None:
     """The line of the innermost part of the place that stands in the file."""
     for end in range(len(place), 0, -1):
@@ -109,6 +126,12 @@ def _words(
         return f"{name} must be {expected}, not {shown(value)}."
     if kind in TYPE_WORDS:
         return _ended(f"{name or 'a job'} must be {TYPE_WORDS[kind]}, not {shown(value)}")
+    if kind in BOUND_WORDS:
+        bound, words = BOUND_WORDS[kind]
+        said = words.format((context or {}).get(bound))
+        return _ended(f"{name} must be {said}, not {shown(value)}")
+    if kind == "string_pattern_mismatch":
+        return f"{name} cannot be {shown(value)}: the API's documentation says how it is written."
     plain = message[0].lower() + message[1:]
     return _ended(f"{name}: {plain}, not {shown(value)}" if name else plain)
 

@@ -30,6 +30,8 @@ def shown(value: object) -> str:
     """A value that somebody wrote, short enough for a sentence."""
     if value is None:
         return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"  # as it is written in YAML and JSON
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

@@ -19,7 +19,6 @@ PATIENCE_S = 60.0
 """How long one answer may take; streams say something at least every 15 s."""
 RETRIES_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Pauses between tries where the daemon was there and is being restarted."""
-BAD_REQUEST = (400, 413, 422)
 NOT_FOUND = 404
 NOT_YET = 503
 """It is being restarted, stands by, or its store is away: what nobody's answering means too."""
@@ -39,7 +38,6 @@ class Refused(Failed):
         super().__init__(sentence)
         self.status = status
         self.code = code
-        self.exit_code = BadInput.exit_code if status in BAD_REQUEST else Failed.exit_code
 
 
 @dataclass(frozen=True, slots=True)

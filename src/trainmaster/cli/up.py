@@ -14,6 +14,7 @@ from trainmaster.cli.wording import examples
 
 if TYPE_CHECKING:
     from trainmaster.daemon.daemon import Daemon
+    from trainmaster.gpu.devices import Machine
 
 EPILOG = examples(
     "trainmaster up",
@@ -81,6 +82,7 @@ def up(
 
     folder = (data or user_data_folder()).absolute()
     options = _options(settings or [])
+    found = _checked(slots, policy, options)
     try:
         keep_private(folder)
         sock = listening(host, port)
@@ -90,7 +92,7 @@ def up(
     log_to(folder / "daemon.log")
     typer.echo(f"Trainmaster at {url_of(sock)}, state in {folder}")
     try:
-        asyncio.run(_up(folder, sock, slots, database, (policy, options), demo, ends_demo))
+        asyncio.run(_up(folder, sock, found, database, (policy, options), demo, ends_demo))
     except (Refusal, StoreError, EngineError) as error:
         raise Failed(str(error)) from None
 
@@ -117,10 +119,23 @@ def _options(settings: list[str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((key, value) for key, _, value in pairs))
 
 
+def _checked(slots: str | None, policy: str, options: tuple[tuple[str, str], ...]) -> Machine:
+    """This machine, before anything is opened; BadInput where a flag cannot be."""
+    from trainmaster.daemon.contract import Refusal
+    from trainmaster.daemon.policies import policy_of
+    from trainmaster.gpu.devices import machine
+
+    try:
+        policy_of(policy, options)
+    except Refusal as error:
+        raise BadInput(str(error)) from None
+    return machine(slots)
+
+
 async def _up(
     folder: Path,
     sock: object,
-    slots: str | None,
+    found: Machine,
     database: str | None,
     policy: tuple[str, tuple[tuple[str, str], ...]],
     demo: bool,
@@ -131,15 +146,11 @@ async def _up(
     from trainmaster.api.serving import serve
     from trainmaster.cli.demonstration import demonstrate, end_demonstration
     from trainmaster.daemon.daemon import Daemon
-    from trainmaster.daemon.policies import policy_of
     from trainmaster.engines.local.engine import LocalEngine
-    from trainmaster.gpu.devices import machine
     from trainmaster.store.opening import open_store
     from trainmaster.whatif.forecast import foretell
 
     assert isinstance(sock, socket.socket)
-    policy_of(*policy)
-    found = machine(slots)
     engine = LocalEngine(folder, found.topology, found.devices)
     store = open_store(database or f"sqlite:///{folder}/trainmaster.db")
     daemon = Daemon(store, engine, folder, policy=policy, forecaster=foretell, say=typer.echo)

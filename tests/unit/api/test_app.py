@@ -12,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.api_service import MemoryService
+from trainmaster.api.answers import error
 from trainmaster.api.app import create_app
 from trainmaster.api.guard import names_of
 from trainmaster.daemon.contract import Sheet
@@ -83,7 +84,7 @@ def test_a_dry_run_submits_nothing(client: TestClient, service: MemoryService) -
 BAD_BODIES = {
     "no json": (b"{", "application/json", 400, "The body is no JSON"),
     "no utf-8": (b"\xff\xfe", "application/json", 400, "no UTF-8"),
-    "no yaml": (b"a: b: c", "application/yaml", 400, "line 1: this is no YAML"),
+    "no yaml": (b"a: b: c", "application/yaml", 400, "Line 1: this is no YAML"),
     "a form": (b"command=x", "application/x-www-form-urlencoded", 415, "application/json"),
     "no type": (b'{"command": "x"}', "", 415, "application/json"),
     "a list": (b"[]", "application/json", 422, "A job must be a mapping"),
@@ -269,7 +270,9 @@ def test_jobs_are_suspended_resumed_saved_moved_changed_and_cancelled(client: Te
     assert client.post(f"{V1}/jobs/fit/suspend").json()["state"] == "suspended"
     assert client.post(f"{V1}/jobs/{job}/resume").json()["state"] == "running"
     assert client.post(f"{V1}/jobs/{job}/resume").status_code == 409
-    assert client.post(f"{V1}/jobs/{job}/move", json={"node": "n0"}).status_code == 200
+    stays = client.post(f"{V1}/jobs/{job}/move", json={"node": "n0"})
+    assert (stays.status_code, sentence(stays)) == (409, f"Job {job} is on n0 already.")
+    assert client.post(f"{V1}/jobs/{job}/move", json={"node": "n1"}).status_code == 200
     assert client.post(f"{V1}/jobs/{job}/move", json={"node": "n9"}).status_code == 404
     assert client.post(f"{V1}/jobs/{job}/move", json={"nod": "n9"}).status_code == 422
     changed = client.patch(
@@ -553,3 +556,37 @@ def test_an_element_is_found_by_the_name_of_its_array(client: TestClient) -> Non
         answer = client.get(f"{V1}/jobs/{unknown}")
         assert answer.status_code == 404
         assert unknown in answer.json()["error"]["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("jobs?limit=x", "limit must be a whole number, not 'x'."),
+        ("jobs?limit=0", "limit must be at least 1, not '0'."),
+        ("jobs?limit=1001", "limit must be at most 1000, not '1001'."),
+        ("jobs?since=x", "since must be a number, not 'x'."),
+        ("jobs/1/logs?rank=x", "rank cannot be 'x': the API's documentation says how"),
+    ],
+)
+def test_a_bad_parameter_is_named_in_our_own_words(
+    client: TestClient, query: str, said: str
+) -> None:
+    submit(client)
+    answer = client.get(f"{V1}/{query}")
+    assert answer.status_code == 422
+    assert sentence(answer).startswith(said)
+
+
+def test_states_are_listed_once(client: TestClient) -> None:
+    said = sentence(client.get(f"{V1}/jobs?state=xyzzy"))
+    assert said.count("held") == 1
+
+
+def test_sentences_begin_with_a_capital_and_fields_as_they_are_written() -> None:
+    for given, said in {
+        "there is no job 9": "There is no job 9.",
+        "job 9 has ended.": "Job 9 has ended.",
+        "gpus must be a number.": "gpus must be a number.",
+        "a.b: no": "a.b: no.",
+    }.items():
+        assert json.loads(bytes(error(422, given).body))["error"]["sentence"] == said

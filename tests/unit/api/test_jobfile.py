@@ -119,7 +119,7 @@ MISTAKES = {
     "command: x\nname:": "line 2: name is empty: give it a value, or leave the field out.",
     "command: x\nname: 12": "line 2: name must not look like a job's id",
     "command: x\nname: a/b": "line 2: name must be 1 to 100 characters without a slash",
-    "command: x\nenv: {A: true}": "line 2: env has A = True: a value is a text or a number; quote it.",
+    "command: x\nenv: {A: true}": "line 2: env has A = true: a value is a text or a number; quote it.",
     "command: x\nenv: {1A: b}": "line 2: env has the name '1A'",
     "command: x\nsecrets: [TOKEN]": "line 2: secrets come with users and tokens",
     "command: x\nnotify: me": "line 2: notify is not there yet",

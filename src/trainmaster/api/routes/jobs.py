@@ -22,7 +22,7 @@ from trainmaster.core.lifecycle import Phase
 from trainmaster.daemon.contract import Changes, NotFound, Service, Sheet
 from trainmaster.store.contract import Wanted
 
-STATES: Collection[str] = (*(phase.name.lower() for phase in Phase), "held")
+STATES: Collection[str] = tuple(dict.fromkeys((*(phase.name.lower() for phase in Phase), "held")))
 MOST_HOLDERS = 20
 
 
@@ -192,6 +192,8 @@ def _doing(router: APIRouter, service: Service) -> None:
     async def move(job: params.JobId, request: Request) -> Response:
         wanted = checked(Destination, await object_of(request), Destination.model_fields)
         sheet = await sheet_of(service, job)
+        if sheet.nodes == (wanted.node,):
+            raise ApiError(409, f"Job {sheet.row.id} is on {wanted.node} already.")
         await service.move(sheet.row.id, wanted.node)
         return await _row_now(service, sheet)
 
