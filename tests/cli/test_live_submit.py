@@ -126,7 +126,10 @@ def test_what_was_answered_is_what_json_says(tm: Tm, daemon: Counterpart, write)
         ("- a\n- b\n", "A job must be a mapping"),
         ("", "has no job in it"),
         ("command: x\ngpus: many:2:3\n", "gpus must be"),
-        ("command: x\nenv: {NOT_SET_ANYWHERE: }\n", "NOT_SET_ANYWHERE is not set here"),
+        (
+            "command: x\nenv: {NOT_SET_ANYWHERE: }\n",
+            "bad.yaml: line 2: NOT_SET_ANYWHERE is not set here",
+        ),
         ("command: x\nenv: 5\n", "env must be"),
         (
             "command: x\nenv: {A: true}\n",
@@ -143,6 +146,40 @@ def test_a_bad_file_is_named_with_its_line_and_nothing_is_sent(
     assert sentence in said.err
     assert said.err.count("\n") == 1
     assert daemon.asked == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("gpu=2", "Error: --set: unknown field 'gpu': did you mean 'gpus'?\n"),
+        ("gpus=many:2:3", "Error: --set: gpus must be"),
+    ],
+)
+def test_a_mistake_of_an_option_is_not_blamed_on_the_file(
+    tm: Tm, daemon: Counterpart, write, setting: str, sentence: str
+) -> None:
+    write("ok.yaml", FILE)
+    said = tm(f"submit ok.yaml --set {setting}")
+    assert said.code == 2
+    assert said.err.startswith(sentence)
+    write("bad.yaml", "command: x\nmem_ory: 2\n")
+    assert "bad.yaml: line 2: unknown field" in tm("submit bad.yaml --set gpus=2").err
+    write("worse.yaml", "command: x\ngpus: many:2:3\n")
+    daemon.on("POST", "/jobs", accepted("5"))
+    assert tm("submit worse.yaml --set gpus=2").code == 0, "what --set replaces is not looked at"
+
+
+def test_what_only_the_daemon_can_judge_is_found_in_the_files(
+    tm: Tm, daemon: Counterpart, write
+) -> None:
+    write("good.yaml", FILE)
+    write("bad.yaml", "command: x\nname: y\ndata: [/here, /nope]\n")
+    sentence = "data /nope does not exist on the daemon's machine: mount it."
+    daemon.on("POST", "/jobs", refusal(422, "refused", sentence))
+    said = tm("submit good.yaml bad.yaml")
+    assert (said.code, said.err) == (1, f"Error: bad.yaml: line 3: {sentence}\n")
+    daemon.on("POST", "/jobs", refusal(422, "refused", "data /other does not exist."))
+    assert tm("submit good.yaml bad.yaml").err == "Error: data /other does not exist.\n"
 
 
 def test_a_broken_line_is_tried_again_with_the_same_key(tm: Tm, daemon: Counterpart, write) -> None:

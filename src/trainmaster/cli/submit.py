@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +13,8 @@ from trainmaster.cli.wording import examples
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainmaster.cli.client import Client, Json
+    from trainmaster.cli.client import Client, Json, Refused
+    from trainmaster.cli.live_files import ReadJob
     from trainmaster.cli.live_jobs import Submitted
 
 EPILOG = examples(
@@ -24,7 +24,6 @@ EPILOG = examples(
     "trainmaster submit train.yaml --dry-run",
     "cat train.yaml | trainmaster submit - --parsable",
 )
-STDIN = "-"
 
 
 def submit(
@@ -55,77 +54,32 @@ def submit(
     data: Data = None,
 ) -> None:
     """Submit jobs from files: all of them, or none."""
-    from trainmaster.cli.client import connect
+    from trainmaster.cli.client import Refused, connect
+    from trainmaster.cli.live_files import read_jobs
     from trainmaster.cli.live_jobs import send
 
-    specs = [spec for file in files for spec in _specs(file, settings or (), held)]
+    jobs = [job for file in files for job in read_jobs(file, settings or (), held)]
+    specs = [job.spec for job in jobs]
     with connect(url, data) as client:
-        if dry_run:
-            _dry_run(client, specs, as_json)
-            return
-        found = send(client, specs)
+        try:
+            if dry_run:
+                _dry_run(client, specs, as_json)
+                return
+            found = send(client, specs)
+        except Refused as no:
+            raise _blamed(jobs, no) from None
         if not (as_json and wait):
             _say(found, parsable, as_json)
         if wait:
             _wait(client, found, as_json)
 
 
-def _specs(file: str, settings: Sequence[str], held: bool) -> list[Json]:
-    """The jobs of one file, checked here so that a mistake is named with its line."""
-    from trainmaster.api.complaints import BadJobFile
-    from trainmaster.api.jobfile import job_file_of
-    from trainmaster.api.plain import check_plain
-    from trainmaster.api.yamlfile import read_yaml
-    from trainmaster.cli.complaints import BadInput
-    from trainmaster.cli.live_jobs import surrounded
+def _blamed(jobs: Sequence[ReadJob], no: Refused) -> Refused:
+    """The daemon's refusal, with the file and line where there is one to be blamed."""
+    from trainmaster.cli.client import Refused
 
-    name = "standard input" if file == STDIN else file
-    found: list[Json] = []
-    try:
-        for raw, lines in read_yaml(_text(file)):
-            check_plain(raw)
-            spec = _with_settings(raw, settings)
-            if isinstance(spec, dict):
-                spec = surrounded(spec | ({"held": True} if held else {}))
-            job_file_of(spec, lines)
-            found.append(spec)
-    except BadJobFile as bad:
-        raise BadInput(f"{name}: {bad}") from None
-    if not found:
-        raise BadInput(f"{name} has no job in it: it needs a command at least.")
-    return found
-
-
-def _text(file: str) -> str:
-    from trainmaster.cli.complaints import BadInput, why
-
-    try:
-        if file == STDIN:
-            return sys.stdin.read()
-        return Path(file).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise BadInput(f"{file} is no text: a job file is YAML in UTF-8.") from None
-    except OSError as error:
-        raise BadInput(f"{file} cannot be read: {why(error)}.") from None
-
-
-def _with_settings(raw: Any, settings: Sequence[str]) -> Any:
-    """What `--set` says, instead of what the file says; `env.NAME=…` sets one variable."""
-    from trainmaster.api.yamlfile import read_yaml
-    from trainmaster.cli.live_words import settings_of
-
-    if not isinstance(raw, dict):
-        return raw
-    spec = dict(raw)
-    for key, text in settings_of(settings, "--set").items():
-        field, dot, inner = key.partition(".")
-        read = read_yaml(text)
-        value = read[0][0] if read else ""
-        if not dot:
-            spec[field] = value
-        else:
-            spec[field] = {**(spec.get(field) or {}), inner: text if field == "env" else value}
-    return spec
+    place = next((at for job in jobs if (at := job.place_of(str(no))) is not None), None)
+    return no if place is None else Refused(f"{place}: {no}", no.status, no.code)
 
 
 def _say(found: list[Submitted], parsable: bool, as_json: bool) -> None:
