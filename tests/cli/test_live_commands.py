@@ -306,6 +306,15 @@ def test_show(tm: Tm, daemon: Counterpart) -> None:
     assert json.loads(tm("show bert --json").out) == sheet
 
 
+def test_one_of_a_thing_is_not_many(tm: Tm, daemon: Counterpart) -> None:
+    why = "It has run for its max_runtime of 2 s."
+    ended = job("2", "cancelled", attempt=2, restarts=1, preemptions=1, ended_because=why)
+    daemon.on("GET", "/jobs/2", ended | {"spec": {}})
+    said = tm("show 2").out
+    assert "2 (1 restart, 1 preemption)" in said
+    assert why in said
+
+
 def test_explain_with_an_expected_start(tm: Tm, daemon: Counterpart) -> None:
     answer = {
         "code": "NotEnoughFree",
@@ -504,7 +513,7 @@ def test_history(tm: Tm, daemon: Counterpart) -> None:
     daemon.on("GET", "/jobs", listed(ended))
     out = tm("history --since 7d --user bob").out
     assert "2.00" in out
-    assert "1 jobs, 2.00 GPU hours." in out
+    assert "1 job, 2.00 GPU hours." in out
     query = daemon.asked[0].query
     assert query["user"] == "bob"
     assert query["state"] == "succeeded,failed,cancelled"
@@ -516,6 +525,7 @@ def test_history(tm: Tm, daemon: Counterpart) -> None:
 def test_record_writes_whole_files_only(tm: Tm, daemon: Counterpart, folder: Path) -> None:
     trace = b"job_id,submit_s,gpus,duration_s\n1,0,1,\xff\n"
     daemon.on("GET", "/record/trace", Answer(200, trace, "text/csv"))
+    daemon.on("GET", "/jobs", listed())
     assert tm("record --out mine.csv").code == 0
     assert (folder / "mine.csv").read_bytes() == trace
     daemon.on("GET", "/record/events", Answer(200, b"{}\n", breaks=True))
@@ -523,6 +533,29 @@ def test_record_writes_whole_files_only(tm: Tm, daemon: Counterpart, folder: Pat
     assert (folder / "mine.csv").read_bytes() == trace
     assert [each.name for each in folder.iterdir()] == ["mine.csv"]
     assert tm("record --out no/such/folder.csv").code == 1
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ({"succeeded": 2}, ["wrote 2 jobs to mine.csv"]),
+        (
+            {"succeeded": 2, "cancelled": 1, "running": 1, "pending": 2},
+            [
+                "wrote 2 jobs to mine.csv",
+                "left out 1 job that ended without being started",
+                "left out 3 jobs that have not ended yet",
+            ],
+        ),
+    ],
+)
+def test_record_says_what_it_leaves_out(
+    tm: Tm, daemon: Counterpart, counts: dict[str, int], said: list[str]
+) -> None:
+    trace = b"job_id,submit_s,gpus,duration_s\n1,0,1,1\n2,0,1,1\n"
+    daemon.on("GET", "/record/trace", Answer(200, trace, "text/csv"))
+    daemon.on("GET", "/jobs", listed() | {"counts": counts})
+    assert tm("record --out mine.csv").err.splitlines() == [f"Note: {each}" for each in said]
 
 
 # -- exec ------------------------------------------------------------------------------------------------

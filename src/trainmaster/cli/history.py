@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainmaster.cli.live_options import AsJson, Data, Url
-from trainmaster.cli.wording import examples
+from trainmaster.cli.wording import counted, examples
 
 if TYPE_CHECKING:
     from trainmaster.cli.client import Json
@@ -131,4 +131,4 @@ def _show(found: list[Json]) -> None:
     ]
     console.print(fitting(headings, cells, console.width, GIVES_WAY))
     hours = sum(row.gpu_s for row in rows) / 3600
-    console.print(f"{len(rows)} jobs, {hours:.2f} GPU hours.")
+    console.print(f"{counted(len(rows), 'job')}, {hours:.2f} GPU hours.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -42,13 +43,17 @@ def record(
     """Export the live history: a trace that `simulate` reads, or the log that replays it."""
     from trainmaster.cli.client import connect
     from trainmaster.cli.complaints import cannot_write
-    from trainmaster.cli.wording import remark
+    from trainmaster.cli.wording import counted, remark
 
     with connect(url, data) as client:
-        pieces = client.download(f"/record/{form.value}")
+        counts = client.get("/jobs", {"limit": 1})["counts"] if form is Form.TRACE else {}
+        count = _Lines()
+        pieces = count.of(client.download(f"/record/{form.value}"))
         if out is None:
             for piece in pieces:
                 sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+            remark("Note", _left_out(count.lines - 1, counts) if form is Form.TRACE else ())
             return
         # a file that is there is kept until the new one is whole
         part = out.with_name(f".{out.name}.part")
@@ -61,4 +66,34 @@ def record(
             raise cannot_write(str(out), error) from None
         finally:
             part.unlink(missing_ok=True)
-    remark("Note", (f"wrote {out}",))
+    if form is Form.EVENTS:
+        remark("Note", (f"wrote {out}",))
+        return
+    written = count.lines - 1
+    remark("Note", (f"wrote {counted(written, 'job')} to {out}", *_left_out(written, counts)))
+
+
+class _Lines:
+    """Counts the lines of what passes by."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+
+    def of(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            self.lines += piece.count(b"\n")
+            yield piece
+
+
+def _left_out(written: int, counts: Mapping[str, int]) -> Iterator[str]:
+    """Which jobs are not in a trace, and why."""
+    from trainmaster.cli.live_rows import ENDED_STATES, LIVE_STATES
+    from trainmaster.cli.wording import counted
+
+    never = sum(counts.get(state, 0) for state in ENDED_STATES) - written
+    if never > 0:
+        yield f"left out {counted(never, 'job')} that ended without being started"
+    live = sum(counts.get(state, 0) for state in LIVE_STATES)
+    if live > 0:
+        has = "has" if live == 1 else "have"
+        yield f"left out {counted(live, 'job')} that {has} not ended yet"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainmaster.cli.live_options import AsJson, Data, JobName, Url
-from trainmaster.cli.wording import examples
+from trainmaster.cli.wording import counted, examples
 
 if TYPE_CHECKING:
     from trainmaster.cli.client import Json
@@ -53,9 +53,11 @@ def pairs_of(said: Json) -> dict[str, str]:
         "submitted": words.at(row.submit_s),
         "started": words.at(row.start_s) if row.start_s is not None else "",
         "ended": words.at(row.finish_s) if row.finish_s is not None else "",
+        "because": row.ended_because,
         "waited": words.length(row.queue_s) if row.queue_s is not None else "",
         "has run": f"{words.length(row.run_s)}, {row.gpu_s / 3600:.2f} GPU hours",
-        "attempt": f"{row.attempt} ({row.restarts} restarts, {row.preemptions} preemptions)",
+        "attempt": f"{row.attempt} ({counted(row.restarts, 'restart')},"
+        f" {counted(row.preemptions, 'preemption')})",
         "progress": words.progress(row) if row.step is not None else "",
         "loss": f"{row.loss:.4g}" if row.loss is not None else "",
         "checkpoint": words.ago(said["saved_at_s"]) if said.get("saved_at_s") else "",

@@ -18,6 +18,7 @@ from trainmaster.traces.native import write
 
 ENDS = frozenset(outcome.value for outcome in Outcome)
 PAGE = 1000
+SHORTEST_MS = 1
 
 
 def ended_rows(store: Store) -> Iterator[JobRow]:
@@ -32,7 +33,10 @@ def ended_rows(store: Store) -> Iterator[JobRow]:
 
 
 def traced(row: JobRow) -> TracedJob | None:
-    """An ended job as a trace has it; None where it never ran."""
+    """An ended job as a trace has it; None where it was never started.
+
+    One that ended as soon as it was started is written with the shortest time that there is.
+    """
     kept = codec.decode(json.loads(row.spec_json)["kept"])
     assert isinstance(kept, Kept)
     happened: dict[str, Any] = json.loads(row.record_json)
@@ -40,9 +44,9 @@ def traced(row: JobRow) -> TracedJob | None:
     failed = tuple(int(ms) for ms in happened["failed_ms"] if ms > 0)
     last = outcome is Outcome.FAILED and bool(failed)
     before = failed[:-1] if last else failed
-    service = int(happened["run_ms"]) - sum(before)
-    if row.start_ms is None or service <= 0:
+    if row.start_ms is None and not happened.get("attempts"):
         return None
+    service = max(SHORTEST_MS, int(happened["run_ms"]) - sum(before))
     job = replace(kept.job, queue=row.queue, app=kept.job.app or row.name)
     return TracedJob(job, service, outcome, before, kept.recipe.may_stay_in_memory)
 
