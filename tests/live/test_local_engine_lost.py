@@ -376,9 +376,9 @@ def test_a_run_whose_supervisor_cannot_be_started_is_to_be_tried_again(
 # -- launches ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_owned", [True, False])
+@pytest.mark.parametrize("observed", [{RUN: 0}, {}, None])
 def test_a_launch_is_not_swallowed_by_who_waits_for_a_supervisor_that_then_leaves(
-    tmp_path: Path, is_owned: bool
+    tmp_path: Path, observed: dict[Run, int] | None
 ) -> None:
     async def act(stage: Stage) -> None:
         folder = stage.engine.folder_of(RUN)
@@ -386,9 +386,13 @@ def test_a_launch_is_not_swallowed_by_who_waits_for_a_supervisor_that_then_leave
         (folder.parents[1] / ".live" / "12.1").touch()
         lock = journal.take_lock(str(folder))
         assert lock is not None
-        await stage.engine.observe({RUN: 0} if is_owned else {})
-        await asyncio.sleep(0.05)
+        if observed is not None:
+            await stage.engine.observe(observed)
+            await asyncio.sleep(0.05)
         await stage.order(Launch(RUN, placed(1), 0), stage.shell("exit 3"))
+        if observed is None:
+            await until((folder / "supervisor.log").exists)
+            await asyncio.sleep(0.5)  # until the one that was asked for has gone again
         os.close(lock)
         assert (await stage.ended(RUN)).code == 3
 

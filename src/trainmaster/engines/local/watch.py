@@ -115,12 +115,15 @@ class Watch:
     async def _make(self, make: Callable[[], Line], before: Sequence[asyncio.Task[None]]) -> None:
         if before:
             await asyncio.wait(before)
+        trouble = ""
         while not self._is_over:
             try:
                 self.send(await asyncio.to_thread(make))
                 return
             except OSError as problem:
-                log.warning("an order has to wait", run=self.run, why=str(problem))
+                if trouble != str(problem):
+                    trouble = str(problem)
+                    log.warning("an order has to wait", run=self.run, why=trouble)
                 await asyncio.sleep(RETRY_S)
             except Exception:
                 log.exception("an order cannot be carried out", run=self.run)
@@ -163,8 +166,9 @@ class Watch:
             await self._give_up()
             return
         if self._beginning is not None:
-            await self._begin(self._beginning)
-            self._beginning = None
+            await self._begin(
+                self._beginning
+            )  # kept until there is an entry: who held it may leave
         await self._hear_out()
 
     async def _hear_out(self) -> None:
