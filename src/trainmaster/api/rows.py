@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainmaster.api import wording
@@ -16,10 +16,12 @@ from trainmaster.daemon.contract import (
     QueueSheet,
     Sheet,
 )
+from trainmaster.model.queue import Queue
 from trainmaster.model.units import WHOLE
 from trainmaster.store.rows import JobRow, ProgressRow, StoryRow
 
 Row = dict[str, Any]
+DEFAULT_QUEUE = "default"
 
 
 def seconds(ms: int | None) -> float | None:
@@ -188,6 +190,13 @@ def node(sheet: NodeSheet) -> Row:
         "memory_bytes": sheet.memory,
         "remarks": list(sheet.remarks),
     }
+
+
+def with_default(sheets: Sequence[QueueSheet]) -> list[QueueSheet]:
+    """All queues that a job may name: `default` is always there, even while nobody uses it."""
+    if any(each.queue.name == DEFAULT_QUEUE for each in sheets):
+        return list(sheets)
+    return [QueueSheet(Queue(DEFAULT_QUEUE), False, 0, 0, 0, 0), *sheets]
 
 
 def queue(sheet: QueueSheet) -> Row:

@@ -37,10 +37,7 @@ def queues(as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
             *(each["maximum_gpus"], each["gpus"], each["running"], each["waiting"], each["held"]),
         )
         made.add_row(*(escape(_cell(cell)) for cell in cells))
-    if made.row_count:
-        screen().print(made)
-    else:
-        screen().print("No queues: every job goes to `default` until one is defined.")
+    screen().print(made)
 
 
 def numbers_of(wanted: Mapping[str, object]) -> str:

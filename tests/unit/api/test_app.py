@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.api_service import MemoryService
+from trainmaster.api import rows
 from trainmaster.api.answers import error
 from trainmaster.api.app import create_app
 from trainmaster.api.guard import names_of
-from trainmaster.daemon.contract import Sheet
+from trainmaster.daemon.contract import QueueSheet, Sheet
 from trainmaster.daemon.meters import Meters
+from trainmaster.model.queue import Queue
 from trainmaster.store.contract import StoreError, Wanted
 
 V1 = "/api/v1"
@@ -590,3 +593,25 @@ def test_sentences_begin_with_a_capital_and_fields_as_they_are_written() -> None
         "a.b: no": "a.b: no.",
     }.items():
         assert json.loads(bytes(error(422, given).body))["error"]["sentence"] == said
+
+
+def test_default_is_always_among_the_queues() -> None:
+    """The daemon lists those that are defined or used."""
+    vision = QueueSheet(Queue("vision"), True, 1, 0, 0, 1000)
+    default = QueueSheet(Queue("default"), False, 2, 0, 0, 2000)
+    assert [each.queue.name for each in rows.with_default([vision])] == ["default", "vision"]
+    assert rows.with_default([default, vision]) == [default, vision]
+
+
+def test_an_empty_page_says_one_thing_and_folds_the_options(
+    client: TestClient, service: MemoryService
+) -> None:
+    service.chosen = replace(service.chosen, options={"backfill": "none", "queues": ""})
+    page = client.get("/").text
+    assert "No job has been submitted yet" in page
+    assert "No job runs or waits" not in page
+    assert "<details><summary>Policy <b>fifo</b></summary>" in page
+    assert "backfill = none" in page
+    assert "queues =" not in page
+    submit(client)
+    assert "No job has ended yet." in client.get("/").text

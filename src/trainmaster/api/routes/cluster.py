@@ -96,7 +96,7 @@ def _nodes_and_queues(router: APIRouter, service: Service) -> None:
         responses={200: {"model": shapes.QueueList}, **errors(400, 503)},
     )
     async def queues() -> Response:
-        return Json({"queues": [rows.queue(each) for each in service.queues()]})
+        return Json({"queues": [rows.queue(each) for each in rows.with_default(service.queues())]})
 
     @router.put(
         "/queues/{name}",

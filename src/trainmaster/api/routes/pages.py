@@ -15,7 +15,8 @@ from trainmaster.api.answers import Json, errors
 from trainmaster.api.html import Content, Html, document, joined, link, table, tag
 from trainmaster.api.logs import Log
 from trainmaster.api.naming import sheet_of
-from trainmaster.daemon.contract import LogFile, NodeSheet, Refusal, Service, Sheet
+from trainmaster.api.rows import with_default
+from trainmaster.daemon.contract import LogFile, NodeSheet, PolicySheet, Refusal, Service, Sheet
 from trainmaster.daemon.meters import Meters
 from trainmaster.model.units import WHOLE
 from trainmaster.store.contract import Wanted
@@ -30,6 +31,8 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+
+NO_JOBS = "No job has been submitted yet: `trainmaster run -- COMMAND` submits one."
 
 
 def routes(service: Service, meters: Meters) -> APIRouter:
@@ -99,11 +102,10 @@ async def _tables(service: Service) -> list[Content]:
     counts = await service.counts()
     live = await service.jobs(Wanted(states=_live(counts), limit=SHOWN)) if _live(counts) else ()
     ended = await service.jobs(Wanted(states=wording.ENDS, limit=20))
-    options = ", ".join(f"{name}={value}" for name, value in policy.options.items())
     counted = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()) if count)
-    queues = service.queues()
+    queues = with_default(service.queues())
     return [
-        tag("p", "Policy ", tag("b", policy.name), tag("span", f" {options}", css="quiet")),
+        _policy(policy),
         *((tag("p", f"The policy failed: {policy.trouble}", css="bad"),) if policy.trouble else ()),
         tag("h2", "Nodes"),
         table(("node", "state", "devices", ""), map(_node, service.nodes()), "There are no nodes."),
@@ -117,7 +119,25 @@ async def _tables(service: Service) -> list[Content]:
             "There are no queues.",
         ),
         tag("h2", "Jobs"),
-        tag("p", counted or "No job has been submitted yet.", css="quiet"),
+        *(_jobs(live, ended, counted, now) if counted else (tag("p", NO_JOBS, css="quiet"),)),
+    ]
+
+
+def _policy(policy: PolicySheet) -> Html:
+    """Its name; its options for those who want to see them."""
+    options = (
+        tag("div", f"{name} = {value}", css="quiet")
+        for name, value in policy.options.items()
+        if str(value)
+    )
+    return tag("details", tag("summary", "Policy ", tag("b", policy.name)), *options)
+
+
+def _jobs(
+    live: Sequence[Sheet], ended: Sequence[Sheet], counted: str, now: int
+) -> tuple[Content, ...]:
+    return (
+        tag("p", counted, css="quiet"),
         table(
             ("job", "name", "user", "queue", "state", "GPUs", "since", "where, or why it waits"),
             (_job(sheet, now) for sheet in live),
@@ -130,7 +150,7 @@ async def _tables(service: Service) -> list[Content]:
             (_job(sheet, now) for sheet in ended),
             "No job has ended yet.",
         ),
-    ]
+    )
 
 
 def _live(counts: Mapping[str, int]) -> frozenset[str]:
@@ -163,7 +183,7 @@ def _job(sheet: Sheet, now: int) -> tuple[Content, ...]:
     since = row.finish_ms or row.start_ms or row.submit_ms
     note = why[1] if why else ", ".join(sheet.devices)
     if row.state in wording.ENDS and row.exit_code is not None:
-        note = f"exit code {row.exit_code}"
+        note = f"exit code {row.exit_code}. {wording.ended_because(sheet) or ''}".rstrip(". ")
     return (
         job_link(row.id),
         row.name,
@@ -200,7 +220,7 @@ async def _job_page(service: Service, job: str) -> str:
         tag("p", link("/", "Trainmaster")),
         tag("h1", f"Job {row.id}: {row.name}"),
         tag("p", sentence),
-        *(tag("p", remark, css="quiet") for remark in sheet.remarks),
+        *(tag("p", remark, css="quiet") for remark in wording.remarks(sheet)),
         table(("", ""), facts, ""),
         tag("h2", "Story"),
         table(
