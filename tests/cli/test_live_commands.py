@@ -603,4 +603,8 @@ def test_the_overview_loads_no_command(process) -> None:
 
 
 def test_a_wrong_name_is_answered_with_the_right_one(tm: Tm) -> None:
-    assert "did you mean 'submit'?" in tm("sumbit x").err
+    for typed, meant in {"sumbit": "submit", "lgos": "logs", "sho": "show"}.items():
+        assert f"did you mean '{meant}'?" in tm(f"{typed} x").err
+    bogus = tm("bogus")
+    assert bogus.code == 2
+    assert bogus.err == "Error: no such command 'bogus'; `trainmaster --help` lists all.\n"

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from trainmaster.cli.complaints import BadInput
+
+NEAR = 0.7
+"""How like a command a wrong name must be to be taken for it; `bogus` is 0.67 of `logs`."""
 JOBS = "Jobs"
 CLUSTER = "The cluster"
 
@@ -83,6 +90,16 @@ COMMANDS = {
 }
 
 
+def _unknown(name: str, known: Iterable[str]) -> BadInput:
+    from difflib import get_close_matches
+
+    from trainmaster.cli.complaints import BadInput
+
+    near = get_close_matches(name, list(known), n=1, cutoff=NEAR)
+    hint = f"did you mean {near[0]!r}?" if near else "`trainmaster --help` lists all."
+    return BadInput(f"no such command {name!r}; {hint}")
+
+
 class Commands(TyperGroup):
     """The commands of this table first, then those that are registered as usual."""
 
@@ -97,6 +114,8 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         self._learn()
+        if args[0] not in self.commands and not args[0].startswith("-"):
+            raise _unknown(args[0], self.commands)
         name, command, rest = super().resolve_command(ctx, args)
         if name in COMMANDS:
             command = COMMANDS[name].load(name)
