@@ -30,6 +30,11 @@ def gpus_needed(thousandths: int) -> str:
     return f"{gpus(thousandths)} GPU{'s' if thousandths > WHOLE else ''}"
 
 
+def counted(number: int, what: str) -> str:
+    """`1 failure`, `2 failures`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def length(ms: int) -> str:
     """A length of time in one or two units: `45 s`, `3 min`, `2 h 10 min`, `3 d 4 h`."""
     if ms < MINUTE:

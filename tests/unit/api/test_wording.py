@@ -52,6 +52,12 @@ def test_numbers_agree_with_their_words() -> None:
     assert wording.reason_sentence(nobody, NOW) == "Other jobs go first."
 
 
+def test_one_is_not_many() -> None:
+    assert [wording.counted(n, "failure") for n in range(3)] == [
+        *("0 failures", "1 failure", "2 failures")
+    ]
+
+
 def test_lengths_of_time() -> None:
     said = {
         200: "0.2 s",

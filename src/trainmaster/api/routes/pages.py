@@ -212,7 +212,11 @@ async def _job_page(service: Service, job: str) -> str:
             "ran",
             f"{wording.length(sheet.run_ms)}, {sheet.gpu_ms / WHOLE / 3_600_000:.2f} GPU-hours",
         ),
-        ("attempt", f"{sheet.attempt}, {sheet.preemptions} preemptions, {sheet.failures} failures"),
+        (
+            "attempt",
+            f"{sheet.attempt}, {wording.counted(sheet.preemptions, 'preemption')},"
+            f" {wording.counted(sheet.failures, 'failure')}",
+        ),
         *((("progress", _progress(sheet)),) if sheet.progress else ()),
     ]
     return document(
