@@ -234,7 +234,7 @@ class LocalEngine:
         run = watch.run
         if self._watches.get(run) is watch:
             del self._watches[run]
-        if watch.has_ended or not self._has_trace(run):
+        if watch.has_ended or watch.never_began:
             with suppress(OSError):  # one that stays is looked into by the next daemon
                 self._marker(run).unlink(missing_ok=True)
 

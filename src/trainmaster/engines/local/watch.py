@@ -68,6 +68,8 @@ class Watch:
         self._over = over
         self.has_ended = False
         """Whether its last entry has been read."""
+        self.never_began = False
+        """Whether it is over because its launch never came."""
         self._was_nobodys = tell is None
         self._beginning: Beginning | None = None
         self._socket: str | None = None
@@ -254,7 +256,7 @@ class Watch:
         """Nobody holds the run: it has ended, or is lost, or never began; False: not settled yet."""
         is_unseen = self._after == 0 and not journal.has_begun(self._folder)
         if is_unseen and (self._tell is None or not (self._orders or self._making)):
-            self._is_over = True  # its launch never came
+            self._is_over = self.never_began = True
             return True
         ends = self._orders.ends
         if is_unseen and ends:
