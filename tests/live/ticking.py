@@ -47,6 +47,8 @@ if os.environ["RANK"] != "0":
     is_here(int(os.environ["RANK"])).touch()
     while not stops and not (place / "over").exists():
         time.sleep(0.05)
+    if not stops:  # on its way out Python has no handler any more: what is left is the end
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(0)
 
 lock = (folder / f"{job}.lock").open("w")
