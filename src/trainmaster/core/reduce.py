@@ -175,6 +175,8 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
         if record.suspend_ordered_ms != now or record.is_unplanned:
             state.needs_pass = True
     elif record.phase is Phase.STOPPING:
+        if event.frozen:  # it stands still, and has yet to be ended
+            return
         state.end(record, Cause.SUSPENDED)
     elif record.frozen is not None and not event.frozen:
         state.forget_frozen(record)

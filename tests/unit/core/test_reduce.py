@@ -205,6 +205,17 @@ def test_withdrawn_while_frozen() -> None:
     assert not world.state.jobs
 
 
+def test_withdrawn_while_freezing_it_keeps_its_gpus_until_it_is_gone() -> None:
+    world = Strings("1x1", can_freeze=True).running("a", 0).submit("b")
+    world.plan(a.Suspend("a"))
+    assert world.tell(e.JobWithdrawn("a")) == [a.Kill(Run("a", 1))]
+    world.tell(e.RunSuspended(Run("a", 1), 0, frozen=True))
+    assert world.phase("a") is Phase.STOPPING
+    assert not any(isinstance(order, a.Launch) for order in world.plan(a.Start("b", world.on(0))))
+    world.tell(e.RunStopped(Run("a", 1)))
+    assert "a" not in world.state.jobs
+
+
 def test_withdrawn_while_frozen_with_a_promise_to_thaw() -> None:
     """The promise dies with the job: nothing is thawed when the way is free."""
     world = Strings("1x2", can_freeze=True).running("a", 0)

@@ -37,8 +37,7 @@ def publish(documents: Iterable[Document], directory: Path) -> None:
     try:
         if target.exists() and not target.is_dir():
             raise ReportError(
-                f"cannot write the report to {directory}: it is a file; "
-                "choose another directory."
+                f"cannot write the report to {directory}: it is a file; choose another directory."
             )
         _write_and_move(documents, target)
     except OSError as error:
