@@ -23,7 +23,7 @@ from trainmaster.daemon.contract import (
 )
 from trainmaster.daemon.driver import PIECE, Driver, Wish, is_ended
 from trainmaster.daemon.facts import Fact
-from trainmaster.daemon.gate import Outlook, outlook
+from trainmaster.daemon.gate import Outlook, ended_as, outlook
 from trainmaster.daemon.live import Hold, Kept, LiveJob, submitted_job
 from trainmaster.daemon.policies import policy_of
 from trainmaster.model import events as e
@@ -143,7 +143,8 @@ class Asking:
         for wanted in found:
             state = self._driver.state_of(wanted.job)
             if outlook(wanted, state) is Outlook.NEVER:
-                raise Conflict(f"job {wanted.job} is {state}: what is to run after it never would.")
+                how = ended_as(state or "unknown")
+                raise Conflict(f"job {wanted.job} {how}: what is to run after it never would.")
         return tuple(found)
 
     async def _housed(self, asked: Submission, number: str, housed: dict[str, Path]) -> Submission:
@@ -289,7 +290,7 @@ class Asking:
             return found
         row = await asyncio.to_thread(self._driver.store.job, job)
         if row is not None and is_ended(row.state):
-            raise Conflict(f"job {job} has ended: it {_past(row.state)}.")
+            raise Conflict(f"job {job} has ended: it {ended_as(row.state)}.")
         if await asyncio.to_thread(self._driver.store.jobs, Wanted(array=job, limit=1)):
             raise Conflict(f"all jobs of array {job} have ended.")
         raise NotFound(f"there is no job {job}: `trainmaster ps -a` lists all.")
@@ -392,10 +393,3 @@ def _room_of(topology: Topology) -> str:
     if len(topology.nodes) == 1:
         return f"this machine has {has}"
     return f"this cluster has {topology.gpu_count} of them, {has} on its largest node"
-
-
-PAST = {"succeeded": "succeeded", "failed": "failed", "cancelled": "was cancelled"}
-
-
-def _past(state: str) -> str:
-    return PAST.get(state, state)

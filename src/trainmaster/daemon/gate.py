@@ -35,6 +35,14 @@ def outlook(wanted: Dependency, state: str | None) -> Outlook:
     return ENDS[wanted.when].get(state, Outlook.OPEN)
 
 
+ENDED_AS = {"succeeded": "succeeded", "failed": "failed", "cancelled": "was cancelled"}
+
+
+def ended_as(state: str) -> str:
+    """How a job ended, as the end of a sentence."""
+    return ENDED_AS.get(state, f"is {state}")
+
+
 class Gate:
     """Who is held for whom. Built anew from the live jobs after a restart."""
 
@@ -93,7 +101,7 @@ class Gate:
             found = outlook(wanted, state_of(wanted.job))
             if found is Outlook.NEVER:
                 state = state_of(wanted.job) or "unknown"
-                why = f"it was to run after job {wanted.job}, which is {state}"
+                why = f"it was to run after job {wanted.job}, which {ended_as(state)}"
                 yield Fact(e.JobWithdrawn(live.id), {"why": why})
                 return
             if found is Outlook.OPEN:

@@ -75,7 +75,7 @@ def test_a_job_whose_dependency_failed_is_withdrawn_and_told_why() -> None:
     first, then = a_live("1"), a_live("2", Dependency("1"), holds=(Hold.DEPENDENCY,))
     (fact,) = after(gate_of(first, then), first, {"1": "failed"})
     assert fact.event == e.JobWithdrawn("2")
-    assert fact.detail == {"why": "it was to run after job 1, which is failed"}
+    assert fact.detail == {"why": "it was to run after job 1, which failed"}
 
 
 def test_a_job_that_its_owner_suspended_stays_held_when_its_dependency_is_met() -> None:
