@@ -2,7 +2,8 @@
 
 Caches are left out: they are built again, as after `forget`. A body from another topology is translated:
 a device is the same one if its node has the same name and it has the same number there. Runs on devices
-that are gone are lost, and their jobs are sent back to what was saved.
+that are gone are lost, and their jobs are sent back to what was saved; the policy's memory, which may
+name nodes by their numbers, begins anew.
 """
 
 from __future__ import annotations
@@ -166,8 +167,10 @@ def restored(
     records = _records(body)
     state = controller.state
     _fill(state, body, records)
-    controller.resume(decode(body["memo"]), body["now"], body["wake_at"])
-    if layout == layout_of(topology):
+    is_same = layout == layout_of(topology)
+    memo = decode(body["memo"]) if is_same else policy.first_memo()
+    controller.resume(memo, body["now"], body["wake_at"])
+    if is_same:
         for there, seqs in zip(state.residents, body["residents"], strict=True):
             there.update((seq, records[seq]) for seq in seqs)
         state.occupancy = rebuilt(state)
