@@ -54,6 +54,8 @@ class Wish:
     facts: Sequence[Fact] = ()
     newcomers: Sequence[LiveJob] = ()
     keys: Sequence[KeyRow] = ()
+    is_late: bool = False
+    """All that it is about had ended before it was taken in."""
     about: str | None = None
     """A job: if what is asked of it is refused, so is the wish."""
     kept: asyncio.Future[None] = field(
@@ -198,11 +200,13 @@ class Driver:
         followups, self._followups = self._followups, []
         self._progress_due = False
         now = self.clock.now()
-        facts = followups
+        facts = self._timely(followups)
         for wish in wishes:
             for live in wish.newcomers:
                 self.jobs[live.id] = live
-            facts.extend(wish.facts)
+            timely = self._timely(wish.facts)
+            wish.is_late = bool(wish.facts) and not timely
+            facts.extend(timely)
         progress: list[ProgressRow] = []
         for report, number in reports:
             facts.extend(self._taken(report, number, now, progress))
@@ -232,6 +236,11 @@ class Driver:
         if self.courier.unsent:
             self._ring_in(RETRY_S)
         self._follow_ends({id for step in steps for id in step.touched})
+
+    def _timely(self, facts: Iterable[Fact]) -> list[Fact]:
+        """Without those about jobs that have ended since they were asked for."""
+        told = ((fact, job_of(fact.event)) for fact in facts)
+        return [fact for fact, job in told if job is None or job in self.jobs]
 
     def _decided(self, now: int, facts: Sequence[Fact], seq: int) -> _Step:
         """One step of the controller, and all that is to be kept of it."""
@@ -268,6 +277,9 @@ class Driver:
             if Hold.DEPENDENCY in live.holds:
                 self.look_at(live, state_of)
         if wish.kept.done():
+            return
+        if wish.is_late:
+            wish.kept.set_exception(Conflict("it has ended meanwhile."))
             return
         why = refused.get(wish.about or "")
         if why is None:

@@ -13,7 +13,7 @@ from tests.builders import a_job
 from trainmaster.core.controller import Controller
 from trainmaster.core.lifecycle import Phase
 from trainmaster.daemon.clock import Clock
-from trainmaster.daemon.contract import Dependency
+from trainmaster.daemon.contract import Conflict, Dependency
 from trainmaster.daemon.driver import PIECE, Driver, Wish
 from trainmaster.daemon.facts import Fact
 from trainmaster.daemon.live import Hold, Kept, LiveJob
@@ -96,5 +96,20 @@ def test_a_job_is_not_held_for_one_that_ended_while_it_was_asked_for(
         await driver.step()
         assert then.record is not None
         assert then.record.phase is Phase.CANCELLED  # it was to run after a success
+
+    run(scenario)
+
+
+def test_what_is_asked_of_a_job_that_has_ended_meanwhile_is_refused(
+    store: Store, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        driver = a_driver(store, tmp_path)
+        asked = asyncio.create_task(driver.ask(Wish(facts=[Fact(e.JobHeld("7"))])))
+        await asyncio.sleep(0)
+        await driver.step()
+        with pytest.raises(Conflict, match="ended meanwhile"):
+            await asked
+        assert store.story("7") == []
 
     run(scenario)
