@@ -72,7 +72,7 @@ type: .stamps/dev ## Check the types of src
 unit: .stamps/dev ## Run the tests (TESTS=path narrows them)
 	@$(BIN)/python -m pytest --quiet $(TESTS)
 
-chaos: .stamps/dev ## Kill the daemon at 200 random moments, on SQLite and on PostgreSQL (a quarter of an hour)
+chaos: .stamps/dev ## Kill the daemon at 200 random moments, on SQLite and on PostgreSQL
 	@TRAINMASTER_CRASH_POINTS=200 $(BIN)/python -m pytest --quiet -n0 tests/live/test_crashes.py
 
 docs: .stamps/base ## Check the documentation: links resolve, marked examples run

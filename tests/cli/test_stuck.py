@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Tm
-from trainmaster.cli.reasons import WORDINGS, worded
-from trainmaster.model.reasons import Reason, Why
-from trainmaster.model.units import WHOLE
 
 Write = Callable[[str, str], Path]
 
@@ -55,12 +52,12 @@ def files(write: Write) -> None:
 SAID = {
     "the cluster shrank": (
         "--cluster cluster.yaml --policy fifo",
-        "Warning: fifo lets 2 jobs wait for ever, such as wide: it needs 4 GPUs, 2 can be had\n",
+        "Warning: fifo lets 2 jobs wait for ever, such as wide: it needs 4 GPUs and 2 are free\n",
     ),
     "its queue has a maximum": (
         "--cluster 2x2 --queues queues.yaml --policy fair",
         "Warning: fair lets 2 jobs wait for ever, such as wide: it needs 4 GPUs,"
-        " which its queue or this cluster can never hold\n",
+        " which its queue or this cluster can never give it",
     ),
     "the policy cannot say": (
         "--cluster cluster.yaml --policy ./unclear.py",
@@ -76,21 +73,3 @@ def test_it_says_why_the_first_of_them_waits(tm: Tm, case: str) -> None:
     said = tm(f"simulate trace.csv --perf ideal {options}")
     assert said.code == 0
     assert warning in said.err
-
-
-def test_every_reason_has_its_words() -> None:
-    assert set(WORDINGS) == set(Why)
-    for why in Why:
-        words = worded(Reason(why, 8 * WHOLE, 5 * WHOLE, 3 * WHOLE, ("a", "b", "c", "d")))
-        assert words == " ".join(words.split())
-        assert not words.endswith(".")
-
-
-def test_a_reason_has_its_numbers() -> None:
-    held = ("a", "b", "c", "d")
-    scarce = Reason(Why.NOT_ENOUGH_FREE, 8 * WHOLE, 5 * WHOLE, 3 * WHOLE, held)
-    assert worded(scarce) == "it needs 8 GPUs, 5 can be had, the rest held by a, b, c and others"
-    split = Reason(Why.FRAGMENTED, 4 * WHOLE, 5 * WHOLE, 3 * WHOLE, held)
-    assert worded(split) == "it needs 4 GPUs together; 5 are free, at most 3 of them on one node"
-    half = Reason(Why.NOT_ENOUGH_FREE, WHOLE // 2)
-    assert worded(half) == "it needs 0.5 GPUs, 0 can be had"

@@ -108,7 +108,7 @@ def job_sheet(sheet: Sheet, now: int) -> Row:
         "migrations": sheet.migrations,
         "pids": list(sheet.pids),
         "saved_at_s": seconds(sheet.saved_at_ms),
-        "remarks": wording.remarks(sheet),
+        "remarks": list(sheet.remarks),
         "spec": job_file(sheet.row.spec_json),
         "record": wording.details(sheet.row.record_json),
     }
@@ -143,7 +143,7 @@ def explanation(sheet: Sheet, said: Forecast | None, holders: list[Row], now: in
         "numbers": numbers,
         "held_by": holders,
         "forecast": None if said is None else forecast(said, now),
-        "remarks": wording.remarks(sheet),
+        "remarks": list(sheet.remarks),
     }
 
 

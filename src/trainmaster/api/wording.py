@@ -113,8 +113,8 @@ def _deadline(_reason: Reason) -> str:
 
 def _never(reason: Reason) -> str:
     return (
-        f"It needs {gpus_needed(reason.need)}, which this cluster can never give it (at most"
-        f" {gpus(reason.largest_block)} together): ask for fewer, or for another type"
+        f"It needs {gpus_needed(reason.need)}, which its queue or this cluster can never give it:"
+        " ask for fewer, or for another type"
     )
 
 
@@ -168,13 +168,6 @@ def ended_because(sheet: Sheet) -> str | None:
     if row.state == "cancelled" and "code" in failure:
         return None  # an earlier attempt failed so; it is not why the job was cancelled
     return _sentence(str(failure["why"]))
-
-
-def remarks(sheet: Sheet) -> list[str]:
-    """What else is to be said of a job, without why it ended, which is said elsewhere."""
-    why = ended_because(sheet)
-    known = None if why is None else why[1:].rstrip(".")
-    return [each for each in sheet.remarks if known is None or known not in each]
 
 
 def standing(sheet: Sheet, now: int) -> tuple[str | None, str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from trainmaster.cli.reasons import worded
+from trainmaster.api.wording import reason_sentence
 from trainmaster.model.reasons import Refused
 from trainmaster.model.result import Result
 from trainmaster.sim.driver import Scenario, Simulation
@@ -93,9 +93,10 @@ def _remarks(simulation: Simulation, *, is_cut: bool) -> list[str]:
 def _why_it_waits(simulation: Simulation, job: str) -> str:
     """The policy's own reason; one of somebody else's may have none, or raise."""
     try:
-        return worded(simulation.controller.explain(job))
+        said = reason_sentence(simulation.controller.explain(job), simulation.now)
     except Exception as error:
         return f"the policy cannot say why ({type(error).__name__}: {error})"
+    return f"{said[0].lower()}{said[1:-1]}"
 
 
 class Meter:

@@ -21,9 +21,10 @@ from trainmaster.daemon.contract import (
     Refusal,
     Submission,
 )
-from trainmaster.daemon.driver import PIECE, Driver, Wish, is_ended
+from trainmaster.daemon.driver import PIECE, Driver, is_ended
 from trainmaster.daemon.facts import Fact
 from trainmaster.daemon.gate import Outlook, ended_as, outlook
+from trainmaster.daemon.inbox import Wish
 from trainmaster.daemon.live import Hold, Kept, LiveJob, submitted_job
 from trainmaster.daemon.policies import policy_of
 from trainmaster.model import events as e
@@ -272,7 +273,7 @@ class Asking:
     async def _changeable(self, job: str) -> Sequence[LiveJob]:
         """The same, where a change would be kept: what is changed before it is refused stays changed."""
         found = await self.live(job)
-        self._driver.refuse_in_trouble()
+        self._driver.keeper.refuse_in_trouble()
         return found
 
     # -- finding ---------------------------------------------------------------------------------------

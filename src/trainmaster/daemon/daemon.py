@@ -105,7 +105,7 @@ class Daemon:
             self._say("This one leads now.")
         self._kept_ms = driver.clock.now()
         self.is_active.set()
-        log.info("active", jobs=len(driver.jobs), step=driver.seq)
+        log.info("active", jobs=len(driver.jobs), step=driver.keeper.seq)
         try:
             await asyncio.gather(driver.run(), self._snapshots(driver), self._tidy(driver))
         finally:
@@ -137,7 +137,7 @@ class Daemon:
         )
         if self._store.snapshot() is None or doubtful:
             await self._keep_snapshot(driver)
-        await self._engine.open(driver.hear)
+        await self._engine.open(driver.inbox.report)
         await reconcile(driver, doubtful)
         if doubtful:
             self._say(f"{len(doubtful)} runs are lost, their devices being gone: they begin again.")
@@ -152,8 +152,8 @@ class Daemon:
             await asyncio.sleep(1.0)
             now = driver.clock.now()
             is_due = now - self._kept_ms >= self._habits.snapshot_ms
-            if driver.seq - self._kept_seq >= self._habits.snapshot_steps or (
-                is_due and driver.seq > self._kept_seq
+            if driver.keeper.seq - self._kept_seq >= self._habits.snapshot_steps or (
+                is_due and driver.keeper.seq > self._kept_seq
             ):
                 try:
                     await self._keep_snapshot(driver)
@@ -179,7 +179,7 @@ class Daemon:
 
     async def _keep_snapshot(self, driver: Driver) -> None:
         async with driver.turn:
-            if driver.is_torn:
+            if driver.keeper.is_torn:
                 return
             snapshot = await asyncio.to_thread(snapshot_of_driver, driver)
         await asyncio.to_thread(self._store.keep_snapshot, snapshot)
@@ -245,7 +245,7 @@ class Daemon:
     def health(self) -> Health:
         if self._driver is None:
             return Health("standby", "" if self._trouble == STANDS_BY else self._trouble)
-        return Health("active", self._driver.trouble)
+        return Health("active", self._driver.keeper.trouble)
 
     def now_ms(self) -> int:
         return self.driver.clock.now()
@@ -302,8 +302,8 @@ class Daemon:
     async def _foretold(self, what: str | Submission) -> Forecast:
         if self._forecaster is None:
             return Forecast(None, "nobody foretells here.")
-        if self.driver.trouble:  # a step stands still, perhaps for long, and keeps its turn
-            return Forecast(None, self.driver.trouble)
+        if self.driver.keeper.trouble:  # a step stands still, perhaps for long, and keeps its turn
+            return Forecast(None, self.driver.keeper.trouble)
         loop, oracle = asyncio.get_running_loop(), self._oracle
         async with self._foretelling:
             async with self.driver.turn:

@@ -7,9 +7,8 @@ keeping fails is held until the store takes it: no order leaves and nothing else
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from time import perf_counter
 
@@ -18,11 +17,13 @@ import structlog
 from trainmaster.core.controller import Controller, Decision
 from trainmaster.core.lifecycle import ENDED
 from trainmaster.daemon.clock import Clock
-from trainmaster.daemon.contract import Conflict, Unavailable
+from trainmaster.daemon.contract import Conflict
 from trainmaster.daemon.courier import Courier
 from trainmaster.daemon.facts import Fact, facts_of
 from trainmaster.daemon.feed import Feed
 from trainmaster.daemon.gate import Gate, StateOf
+from trainmaster.daemon.inbox import Inbox, Post, Wish
+from trainmaster.daemon.keeper import RETRY_S, Keeper
 from trainmaster.daemon.limits import Limits
 from trainmaster.daemon.live import Hold, LiveJob
 from trainmaster.daemon.metering import metered
@@ -34,39 +35,21 @@ from trainmaster.model import codec
 from trainmaster.model import events as e
 from trainmaster.model.reports import Progressed, Report
 from trainmaster.model.units import SECOND
-from trainmaster.store.contract import Deposed, Store, StoreError
-from trainmaster.store.rows import Batch, KeyRow, ProgressRow, StepRow
+from trainmaster.store.contract import Store, StoreError
+from trainmaster.store.rows import Batch, ProgressRow, StepRow
 
 log = structlog.get_logger("trainmaster.daemon")
 
-PROGRESS_WAIT_S = 2.0
-"""Progress alone is no reason to hurry: it is taken in with the next step, or after this long."""
-RETRY_S = 1.0
 PIECE = 250
 """Facts that one step takes in. Ten thousand jobs at once are as many steps as that makes, kept together:
 in between others are answered."""
-
-
-@dataclass(slots=True)
-class Wish:
-    """What somebody asked for: taken in by one step as a whole, answered when that is kept."""
-
-    facts: Sequence[Fact] = ()
-    newcomers: Sequence[LiveJob] = ()
-    keys: Sequence[KeyRow] = ()
-    is_late: bool = False
-    """All that it is about had ended before it was taken in."""
-    about: str | None = None
-    """A job: if what is asked of it is refused, so is the wish."""
-    kept: asyncio.Future[None] = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
     """What became of some facts."""
 
+    facts: Sequence[Fact]
     decision: Decision
     batch: Batch
     touched: set[str]
@@ -95,29 +78,19 @@ class Driver:
         self.policy_since_ms = clock.now()
         self.home = home
         """The name of the data folder that its runs are in."""
-        self.seq = seq
-        """The last step that was kept."""
         self.jobs: dict[str, LiveJob] = {}
         self.gate = Gate(self.jobs)
         self.courier = Courier(engine, self.jobs, clock)
         self.limits = Limits()
         self.feed = Feed()
         self.meters = meters or Meters()
-        self.trouble = ""
-        """Why nothing can be kept now."""
+        self.inbox = Inbox()
+        self.keeper = Keeper(store, self.meters, seq)
         self.refused = ""
         """What the policy raised, or why an action of it was refused, last."""
-        self._wishes: list[Wish] = []
-        self._reports: list[tuple[Report, int]] = []
-        self._followups: list[Fact] = []
-        self._news = asyncio.Event()
         self.turn = asyncio.Lock()
         """Held while a step is made and kept: in between, controller and store agree."""
-        self.is_torn = False
-        """Whether the controller has made a step that is not kept yet."""
-        self._is_ending = False
         self._wake_at = controller.next_step_at
-        self._progress_due = False
         self._unsure: set[str] = set()
         """Jobs whose dependencies could not be looked up."""
 
@@ -125,65 +98,34 @@ class Driver:
 
     async def ask(self, wish: Wish) -> None:
         """Have it taken in; returns when it is durable."""
-        self.refuse_in_trouble()
-        self._wishes.append(wish)
-        self._news.set()
+        self.keeper.refuse_in_trouble()
+        self.inbox.wish(wish)
         await wish.kept
-
-    def refuse_in_trouble(self) -> None:
-        """Before anything is changed for a wish that could not be kept."""
-        if self.trouble:
-            raise Unavailable(self.trouble)
-
-    def hear(self, report: Report, number: int) -> None:
-        """An engine's report, in the order in which they come."""
-        self._reports.append((report, number))
-        if not isinstance(report, Progressed):
-            self._news.set()
-        elif not self._progress_due:
-            self._progress_due = True
-            self._ring_in(PROGRESS_WAIT_S)
-
-    def _ring_in(self, seconds: float) -> None:
-        asyncio.get_running_loop().call_later(seconds, self._news.set)
-
-    def follow_up(self, facts: Iterable[Fact]) -> None:
-        """Facts that follow from what was kept: taken in by the next step."""
-        self._followups.extend(facts)
-        if self._followups:
-            self._news.set()
 
     def limit(self, live: LiveJob) -> None:
         """Note whether its running time is limited."""
         if self.limits.note(live):
-            self._news.set()
+            self.inbox.ring()
 
     # -- the loop ------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Until cancelled, or deposed; a step that has begun is ended first."""
         step: asyncio.Task[None] | None = None
-        self._news.set()  # what was replayed may ask for a pass
+        self.inbox.ring()  # what was replayed may ask for a pass
         try:
             while True:
-                await self._until_due()
+                await self.inbox.wait(self._seconds_to_wait())
                 step = asyncio.create_task(self.step())
                 await asyncio.shield(step)
         except asyncio.CancelledError:
-            self._is_ending = True
+            self.keeper.gives_up = True
             if step is not None:
                 await asyncio.wait([step])
             raise
 
-    async def _until_due(self) -> None:
-        wait = self._seconds_to_wait()
-        if wait is None or wait > 0:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), wait)
-        self._news.clear()
-
     def _seconds_to_wait(self) -> float | None:
-        if self._wishes or self._followups:
+        if self.inbox.is_urgent:
             return 0.0
         now = self.clock.now()
         due = [time for time in (self._wake_at, self.limits.next_due(now)) if time is not None]
@@ -195,37 +137,41 @@ class Driver:
             await self._step()
 
     async def _step(self) -> None:
-        wishes, self._wishes = self._wishes, []
-        reports, self._reports = self._reports, []
-        followups, self._followups = self._followups, []
-        self._progress_due = False
-        now = self.clock.now()
-        facts = self._timely(followups)
-        for wish in wishes:
+        now, post = self.clock.now(), self.inbox.take()
+        facts, progress = self._facts_of(post, now)
+        self.keeper.is_torn = True
+        steps: list[_Step] = []
+        for begin in range(0, max(1, len(facts)), PIECE):
+            if steps:
+                await asyncio.sleep(0)
+            piece = facts[begin : begin + PIECE]
+            steps.append(self._decided(now, piece, self.keeper.seq + 1 + len(steps)))
+        keys = tuple(key for wish in post.wishes for key in wish.keys)
+        batches = [step.batch for step in steps]
+        batches[-1] = replace(batches[-1], progress=tuple(progress), keys=keys)
+        await self.keeper.keep(batches)
+        await self._act(steps, post.wishes, now)
+
+    def _facts_of(self, post: Post, now: int) -> tuple[list[Fact], list[ProgressRow]]:
+        """What the controller is told of it, and what is only kept."""
+        facts = self._timely([*post.followups, *self._looked_again()])
+        for wish in post.wishes:
             for live in wish.newcomers:
                 self.jobs[live.id] = live
             timely = self._timely(wish.facts)
             wish.is_late = bool(wish.facts) and not timely
             facts.extend(timely)
         progress: list[ProgressRow] = []
-        for report, number in reports:
+        for report, number in post.reports:
             facts.extend(self._taken(report, number, now, progress))
         facts.extend(self.limits.overdue(now))
-        facts.extend(self._looked_again())
-        self.is_torn = True
-        steps: list[_Step] = []
-        for begin in range(0, max(1, len(facts)), PIECE):
-            if steps:
-                await asyncio.sleep(0)
-            piece = facts[begin : begin + PIECE]
-            steps.append(self._decided(now, piece, self.seq + 1 + len(steps)))
-        keys = tuple(key for wish in wishes for key in wish.keys)
-        batches = [step.batch for step in steps]
-        batches[-1] = replace(batches[-1], progress=tuple(progress), keys=keys)
-        await self._keep(batches)
+        return facts, progress
+
+    async def _act(self, steps: Sequence[_Step], wishes: Sequence[Wish], now: int) -> None:
+        """It is kept: answer, send the orders, tell who watches, and see what follows."""
         for step in steps:
             self.courier.note(step.decision.orders)
-        self._note_policy(facts, now)
+            self._note_policy(step.facts, now)
         refused = self._refused(steps)
         for wish in wishes:
             self._welcome(wish, refused)
@@ -234,7 +180,7 @@ class Driver:
             await self.courier.carry(step.decision.orders)
             self.feed.tell(step.batch.stories)
         if self.courier.unsent:
-            self._ring_in(RETRY_S)
+            self.inbox.ring_in(RETRY_S)
         self._follow_ends({id for step in steps for id in step.touched})
 
     def _timely(self, facts: Iterable[Fact]) -> list[Fact]:
@@ -251,7 +197,7 @@ class Driver:
         self.meters.stepped(perf_counter() - started)
         batch = self._batch(now, facts, decision, touched, seq)
         metered(self.meters, facts, self.jobs, now)
-        return _Step(decision, batch, touched)
+        return _Step(facts, decision, batch, touched)
 
     def _note_policy(self, facts: Sequence[Fact], now: int) -> None:
         for fact in facts:
@@ -288,22 +234,24 @@ class Driver:
             wish.kept.set_exception(Conflict(f"job {wish.about} stays as it is: {why}."))
 
     def look_at(self, live: LiveJob, state_of: StateOf) -> None:
-        """See whether what it waits for has come; later, where the store cannot say now."""
+        """See whether what it waits for has come: what follows is taken in by the next step."""
+        self.inbox.follow_up(self._looked(live, state_of))
+
+    def _looked(self, live: LiveJob, state_of: StateOf) -> list[Fact]:
+        """What has come of what it waits for; nothing yet, where the store cannot say now."""
         try:
-            self.follow_up(list(self.gate.looked_at(live, state_of)))
+            return list(self.gate.looked_at(live, state_of))
         except StoreError as error:
             log.warning("a dependency cannot be looked up now", job=live.id, why=str(error))
             self._unsure.add(live.id)
-            self._ring_in(RETRY_S)
+            self.inbox.ring_in(RETRY_S)
+            return []
 
     def _looked_again(self) -> list[Fact]:
-        """Those whose dependencies could not be looked up before."""
+        """Of those whose dependencies could not be looked up before."""
         again, self._unsure = self._unsure, set()
-        for id in again:
-            if id in self.jobs:
-                self.look_at(self.jobs[id], self.state_of)
-        facts, self._followups = self._followups, []
-        return facts
+        lives = [self.jobs[id] for id in again if id in self.jobs]
+        return [fact for live in lives for fact in self._looked(live, self.state_of)]
 
     def _taken(
         self, report: Report, number: int, now: int, progress: list[ProgressRow]
@@ -362,28 +310,6 @@ class Driver:
                 live.finish_ms = max(live.ended_ms or now, live.job.submit_ms)
                 live.paused(live.finish_ms)
 
-    async def _keep(self, batches: Sequence[Batch]) -> None:
-        """All of them or none, until the store takes them."""
-        while True:
-            try:
-                await asyncio.to_thread(self.store.append, batches)
-            except Deposed:
-                raise
-            except StoreError as error:
-                if self.trouble != str(error):
-                    log.error("the store cannot be written", why=str(error))
-                self.trouble = str(error)
-                self.meters.store_failed()
-                if self._is_ending:
-                    raise
-                await asyncio.sleep(RETRY_S)
-            else:
-                if self.trouble:
-                    log.info("the store can be written again")
-                self.trouble = ""
-                self.seq, self.is_torn = batches[-1].step.seq, False
-                return
-
     # -- ends -------------------------------------------------------------------------------------------
 
     def _follow_ends(self, touched: Iterable[str]) -> None:
@@ -398,7 +324,7 @@ class Driver:
         for live in ended:
             for waiting in self.gate.waiting_for(live):
                 self.look_at(waiting, lambda id: states.get(id) or self.state_of(id))
-            self.follow_up(self.gate.placed_after(live))
+            self.inbox.follow_up(self.gate.placed_after(live))
 
     def state_of(self, id: str) -> str | None:
         """The state of any job, live or ended."""

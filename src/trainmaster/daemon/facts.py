@@ -43,7 +43,7 @@ def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Ite
     live.pids = said.pids
     live.before_ms = live.ran_ms(now)
     live.began(_moment(said, live, now))
-    yield Fact(e.RunStarted(said.run, speed_of(live, record)), {"pids": list(said.pids)})
+    yield Fact(e.RunStarted(said.run, assumed_speed(record)), {"pids": list(said.pids)})
 
 
 def _frozen(said: r.Frozen, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
@@ -54,14 +54,14 @@ def _frozen(said: r.Frozen, live: LiveJob, record: JobRecord, now: int) -> Itera
 
 def _thawed(said: r.Thawed, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
     live.began(_moment(said, live, now))
-    yield Fact(e.RunResumed(said.run, speed_of(live, record)))
+    yield Fact(e.RunResumed(said.run, assumed_speed(record)))
 
 
 def _reshaped(said: r.Reshaped, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
     live.pids = said.pids
     live.began(_moment(said, live, now))
     yield Fact(
-        e.RunResized(said.run, record.saved_work, speed_of(live, record)),
+        e.RunResized(said.run, record.saved_work, assumed_speed(record)),
         {"pids": list(said.pids)},
     )
 
@@ -175,8 +175,8 @@ FACTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[Fact]]] = {
 }
 
 
-def speed_of(live: LiveJob, record: JobRecord) -> int:
-    """Assumed until measured: in proportion to its devices."""
+def assumed_speed(record: JobRecord) -> int:
+    """Its speed until that is measured: in proportion to its devices."""
     placement, nominal = record.placement, record.demand.nominal
     if placement is None or not record.demand.is_elastic:
         return NOMINAL

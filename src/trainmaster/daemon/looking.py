@@ -22,7 +22,7 @@ from trainmaster.daemon.contract import (
     QueueSheet,
     Sheet,
 )
-from trainmaster.daemon.driver import Driver, is_ended
+from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.gate import held_for
 from trainmaster.daemon.live import LiveJob, named_devices
 from trainmaster.daemon.policies import effective_options
@@ -84,7 +84,7 @@ class Looking:
 
     async def counts(self) -> Mapping[str, int]:
         """How many jobs are in each state; counted once for each step."""
-        seq = self._driver.seq
+        seq = self._driver.keeper.seq
         if self._counts_of != seq:
             self._counts = await asyncio.to_thread(self._driver.store.count)
             self._counts_of = seq
@@ -159,7 +159,7 @@ class Looking:
             return Reason(Why.WAITING_FOR_RELEASE, record.demand.nominal.total_share)
         if record.phase not in WAITING:
             return None
-        step = (driver.seq, driver.is_torn)
+        step = (driver.keeper.seq, driver.keeper.is_torn)
         if self._reasons_of != step:
             self._reasons, self._reasons_of = {}, step
         found = self._reasons.get(record.id)
@@ -299,8 +299,6 @@ def _past_sheet(row: JobRow) -> Sheet:
     happened: dict[str, Any] = json.loads(row.record_json)
     progress = happened.get("progress")
     decoded = None if progress is None else codec.decode(progress)
-    failure: Mapping[str, object] = happened.get("failure") or {}
-    why = str(failure.get("why", ""))
     return Sheet(
         row=row,
         priority=happened.get("priority", 0),
@@ -319,5 +317,5 @@ def _past_sheet(row: JobRow) -> Sheet:
         saved_at_ms=happened.get("saved_at_ms"),
         reason=None,
         held_for="",
-        remarks=(f"It ended because {why}.",) if why and is_ended(row.state) else (),
+        remarks=(),
     )

@@ -87,7 +87,7 @@ def snapshot_of_driver(driver: Driver) -> SnapshotRow:
         },
         separators=(",", ":"),
     )
-    return SnapshotRow(driver.seq, driver.controller.now, body)
+    return SnapshotRow(driver.keeper.seq, driver.controller.now, body)
 
 
 # -- replaying -----------------------------------------------------------------------------------------
@@ -222,11 +222,11 @@ async def reconcile(driver: Driver, doubtful: set[Run]) -> None:
         claimed = driver.controller.state.jobs.get(run.job)
         if claimed is not None and claimed.run == run:
             why = "the manager came back with other devices or decisions"
-            driver.follow_up([Fact(e.RunLost(run, claimed.saved_work), {"why": why})])
+            driver.inbox.follow_up([Fact(e.RunLost(run, claimed.saved_work), {"why": why})])
     for live in list(driver.jobs.values()):
         if Hold.DEPENDENCY in live.holds:
             driver.look_at(live, driver.state_of)
-    driver.follow_up(driver.gate.places_left())
+    driver.inbox.follow_up(driver.gate.places_left())
 
 
 def has_run(record: JobRecord) -> bool:

@@ -7,10 +7,11 @@ from heapq import heappop, heappush
 
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord, State
+from trainmaster.daemon.facts import assumed_speed
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Run
-from trainmaster.model.units import NOMINAL, ceil_div
+from trainmaster.model.units import ceil_div
 
 Lengths = Callable[[JobRecord], int]
 """Work that a job is thought to need in all: ms x parts per million."""
@@ -66,12 +67,12 @@ class ForeseenEngine:
     def _settle(self, record: JobRecord, now: int) -> None:
         run, later = record.run, now + 1
         if record.phase is Phase.STARTING:
-            self._later(later + self._launching, run, e.RunStarted(run, self._speed(record)))
+            self._later(later + self._launching, run, e.RunStarted(run, assumed_speed(record)))
         elif record.phase is Phase.SUSPENDING:
             event = e.RunSuspended(run, record.work, frozen=record.frozen is not None)
             self._later(later + self._suspending, run, event)
         elif record.phase is Phase.RESIZING:
-            self._later(later, run, e.RunResized(run, record.work, self._speed(record)))
+            self._later(later, run, e.RunResized(run, record.work, assumed_speed(record)))
         elif record.phase is Phase.STOPPING:
             self._later(later, run, e.RunStopped(run))
 
@@ -81,12 +82,6 @@ class ForeseenEngine:
         time = now + max(1, ceil_div(left, max(1, record.speed_ppm)))
         self._later(time, record.run, e.RunSucceeded(record.run))
 
-    def _speed(self, record: JobRecord) -> int:
-        placement, nominal = record.placement, record.demand.nominal
-        if placement is None or not record.demand.is_elastic:
-            return NOMINAL
-        return NOMINAL * len(placement.slices) // nominal.count
-
     # -- orders ------------------------------------------------------------------------------------------
 
     def execute(self, order: a.Order, now: int) -> None:
@@ -95,9 +90,9 @@ class ForeseenEngine:
             return
         run, soon = order.run, now + 1
         if isinstance(order, a.Launch):
-            self._later(soon + self._launching, run, e.RunStarted(run, self._speed(record)))
+            self._later(soon + self._launching, run, e.RunStarted(run, assumed_speed(record)))
         elif isinstance(order, a.Thaw):
-            self._later(soon, run, e.RunResumed(run, self._speed(record)))
+            self._later(soon, run, e.RunResumed(run, assumed_speed(record)))
         elif isinstance(order, a.Freeze | a.Halt):
             is_frozen = isinstance(order, a.Freeze)
             event = e.RunSuspended(run, record.work_at(now), frozen=is_frozen)
@@ -105,4 +100,4 @@ class ForeseenEngine:
         elif isinstance(order, a.Kill):
             self._later(soon, run, e.RunStopped(run))
         else:
-            self._later(soon, run, e.RunResized(run, record.work_at(now), self._speed(record)))
+            self._later(soon, run, e.RunResized(run, record.work_at(now), assumed_speed(record)))

@@ -29,7 +29,7 @@ SAID = {
     " the latest.",
     Why.DEADLINE_LEAVES_TIME: "Its deadline is accepted and leaves time: others go first, for 5 min at the"
     " latest.",
-    Why.NEVER_FITS: "It needs 8 GPUs, which this cluster can never give it (at most 3 together): ask for"
+    Why.NEVER_FITS: "It needs 8 GPUs, which its queue or this cluster can never give it: ask for"
     " fewer, or for another type.",
 }
 
@@ -133,12 +133,11 @@ def ended(state: str, failure: dict[str, object], *remarks: str) -> Sheet:
 def test_an_end_says_why() -> None:
     """Once, as a sentence of its own, and with one stop."""
     why = "The command 'x' was not found; check its name."
-    sheet = ended("failed", {"code": 127, "why": why}, f"It ended because {why}.", "An array.")
+    sheet = ended("failed", {"code": 127, "why": why})
     assert wording.standing(sheet, NOW + 6_000) == (
         None,
         f"It failed with exit code 127, 6 s ago. {why}",
     )
-    assert wording.remarks(sheet) == ["An array."]
     late = ended("cancelled", {"why": "it has run for its max_runtime of 2 s"})
     assert wording.ended_because(late) == "It has run for its max_runtime of 2 s."
     assert wording.ended_because(ended("succeeded", {"why": "of an earlier attempt"})) is None

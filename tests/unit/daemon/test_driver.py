@@ -14,8 +14,9 @@ from trainmaster.core.controller import Controller
 from trainmaster.core.lifecycle import Phase
 from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.contract import Conflict, Dependency
-from trainmaster.daemon.driver import PIECE, Driver, Wish
+from trainmaster.daemon.driver import PIECE, Driver
 from trainmaster.daemon.facts import Fact
+from trainmaster.daemon.inbox import Wish
 from trainmaster.daemon.live import Hold, Kept, LiveJob
 from trainmaster.daemon.policies import policy_of
 from trainmaster.engines.local.engine import LocalEngine
@@ -69,7 +70,7 @@ def test_many_facts_are_several_steps_that_are_kept_together(store: Store, tmp_p
         await asyncio.sleep(0)
         await driver.step()
         await asked
-        assert driver.seq == 3
+        assert driver.keeper.seq == 3
         assert [step.seq for step in store.steps()] == [1, 2, 3]
         rows = store.jobs(Wanted(limit=1000))
         assert len(rows) == count

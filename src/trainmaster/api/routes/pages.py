@@ -224,7 +224,7 @@ async def _job_page(service: Service, job: str) -> str:
         tag("p", link("/", "Trainmaster")),
         tag("h1", f"Job {row.id}: {row.name}"),
         tag("p", sentence),
-        *(tag("p", remark, css="quiet") for remark in wording.remarks(sheet)),
+        *(tag("p", remark, css="quiet") for remark in sheet.remarks),
         table(("", ""), facts, ""),
         tag("h2", "Story"),
         table(
