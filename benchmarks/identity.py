@@ -31,9 +31,28 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared" / "data"
 RECORD = ROOT / "benchmarks" / "results" / "identity.json"
 POLICIES = (
-    "fifo,yarn-cs,fair,srtf,srsf,las,gittins,tiresias-l,tiresias-g,qssf,philly,gandiva,optimus,max-min,"
-    "afs-l,goodput,themis,antman,big-brain,two-level,trainmaster"
-).split(",")
+    "fifo",
+    "yarn-cs",
+    "fair",
+    "srtf",
+    "srsf",
+    "las",
+    "gittins",
+    "tiresias-l",
+    "tiresias-g",
+    "qssf",
+    "philly",
+    "gandiva",
+    "optimus",
+    "max-min",
+    "afs-l",
+    "goodput",
+    "themis",
+    "antman",
+    "big-brain",
+    "two-level",
+    "trainmaster",
+)
 FIGURES = ("avg_jct_s", "makespan_s", "preemptions", "migrations")
 
 MODELS = ("resnet50", "vgg16", "lstm", "transformer", "unknown", "")
@@ -128,7 +147,7 @@ class Scenario:
     cluster: str
     options: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict)
-    policies: tuple[str, ...] = tuple(POLICIES)
+    policies: tuple[str, ...] = POLICIES
 
 
 TEAMS = ("vision", "speech", "ops")
@@ -156,9 +175,7 @@ QUICK = (
         {"cluster.yaml": CLUSTER, "perf.yaml": FAILING},
     ),
 )
-MIX = Load(
-    jobs=500, seed=21, fractions=0.3, elastic=0.3, opportunistic=0.1, failing=0.2, gap_s=250
-)
+MIX = Load(jobs=500, seed=21, fractions=0.3, elastic=0.3, opportunistic=0.1, failing=0.2, gap_s=250)
 FULL = (
     Scenario("mix", MIX, "2x4x8"),
     Scenario("mix-ideal", MIX, "4x8", ("--perf", "ideal")),
@@ -194,7 +211,9 @@ def simulate(scenario: Scenario, policies: list[str], tree: Path) -> dict[str, d
         command += ["--cluster", scenario.cluster, "--policy", ",".join(policies)]
         command += [*scenario.options, "--json", "out.json"]
         env = os.environ | {"PYTHONPATH": str(tree / "src"), "PYTHONHASHSEED": "0"}
-        done = subprocess.run(command, cwd=work, env=env, capture_output=True, text=True)
+        done = subprocess.run(
+            command, cwd=work, env=env, capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise SystemExit(f"{scenario.name}: {done.stderr.strip() or done.stdout.strip()}")
         results = json.loads((work / "out.json").read_text())["results"]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from trainmaster.model.codec import stored_as
 
+
+@stored_as("core.Phase")
 class Phase(IntEnum):
     PENDING = 0
     PREFLIGHT = 1
@@ -23,6 +26,7 @@ class Phase(IntEnum):
     """Not to be started until it is released: its owner suspended it, or it waits for another job."""
 
 
+@stored_as("core.Cause")
 class Cause(IntEnum):
     PREFLIGHT_ORDERED = 0
     START_ORDERED = 1

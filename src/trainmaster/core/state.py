@@ -9,6 +9,7 @@ from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.record import JobRecord
 from trainmaster.core.siblings import Sources
 from trainmaster.model.actions import Action, Order, Reserve
+from trainmaster.model.codec import stored_as
 from trainmaster.model.events import PolicyChanged
 from trainmaster.model.job import Demand, Run
 from trainmaster.model.placement import Placement, Slice
@@ -25,6 +26,7 @@ PROMISE_SLACK = 60 * SECOND
 """How long after its grace period a release may still come before its node is set aside."""
 
 
+@stored_as("core.Switches")
 @dataclass(slots=True)
 class Switches:
     """How long runs have taken to let go of GPUs, and others to begin to train on them."""
@@ -41,6 +43,7 @@ class Switches:
         return out + (self.launching_ms // self.launches if self.launches else 0)
 
 
+@stored_as("core.PendingLaunch")
 @dataclass(slots=True)
 class Promise:
     """A launch held back until every run still on its GPUs has left them."""

@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
+from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Role
 from trainmaster.model.queue import Queue
@@ -37,6 +38,7 @@ class Unavailable(Refusal):
 # -- asking for jobs -----------------------------------------------------------------------------------
 
 
+@stored_as("daemon.When")
 class When(Enum):
     """Which end of another job is waited for."""
 
@@ -45,12 +47,14 @@ class When(Enum):
     FAIL = "fail"
 
 
+@stored_as("daemon.Dependency")
 @dataclass(frozen=True, slots=True)
 class Dependency:
     job: str
     when: When = When.OK
 
 
+@stored_as("daemon.Array")
 @dataclass(frozen=True, slots=True)
 class Array:
     """Several jobs of one file that differ in their index."""

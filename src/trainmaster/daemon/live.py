@@ -12,6 +12,7 @@ from trainmaster.core.lifecycle import ENDED
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.contract import Array, Dependency, Progress, Submission
 from trainmaster.model import codec
+from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Job
 from trainmaster.model.placement import Placement
 from trainmaster.model.recipe import Recipe
@@ -27,6 +28,7 @@ class Hold(Enum):
     ARRAY = "array"
 
 
+@stored_as("daemon.Kept")
 @dataclass(frozen=True, slots=True)
 class Kept:
     """A submission as it is stored: what every restart of the daemon needs of it."""

@@ -4,8 +4,10 @@ A tagged object says what it is: `{"is": "Run", "job": "12", "attempt": 1}` (`is
 language keeps the word). Lists are tuples. Fields that have their default are left out, missing ones
 get it, and those of a newer version are ignored, so that old logs can be read.
 
-What is read names types, and never makes anything be imported: types of the model go by their name,
-others as `module:qualname`, found only in modules that are loaded already and are ours or a policy's.
+What is read names types, and never makes anything be imported. Types of the model go by their name, our
+other types by the tag that `stored_as` gives them for good, so that modules and classes may be renamed
+(`former_tags.py` has the names that older stores use). Types of users' own policies go as
+`module:qualname`, and are found only in modules that are loaded already.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from enum import Enum
 from functools import lru_cache, partial
 from math import isfinite
 from types import ModuleType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from trainmaster.model import (
     actions,
@@ -36,6 +38,7 @@ from trainmaster.model import (
     topology,
     trace,
 )
+from trainmaster.model.former_tags import FORMER_TAGS
 from trainmaster.model.plan import FrozenMap
 
 Json = Any
@@ -59,10 +62,27 @@ MODULES: tuple[ModuleType, ...] = (
     topology,
     trace,
 )
-OURS = ("trainmaster.", "trainmaster_policy_file_")
-"""How the names of modules begin whose types may be named: ours, and policies in users' own files."""
+OURS = "trainmaster."
+POLICY_FILE = "trainmaster_policy_file_"
+"""How the names of modules begin that users' own policy files become."""
 
 _trusted: set[str] = set()
+_stored: dict[str, type] = {}
+_tags: dict[type, str] = {}
+
+K = TypeVar("K", bound=type)
+
+
+def stored_as(tag: str) -> Callable[[K], K]:
+    """Give a type of ours its tag in stores. It never changes, whatever the type is called in the code."""
+
+    def register(kind: K) -> K:
+        known = _stored.setdefault(tag, kind)
+        assert known.__qualname__ == kind.__qualname__, f"two types are stored as {tag}"
+        _stored[tag], _tags[kind] = kind, tag
+        return kind
+
+    return register
 
 
 class CodecError(ValueError):
@@ -146,15 +166,19 @@ for _kind in _model_types():
     BY_NAME[_kind.__name__] = _kind
 
 
-def _is_ours(module: str) -> bool:
-    return module.startswith(OURS) or module.partition(".")[0] in _trusted
+def _is_trusted(module: str) -> bool:
+    return module.startswith(POLICY_FILE) or module.partition(".")[0] in _trusted
 
 
 def _tag_of(kind: type) -> str:
     """How a type is named in text: so that it will be found again."""
     if BY_NAME.get(kind.__name__) is kind:
         return kind.__name__
+    if kind in _tags:
+        return _tags[kind]
     tag = f"{kind.__module__}:{kind.__qualname__}"
+    if kind.__module__.startswith(OURS):
+        raise CodecError(f"{tag} has no stable tag (stored_as), so it cannot be written.")
     if _type_of(tag) is not kind:
         raise CodecError(f"{tag} is not where its name says, so it cannot be written.")
     return tag
@@ -162,13 +186,14 @@ def _tag_of(kind: type) -> str:
 
 def _type_of(tag: str) -> type:
     """The type of that name; one that is not known, not loaded or not ours is refused."""
-    known = BY_NAME.get(tag)
+    tag = FORMER_TAGS.get(tag, tag)
+    known = BY_NAME.get(tag) or _stored.get(tag)
     if known is not None:
         return known
     name, colon, path = tag.partition(":")
-    if not colon:
-        raise CodecError(f"there is no type {tag!r} in this version.")
-    if not _is_ours(name):
+    if not colon or name.startswith(OURS):
+        raise CodecError(f"there is no type {tag!r} in this version, or its policy is not loaded.")
+    if not _is_trusted(name):
         raise CodecError(f"type {tag!r} is refused: it is neither ours nor a loaded policy's.")
     found: object = sys.modules.get(name)
     for part in path.split("."):

@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
+from trainmaster.model.codec import stored_as
 from trainmaster.model.job import allows_type
 from trainmaster.model.placement import Placement
 from trainmaster.model.topology import GpuType, Node, Topology
 from trainmaster.model.units import NOMINAL
 
 
+@stored_as("throughput.GpuCount")
 @dataclass(frozen=True, slots=True)
 class Kind:
     """So many GPUs of one type."""
@@ -21,6 +23,7 @@ class Kind:
     count: int
 
 
+@stored_as("throughput.Allocation")
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """Two placements that an exchange of gradients cannot tell apart are equal allocations."""

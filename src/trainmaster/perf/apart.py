@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Demand
 from trainmaster.model.topology import Topology
 from trainmaster.model.units import NOMINAL
@@ -27,6 +28,7 @@ FARTHEST = 950_000
 """No loss is foretold beyond this."""
 
 
+@stored_as("locality.Penalty")
 @dataclass(frozen=True, slots=True)
 class Felt:
     """What was seen of some runs, summed up; speeds and losses in parts per million."""

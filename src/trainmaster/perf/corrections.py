@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import exp, log
 
+from trainmaster.model.codec import stored_as
 from trainmaster.perf.allocation import Allocation
 from trainmaster.perf.least_squares import solved
 from trainmaster.perf.timeline import AS_PREDICTED, Scales, Timeline
@@ -28,6 +29,7 @@ MOST_KEYS = 256
 MOST_MEASURED = 24
 
 
+@stored_as("throughput.Measurement")
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """What was foretold of a step, and what it took."""
@@ -40,6 +42,7 @@ class Measurement:
 Measured = tuple[Measurement, ...]
 
 
+@stored_as("throughput.Corrections")
 @dataclass(frozen=True)
 class Corrections:
     """All measurements that matter, by job or model, the least recently extended first; a value."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import exp
 
+from trainmaster.model.codec import stored_as
 from trainmaster.model.units import MINUTE
 from trainmaster.perf.survival import BINS, EDGES, GPU_SECOND, PRIOR, UPPER, WIDTHS, as_service
 
@@ -31,6 +32,7 @@ BEYOND_GPU_S = 2 * EDGES[-1] / GPU_SECOND
 """What a job that outlives all bins still takes."""
 
 
+@stored_as("service.Histogram")
 @dataclass(frozen=True, slots=True)
 class Circle:
     """Jobs of a kind by bin: how many ended in it, and how many that go on are in it."""

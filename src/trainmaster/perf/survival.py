@@ -18,6 +18,7 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from math import exp, expm1, inf
 
+from trainmaster.model.codec import stored_as
 from trainmaster.model.units import SECOND, WHOLE
 from trainmaster.perf.gittins import Stretch, inverse_indices
 
@@ -58,6 +59,7 @@ def bin_of(attained: int) -> int:
     return bisect_right(EDGES, attained) - 1
 
 
+@stored_as("service.Tally")
 @dataclass(frozen=True, slots=True)
 class Tally:
     """Jobs of a class by the bin that they have come to, in thousandths of a job."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 
+from trainmaster.model.codec import stored_as
 from trainmaster.model.profile import Profile
 from trainmaster.model.units import NOMINAL
 from trainmaster.perf.allocation import Allocation, Kind
@@ -34,6 +35,7 @@ class Scales:
 AS_PREDICTED = Scales()
 
 
+@stored_as("throughput.StepTime")
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """The parts of one step on one allocation, in nanoseconds."""

@@ -25,6 +25,7 @@ from typing import ClassVar
 
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap, Plan
 from trainmaster.model.reasons import Reason
 from trainmaster.model.units import NOMINAL, to_ms
@@ -54,6 +55,7 @@ class FairOptions(QueueOptions):
     )
 
 
+@stored_as("fair.Memo")
 @dataclass(frozen=True, slots=True)
 class FairMemo:
     """The round's memory, since when queues starve, and what they have used."""

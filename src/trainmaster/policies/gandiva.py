@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap, Plan
 from trainmaster.model.units import to_ms
 from trainmaster.placement.affinity import Home
@@ -49,6 +50,7 @@ class GandivaOptions(PreemptiveOptions):
     trial_s: float = option(60.0, positive_seconds, "seconds that a pair or a move is measured for")
 
 
+@stored_as("gandiva.Memo")
 @dataclass(frozen=True, slots=True)
 class Memo:
     """What Gandiva remembers."""

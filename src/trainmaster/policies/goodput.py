@@ -29,6 +29,7 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.actions import Resize, Resume, Start
+from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap, Plan, Rank
 from trainmaster.model.units import ceil_div, to_ms
 from trainmaster.policies.base import BasePolicy
@@ -64,6 +65,7 @@ class GoodputOptions(RedividingOptions):
     )
 
 
+@stored_as("goodput.JobHistory")
 @dataclass(frozen=True, slots=True)
 class Story:
     """What has become of one job so far."""
@@ -74,6 +76,7 @@ class Story:
     """The most GPUs that it has had."""
 
 
+@stored_as("goodput.Memo")
 @dataclass(frozen=True, slots=True)
 class Memo:
     """Measured speeds, what has become of each job, and growth that waits for others to leave."""

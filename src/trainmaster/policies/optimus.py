@@ -23,6 +23,7 @@ from trainmaster.core.lifecycle import UNSEEN, Phase
 from trainmaster.core.order import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap, Plan, Rank
 from trainmaster.model.units import to_ms
 from trainmaster.placement.placers import Placer
@@ -48,6 +49,7 @@ class OptimusOptions(PreemptiveOptions):
     )
 
 
+@stored_as("optimus.Memo")
 @dataclass(frozen=True, slots=True)
 class Memo:
     """Workers that runs are to have as soon as others have left their GPUs."""

@@ -20,6 +20,7 @@ from typing import Any
 
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Sharing
 from trainmaster.model.plan import FrozenMap, Plan
@@ -69,6 +70,7 @@ class PhillyOptions(DividingOptions):
     )
 
 
+@stored_as("philly.Memo")
 @dataclass(frozen=True, slots=True)
 class PhillyMemo:
     """The fair layer's memory, and the searches of waiting jobs."""

@@ -26,6 +26,7 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.order import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap, Plan, Rank
 from trainmaster.model.units import NOMINAL
 from trainmaster.policies.base import BasePolicy
@@ -43,6 +44,7 @@ class QssfOptions:
     )
 
 
+@stored_as("qssf.Memo")
 @dataclass(frozen=True, slots=True)
 class Memo:
     """What is remembered of jobs that ended, and what was foretold of those that are here."""

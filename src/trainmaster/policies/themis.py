@@ -24,6 +24,7 @@ from functools import partial
 from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import Plan
 from trainmaster.model.units import NOMINAL, ceil_div, to_ms
 from trainmaster.perf.throughput import NOTHING_MEASURED, Corrections
@@ -49,6 +50,7 @@ class ThemisOptions(PreemptiveOptions):
     lease_s: float = option(600.0, positive_seconds, "how long a grant lasts")
 
 
+@stored_as("themis.Memo")
 @dataclass(frozen=True, slots=True)
 class Memo:
     """How many apps there were, until when GPUs are leased, what speeds were measured, who is due."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from trainmaster.core.order import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap, Plan, Rank
 from trainmaster.model.units import ceil_div
 from trainmaster.perf.survival import NO_END
@@ -46,6 +47,7 @@ class TiresiasGOptions(TiresiasOptions):
     classes: str = option(CLASSES[-1], choice(*CLASSES), CLASSES_HELP)
 
 
+@stored_as("tiresias-g.Memo")
 @dataclass(frozen=True, slots=True)
 class Memo:
     """Attained service at the last promotion by job, and what is known of service."""

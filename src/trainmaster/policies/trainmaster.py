@@ -27,6 +27,7 @@ from typing import Any
 from trainmaster.core.order import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.notices import Notice
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Reason
@@ -39,6 +40,7 @@ from trainmaster.policies.queues.remembering import SharesMemo, noted, remembere
 from trainmaster.policies.switchboard import TrainmasterOptions
 
 
+@stored_as("trainmaster.Memo")
 @dataclass(frozen=True, slots=True)
 class Memo:
     """What is known and promised, and how queues have fared."""

@@ -12,9 +12,14 @@ from typing import NamedTuple
 import pytest
 
 from tests.builders import cluster
+from trainmaster.catalog import policy_class, policy_names
+from trainmaster.core.controller import Decision
+from trainmaster.core.lifecycle import Phase
 from trainmaster.model import actions as a
+from trainmaster.model import codec
 from trainmaster.model import events as e
 from trainmaster.model.codec import CodecError, decode, dumps, encode, loads, trust
+from trainmaster.model.former_tags import FORMER_TAGS
 from trainmaster.model.job import Demand, Job, Run, Shape, gpus
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.plan import FrozenMap
@@ -153,11 +158,24 @@ def test_a_policy_of_another_project_may_have_types_once_it_is_trusted() -> None
 
 
 def test_numbers_that_are_enums_keep_their_names() -> None:
-    from trainmaster.core.lifecycle import Phase
-
     assert issubclass(Phase, IntEnum)
-    assert encode(Phase.RUNNING) == {"is": "trainmaster.core.lifecycle:Phase", "name": "RUNNING"}
+    assert encode(Phase.RUNNING) == {"is": "core.Phase", "name": "RUNNING"}
     assert decode(encode(Phase.RUNNING)) is Phase.RUNNING
+
+
+def test_stores_of_earlier_versions_name_types_by_their_old_modules() -> None:
+    for name in policy_names():
+        policy_class(name)
+    import trainmaster.daemon.live  # noqa: F401
+
+    assert decode({"is": "trainmaster.core.lifecycle:Phase", "name": "RUNNING"}) is Phase.RUNNING
+    for former, tag in FORMER_TAGS.items():
+        assert codec._type_of(former) is codec._type_of(tag)
+
+
+def test_a_type_of_ours_without_a_stable_tag_is_not_written() -> None:
+    with pytest.raises(CodecError, match="no stable tag"):
+        encode(Decision((), (), None, planned=False))
 
 
 def test_lines_are_strict_json() -> None:

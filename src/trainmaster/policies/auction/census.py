@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap
 
 NOBODY: FrozenMap[str, tuple[int, int]] = FrozenMap()
 
 
+@stored_as("themis.AppCount")
 @dataclass(frozen=True, slots=True)
 class Census:
     """The number of apps, integrated over time."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
+from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import ceil_div
 from trainmaster.policies.auction.apps import sizes_of
@@ -18,6 +19,7 @@ GRID = 5
 """Leases end on multiples of a lease / GRID: rounds come together."""
 
 
+@stored_as("themis.Lease")
 class Lease(NamedTuple):
     """What a run has been promised."""
 

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 
 from trainmaster.core.lifecycle import HOLDING
 from trainmaster.core.state import JobRecord
+from trainmaster.model.codec import stored_as
 from trainmaster.model.notices import Notice
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import ceil_div
 from trainmaster.policies.deadlines.timeline import Kinds, Stretches, Want, clipped, latest_start
 
 
+@stored_as("deadlines.Commitment")
 @dataclass(frozen=True, slots=True)
 class Pledge:
     """An accepted deadline, and what is booked to keep it."""
@@ -84,6 +86,7 @@ class Pledge:
         return True, end if len(ahead) > 1 else None
 
 
+@stored_as("deadlines.Commitments")
 @dataclass(frozen=True, slots=True)
 class Pledges:
     """All that is known of deadlines; jobs that have ended are forgotten."""

@@ -16,6 +16,7 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.order import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import MINUTE, WHOLE
 from trainmaster.perf.throughput import key_of
@@ -53,6 +54,7 @@ class Terms:
     """A run goes below its number if the newcomer is worth so many times what it loses."""
 
 
+@stored_as("resizing.Memo")
 @dataclass(frozen=True, slots=True)
 class Breaths:
     """What is remembered: measured speeds, and when runs were last resized."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.units import NOMINAL
 from trainmaster.perf.corrections import NOTHING_MEASURED
@@ -18,6 +19,7 @@ MOST = 64
 """Older ones fade beyond so many."""
 
 
+@stored_as("interference.Gangs")
 @dataclass(frozen=True, slots=True)
 class Company:
     """How many gangs on one node were seen beside others, and the sum of what they kept."""

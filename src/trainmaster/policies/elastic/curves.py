@@ -14,6 +14,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from trainmaster.core.state import JobRecord
+from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.plan import FrozenMap
@@ -86,6 +87,7 @@ def _is_below(a: tuple[int, int], b: tuple[int, int], c: tuple[int, int]) -> boo
     return (b[1] - a[1]) * (c[0] - a[0]) < (c[1] - a[1]) * (b[0] - a[0])
 
 
+@stored_as("throughput.Measured")
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What runs have shown so far: a policy's memory of speeds."""

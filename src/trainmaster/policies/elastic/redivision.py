@@ -15,6 +15,7 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.order import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Placement
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.units import to_ms
@@ -42,6 +43,7 @@ class RedividingOptions(PreemptiveOptions):
 O = TypeVar("O", bound=RedividingOptions)  # noqa: E741
 
 
+@stored_as("reallocation.Memo")
 @dataclass(frozen=True, slots=True)
 class Memo:
     """What such a policy remembers: measured speeds, and whether growth is owed."""

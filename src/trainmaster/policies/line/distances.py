@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.plan import FrozenMap
@@ -38,6 +39,7 @@ ANY: Kind = ()
 ANY_BESIDE: Kind = (BESIDE,)
 
 
+@stored_as("locality.Observations")
 @dataclass(frozen=True, slots=True)
 class Nearness:
     """What was seen of distance and company."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from trainmaster.core.lifecycle import ENDED
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.programs import program_of
 from trainmaster.model.units import MINUTE, WHOLE
@@ -48,6 +49,7 @@ ENOUGH = 30
 Class = tuple[Hashable, ...]
 
 
+@stored_as("service.Observations")
 @dataclass(frozen=True, slots=True)
 class Seen:
     """Everything that was seen, and what of it the tables are made of."""

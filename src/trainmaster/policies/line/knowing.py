@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.notices import Notice
 from trainmaster.model.plan import Rank
 from trainmaster.model.reasons import Reason
@@ -25,6 +26,7 @@ WORTH_SWITCHES = 2
 """A run is left at least so many times as long as a change of hands costs."""
 
 
+@stored_as("trainmaster.Knowledge")
 @dataclass(frozen=True, slots=True)
 class Knowledge:
     """All of it, as a value."""

@@ -21,6 +21,7 @@ from math import isqrt
 from trainmaster.core.lifecycle import WAITING
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap, Rank
 from trainmaster.model.units import HOUR, MINUTE, NOMINAL, WHOLE, ceil_div
 from trainmaster.policies.guards import PROTECTED
@@ -33,6 +34,7 @@ PART_OF_PROGRESS = 10
 PART_OF_GPUS = 4
 
 
+@stored_as("starvation.Owed")
 @dataclass(frozen=True, slots=True)
 class Debts:
     """Who is owed a run, up to which attained service, and when to look again."""

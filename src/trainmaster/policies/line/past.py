@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from math import log2
 
 from trainmaster.core.state import JobRecord
+from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.programs import program_of
 from trainmaster.model.units import HOUR, NOMINAL
@@ -34,6 +35,7 @@ Class = tuple[str, tuple[Hashable, ...]]
 """(chapter: whose it is, what tells it apart there)."""
 
 
+@stored_as("history.Class")
 @dataclass(frozen=True, slots=True)
 class Seen:
     """The runs of one class."""
@@ -56,6 +58,7 @@ NEVER = Seen()
 Chapter = FrozenMap[tuple[Hashable, ...], Seen]
 
 
+@stored_as("history.Runs")
 @dataclass(frozen=True, slots=True)
 class Past:
     """Everything remembered: by chapter, so that one more run copies little."""

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import MINUTE, WHOLE
 from trainmaster.perf.gittins import Empirical, inverse_indices
@@ -182,6 +183,7 @@ def _fine_steps(points: list[int]) -> list[int]:
 # -- learned ---------------------------------------------------------------------------------------
 
 
+@stored_as("gittins.Service")
 @dataclass(frozen=True, slots=True)
 class Learned:
     """What has been seen so far."""

@@ -15,6 +15,7 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.order import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.reasons import Reason
 from trainmaster.placement.placers import Placer
@@ -32,6 +33,7 @@ from trainmaster.policies.sharing.crowds import Terms as PackingTerms
 from trainmaster.policies.sharing.pairing import Pairing
 
 
+@stored_as("trainmaster.Placed")
 @dataclass(frozen=True, slots=True)
 class LineMemo:
     """What is remembered of how runs were placed."""

@@ -21,6 +21,7 @@ from trainmaster.core.lifecycle import WAITING
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.plan import FrozenMap, Plan, Rank
@@ -53,6 +54,7 @@ class Terms:
     relax_after: int
 
 
+@stored_as("philly.Search")
 @dataclass(frozen=True, slots=True)
 class Search:
     """One waiting job's search."""

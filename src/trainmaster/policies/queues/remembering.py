@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainmaster.core.state import JobRecord
+from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import MINUTE
 from trainmaster.policies.queues.promised import sizes_by_queue, start_promised
@@ -23,6 +24,7 @@ from trainmaster.policies.queues.usage import Usage, in_thousandths, lessened
 REFRESHED_MS = 10 * MINUTE
 
 
+@stored_as("fair-share.Memo")
 @dataclass(frozen=True, slots=True)
 class SharesMemo:
     """The inner policies' memory, what queues have used, and what of it counts until the next look."""

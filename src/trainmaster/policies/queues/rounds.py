@@ -21,6 +21,7 @@ from trainmaster.core.order import Order
 from trainmaster.core.parts import Part
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Placement
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import WHOLE
@@ -33,6 +34,7 @@ from trainmaster.policies.queues.queue_tree import Node, QueueTree
 Inner = BasePolicy[object]
 
 
+@stored_as("fair-share.Inner")
 @dataclass(frozen=True, slots=True)
 class RoundMemo:
     """By queue: the inner policy's memory, and when it wants to be asked again."""

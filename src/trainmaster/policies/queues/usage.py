@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap
 
 FINE = 1 << 20
@@ -19,6 +20,7 @@ WEIGHT_UNIT = 64
 """Lessened weights are in these parts, so that crumbs of usage do not cost a queue a whole GPU."""
 
 
+@stored_as("fair-share.Usage")
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Averages up to a time, and what has been held since."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Sharing
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import SECOND
@@ -31,6 +32,7 @@ class Terms:
     """What a move is thought to cost until changes of hands have been seen."""
 
 
+@stored_as("colocation.Group")
 @dataclass(frozen=True, slots=True)
 class Crowd:
     """Jobs that share a GPU, or that one of them has left."""
@@ -45,6 +47,7 @@ class Crowd:
         return bool(self.speeds)
 
 
+@stored_as("colocation.Memo")
 @dataclass(frozen=True, slots=True)
 class Packed:
     """What is remembered from pass to pass."""

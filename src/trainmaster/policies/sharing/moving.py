@@ -15,6 +15,7 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.placement.affinity import (
     EVERYWHERE,
@@ -41,6 +42,7 @@ HARM_PERCENT = 99
 """Below this much of its speed before, a move has done harm."""
 
 
+@stored_as("gandiva.Move")
 @dataclass(frozen=True, slots=True)
 class Move:
     """A move that was made, to be judged by what came of it."""

@@ -16,6 +16,7 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Placement, Role, Sharing
 from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.placement.affinity import home_of
@@ -28,6 +29,7 @@ MODEL = "model "
 """What the name of a model begins with in a pair."""
 
 
+@stored_as("gandiva.Packed")
 @dataclass(frozen=True, slots=True)
 class Packed:
     """A pair on shared GPUs."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from trainmaster.core.state import JobRecord
+from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Role, Sharing
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import NOMINAL
@@ -27,6 +28,7 @@ WEIGHT = 4
 """A new measurement counts 1/4, what was known before the rest."""
 
 
+@stored_as("colocation.JobKind")
 class Kind(NamedTuple):
     """Jobs that are alike to those beside them."""
 
@@ -63,6 +65,7 @@ def _in_order(kind: Kind) -> tuple[str, int]:
     return (kind.model, kind.busy_ppm or 0)
 
 
+@stored_as("colocation.Speeds")
 @dataclass(frozen=True, slots=True)
 class Rates:
     """What has been measured so far; a part of a policy's memo."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import NOMINAL, ceil_div
 
@@ -45,6 +46,7 @@ def best_factor(slowdowns: Mapping[int, int], jobs: int = UNIT_JOBS) -> int:
     return min((total, factor) for total, factor in totals if total is not None)[1]
 
 
+@stored_as("big-brain.Measured")
 @dataclass(frozen=True, slots=True)
 class Watch:
     """A run that is being measured, as it stood when its company last changed."""
@@ -56,6 +58,7 @@ class Watch:
     work: int
 
 
+@stored_as("big-brain.Memo")
 @dataclass(frozen=True, slots=True)
 class Lessons:
     """All that has been measured; a policy's memo."""
