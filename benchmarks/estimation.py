@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.published_steps import MILLION, Point, Testbed, testbeds
-from trainmaster.perf.corrections import NOTHING_MEASURED, fitted
-from trainmaster.perf.published import ELASTICITY
-from trainmaster.perf.throughput import Links, timeline
+from trainmaster.estimators.throughput import Links, timeline
+from trainmaster.estimators.throughput_calibration import NOTHING_MEASURED, fitted
+from trainmaster.perf.default_parameters import ELASTICITY
 
 DOUBLING = ELASTICITY.doubling_ppm / MILLION
 

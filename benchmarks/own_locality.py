@@ -2,9 +2,9 @@
 
 Each contender runs the same traces (paired), ordered by `gittins`: anywhere, fewest nodes first
 (relaxing); the fewest nodes or wait (consolidated); that for skewed models only (Tiresias' rule); ours
-(policies/line/closeness.py, tidying.py), and ours without a part. Worlds: the default one; without
-neighbours; ideal; where the default tables are up to 20 % off; where nobody names a model; and, as a
-bound, where neither distance nor company costs anything. Estimates: none.
+(policies/trainmaster/delay_scheduling.py, defragmentation.py), and ours without a part. Worlds: the
+default one; without neighbours; ideal; where the default tables are up to 20 % off; where nobody names
+a model; and, as a bound, where neither distance nor company costs anything. Estimates: none.
 
     python -m benchmarks.own_locality [--seeds 11:14] [--loads 0.7,0.9,1.1] [--worlds default,ideal]
 """
@@ -23,12 +23,12 @@ from trainmaster.core.policy import Policy
 from trainmaster.core.state import JobRecord
 from trainmaster.model.trace import Trace, TracedJob
 from trainmaster.perf.locality import Locality
-from trainmaster.perf.models import skew_ppm
-from trainmaster.perf.neighbours import Neighbours
-from trainmaster.perf.world import DEFAULT, IDEAL, World
+from trainmaster.perf.model_zoo import skew_ppm
+from trainmaster.perf.network_contention import Neighbours
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, World
 from trainmaster.placement.placers import CONSOLIDATED, RELAXING, Placer
 from trainmaster.policies.gittins import Gittins, GittinsOptions
-from trainmaster.policies.line.closeness import Terms
+from trainmaster.policies.trainmaster.delay_scheduling import Terms
 from trainmaster.sim.driver import Estimates, Scenario, Simulation
 from trainmaster.sim.metrics import result_of
 from trainmaster.traces.philly_like import generate

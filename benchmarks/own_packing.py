@@ -1,7 +1,7 @@
 """What sharing GPUs gains: generated traces of mostly single-GPU jobs, in worlds of different laws.
 
 Each contender runs the same traces (paired): `gittins`, which never shares; the same with company
-(policies/sharing/pairing.py) on different terms; and the published systems that share. Worlds: the
+(policies/trainmaster/colocation.py) on different terms; and the published systems that share. Worlds: the
 default one; the same with pairs and laws that are really up to 20 % off; jobs that slow each other down
 in proportion (nothing to gain); the utilisation law; and, where ../shared/data is there, Gavel's measured
 V100 pairs, which nobody tells the policy. Estimates: none.
@@ -29,10 +29,10 @@ from trainmaster.model.job import Demand, Job, Shape
 from trainmaster.model.placement import Sharing
 from trainmaster.model.trace import Trace, TracedJob
 from trainmaster.model.units import GIB, NOMINAL, SECOND
-from trainmaster.perf.published import SHARED_GPU
-from trainmaster.perf.sharing import Law, Measured, SharedGpu
-from trainmaster.perf.world import DEFAULT, World
-from trainmaster.policies.sharing.crowds import Terms
+from trainmaster.perf.default_parameters import SHARED_GPU
+from trainmaster.perf.gpu_interference import Law, Measured, SharedGpu
+from trainmaster.perf.perf_model import DEFAULT, World
+from trainmaster.policies.trainmaster.colocation_state import Terms
 from trainmaster.sim.driver import Estimates, Scenario, Simulation
 from trainmaster.sim.metrics import result_of
 

@@ -37,7 +37,7 @@ def simulate(policy: str, jobs: int) -> dict[str, object]:
     """One run, in this process."""
     from trainmaster.catalog import policy_class
     from trainmaster.model.topology import parse_shorthand
-    from trainmaster.perf.world import IDEAL
+    from trainmaster.perf.perf_model import IDEAL
     from trainmaster.sim.driver import Scenario, Simulation
     from trainmaster.traces.philly_like import generate
 
@@ -54,7 +54,7 @@ def decide(policy: str, cluster: str) -> dict[str, object]:
     """Single passes with so many jobs waiting on a full cluster."""
     from trainmaster.catalog import policy_class
     from trainmaster.model.topology import parse_shorthand
-    from trainmaster.perf.world import IDEAL
+    from trainmaster.perf.perf_model import IDEAL
     from trainmaster.sim.driver import Scenario, Simulation
 
     topology = parse_shorthand(cluster)

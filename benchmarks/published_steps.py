@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainmaster.estimators.throughput import Allocation, Links, timeline
 from trainmaster.model.profile import Profile
-from trainmaster.perf.throughput import Allocation, Links, timeline
 
 MILLION = 1_000_000
 PARAMETERS = {

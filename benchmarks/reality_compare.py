@@ -11,10 +11,10 @@ from statistics import fmean
 from benchmarks.reality_costs import PARTS, Costs, beyond
 from benchmarks.reality_live import LiveRun, LiveStory
 from benchmarks.reality_workload import SLOTS, Contender
+from trainmaster.config.performance import world_from
 from trainmaster.daemon.policies import policy_of
 from trainmaster.gpu.devices import machine
 from trainmaster.model.trace import Trace, TracedJob
-from trainmaster.perf.from_mapping import world_from
 from trainmaster.sim.driver import Estimates, Scenario, Simulation
 from trainmaster.whatif.replay import replay
 

@@ -16,15 +16,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainmaster.catalog import policy_class
+from trainmaster.config.options import read_options
 from trainmaster.evaluation.suites.eight_models import CLUSTER, COUNTS, JOBS, MODELS
 from trainmaster.evaluation.suites.eight_models import trace as workload
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.model.trace import Trace
 from trainmaster.model.units import NOMINAL
-from trainmaster.perf.elastic import Elasticity
-from trainmaster.perf.neighbours import Neighbours
-from trainmaster.perf.world import DEFAULT, IDEAL, World
-from trainmaster.policies.options import read_options
+from trainmaster.perf.network_contention import Neighbours
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, World
+from trainmaster.perf.scaling import Elasticity
 from trainmaster.sim.driver import Scenario, Simulation
 from trainmaster.sim.metrics import result_of
 

@@ -37,7 +37,7 @@ def measure(policy: str, jobs: int, load: float, world: str, seed: int) -> dict[
     """One run, in this process."""
     from trainmaster.catalog import policy_class
     from trainmaster.model.topology import parse_shorthand
-    from trainmaster.perf.world import DEFAULT, IDEAL
+    from trainmaster.perf.perf_model import DEFAULT, IDEAL
     from trainmaster.sim.driver import Scenario, Simulation
     from trainmaster.sim.metrics import result_of
     from trainmaster.traces.philly_like import generate

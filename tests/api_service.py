@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainmaster.catalog import CatalogError, policy_class
-from trainmaster.daemon.contract import (
+from trainmaster.config.options import OptionError, read_options
+from trainmaster.daemon.service_api import (
     Accepted,
     Change,
     Changes,
@@ -35,8 +36,7 @@ from trainmaster.daemon.contract import (
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import GIB, WHOLE
-from trainmaster.policies.options import OptionError, read_options
-from trainmaster.store.contract import Wanted
+from trainmaster.store.protocol import Wanted
 from trainmaster.store.rows import JobRow, ProgressRow, StoryRow
 
 ENDS = ("succeeded", "failed", "cancelled")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainmaster.catalog import policy_class
+from trainmaster.config.options import read_options
 from trainmaster.core.policy import Policy
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Job, Shape, gpus
@@ -22,8 +23,7 @@ from trainmaster.model.topology import (
 )
 from trainmaster.model.trace import Outcome, Trace, TracedJob
 from trainmaster.model.units import GIB, MINUTE, NOMINAL, SECOND, WHOLE, to_ms
-from trainmaster.perf.world import IDEAL, World
-from trainmaster.policies.options import read_options
+from trainmaster.perf.perf_model import IDEAL, World
 from trainmaster.sim.driver import Scenario, Simulation
 from trainmaster.sim.metrics import result_of
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Tm
-from trainmaster.evaluation import archive
+from trainmaster.evaluation import trial_cache as archive
 
 Write = Callable[[str, str], Path]
 

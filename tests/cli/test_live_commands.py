@@ -18,7 +18,7 @@ import pytest
 
 from tests.cli.conftest import Tm
 from tests.cli.counterpart import Answer, Counterpart, refusal, serving
-from trainmaster.cli.live_commands import COMMANDS
+from trainmaster.cli.support.lazy_commands import COMMANDS
 
 NOW = 1_800_000_000.0
 
@@ -115,7 +115,7 @@ def test_something_else_that_answers_is_told_apart(tm: Tm, daemon: Counterpart) 
 def test_a_daemon_that_is_busy_is_not_called_absent(
     tm: Tm, daemon: Counterpart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainmaster.cli.client.PATIENCE_S", 0.1)
+    monkeypatch.setattr("trainmaster.cli.support.client.PATIENCE_S", 0.1)
     released = threading.Event()
 
     def late(_asked: object) -> Answer:
@@ -597,7 +597,7 @@ def test_the_overview_loads_no_command(process) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     loaded = ended.stdout.splitlines()[-1].split()
-    assert "trainmaster.cli.live_commands" in loaded
+    assert "trainmaster.cli.support.lazy_commands" in loaded
     assert not {f"trainmaster.cli.{each.module}" for each in COMMANDS.values()} & set(loaded)
     assert not {"http.client", "pydantic", "fastapi", "httpx"} & set(loaded)
 

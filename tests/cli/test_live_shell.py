@@ -22,8 +22,8 @@ import pytest
 
 from tests.cli.counterpart import Counterpart, serving
 from trainmaster.cli.main import main
-from trainmaster.sdk import frames
-from trainmaster.sdk.frames import Kind
+from trainmaster.sdk import terminal_protocol as frames
+from trainmaster.sdk.terminal_protocol import Kind
 
 pytestmark = pytest.mark.live
 

@@ -29,7 +29,7 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counterpart]:
         monkeypatch.setenv("TRAINMASTER_URL", counterpart.url)
         monkeypatch.setenv("TRAINMASTER_USER", "ada")
         monkeypatch.setenv("COPIED", "from here")
-        monkeypatch.setattr("trainmaster.cli.client.RETRIES_S", (0.01,) * 3)
+        monkeypatch.setattr("trainmaster.cli.support.client.RETRIES_S", (0.01,) * 3)
         yield counterpart
 
 
@@ -225,8 +225,8 @@ def test_a_daemon_that_is_not_ready_yet_is_asked_again(tm: Tm, daemon: Counterpa
 def test_waiting_goes_on_while_the_daemon_recovers(
     tm: Tm, daemon: Counterpart, write, monkeypatch
 ) -> None:
-    monkeypatch.setattr("trainmaster.cli.live_follow.LONGEST_PAUSE_S", 0.01)
-    monkeypatch.setattr("trainmaster.cli.live_waiting.LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr("trainmaster.cli.support.log_follower.LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr("trainmaster.cli.support.wait.LONGEST_PAUSE_S", 0.01)
     write("train.yaml", FILE)
     daemon.on("POST", "/jobs", accepted("5"))
     daemon.on("GET", "/jobs/5", row("running"), NOT_YET, NOT_YET, row("succeeded", 0))
@@ -410,8 +410,8 @@ def served_once(*events: str) -> Callable[[Asked], Answer]:
 def test_a_stream_that_breaks_goes_on_where_it_was(
     tm: Tm, daemon: Counterpart, monkeypatch
 ) -> None:
-    monkeypatch.setattr("trainmaster.cli.live_follow.LONGEST_PAUSE_S", 0.01)
-    monkeypatch.setattr("trainmaster.cli.live_waiting.LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr("trainmaster.cli.support.log_follower.LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr("trainmaster.cli.support.wait.LONGEST_PAUSE_S", 0.01)
     events = (log(b"one\n", "1"), log(b"two\n", "2"), log(b"three\n", "3"))
     whole = served_once(*events)
     daemon.on("POST", "/jobs", accepted("5"))

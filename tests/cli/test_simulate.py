@@ -79,7 +79,7 @@ def test_the_table_has_the_policies_side_by_side(tm, fig7: Path) -> None:
 def test_many_policies_on_a_narrow_screen_take_several_tables(
     tm, fig7: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainmaster.cli.wording.WIDE", 60)
+    monkeypatch.setattr("trainmaster.cli.support.console.WIDE", 60)
     monkeypatch.setenv("COLUMNS", "60")
     said = tm("simulate fig7.csv --cluster 1x2 --policy fifo,yarn-cs,srtf,srsf,las")
     assert said.out.count("mean JCT") == 2
@@ -136,8 +136,8 @@ def test_an_option_for_one_policy_goes_before_one_for_all(tm, fig7: Path) -> Non
 OWN = '''
 """Largest first."""
 from trainmaster.model.plan import Rank
-from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.options import NoOptions
+from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.config.options import NoOptions
 
 
 class Largest(BasePolicy[NoOptions]):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.store.contract import Store
-from trainmaster.store.opening import open_store
+from trainmaster.store.open import open_store
+from trainmaster.store.protocol import Store
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.live)])

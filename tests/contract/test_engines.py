@@ -21,8 +21,7 @@ from tests.live.stage import (
     until,
 )
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Reshape, Thaw
-from trainmaster.model.job import Run
-from trainmaster.model.reports import (
+from trainmaster.model.engine_reports import (
     Asked,
     Ended,
     Frozen,
@@ -31,6 +30,7 @@ from trainmaster.model.reports import (
     Started,
     Thawed,
 )
+from trainmaster.model.job import Run
 
 pytestmark = pytest.mark.live
 RUN = Run("12", 1)

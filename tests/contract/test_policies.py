@@ -12,12 +12,12 @@ from tests.builders import a_job, a_policy, a_scenario, cluster, traced
 from tests.property.drive import Drive
 from tests.property.worlds import CONTENDERS
 from trainmaster.catalog import POLICIES, CatalogError, policy_class, policy_names
+from trainmaster.config.options import OptionError, describe_options, effective, read_options
 from trainmaster.core.controller import Controller
 from trainmaster.model import events as e
 from trainmaster.model.placement import Role
 from trainmaster.model.queue import Queue
-from trainmaster.perf.world import DEFAULT
-from trainmaster.policies.options import OptionError, describe_options, effective, read_options
+from trainmaster.perf.perf_model import DEFAULT
 
 every_policy = pytest.mark.parametrize("name", POLICIES)
 every_contender = pytest.mark.parametrize("contender", CONTENDERS)

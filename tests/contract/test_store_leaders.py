@@ -10,13 +10,13 @@ from contextlib import contextmanager
 import pytest
 
 from tests.contract.stores import batch, job, wait_until
-from trainmaster.store.contract import Store, Wanted
+from trainmaster.store.protocol import Store, Wanted
 
 pytestmark = pytest.mark.live
 
 LEAD = """
 import sys, time
-from trainmaster.store.opening import open_store
+from trainmaster.store.open import open_store
 store = open_store(sys.argv[1])
 print(store.lead(), flush=True)
 time.sleep(600)
@@ -25,7 +25,7 @@ time.sleep(600)
 WRITE = """
 import sys
 from tests.contract.stores import batch, job
-from trainmaster.store.opening import open_store
+from trainmaster.store.open import open_store
 store = open_store(sys.argv[1])
 print(store.lead(), flush=True)
 first = store.last_number() + 1

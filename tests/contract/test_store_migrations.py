@@ -12,8 +12,8 @@ from sqlalchemy import text
 
 from tests.contract.stores import JOB, batch, job, step
 from trainmaster.store import schema
-from trainmaster.store.contract import Store, StoreError, Wanted
-from trainmaster.store.opening import open_store
+from trainmaster.store.open import open_store
+from trainmaster.store.protocol import Store, StoreError, Wanted
 from trainmaster.store.sql_store import SqlStore
 
 LATER = """

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.contract.stores import JOB, batch, job, report, step
-from trainmaster.store.contract import Store, StoreError, Wanted
-from trainmaster.store.opening import open_store
+from trainmaster.store.open import open_store
+from trainmaster.store.protocol import Store, StoreError, Wanted
 from trainmaster.store.rows import (
     Batch,
     JobRow,

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import create_engine, select
 
 from tests.contract.stores import JOB, batch, job, loosen, step
-from trainmaster.store.contract import Deposed, Store, StoreError, Wanted
+from trainmaster.store.protocol import Deposed, Store, StoreError, Wanted
 from trainmaster.store.rows import (
     Batch,
     JobRow,

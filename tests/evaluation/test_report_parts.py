@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 
 from tests.evaluation.made_up import CONCURRENCY, SUITE, SWITCHING, made_up, score
 from tests.evaluation.test_report import campaign_of
-from trainmaster.evaluation.report.claims import CLAIMS, Claim, Outcome, weigh
 from trainmaster.evaluation.report.comparisons import Comparison, comparisons
-from trainmaster.evaluation.report.lines import LABEL_PITCH, Steps, _apart
+from trainmaster.evaluation.report.line_plot import LABEL_PITCH, Steps, _apart
 from trainmaster.evaluation.report.markdown import inline
-from trainmaster.evaluation.report.phrases import (
+from trainmaster.evaluation.report.number_format import (
     change_words,
     common_unit,
     in_unit,
     ratio_words,
     with_interval,
 )
-from trainmaster.evaluation.report.standings import records, wins
-from trainmaster.evaluation.report.sweeps import setting_sweep, steps_of, sweeps
+from trainmaster.evaluation.report.published_claims import CLAIMS, Claim, Outcome, weigh
+from trainmaster.evaluation.report.ranking_tables import records, wins
+from trainmaster.evaluation.report.sweep_detection import setting_sweep, steps_of, sweeps
 from trainmaster.evaluation.statistics import Basis, Estimate, Interval
 from trainmaster.evaluation.suite import Contender, Suite
-from trainmaster.sim.report.svg import Panel
+from trainmaster.report.svg import Panel
 
 LAS, FIFO = Contender("las", "las"), Contender("fifo", "fifo")
 

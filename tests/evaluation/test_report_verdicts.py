@@ -9,9 +9,9 @@ import pytest
 
 from tests.evaluation.made_up import order, score
 from tests.evaluation.test_report import campaign_of
+from trainmaster.evaluation.report.acceptance_check import Criterion, Verdict, judge, verdicts
+from trainmaster.evaluation.report.acceptance_section import goal
 from trainmaster.evaluation.report.comparisons import comparisons
-from trainmaster.evaluation.report.goal import goal
-from trainmaster.evaluation.report.verdicts import Criterion, Verdict, judge, verdicts
 from trainmaster.evaluation.score import Score
 from trainmaster.evaluation.suite import Contender, Standing
 

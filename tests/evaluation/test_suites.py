@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from trainmaster.catalog import policy_class, policy_names
+from trainmaster.config.options import read_options
+from trainmaster.config.performance import world_from
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.evaluation.suite import Contender, Experiment, FromFile, Standing, Trial, Workload
 from trainmaster.evaluation.suites import SUITES, suite_names, suite_of
@@ -22,9 +24,7 @@ from trainmaster.evaluation.suites.philly_traces import (
 )
 from trainmaster.evaluation.suites.published import SUITE as PUBLISHED
 from trainmaster.evaluation.workloads import cluster_of, stream_of
-from trainmaster.perf.from_mapping import world_from
 from trainmaster.placement.placers import ever_fits
-from trainmaster.policies.options import read_options
 from trainmaster.sim.metrics import load_of
 
 FOLDER = Path(__file__).parents[3] / "shared" / "data"

@@ -6,19 +6,19 @@ from collections import Counter
 
 import pytest
 
+from trainmaster.config.performance import world_from
 from trainmaster.evaluation import one_gpu_mix
 from trainmaster.evaluation.score import Score
 from trainmaster.evaluation.suite import Trial
 from trainmaster.evaluation.suites import eight_models, testbeds
-from trainmaster.evaluation.suites.crafted import CRAFTS
 from trainmaster.evaluation.suites.published import SUITE
+from trainmaster.evaluation.suites.synthetic_traces import CRAFTS
 from trainmaster.evaluation.trial import run_trial
 from trainmaster.evaluation.workloads import cluster_of
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import GIB, HOUR, SECOND
-from trainmaster.perf.from_mapping import world_from
-from trainmaster.perf.published import PAIRS
+from trainmaster.perf.default_parameters import PAIRS
 from trainmaster.sim.driver import arrival_span
 from trainmaster.sim.metrics import load_of
 

@@ -9,11 +9,11 @@ import pytest
 
 from tests.evaluation.builders import IDEAL, generated, job, trace, trial
 from trainmaster.evaluation import tuning
-from trainmaster.evaluation.judging import score_of
 from trainmaster.evaluation.score import Score
-from trainmaster.evaluation.simulating import Stage, TrialError, policy_of, simulate
+from trainmaster.evaluation.scoring import score_of
 from trainmaster.evaluation.suite import Conditions, Contender, Generated, Settings, Workload
 from trainmaster.evaluation.trial import run_trial
+from trainmaster.evaluation.trial_simulation import Stage, TrialError, policy_of, simulate
 from trainmaster.evaluation.window import Window
 from trainmaster.evaluation.workloads import stream_of
 from trainmaster.model.trace import TracedJob

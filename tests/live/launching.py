@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.live.stage import local_engine, placed
 from trainmaster.model.actions import Freeze, Launch, Thaw
 from trainmaster.model.job import Run
-from trainmaster.model.recipe import Recipe
+from trainmaster.model.launch_spec import Recipe
 
 SCRIPT = "echo $$ >> ../counts/$TRAINMASTER_JOB; sleep 0.0$(($TRAINMASTER_JOB % 10)); exit 0"
 

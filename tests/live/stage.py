@@ -11,13 +11,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from trainmaster.engines.contract import Engine
 from trainmaster.engines.local.engine import LocalEngine
+from trainmaster.engines.protocol import Engine
 from trainmaster.model.actions import Launch, Order
+from trainmaster.model.engine_reports import Ended, Lost, Report, Started
 from trainmaster.model.job import Run
+from trainmaster.model.launch_spec import Recipe
 from trainmaster.model.placement import Placement, Slice
-from trainmaster.model.recipe import Recipe
-from trainmaster.model.reports import Ended, Lost, Report, Started
 from trainmaster.model.topology import parse_shorthand
 
 PATIENCE_S = 60.0

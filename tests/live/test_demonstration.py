@@ -10,9 +10,9 @@ from typing import cast
 import pytest
 
 from tests.live.daemons import LiveDaemon, live, until
-from trainmaster.cli.demonstration import MARK, demonstrate
-from trainmaster.daemon.contract import NodeSheet, Submission, Unavailable
+from trainmaster.cli.support.demo import MARK, demonstrate
 from trainmaster.daemon.daemon import Daemon
+from trainmaster.daemon.service_api import NodeSheet, Submission, Unavailable
 
 pytestmark = pytest.mark.live
 

@@ -27,9 +27,9 @@ from trainmaster.engines.local import runfile
 from trainmaster.engines.local.cgroups import cgroup_name
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.model.actions import Freeze, Halt, Kill, Thaw
+from trainmaster.model.engine_reports import Asked, Frozen, Lost, Started
 from trainmaster.model.job import Run
-from trainmaster.model.recipe import LogLimits, Recipe
-from trainmaster.model.reports import Asked, Frozen, Lost, Started
+from trainmaster.model.launch_spec import LogLimits, Recipe
 
 pytestmark = pytest.mark.live
 RUN = Run("12", 1)

@@ -23,11 +23,11 @@ from tests.live.stage import (
 )
 from trainmaster.engines.local import processes
 from trainmaster.engines.local.engine import LocalEngine
-from trainmaster.engines.local.launch import run_file, seats
+from trainmaster.engines.local.run_spec import run_file, seats
 from trainmaster.model.actions import Kill, Launch
+from trainmaster.model.engine_reports import Ended, Started
 from trainmaster.model.job import Run
-from trainmaster.model.recipe import Ranks, Recipe
-from trainmaster.model.reports import Ended, Started
+from trainmaster.model.launch_spec import Ranks, Recipe
 from trainmaster.model.topology import parse_shorthand
 
 pytestmark = pytest.mark.live

@@ -30,21 +30,17 @@ from tests.live.stage import (
     until,
 )
 from tests.live.test_local_engine import DAEMON
-from trainmaster.engines.contract import EngineError
-from trainmaster.engines.local import (
-    journal,
-    leftovers,
-    processes,
-    runfile,
-    sockets,
-    spawning,
-    watch,
-)
-from trainmaster.engines.local.leftovers import Trace
+from trainmaster.engines.local import fork_server_client as spawning
+from trainmaster.engines.local import journal, processes, runfile
+from trainmaster.engines.local import orphan_cleanup as leftovers
+from trainmaster.engines.local import run_follower as watch
+from trainmaster.engines.local import socket_paths as sockets
+from trainmaster.engines.local.orphan_cleanup import Trace
 from trainmaster.engines.local.runfile import CgroupPlan
+from trainmaster.engines.protocol import EngineError
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Order, Reshape, Thaw
+from trainmaster.model.engine_reports import Asked, Lost, Report, Reshaped
 from trainmaster.model.job import Run
-from trainmaster.model.reports import Asked, Lost, Report, Reshaped
 
 pytestmark = pytest.mark.live
 RUN = Run("12", 1)

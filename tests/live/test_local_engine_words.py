@@ -10,9 +10,9 @@ import pytest
 
 from tests.live.stage import Stage, perform, placed, until
 from trainmaster.model.actions import Halt, Reshape
+from trainmaster.model.engine_reports import Asked, Ended, Progressed, Reshaped, Saved, Started
 from trainmaster.model.job import Run
-from trainmaster.model.recipe import Recipe
-from trainmaster.model.reports import Asked, Ended, Progressed, Reshaped, Saved, Started
+from trainmaster.model.launch_spec import Recipe
 
 pytestmark = pytest.mark.live
 RUN = Run("12", 1)

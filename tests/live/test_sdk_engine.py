@@ -13,9 +13,9 @@ from tests.live.stage import Stage, perform, placed, until
 from tests.unit.sdk.warm import EXAMPLES, STEP
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.model.actions import Halt, Reshape
+from trainmaster.model.engine_reports import Asked, Progressed, Reshaped, Saved
 from trainmaster.model.job import Run
-from trainmaster.model.recipe import Recipe
-from trainmaster.model.reports import Asked, Progressed, Reshaped, Saved
+from trainmaster.model.launch_spec import Recipe
 
 pytestmark = pytest.mark.live
 

@@ -37,7 +37,7 @@ def program(folder: Path, code: str) -> str:
 
 BATCHES = """
 from trainmaster.sdk import Session
-from trainmaster.sdk.surroundings import Surroundings
+from trainmaster.sdk.environment import Surroundings
 from trainmaster.sdk.torch import StepBatches, batch_of
 
 size, batch = 10, 4

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.estimators.service import Learned
+from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.rank_order import OnBlocked, run_in_order
+from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.units import MINUTE, WHOLE
 from trainmaster.placement.placers import RELAXING, Placer
-from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.elastic.breathing import (
+from trainmaster.policies.gittins import Gittins, GittinsOptions
+from trainmaster.policies.trainmaster.resizing import (
     NO_BREATHS,
     Breathing,
     Breaths,
     IsExempt,
     Terms,
 )
-from trainmaster.policies.gittins import Gittins, GittinsOptions
-from trainmaster.policies.guards import PreemptiveOptions
-from trainmaster.policies.line.greedy import OnBlocked, run_in_order
-from trainmaster.policies.line.service import Learned
 
 
 @dataclass(frozen=True, slots=True)

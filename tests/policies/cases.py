@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 
 from tests.builders import a_policy, cluster
 from trainmaster.core.controller import Controller
+from trainmaster.core.invariants import check
 from trainmaster.core.state import JobRecord
-from trainmaster.core.validate import check
 from trainmaster.core.view import View
 from trainmaster.model import actions as a
 from trainmaster.model import events as e

@@ -6,19 +6,19 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from trainmaster.core.draft import Draft
-from trainmaster.core.order import Order
+from trainmaster.core.rank_index import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.estimators.service import Learned
+from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.rank_order import run_in_order
+from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.placement.placers import Placer
-from trainmaster.policies.base import BasePolicy
 from trainmaster.policies.gittins import Gittins, GittinsOptions
-from trainmaster.policies.guards import PreemptiveOptions
-from trainmaster.policies.line.closeness import Closeness, Terms
-from trainmaster.policies.line.distances import Nearness
-from trainmaster.policies.line.greedy import run_in_order
-from trainmaster.policies.line.service import Learned
-from trainmaster.policies.line.tidying import Tidying
+from trainmaster.policies.trainmaster.defragmentation import Tidying
+from trainmaster.policies.trainmaster.delay_scheduling import Closeness, Terms
+from trainmaster.policies.trainmaster.locality_estimator import Nearness
 
 USUAL = Terms()
 

@@ -10,7 +10,7 @@ from trainmaster.core.policy import Policy
 from trainmaster.model.queue import Queue
 from trainmaster.model.result import Result
 from trainmaster.model.trace import TracedJob
-from trainmaster.perf.world import IDEAL, World
+from trainmaster.perf.perf_model import IDEAL, World
 from trainmaster.sim.driver import Estimates, Scenario
 
 UNKNOWN = Estimates(known=False)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View, by_demand
+from trainmaster.estimators.service import Learned
+from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.rank_order import run_in_order
+from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.plan import Plan, Rank
-from trainmaster.policies.base import BasePolicy
 from trainmaster.policies.gittins import Gittins, GittinsOptions
-from trainmaster.policies.guards import PreemptiveOptions
-from trainmaster.policies.line.greedy import run_in_order
-from trainmaster.policies.line.service import Learned
-from trainmaster.policies.sharing.crowds import NOBODY_PACKED, Packed, Terms, soonest
-from trainmaster.policies.sharing.pairing import IsExempt, Pairing
+from trainmaster.policies.trainmaster.colocation import IsExempt, Pairing
+from trainmaster.policies.trainmaster.colocation_state import NOBODY_PACKED, Packed, Terms, soonest
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,20 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tests.builders import traced
+from trainmaster.config.options import at_least_zero, option
 from trainmaster.core.draft import Draft
-from trainmaster.core.order import Order
+from trainmaster.core.rank_index import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.mechanisms.rank_order import run_in_order
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.reasons import Reason
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import NOMINAL, to_ms
-from trainmaster.policies.deadlines.desk import Deadlines
-from trainmaster.policies.deadlines.pledges import NO_PLEDGES, Pledges
-from trainmaster.policies.deadlines.predictions import ExpectedService, Sizes, nominal_size
 from trainmaster.policies.las import Las, LasOptions
-from trainmaster.policies.line.greedy import run_in_order
-from trainmaster.policies.options import at_least_zero, option
+from trainmaster.policies.trainmaster.deadlines.admission import Deadlines
+from trainmaster.policies.trainmaster.deadlines.commitments import NO_PLEDGES, Pledges
+from trainmaster.policies.trainmaster.deadlines.runtime_bounds import (
+    ExpectedService,
+    Sizes,
+    nominal_size,
+)
 
 
 @dataclass(frozen=True, slots=True)

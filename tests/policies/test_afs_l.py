@@ -15,14 +15,14 @@ from tests.property.drive import Drive
 from trainmaster.core.state import JobRecord
 from trainmaster.evaluation.suite import Changes, Generated, Workload
 from trainmaster.evaluation.workloads import stream_of
+from trainmaster.mechanisms.gpu_claims import Claim, Divider, Pool
+from trainmaster.mechanisms.reallocating_policy import RedividingOptions
+from trainmaster.mechanisms.speedup_curves import curve_of
 from trainmaster.model.job import gpus
 from trainmaster.model.units import NOMINAL, SECOND, WHOLE
-from trainmaster.perf.elastic import Elasticity
-from trainmaster.perf.world import IDEAL
+from trainmaster.perf.perf_model import IDEAL
+from trainmaster.perf.scaling import Elasticity
 from trainmaster.policies.afs_l import AfsL, Tie, Tournament, beats
-from trainmaster.policies.elastic.claims import Claim, Divider, Pool
-from trainmaster.policies.elastic.curves import curve_of
-from trainmaster.policies.elastic.redivision import RedividingOptions
 from trainmaster.sim.driver import Estimates, Scenario
 
 SUB = (1.0, 1.9, 2.7, 3.4, 4.0, 4.5)

@@ -19,7 +19,7 @@ from trainmaster.model.reasons import Why
 from trainmaster.model.result import Result
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import GIB, NOMINAL, WHOLE, to_ms
-from trainmaster.perf.world import DEFAULT, IDEAL, World
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, World
 from trainmaster.sim.metrics import result_of
 
 GPU_MEMORY = 16

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import a_policy, a_scenario, cluster, finishes, one, simulated
+from trainmaster.config.performance import world_from
 from trainmaster.core.controller import Controller
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
@@ -17,10 +18,14 @@ from trainmaster.model.plan import FrozenMap
 from trainmaster.model.result import Result
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import GIB, NOMINAL, WHOLE, to_ms
-from trainmaster.perf.from_mapping import world_from
-from trainmaster.perf.world import IDEAL, World
-from trainmaster.policies.big_brain import BigBrain, label_of
-from trainmaster.policies.sharing.tuner import Lessons, Tuner, best_factor, total_jct
+from trainmaster.perf.perf_model import IDEAL, World
+from trainmaster.policies.big_brain.packing_factor_tuner import (
+    Lessons,
+    Tuner,
+    best_factor,
+    total_jct,
+)
+from trainmaster.policies.big_brain.policy import BigBrain, label_of
 from trainmaster.sim.driver import Simulation
 from trainmaster.sim.metrics import result_of
 

@@ -9,16 +9,16 @@ from tests.builders import a_scenario, at, cluster, costly, finishes, one, outco
 from tests.policies.punctual import Punctual, PunctualOptions, asked, by, punctual
 from trainmaster.core.controller import Controller
 from trainmaster.core.state import JobRecord
+from trainmaster.estimators.throughput import Estimator
 from trainmaster.model import events as e
+from trainmaster.model.deadline_notices import Decline, Notice, Told
 from trainmaster.model.job import Estimate, Source, gpus
-from trainmaster.model.notices import Decline, Notice, Told
 from trainmaster.model.reasons import Why
 from trainmaster.model.result import DeadlineResult, Result, Verdict
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import NOMINAL, SECOND, WHOLE
-from trainmaster.perf.throughput import Estimator
-from trainmaster.perf.world import IDEAL
-from trainmaster.policies.deadlines.predictions import elastic_sizes
+from trainmaster.perf.perf_model import IDEAL
+from trainmaster.policies.trainmaster.deadlines.runtime_bounds import elastic_sizes
 from trainmaster.sim.driver import Estimates, Scenario
 
 

@@ -24,10 +24,10 @@ from trainmaster.model.job import Demand, Shape
 from trainmaster.model.placement import Sharing
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import GIB, NOMINAL, SECOND, WHOLE
-from trainmaster.perf.sharing import SharedGpu
-from trainmaster.perf.world import IDEAL, World
-from trainmaster.policies.gandiva import Memo
-from trainmaster.policies.sharing.packing import is_worth_it
+from trainmaster.perf.gpu_interference import SharedGpu
+from trainmaster.perf.perf_model import IDEAL, World
+from trainmaster.policies.gandiva.policy import Memo
+from trainmaster.policies.gandiva.trial_packing import is_worth_it
 from trainmaster.sim.driver import Scenario
 
 QUANTUM = 60
@@ -321,7 +321,9 @@ def test_packed_at_4_and_5_of_10_a_pair_is_undone_and_not_tried_again(
     assert sorted(packed_launches(scenario)) == [(120, "a"), (120, "b")]
     undone = outcome_of(scenario, a_policy("gandiva")).summary.makespan_s
     assert undone == 1_206  # a minute of trial at 0.9 lost six seconds
-    monkeypatch.setattr("trainmaster.policies.sharing.packing.is_worth_it", lambda *rates: True)
+    monkeypatch.setattr(
+        "trainmaster.policies.gandiva.trial_packing.is_worth_it", lambda *rates: True
+    )
     kept = outcome_of(scenario, a_policy("gandiva")).summary.makespan_s
     assert kept is not None
     assert kept > undone

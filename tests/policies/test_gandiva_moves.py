@@ -70,7 +70,7 @@ def test_a_move_that_slows_a_job_down_is_taken_back_for_good(
     scenario = a_scenario(strays(), "n0[4fast] n1[2slow]")
     z = one(outcome_of(scenario, a_policy("gandiva")), "z")
     assert (z.migrations, z.finish_ms) == (2, 1_031 * SECOND)  # 99 + 30 done by 160, 871 left
-    monkeypatch.setattr("trainmaster.policies.sharing.moving.HARM_PERCENT", 0)
+    monkeypatch.setattr("trainmaster.policies.gandiva.migration.HARM_PERCENT", 0)
     z = one(outcome_of(scenario, a_policy("gandiva")), "z")
     assert (z.migrations, z.finish_ms) == (1, 1_902 * SECOND)
 

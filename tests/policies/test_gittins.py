@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from tests.builders import a_policy, a_scenario, finishes, one, outcome_of, traced
 from tests.policies.test_worked_examples import figure_7, run_order
 from tests.property.drive import Drive
+from trainmaster.config.options import ContentError, FromFile, OptionError, read_options
 from trainmaster.core.policy import Policy
 from trainmaster.core.state import JobRecord
+from trainmaster.estimators import service
+from trainmaster.estimators.service import GivenService, Samples, Worth, parse_samples
+from trainmaster.estimators.service_hazard import GPU_SECOND
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import SECOND
-from trainmaster.perf.models import MODELS, skew_ppm
-from trainmaster.perf.survival import GPU_SECOND
+from trainmaster.perf.model_zoo import MODELS, skew_ppm
 from trainmaster.policies.gittins import Gittins, GittinsOptions
-from trainmaster.policies.line import service
-from trainmaster.policies.line.service import GivenService, Samples, Worth, parse_samples
-from trainmaster.policies.options import ContentError, FromFile, OptionError, read_options
 from trainmaster.policies.tiresias_g import TiresiasG, TiresiasGOptions
 
 

@@ -12,14 +12,14 @@ from tests.builders import a_policy, a_scenario, finishes, one, outcome_of, trac
 from tests.policies.test_max_min import sizes
 from tests.property.drive import Drive
 from trainmaster.core.state import JobRecord
+from trainmaster.mechanisms.gpu_claims import Claim, Pool
+from trainmaster.mechanisms.speedup_curves import curve_of
 from trainmaster.model.job import gpus
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import NOMINAL, SECOND, WHOLE
-from trainmaster.perf.world import IDEAL, World
-from trainmaster.policies.elastic.claims import Claim, Pool
-from trainmaster.policies.elastic.curves import curve_of
-from trainmaster.policies.elastic.fitness import Fittest, Standing, worth
+from trainmaster.perf.perf_model import IDEAL, World
+from trainmaster.policies.goodput.optimizer import Fittest, Standing, worth
 from trainmaster.sim.driver import Scenario
 
 LINEAR = tuple(range(1, 9))

@@ -11,14 +11,14 @@ from tests.policies.cases import Case
 from tests.property.drive import Drive
 from trainmaster.core.policy import Policy
 from trainmaster.core.state import JobRecord
+from trainmaster.estimators.throughput_calibration import Corrections
+from trainmaster.mechanisms.reallocating_policy import RedividingOptions
+from trainmaster.mechanisms.speedup_curves import Curve, Curves
 from trainmaster.model import actions as a
 from trainmaster.model.job import gpus
 from trainmaster.model.placement import Placement
 from trainmaster.model.units import SECOND
-from trainmaster.perf.corrections import Corrections
-from trainmaster.perf.world import IDEAL
-from trainmaster.policies.elastic.curves import Curve, Curves
-from trainmaster.policies.elastic.redivision import RedividingOptions
+from trainmaster.perf.perf_model import IDEAL
 from trainmaster.policies.max_min import MaxMin
 from trainmaster.sim.driver import Estimates, Scenario
 

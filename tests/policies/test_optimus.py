@@ -16,14 +16,14 @@ from trainmaster.model.job import Demand, Shape, gpus
 from trainmaster.model.placement import Placement
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import NOMINAL
-from trainmaster.perf.elastic import Elasticity
-from trainmaster.perf.parameter_server import SpeedModel
-from trainmaster.perf.world import DEFAULT, IDEAL, World
-from trainmaster.policies.elastic.forecast import fitted_speeds
-from trainmaster.policies.elastic.headcount import GpuPool, Headcount
-from trainmaster.policies.elastic.marginal_gain import Claim, Task, give_first, grow
-from trainmaster.policies.elastic.workers import Staffing
-from trainmaster.policies.optimus import Optimus, OptimusOptions
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, World
+from trainmaster.perf.scaling import Elasticity
+from trainmaster.policies.optimus.convergence_forecast import fitted_speeds
+from trainmaster.policies.optimus.marginal_gain import Claim, Task, give_first, grow
+from trainmaster.policies.optimus.parameter_server import SpeedModel
+from trainmaster.policies.optimus.policy import Optimus, OptimusOptions
+from trainmaster.policies.optimus.worker_allocation import GpuPool, Headcount
+from trainmaster.policies.optimus.worker_placement import Staffing
 from trainmaster.sim.driver import Estimates, Scenario
 
 SPEEDUPS = {"j1": (1.0, 1.8, 2.4, 2.8), "j2": (1.0, 1.5, 1.8, 1.9)}

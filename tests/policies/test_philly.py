@@ -16,8 +16,8 @@ from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Why
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import SECOND, WHOLE
-from trainmaster.policies.philly import Philly, PhillyOptions
-from trainmaster.policies.queues.locality_search import LocalitySearch
+from trainmaster.policies.philly.locality_search import LocalitySearch
+from trainmaster.policies.philly.policy import Philly, PhillyOptions
 from trainmaster.sim.driver import Scenario, Simulation
 
 # -- T1: which rack, and one more server after a retry -----------------------------------------------

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.builders import a_policy, a_scenario, finishes, outcome_of, traced
 from tests.property.drive import Drive
 from trainmaster.core.state import JobRecord
-from trainmaster.model.programs import program_of
+from trainmaster.model.program_name import program_of
 from trainmaster.model.trace import Outcome, TracedJob
 from trainmaster.model.units import HOUR, SECOND, WHOLE
-from trainmaster.policies.line import past
-from trainmaster.policies.line.past import BLANK_MS, Past
+from trainmaster.policies.qssf.history_predictor import BLANK_MS, Past
+from trainmaster.policies.qssf.policy import history_predictor as past
 from trainmaster.sim.driver import Estimates
 
 

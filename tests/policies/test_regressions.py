@@ -9,7 +9,7 @@ from tests.property.drive import Drive
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Shape, gpus
 from trainmaster.model.units import GIB
-from trainmaster.perf.world import IDEAL
+from trainmaster.perf.perf_model import IDEAL
 from trainmaster.sim.driver import Estimates, Scenario
 
 

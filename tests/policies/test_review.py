@@ -10,15 +10,15 @@ from tests.builders import a_policy, a_scenario, at, costly, finishes, one, outc
 from tests.property.drive import Drive
 from tests.unit.core.stage import Strings
 from trainmaster.core.draft import Draft
+from trainmaster.core.invariants import check
 from trainmaster.core.lifecycle import Phase
-from trainmaster.core.validate import check
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Run, Shape, gpus
 from trainmaster.model.queue import Queue
 from trainmaster.model.result import Status
 from trainmaster.model.units import GIB, HOUR, SECOND
-from trainmaster.perf.world import IDEAL, Breakage
+from trainmaster.perf.perf_model import IDEAL, Breakage
 from trainmaster.sim.driver import Scenario, Simulation
 from trainmaster.sim.metrics import result_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.seed002 import ALONE, Found, curves, run
 from trainmaster.evaluation.suites.eight_models import MODELS, trace
-from trainmaster.perf.world import IDEAL, World
+from trainmaster.perf.perf_model import IDEAL, World
 
 POLICIES = ("fifo", "max-min", "afs-l")
 

@@ -11,12 +11,11 @@ from tests.builders import a_policy, a_scenario, finishes, one, outcome_of, trac
 from tests.policies.cases import Case
 from trainmaster.model.job import gpus
 from trainmaster.model.trace import TracedJob
-from trainmaster.perf.fairness import alone_with, rho, speed_of
-from trainmaster.perf.world import DEFAULT
-from trainmaster.policies import themis
-from trainmaster.policies.auction import auction
-from trainmaster.policies.auction.auction import Bid, Bundle, allocate, kept_fractions
-from trainmaster.policies.themis import Themis, ThemisOptions
+from trainmaster.perf.perf_model import DEFAULT
+from trainmaster.policies.themis.auction import Bid, Bundle, allocate, kept_fractions
+from trainmaster.policies.themis.finish_time_fairness import alone_with, rho, speed_of
+from trainmaster.policies.themis.policy import Themis, ThemisOptions, auction
+from trainmaster.policies.themis.policy import policy as themis
 from trainmaster.sim.driver import Simulation
 
 # -- rho -------------------------------------------------------------------------------------------

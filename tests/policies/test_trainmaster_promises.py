@@ -16,8 +16,8 @@ from tests.property.drive import Drive
 from tests.property.worlds import CONTENDERS, scenarios
 from trainmaster.core.controller import Controller, Decision
 from trainmaster.model import events as e
+from trainmaster.model.deadline_notices import Told
 from trainmaster.model.job import Estimate, Run, Source
-from trainmaster.model.notices import Told
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Why
 from trainmaster.model.result import Verdict

@@ -25,11 +25,11 @@ from tests.builders import (
 )
 from tests.property.drive import Drive
 from tests.property.worlds import scenarios
+from trainmaster.config.options import OptionError
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Why
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import WHOLE, to_ms
-from trainmaster.policies.options import OptionError
 from trainmaster.sim.driver import Scenario, Simulation
 
 

@@ -8,9 +8,9 @@ from random import Random
 
 from tests.property.meddling import Meddler
 from trainmaster.core.controller import Decision
+from trainmaster.core.invariants import check
 from trainmaster.core.occupancy import is_opportunistic
 from trainmaster.core.policy import Policy
-from trainmaster.core.validate import check
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.placement import Placement, Sharing

@@ -13,9 +13,10 @@ from tests.builders import a_policy
 from tests.property.drive import Drive
 from tests.property.worlds import CONTENDERS, scenarios, topologies
 from trainmaster.catalog import policy_class
-from trainmaster.model import actions, events, reports
+from trainmaster.model import actions, events
+from trainmaster.model import engine_reports as reports
 from trainmaster.model.codec import dumps, loads
-from trainmaster.model.recipe import Recipe
+from trainmaster.model.launch_spec import Recipe
 from trainmaster.model.topology import Topology
 from trainmaster.sim.driver import Scenario
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.policies.punctual import Punctual, punctual
 from tests.property.drive import Drive
 from tests.property.worlds import calm_scenarios, scenarios
-from trainmaster.model.notices import Told
+from trainmaster.model.deadline_notices import Told
 from trainmaster.model.result import DeadlineResult, Verdict
 from trainmaster.model.trace import Trace
 from trainmaster.sim.driver import Scenario

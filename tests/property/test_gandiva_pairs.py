@@ -14,7 +14,7 @@ from tests.property.drive import Drive
 from tests.property.worlds import CONTENDERS, WORLDS, topologies
 from trainmaster.model.job import Demand, Shape
 from trainmaster.model.units import GIB, NOMINAL
-from trainmaster.perf.sharing import SharedGpu
+from trainmaster.perf.gpu_interference import SharedGpu
 from trainmaster.sim.driver import Scenario
 
 PAIRS = SharedGpu(

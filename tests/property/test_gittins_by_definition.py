@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import a_scenario, finishes, outcome_of, traced
+from trainmaster.config.options import FromFile
 from trainmaster.core.policy import Policy
-from trainmaster.perf.survival import GPU_SECOND
+from trainmaster.estimators.service_hazard import GPU_SECOND
 from trainmaster.policies.gittins import Gittins, GittinsOptions
-from trainmaster.policies.options import FromFile
 from trainmaster.policies.tiresias_g import TiresiasG, TiresiasGOptions
 
 Jobs = list[tuple[int, int]]

@@ -13,9 +13,9 @@ from tests.property.drive import Drive
 from tests.property.worlds import CONTENDERS, OPPORTUNISTIC, calm_scenarios, scenarios
 from trainmaster.catalog import POLICIES
 from trainmaster.model.job import Job
-from trainmaster.sim.contract import to_json
 from trainmaster.sim.driver import Scenario
 from trainmaster.sim.metrics import result_of
+from trainmaster.sim.result_json import to_json
 
 some = settings(
     max_examples=40,

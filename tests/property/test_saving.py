@@ -16,7 +16,7 @@ from tests.property.worlds import CONTENDERS, FRAIL, FREEZING, scenarios
 from trainmaster.core.controller import Controller
 from trainmaster.model import events as e
 from trainmaster.model.units import SECOND
-from trainmaster.perf.world import DEFAULT, IDEAL, Breakage, World
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, Breakage, World
 from trainmaster.sim.driver import Scenario
 
 UNNOTICED = replace(

@@ -16,9 +16,9 @@ from tests.property.meddling import Meddler
 from tests.property.worlds import CONTENDERS, scenarios
 from trainmaster.catalog import policy_class
 from trainmaster.core.controller import Controller
+from trainmaster.core.invariants import check
 from trainmaster.core.policy import Policy
 from trainmaster.core.snapshot import restored, snapshot_of
-from trainmaster.core.validate import check
 from trainmaster.model.topology import NodeSpec, Topology, build
 from trainmaster.sim.driver import Scenario
 

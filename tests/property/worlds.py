@@ -14,7 +14,7 @@ from trainmaster.model.placement import Role, Sharing
 from trainmaster.model.topology import NodeSpec, Topology, build
 from trainmaster.model.trace import Outcome, Trace, TracedJob
 from trainmaster.model.units import GIB, SECOND, WHOLE
-from trainmaster.perf.world import DEFAULT, IDEAL, Breakage, Switching
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, Breakage, Switching
 from trainmaster.sim.driver import Estimates, Scenario
 
 SAMPLES = str(Path(__file__).with_name("service_samples.csv"))

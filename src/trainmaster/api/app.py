@@ -10,12 +10,16 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 from trainmaster import __version__
-from trainmaster.api import answers, schema
-from trainmaster.api.guard import Guard
-from trainmaster.api.routes import cluster, jobs, output, pages, submitting
-from trainmaster.api.shapes import SentEvent
-from trainmaster.daemon.contract import Service
-from trainmaster.daemon.meters import Meters
+from trainmaster.api import responses as answers
+from trainmaster.api import schema
+from trainmaster.api.host_check import Guard
+from trainmaster.api.response_models import SentEvent
+from trainmaster.api.routes import cluster, jobs
+from trainmaster.api.routes import logs as output
+from trainmaster.api.routes import submit as submitting
+from trainmaster.api.routes import web as pages
+from trainmaster.daemon.metrics import Meters
+from trainmaster.daemon.service_api import Service
 
 ROOT = "/api/v1"
 REFERENCE = "#/components/schemas/{model}"

@@ -7,8 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
 
-from trainmaster.api.complaints import BadJobFile, Lines, sentence_of
-from trainmaster.api.fields import (
+from trainmaster.api.jobfile_fields import (
     Command,
     Cores,
     Dependencies,
@@ -25,7 +24,8 @@ from trainmaster.api.fields import (
     Steps,
     Variables,
 )
-from trainmaster.api.quantities import Gpus, shown
+from trainmaster.api.units import Gpus, shown
+from trainmaster.api.validation_errors import BadJobFile, Lines, sentence_of
 
 LATER = {
     "secrets": "secrets come with users and tokens, which this version does not have: pass the value in"

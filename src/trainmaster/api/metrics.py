@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from trainmaster.api import wording
-from trainmaster.daemon.contract import Health, QueueSheet, Service
-from trainmaster.daemon.meters import Meters
+from trainmaster.api import messages as wording
+from trainmaster.daemon.metrics import Meters
+from trainmaster.daemon.service_api import Health, QueueSheet, Service
 from trainmaster.model.units import WHOLE
-from trainmaster.store.contract import Wanted
+from trainmaster.store.protocol import Wanted
 
 PAGE, MOST_PAGES = 1_000, 10
 LOOKED_AT = wording.WAITS - {"held"}

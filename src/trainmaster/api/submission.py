@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainmaster.api.complaints import BadJobFile
-from trainmaster.api.jobfile import JobFile
-from trainmaster.api.programs import (
+from trainmaster.api.command_parsing import (
     SHELL,
     can_be_stopped,
     prefix_of,
     program_of,
     starts_own_workers,
 )
-from trainmaster.daemon.contract import Submission
+from trainmaster.api.jobfile import JobFile
+from trainmaster.api.validation_errors import BadJobFile
+from trainmaster.daemon.service_api import Submission
 from trainmaster.model.job import Demand, Shape
+from trainmaster.model.launch_spec import Ranks, Recipe
 from trainmaster.model.placement import Role, Sharing
-from trainmaster.model.recipe import Ranks, Recipe
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli import completion
-from trainmaster.cli.complaints import BadInput
-from trainmaster.cli.files import STDOUT, check_directory, check_writable
-from trainmaster.cli.wording import examples
+from trainmaster.cli.support import completion
+from trainmaster.cli.support.console import examples
+from trainmaster.cli.support.errors import BadInput
+from trainmaster.cli.support.files import STDOUT, check_directory, check_writable
 
 EPILOG = examples(
     "trainmaster compare --list",
@@ -186,13 +186,13 @@ def compare(
     )
     _check_outputs(json, out)
     if list_suites:
-        from trainmaster.cli.suite_list import show_suites
+        from trainmaster.cli.support.suite_list import show_suites
 
         show_suites(suite, only or [], seeds, json)
         return
     outputs = Outputs(out, json, processes or _cores(), fresh, _data_folder(data), wide)
     if trace is not None:
-        from trainmaster.cli.compare_own import Wanted, compare_own
+        from trainmaster.cli.support.compare_trace import Wanted, compare_own
 
         wanted = Wanted(
             trace=trace,
@@ -214,8 +214,8 @@ def compare(
 
 
 def _compare_suite(name: str, only: list[str], seeds: int | None, outputs: Outputs) -> None:
-    from trainmaster.cli.campaigns import conduct
-    from trainmaster.evaluation.choosing import narrowed
+    from trainmaster.cli.support.compare_runner import conduct
+    from trainmaster.evaluation.selection import narrowed
     from trainmaster.evaluation.suites import suite_of
 
     is_whole = not only and seeds is None

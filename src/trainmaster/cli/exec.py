@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli.live_options import Data, JobName, Url
-from trainmaster.cli.wording import examples
+from trainmaster.cli.support.console import examples
+from trainmaster.cli.support.submit_options import Data, JobName, Url
 
 EPILOG = examples(
     "trainmaster exec 12 -- nvidia-smi",
@@ -30,8 +30,8 @@ def execute(
     data: Data = None,
 ) -> None:
     """Run a command on this machine with a job's environment and working directory."""
-    from trainmaster.cli.client import connect, of
-    from trainmaster.cli.complaints import Failed, say, why
+    from trainmaster.cli.support.client import connect, of
+    from trainmaster.cli.support.errors import Failed, say, why
 
     with connect(url, data) as client:
         said = client.get(of(job, "environment"))

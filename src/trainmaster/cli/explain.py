@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainmaster.cli.live_options import AsJson, Data, JobName, Url
-from trainmaster.cli.wording import examples
+from trainmaster.cli.support.console import examples
+from trainmaster.cli.support.submit_options import AsJson, Data, JobName, Url
 
 if TYPE_CHECKING:
-    from trainmaster.cli.client import Json
+    from trainmaster.cli.support.client import Json
 
 EPILOG = examples("trainmaster explain 12", "trainmaster explain 12 --json")
 NUMBERS = {"need": "needed", "free": "free", "largest_block": "free together"}
@@ -16,9 +16,9 @@ NUMBERS = {"need": "needed", "free": "free", "largest_block": "free together"}
 
 def explain(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
     """Say why a job waits: the reason, its numbers, who holds what, the expected start."""
-    from trainmaster.cli.client import connect, of
-    from trainmaster.cli.live_words import write_json
-    from trainmaster.cli.wording import screen
+    from trainmaster.cli.support.client import connect, of
+    from trainmaster.cli.support.console import screen
+    from trainmaster.cli.support.format import write_json
 
     with connect(url, data) as client:
         said = client.get(of(job, "explain"))
@@ -59,7 +59,7 @@ def _holder(holder: Json) -> str:
 def _forecast(forecast: Json) -> str:
     import time
 
-    from trainmaster.cli.live_words import at, length
+    from trainmaster.cli.support.format import at, length
 
     basis = f" ({forecast['basis'].rstrip('.')})" if forecast["basis"] else ""
     start = forecast["start_s"]

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainmaster.cli.live_options import AsJson, Data, Url
-from trainmaster.cli.wording import counted, examples
+from trainmaster.cli.support.console import counted, examples
+from trainmaster.cli.support.submit_options import AsJson, Data, Url
 
 if TYPE_CHECKING:
-    from trainmaster.cli.client import Json
+    from trainmaster.cli.support.client import Json
 
 EPILOG = examples(
     "trainmaster history",
@@ -52,11 +52,11 @@ def history(
     data: Data = None,
 ) -> None:
     """List jobs that have ended, newest first: how each ended, how long it took, what it used."""
-    from trainmaster.cli.client import connect
-    from trainmaster.cli.complaints import BadInput
-    from trainmaster.cli.live_people import my_name
-    from trainmaster.cli.live_rows import ENDED_STATES, listed
-    from trainmaster.cli.live_words import moment_of, write_json
+    from trainmaster.cli.support.client import connect
+    from trainmaster.cli.support.current_user import my_name
+    from trainmaster.cli.support.errors import BadInput
+    from trainmaster.cli.support.format import moment_of, write_json
+    from trainmaster.cli.support.job_rows import ENDED_STATES, listed
 
     if as_json and as_csv:
         raise BadInput("--json and --csv exclude each other: choose one.")
@@ -77,8 +77,8 @@ def history(
 
 
 def _states(stated: str | None) -> str | None:
-    from trainmaster.cli.complaints import BadInput
-    from trainmaster.cli.live_rows import ENDED_STATES
+    from trainmaster.cli.support.errors import BadInput
+    from trainmaster.cli.support.job_rows import ENDED_STATES
 
     if stated is None:
         return None
@@ -101,10 +101,10 @@ def _write_csv(found: list[Json]) -> None:
 def _show(found: list[Json]) -> None:
     from rich.markup import escape
 
-    from trainmaster.cli import live_words as words
-    from trainmaster.cli.live_rows import row_of
-    from trainmaster.cli.live_tables import fitting
-    from trainmaster.cli.wording import screen
+    from trainmaster.cli.support import format as words
+    from trainmaster.cli.support.console import screen
+    from trainmaster.cli.support.job_rows import row_of
+    from trainmaster.cli.support.tables import fitting
 
     console = screen()
     if not found:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainmaster.cli.live_options import Data, JobName, Url
-from trainmaster.cli.wording import examples
+from trainmaster.cli.support.console import examples
+from trainmaster.cli.support.submit_options import Data, JobName, Url
 
 if TYPE_CHECKING:
-    from trainmaster.cli.client import Client
+    from trainmaster.cli.support.client import Client
 
 EPILOG = examples(
     "trainmaster logs 12",
@@ -50,9 +50,9 @@ def logs(
 
     Of an array by its id: what every element wrote, each line with its element.
     """
-    from trainmaster.cli import live_follow
-    from trainmaster.cli.client import connect
-    from trainmaster.cli.live_array import is_array
+    from trainmaster.cli.support import log_follower as live_follow
+    from trainmaster.cli.support.client import connect
+    from trainmaster.cli.support.job_array import is_array
 
     query: dict[str, str | int | None] = {
         "rank": "all" if all_ranks else rank,
@@ -76,8 +76,8 @@ def logs(
 
 def _write_elements(client: Client, array: str, following: bool, is_plain: bool) -> None:
     """What the elements of an array wrote, each line with its element."""
-    from trainmaster.cli.complaints import BadInput
-    from trainmaster.cli.live_array import Outputs, elements_of, follow_elements
+    from trainmaster.cli.support.errors import BadInput
+    from trainmaster.cli.support.job_array import Outputs, elements_of, follow_elements
 
     if not is_plain:
         raise BadInput(f"--rank, --attempt and --tail need one element: name one, as in {array}_0.")
@@ -93,8 +93,8 @@ def _write_all(client: Client, job: str, query: dict[str, str | int | None]) -> 
     """What there is now, of one rank or of one after the other."""
     from itertools import count
 
-    from trainmaster.cli.client import NOT_FOUND, Refused, of
-    from trainmaster.cli.live_follow import Piece, Prefixed
+    from trainmaster.cli.support.client import NOT_FOUND, Refused, of
+    from trainmaster.cli.support.log_follower import Piece, Prefixed
 
     if query["rank"] != "all":
         for piece in client.download(of(job, "logs"), query):

@@ -15,9 +15,10 @@ from typing import Annotated
 import typer
 
 from trainmaster import __version__
-from trainmaster.cli import compare, complaints, new, policies, simulate, trace
-from trainmaster.cli.live_commands import Commands
-from trainmaster.cli.wording import examples, help_if_bare
+from trainmaster.cli import compare, new, policies, simulate, trace
+from trainmaster.cli.support import errors as complaints
+from trainmaster.cli.support.console import examples, help_if_bare
+from trainmaster.cli.support.lazy_commands import Commands
 
 NAMES = ("trainmaster", "tm")
 

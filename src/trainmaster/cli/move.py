@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli.live_options import AsJson, Data, JobName, Url
-from trainmaster.cli.wording import examples
+from trainmaster.cli.support.console import examples
+from trainmaster.cli.support.submit_options import AsJson, Data, JobName, Url
 
 EPILOG = examples("trainmaster move 12 --to node-3")
 
@@ -20,9 +20,9 @@ def move(
     data: Data = None,
 ) -> None:
     """Move a running job to another node: it saves, leaves, and goes on there."""
-    from trainmaster.cli.client import connect, of
-    from trainmaster.cli.live_words import write_json
-    from trainmaster.cli.wording import screen
+    from trainmaster.cli.support.client import connect, of
+    from trainmaster.cli.support.console import screen
+    from trainmaster.cli.support.format import write_json
 
     with connect(url, data) as client:
         answer = client.post(of(job, "move"), {"node": to})

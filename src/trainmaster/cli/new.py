@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli.complaints import BadInput, Failed
-from trainmaster.cli.files import check_writable, write_text
-from trainmaster.cli.wording import examples, help_if_bare
+from trainmaster.cli.support.console import examples, help_if_bare
+from trainmaster.cli.support.errors import BadInput, Failed
+from trainmaster.cli.support.files import check_writable, write_text
 
 app = typer.Typer(
     help="Begin something of your own.", epilog=examples("trainmaster new policy my-policy")
@@ -150,7 +150,7 @@ def _with_line(catalog: Path, line: str) -> str:
 
 def _write_all(names: Names, module: str, files: dict[Path, str]) -> None:
     """Every file, or none where one of them is there already or cannot be written."""
-    from trainmaster.cli import skeleton
+    from trainmaster.cli.support import policy_template as skeleton
 
     for path in files:
         if path.exists():

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainmaster.cli.live_options import AsJson, Data, Url
-from trainmaster.cli.wording import examples
+from trainmaster.cli.support.console import examples
+from trainmaster.cli.support.submit_options import AsJson, Data, Url
 
 if TYPE_CHECKING:
-    from trainmaster.cli.client import Json
+    from trainmaster.cli.support.client import Json
 
 EPILOG = examples("trainmaster nodes", "trainmaster nodes --devices", "trainmaster nodes --json")
 GIB = 1 << 30
@@ -25,9 +25,9 @@ def nodes(
     data: Data = None,
 ) -> None:
     """List nodes: their state, their devices, and the jobs on them."""
-    from trainmaster.cli.client import connect
-    from trainmaster.cli.live_words import write_json
-    from trainmaster.cli.wording import remark
+    from trainmaster.cli.support.client import connect
+    from trainmaster.cli.support.console import remark
+    from trainmaster.cli.support.format import write_json
 
     with connect(url, data) as client:
         answer = client.get("/nodes")
@@ -45,8 +45,8 @@ def nodes(
 def _show_nodes(found: list[Json]) -> None:
     from rich.markup import escape
 
-    from trainmaster.cli.live_words import NOTHING, table
-    from trainmaster.cli.wording import screen
+    from trainmaster.cli.support.console import screen
+    from trainmaster.cli.support.format import NOTHING, table
 
     made = table(
         "node", "state", "type", "devices", "free", "cpus", "memory", "jobs", "suspended here"
@@ -71,8 +71,8 @@ def _show_nodes(found: list[Json]) -> None:
 def _show_devices(found: list[Json]) -> None:
     from rich.markup import escape
 
-    from trainmaster.cli.live_words import NOTHING, table
-    from trainmaster.cli.wording import screen
+    from trainmaster.cli.support.console import screen
+    from trainmaster.cli.support.format import NOTHING, table
 
     made = table("node", "device", "type", "jobs")
     for node in found:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainmaster.cli import completion
-from trainmaster.cli.wording import examples, screen
+from trainmaster.cli.support import completion
+from trainmaster.cli.support.console import examples, screen
 
 if TYPE_CHECKING:
-    from trainmaster.api.policy_cards import Card
+    from trainmaster.api.policy_docs import Card
 
 EPILOG = examples(
     "trainmaster policies",
@@ -30,7 +30,7 @@ def policies(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """List the policies with their options and defaults."""
-    from trainmaster.api.policy_cards import card_of
+    from trainmaster.api.policy_docs import card_of
     from trainmaster.catalog import policy_names
 
     names = policy_names() if name is None else (name,)

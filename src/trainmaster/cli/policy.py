@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli import completion
-from trainmaster.cli.live_options import AsJson, Data, Url
-from trainmaster.cli.wording import examples
+from trainmaster.cli.support import completion
+from trainmaster.cli.support.console import examples
+from trainmaster.cli.support.submit_options import AsJson, Data, Url
 
 app = typer.Typer(
     add_completion=False,
@@ -29,7 +29,7 @@ def policy(
     """Show which policy decides now, with its options."""
     if context.invoked_subcommand is not None:
         return
-    from trainmaster.cli.client import connect
+    from trainmaster.cli.support.client import connect
 
     with connect(url, data) as client:
         _show(client.get("/policy"), as_json)
@@ -57,8 +57,8 @@ def change(
     data: Data = None,
 ) -> None:
     """Let another policy decide from now on, or the same one with other options."""
-    from trainmaster.cli.client import connect
-    from trainmaster.cli.live_words import settings_of
+    from trainmaster.cli.support.client import connect
+    from trainmaster.cli.support.format import settings_of
 
     options = settings_of(settings or (), "Option")
     with connect(url, data) as client:
@@ -66,8 +66,8 @@ def change(
 
 
 def _show(said: dict[str, object], as_json: bool) -> None:
-    from trainmaster.cli.live_words import ago, show_pairs, write_json
-    from trainmaster.cli.wording import remark
+    from trainmaster.cli.support.console import remark
+    from trainmaster.cli.support.format import ago, show_pairs, write_json
 
     if as_json:
         write_json(said)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainmaster.cli.live_options import AsJson, Data, Url
-from trainmaster.cli.wording import examples
+from trainmaster.cli.support.console import examples
+from trainmaster.cli.support.submit_options import AsJson, Data, Url
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from trainmaster.cli.client import Client, Json, Query
-    from trainmaster.cli.live_rows import Folded, Row
-    from trainmaster.cli.live_tables import Lines
+    from trainmaster.cli.support.client import Client, Json, Query
+    from trainmaster.cli.support.job_rows import Folded, Row
+    from trainmaster.cli.support.tables import Lines
 
 EPILOG = examples(
     "trainmaster ps",
@@ -74,8 +74,8 @@ def ps(
     """List jobs: live ones, newest first, with where each runs or why it waits."""
     if context.invoked_subcommand is not None:
         return
-    from trainmaster.cli.client import connect
-    from trainmaster.cli.live_people import my_name
+    from trainmaster.cli.support.client import connect
+    from trainmaster.cli.support.current_user import my_name
 
     with connect(url, data) as client:
         query: Query = {
@@ -97,8 +97,8 @@ def ps(
 
 
 def _states(stated: str | None, everything: bool) -> str | None:
-    from trainmaster.cli.complaints import BadInput
-    from trainmaster.cli.live_rows import LIVE_STATES, STATES
+    from trainmaster.cli.support.errors import BadInput
+    from trainmaster.cli.support.job_rows import LIVE_STATES, STATES
 
     if stated is None:
         return None if everything else ",".join(LIVE_STATES)
@@ -110,8 +110,8 @@ def _states(stated: str | None, everything: bool) -> str | None:
 
 
 def _write_all(client: Client, query: Query, limit: int | None) -> None:
-    from trainmaster.cli.live_rows import listed
-    from trainmaster.cli.live_words import write_json
+    from trainmaster.cli.support.format import write_json
+    from trainmaster.cli.support.job_rows import listed
 
     found: list[Json] = list(listed(client, query, limit))
     write_json({"jobs": found})
@@ -120,7 +120,7 @@ def _write_all(client: Client, query: Query, limit: int | None) -> None:
 def _watch(view: _View) -> None:
     from rich.live import Live
 
-    from trainmaster.cli.wording import screen
+    from trainmaster.cli.support.console import screen
 
     console = screen()
     if not console.is_terminal:
@@ -154,7 +154,7 @@ class _View:
         """Whether somebody asked for certain states."""
 
     def show(self) -> None:
-        from trainmaster.cli.wording import screen
+        from trainmaster.cli.support.console import screen
 
         console = screen()
         made = self.table(console.width)
@@ -173,8 +173,8 @@ class _View:
         return "No jobs. `trainmaster run -- COMMAND` starts one, `trainmaster ps -a` lists ended ones."
 
     def table(self, width: int) -> Table | Lines:
-        from trainmaster.cli.live_rows import fold
-        from trainmaster.cli.live_tables import fitting
+        from trainmaster.cli.support.job_rows import fold
+        from trainmaster.cli.support.tables import fitting
 
         rows = self._rows()
         more = ("submitted", "priority", "attempt", "devices") if self._wide else ()
@@ -187,7 +187,7 @@ class _View:
 
     def _rows(self) -> list[Row]:
         """As many as are wanted: elements of an array that is folded count as one, and are all there."""
-        from trainmaster.cli.live_rows import listed, row_of
+        from trainmaster.cli.support.job_rows import listed, row_of
 
         most = self._limit
         if self._each or most is None:
@@ -204,14 +204,14 @@ class _View:
         return rows
 
     def _cells(self, each: Row | Folded) -> tuple[str, ...]:
-        from trainmaster.cli.live_rows import Folded
+        from trainmaster.cli.support.job_rows import Folded
 
         return self._array_cells(each) if isinstance(each, Folded) else self._job_cells(each)
 
     def _job_cells(self, row: Row) -> tuple[str, ...]:
         from rich.markup import escape
 
-        from trainmaster.cli import live_words as words
+        from trainmaster.cli.support import format as words
 
         more = (
             words.at(row.submit_s),
@@ -233,7 +233,7 @@ class _View:
     def _array_cells(self, array: Folded) -> tuple[str, ...]:
         from rich.markup import escape
 
-        from trainmaster.cli import live_words as words
+        from trainmaster.cli.support import format as words
 
         first = array.rows[0]
         devices = ", ".join(each for row in array.rows for each in row.devices)

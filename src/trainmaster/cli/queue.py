@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from trainmaster.cli import ps
-from trainmaster.cli.live_options import AsJson, Data, Url
-from trainmaster.cli.wording import examples
+from trainmaster.cli.support.console import examples
+from trainmaster.cli.support.submit_options import AsJson, Data, Url
 
 app = typer.Typer(
     add_completion=False,
@@ -54,10 +54,10 @@ def define(
     """Define a queue, or change one; what is left out stays as it is."""
     from urllib.parse import quote
 
-    from trainmaster.cli.client import connect
-    from trainmaster.cli.live_words import write_json
     from trainmaster.cli.queues import numbers_of
-    from trainmaster.cli.wording import screen
+    from trainmaster.cli.support.client import connect
+    from trainmaster.cli.support.console import screen
+    from trainmaster.cli.support.format import write_json
 
     stated = {
         "weight": weight,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainmaster.cli.live_options import AsJson, Data, Url
-from trainmaster.cli.wording import examples
+from trainmaster.cli.support.console import examples
+from trainmaster.cli.support.submit_options import AsJson, Data, Url
 
 EPILOG = examples(
     "trainmaster queues",
@@ -18,9 +18,9 @@ def queues(as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
     """List queues: what each is owed, what it holds, how many of its jobs run and wait."""
     from rich.markup import escape
 
-    from trainmaster.cli import live_words as words
-    from trainmaster.cli.client import connect
-    from trainmaster.cli.wording import screen
+    from trainmaster.cli.support import format as words
+    from trainmaster.cli.support.client import connect
+    from trainmaster.cli.support.console import screen
 
     with connect(url, data) as client:
         answer = client.get("/queues")

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli.live_options import Data, Url
-from trainmaster.cli.wording import examples
+from trainmaster.cli.support.console import examples
+from trainmaster.cli.support.submit_options import Data, Url
 
 EPILOG = examples(
     "trainmaster record --out mine.csv",
@@ -41,9 +41,9 @@ def record(
     data: Data = None,
 ) -> None:
     """Export the live history: a trace that `simulate` reads, or the log that replays it."""
-    from trainmaster.cli.client import connect
-    from trainmaster.cli.complaints import cannot_write
-    from trainmaster.cli.wording import counted, remark
+    from trainmaster.cli.support.client import connect
+    from trainmaster.cli.support.console import counted, remark
+    from trainmaster.cli.support.errors import cannot_write
 
     with connect(url, data) as client:
         counts = client.get("/jobs", {"limit": 1})["counts"] if form is Form.TRACE else {}
@@ -87,8 +87,8 @@ class _Lines:
 
 def _left_out(written: int, counts: Mapping[str, int]) -> Iterator[str]:
     """Which jobs are not in a trace, and why."""
-    from trainmaster.cli.live_rows import ENDED_STATES, LIVE_STATES
-    from trainmaster.cli.wording import counted
+    from trainmaster.cli.support.console import counted
+    from trainmaster.cli.support.job_rows import ENDED_STATES, LIVE_STATES
 
     never = sum(counts.get(state, 0) for state in ENDED_STATES) - written
     if never > 0:

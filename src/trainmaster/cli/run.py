@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainmaster.cli.live_options import Cpus, Data, DryRun, Memory, Queue, Url
-from trainmaster.cli.wording import examples
+from trainmaster.cli.support.console import examples
+from trainmaster.cli.support.submit_options import Cpus, Data, DryRun, Memory, Queue, Url
 
 if TYPE_CHECKING:
-    from trainmaster.cli.live_jobs import Submitted
+    from trainmaster.cli.support.submit_request import Submitted
 
 EPILOG = examples(
     "trainmaster run -- python train.py",
@@ -96,7 +96,7 @@ def run(
 
     Ctrl-C leaves the job running, and says how to go on; a second one cancels it.
     """
-    from trainmaster.cli.live_jobs import environment_of, surrounded
+    from trainmaster.cli.support.submit_request import environment_of, surrounded
 
     stated: dict[str, Any] = {
         "command": _command(command),
@@ -128,13 +128,13 @@ def _do(
     url: str | None,
     data: Path | None,
 ) -> int:
-    from trainmaster.cli.client import connect
-    from trainmaster.cli.live_attending import attend
-    from trainmaster.cli.live_jobs import send
+    from trainmaster.cli.support.client import connect
+    from trainmaster.cli.support.follow_job import attend
+    from trainmaster.cli.support.submit_request import send
 
     with connect(url, data) as client:
         if dry_run:
-            from trainmaster.cli.live_dry_run import show_dry_run
+            from trainmaster.cli.support.dry_run import show_dry_run
 
             show_dry_run(client, [spec], as_json)
             return 0
@@ -148,7 +148,7 @@ def _do(
 def _say_id(job: Submitted, as_json: bool) -> None:
     import sys
 
-    from trainmaster.cli.live_words import write_json
+    from trainmaster.cli.support.format import write_json
 
     if as_json:
         write_json({"jobs": [job.said]})
@@ -158,7 +158,7 @@ def _say_id(job: Submitted, as_json: bool) -> None:
 
 def _command(words: list[str]) -> str | list[str]:
     """Words as they are; a single one with spaces in it is a line for the shell."""
-    from trainmaster.cli.complaints import BadInput
+    from trainmaster.cli.support.errors import BadInput
 
     words = words[1:] if words[:1] == ["--"] else words
     if not words:
@@ -167,13 +167,13 @@ def _command(words: list[str]) -> str | list[str]:
 
 
 def _length(text: str) -> str:
-    from trainmaster.cli.live_words import seconds_of
+    from trainmaster.cli.support.format import seconds_of
 
     return f"{seconds_of(text, '--time'):.0f}s" if ":" in text else text
 
 
 def _container(text: str) -> dict[str, str]:
-    from trainmaster.cli.complaints import BadInput
+    from trainmaster.cli.support.errors import BadInput
 
     kind, colon, image = text.partition(":")
     if kind not in CONTAINERS or not colon or not image:

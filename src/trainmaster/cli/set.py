@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from trainmaster.cli.live_options import AsJson, Data, JobName, Url
-from trainmaster.cli.wording import examples
+from trainmaster.cli.support.console import examples
+from trainmaster.cli.support.submit_options import AsJson, Data, JobName, Url
 
 EPILOG = examples(
     "trainmaster set 12 priority=10",
@@ -28,9 +28,9 @@ def change(
     data: Data = None,
 ) -> None:
     """Change a job that has not ended: its priority, queue, limits, name."""
-    from trainmaster.cli.client import connect, of
-    from trainmaster.cli.live_words import settings_of, write_json
-    from trainmaster.cli.wording import screen
+    from trainmaster.cli.support.client import connect, of
+    from trainmaster.cli.support.console import screen
+    from trainmaster.cli.support.format import settings_of, write_json
 
     body = {key: _value(key, text) for key, text in settings_of(settings, "Setting").items()}
     with connect(url, data) as client:
@@ -43,8 +43,8 @@ def change(
 
 
 def _value(key: str, text: str) -> Any:
-    from trainmaster.cli.complaints import BadInput
-    from trainmaster.cli.live_nearest import offer
+    from trainmaster.cli.support.errors import BadInput
+    from trainmaster.cli.support.suggest import offer
 
     if key not in FIELDS:
         raise BadInput(f"A job's `{key}` cannot be changed: {offer(key, FIELDS)}")

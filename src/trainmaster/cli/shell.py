@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainmaster.cli import live_completion
-from trainmaster.cli.live_options import Cpus, Data, Memory, Queue, Url
-from trainmaster.cli.wording import examples
+from trainmaster.cli.support import job_completion as live_completion
+from trainmaster.cli.support.console import examples
+from trainmaster.cli.support.submit_options import Cpus, Data, Memory, Queue, Url
 
 if TYPE_CHECKING:
     import socket
 
-    from trainmaster.cli.client import Client
-    from trainmaster.cli.live_rows import Row
+    from trainmaster.cli.support.client import Client
+    from trainmaster.cli.support.job_rows import Row
 
 EPILOG = examples(
     "trainmaster shell --gpus 1",
@@ -72,7 +72,7 @@ def shell(
     `~.` at the beginning of a line leaves it running, as a closed terminal does. When nobody has used it for
     a while it is suspended and frees its GPUs; attaching again lets it go on.
     """
-    from trainmaster.cli.client import connect
+    from trainmaster.cli.support.client import connect
 
     stated: dict[str, Any] = {
         "gpus": gpus,
@@ -98,7 +98,7 @@ def shell(
 
 
 def _check_terminal() -> None:
-    from trainmaster.cli.complaints import BadInput
+    from trainmaster.cli.support.errors import BadInput
 
     if not sys.stdin.isatty():
         raise BadInput(
@@ -113,9 +113,9 @@ def _spec(
     """The session as a job file: one process, where it is, that may stay in memory."""
     import shlex
 
-    from trainmaster.cli.complaints import BadInput
-    from trainmaster.cli.live_jobs import surrounded
-    from trainmaster.cli.live_words import seconds_of
+    from trainmaster.cli.support.errors import BadInput
+    from trainmaster.cli.support.format import seconds_of
+    from trainmaster.cli.support.submit_request import surrounded
     from trainmaster.sdk.notebook import program
 
     if notebook and program() is None:
@@ -144,7 +144,7 @@ def _is_set(name: str) -> bool:
 
 
 def _submit(client: Client, spec: dict[str, Any]) -> str:
-    from trainmaster.cli.live_jobs import send
+    from trainmaster.cli.support.submit_request import send
 
     (job,) = send(client, [spec])
     _note(f"Job {job.id} ({job.name}): `~.` leaves it, `trainmaster shell {job.id}` comes back.")
@@ -158,8 +158,8 @@ def _note(text: str) -> None:
 
 def _attend(client: Client, job: str) -> int:
     """Wake it, wait until it runs, and attach; its exit code, or 0 where it goes on without us."""
-    from trainmaster.cli.client import of
-    from trainmaster.cli.live_terminal import Attached, Left
+    from trainmaster.cli.support.client import of
+    from trainmaster.cli.support.terminal import Attached, Left
 
     row = _awake(client, job)
     folder = Path(client.get(of(job, "environment"))["environment"]["TRAINMASTER_CHECKPOINT_DIR"])
@@ -187,10 +187,10 @@ def _attend(client: Client, job: str) -> int:
 
 def _awake(client: Client, job: str) -> Row:
     """Resume it if it sleeps, and wait until it runs."""
-    from trainmaster.cli.client import of
-    from trainmaster.cli.complaints import Failed
-    from trainmaster.cli.live_follow import Notes
-    from trainmaster.cli.live_waiting import pauses, row_now
+    from trainmaster.cli.support.client import of
+    from trainmaster.cli.support.errors import Failed
+    from trainmaster.cli.support.log_follower import Notes
+    from trainmaster.cli.support.wait import pauses, row_now
 
     notes, was_resumed = Notes(), False
     for pause in pauses():
@@ -219,9 +219,9 @@ def _answer(client: Client, row: Row, folder: Path) -> socket.socket | str:
     """A line to the session, or the address of its notebook, as soon as it has one."""
     import json
 
-    from trainmaster.cli.complaints import Failed
-    from trainmaster.cli.live_waiting import pauses, row_now
-    from trainmaster.sdk import frames
+    from trainmaster.cli.support.errors import Failed
+    from trainmaster.cli.support.wait import pauses, row_now
+    from trainmaster.sdk import terminal_protocol as frames
 
     until = time.monotonic() + ANSWERS_S
     for pause in pauses():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainmaster.cli.live_options import AsJson, Data, JobName, Url
-from trainmaster.cli.wording import counted, examples
+from trainmaster.cli.support.console import counted, examples
+from trainmaster.cli.support.submit_options import AsJson, Data, JobName, Url
 
 if TYPE_CHECKING:
-    from trainmaster.cli.client import Json
+    from trainmaster.cli.support.client import Json
 
 EPILOG = examples(
     "trainmaster show 12", "trainmaster show bert-large", "trainmaster show 12 --json"
@@ -17,9 +17,9 @@ EPILOG = examples(
 
 def show(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
     """Show a job: what it asked for, where it is, how far it has come, how it ended."""
-    from trainmaster.cli.client import connect, of
-    from trainmaster.cli.live_words import show_pairs, write_json
-    from trainmaster.cli.wording import remark
+    from trainmaster.cli.support.client import connect, of
+    from trainmaster.cli.support.console import remark
+    from trainmaster.cli.support.format import show_pairs, write_json
 
     with connect(url, data) as client:
         said = client.get(of(job))
@@ -32,8 +32,8 @@ def show(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = No
 
 def pairs_of(said: Json) -> dict[str, str]:
     """A job's sheet, in the order in which one asks; what is not known is left out."""
-    from trainmaster.cli import live_words as words
-    from trainmaster.cli.live_rows import row_of
+    from trainmaster.cli.support import format as words
+    from trainmaster.cli.support.job_rows import row_of
 
     row = row_of(said)
     kept: Json = said.get("spec") or {}

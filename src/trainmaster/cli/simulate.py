@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainmaster.cli import completion
-from trainmaster.cli.complaints import INTERRUPTED, Complaint, Failed
-from trainmaster.cli.files import STDOUT, check_directory, check_writable, write_out
-from trainmaster.cli.wording import examples, remark
+from trainmaster.cli.support import completion
+from trainmaster.cli.support.console import examples, remark
+from trainmaster.cli.support.errors import INTERRUPTED, Complaint, Failed
+from trainmaster.cli.support.files import STDOUT, check_directory, check_writable, write_out
 
 if TYPE_CHECKING:
-    from trainmaster.cli.runs import Ran
+    from trainmaster.cli.support.simulate_runner import Ran
     from trainmaster.sim.driver import Scenario
 
 EPILOG = examples(
@@ -95,8 +95,8 @@ def simulate(
     ] = None,
 ) -> None:
     """Replay a trace on a cluster under one or several policies, and compare them."""
-    from trainmaster.cli import inputs
-    from trainmaster.cli.lineup import lineup
+    from trainmaster.cli.support import scenario_args as inputs
+    from trainmaster.cli.support.policy_args import lineup
     from trainmaster.model.units import to_ms
     from trainmaster.sim.driver import Scenario
     from trainmaster.traces.formats import load
@@ -134,8 +134,8 @@ def _compare(
     scenario: Scenario, policies: list[Any], trace_name: str, json: Path | None, report: Path | None
 ) -> None:
     """Run, write what was asked for, show; a file that cannot be written does not cost the table."""
-    from trainmaster.cli.comparison import cautions, show
-    from trainmaster.cli.runs import run_all
+    from trainmaster.cli.support.simulate_runner import run_all
+    from trainmaster.cli.support.simulate_table import cautions, show
 
     runs = run_all(scenario, policies)
     failures = list(_write_json(runs, json))
@@ -157,7 +157,7 @@ def _compare(
 
 
 def _write_json(runs: list[Ran], json: Path | None) -> Iterator[Complaint]:
-    from trainmaster.sim.contract import to_json
+    from trainmaster.sim.result_json import to_json
 
     if json is None:
         return
@@ -174,9 +174,9 @@ def _write_report(
 ) -> Iterator[Complaint]:
     if report is None:
         return
-    from trainmaster.cli.comparison import for_report
-    from trainmaster.sim.report import ReportError, write_report
-    from trainmaster.sim.report.wording import listing
+    from trainmaster.cli.support.simulate_table import for_report
+    from trainmaster.report import ReportError, write_report
+    from trainmaster.text.formatting import listing
 
     results = for_report(scenario, runs)
     policies = listing([result.policy for result in results])

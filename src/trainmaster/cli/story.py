@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from trainmaster.cli.live_options import AsJson, Data, JobName, Url
-from trainmaster.cli.wording import examples
+from trainmaster.cli.support.console import examples
+from trainmaster.cli.support.submit_options import AsJson, Data, JobName, Url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainmaster.cli.client import Json
+    from trainmaster.cli.support.client import Json
 
 EPILOG = examples("trainmaster story 12", "trainmaster story 12 --json")
 
@@ -22,9 +22,9 @@ MOST = 20
 
 def story(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
     """Tell what happened to a job, a line for each thing, oldest first; of an array, for each element."""
-    from trainmaster.cli.client import connect, of
-    from trainmaster.cli.live_array import elements_of
-    from trainmaster.cli.live_words import write_json
+    from trainmaster.cli.support.client import connect, of
+    from trainmaster.cli.support.format import write_json
+    from trainmaster.cli.support.job_array import elements_of
 
     with connect(url, data) as client:
         said = client.get(of(job, "story"))
@@ -42,7 +42,7 @@ def story(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = N
 
 
 def _check(array: str, count: int) -> None:
-    from trainmaster.cli.complaints import BadInput
+    from trainmaster.cli.support.errors import BadInput
 
     if count > MOST:
         raise BadInput(
@@ -53,8 +53,8 @@ def _check(array: str, count: int) -> None:
 def _show(happened: Sequence[Json]) -> None:
     from rich.markup import escape
 
-    from trainmaster.cli import live_words as words
-    from trainmaster.cli.wording import screen
+    from trainmaster.cli.support import format as words
+    from trainmaster.cli.support.console import screen
 
     made = words.table("when", "after", "what happened")
     made.columns[-1].no_wrap = False

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainmaster.cli.live_options import AsJson, Data, DryRun, Url
-from trainmaster.cli.wording import examples
+from trainmaster.cli.support.console import examples
+from trainmaster.cli.support.submit_options import AsJson, Data, DryRun, Url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainmaster.cli.client import Client, Json, Refused
-    from trainmaster.cli.live_files import ReadJob
-    from trainmaster.cli.live_jobs import Submitted
+    from trainmaster.cli.support.client import Client, Json, Refused
+    from trainmaster.cli.support.job_files import ReadJob
+    from trainmaster.cli.support.submit_request import Submitted
 
 EPILOG = examples(
     "trainmaster submit train.yaml",
@@ -54,9 +54,9 @@ def submit(
     data: Data = None,
 ) -> None:
     """Submit jobs from files: all of them, or none."""
-    from trainmaster.cli.client import Refused, connect
-    from trainmaster.cli.live_files import read_jobs
-    from trainmaster.cli.live_jobs import send
+    from trainmaster.cli.support.client import Refused, connect
+    from trainmaster.cli.support.job_files import read_jobs
+    from trainmaster.cli.support.submit_request import send
 
     jobs = [job for file in files for job in read_jobs(file, settings or (), held)]
     specs = [job.spec for job in jobs]
@@ -76,15 +76,15 @@ def submit(
 
 def _blamed(jobs: Sequence[ReadJob], no: Refused) -> Refused:
     """The daemon's refusal, with the file and line where there is one to be blamed."""
-    from trainmaster.cli.client import Refused
+    from trainmaster.cli.support.client import Refused
 
     place = next((at for job in jobs if (at := job.place_of(str(no))) is not None), None)
     return no if place is None else Refused(f"{place}: {no}", no.status, no.code)
 
 
 def _say(found: list[Submitted], parsable: bool, as_json: bool) -> None:
-    from trainmaster.cli.live_words import write_json
-    from trainmaster.cli.wording import screen
+    from trainmaster.cli.support.console import screen
+    from trainmaster.cli.support.format import write_json
 
     if as_json:
         write_json({"jobs": [job.said for job in found]})
@@ -98,7 +98,7 @@ def _say(found: list[Submitted], parsable: bool, as_json: bool) -> None:
 
 def sentence_of(job: Submitted) -> str:
     """What was submitted, in words."""
-    from trainmaster.cli.wording import counted
+    from trainmaster.cli.support.console import counted
 
     name = f" ({job.name})" if job.name else ""
     if job.is_array:
@@ -107,16 +107,16 @@ def sentence_of(job: Submitted) -> str:
 
 
 def _dry_run(client: Client, specs: list[Json], as_json: bool) -> None:
-    from trainmaster.cli.live_dry_run import show_dry_run
+    from trainmaster.cli.support.dry_run import show_dry_run
 
     show_dry_run(client, specs, as_json)
 
 
 def _wait(client: Client, found: list[Submitted], as_json: bool) -> None:
     """The code of the first job that did not succeed in the order of the files; of an array, the highest."""
-    from trainmaster.cli.live_waiting import wait_for
-    from trainmaster.cli.live_words import ended_sentence, write_json
-    from trainmaster.cli.wording import remark
+    from trainmaster.cli.support.console import remark
+    from trainmaster.cli.support.format import ended_sentence, write_json
+    from trainmaster.cli.support.wait import wait_for
 
     try:
         rows = [row for job in found for row in wait_for(client, job)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainmaster.cli.live_options import AsJson, Data, JobNames, Url
-from trainmaster.cli.wording import examples
+from trainmaster.cli.support.console import examples
+from trainmaster.cli.support.submit_options import AsJson, Data, JobNames, Url
 
 SUSPEND_EPILOG = examples("trainmaster suspend 12", "trainmaster suspend 12 13 sweep")
 RESUME_EPILOG = examples("trainmaster resume 12", "trainmaster resume 12 13 sweep")
@@ -11,13 +11,13 @@ RESUME_EPILOG = examples("trainmaster resume 12", "trainmaster resume 12 13 swee
 
 def suspend(jobs: JobNames, as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
     """Take jobs off their devices, keeping their work, until they are resumed."""
-    from trainmaster.cli.live_deeds import do_to_each
+    from trainmaster.cli.support.bulk_action import do_to_each
 
     do_to_each(jobs, "suspend", as_json, url, data)
 
 
 def resume(jobs: JobNames, as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
     """Let suspended or held jobs go on, as soon as there is room."""
-    from trainmaster.cli.live_deeds import do_to_each
+    from trainmaster.cli.support.bulk_action import do_to_each
 
     do_to_each(jobs, "resume", as_json, url, data)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainmaster.cli import completion
-from trainmaster.cli.complaints import BadInput
-from trainmaster.cli.files import check_writable, write_bytes, write_out
-from trainmaster.cli.wording import examples, help_if_bare, remark, screen
+from trainmaster.cli.support import completion
+from trainmaster.cli.support.console import examples, help_if_bare, remark, screen
+from trainmaster.cli.support.errors import BadInput
+from trainmaster.cli.support.files import check_writable, write_bytes, write_out
 
 if TYPE_CHECKING:
     from trainmaster.model.trace import Trace
@@ -97,7 +97,7 @@ def stats(
     ] = None,
 ) -> None:
     """Say what a trace holds: sizes, run times, ends, arrivals, tenants."""
-    from trainmaster.cli.trace_stats import show, to_json
+    from trainmaster.cli.support.trace_stats import show, to_json
     from trainmaster.traces.formats import load
     from trainmaster.traces.stats import describe
 
@@ -117,7 +117,7 @@ def stats(
 
 
 def _draw(loaded: Trace, name: str, plot: Path) -> None:
-    from trainmaster.cli.trace_plot import draw
+    from trainmaster.cli.support.trace_plot import draw
 
     kind = plot.suffix.lower().removeprefix(".")
     write_bytes(plot, lambda out: draw(loaded, name, out, kind))

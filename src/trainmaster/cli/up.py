@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainmaster.cli.complaints import BadInput, Failed
-from trainmaster.cli.places import user_data_folder
-from trainmaster.cli.wording import examples
+from trainmaster.cli.support.console import examples
+from trainmaster.cli.support.daemon_address import user_data_folder
+from trainmaster.cli.support.errors import BadInput, Failed
 
 if TYPE_CHECKING:
     from trainmaster.daemon.daemon import Daemon
@@ -74,11 +74,11 @@ def up(
     """
     import asyncio
 
-    from trainmaster.api.serving import listening, url_of
-    from trainmaster.cli.up_logging import log_to
-    from trainmaster.daemon.contract import Refusal
-    from trainmaster.engines.contract import EngineError
-    from trainmaster.store.contract import StoreError
+    from trainmaster.api.server import listening, url_of
+    from trainmaster.cli.support.up_logging import log_to
+    from trainmaster.daemon.service_api import Refusal
+    from trainmaster.engines.protocol import EngineError
+    from trainmaster.store.protocol import StoreError
 
     folder = (data or user_data_folder()).absolute()
     options = _options(settings or [])
@@ -121,8 +121,8 @@ def _options(settings: list[str]) -> tuple[tuple[str, str], ...]:
 
 def _checked(slots: str | None, policy: str, options: tuple[tuple[str, str], ...]) -> Machine:
     """This machine, before anything is opened; BadInput where a flag cannot be."""
-    from trainmaster.daemon.contract import Refusal
     from trainmaster.daemon.policies import policy_of
+    from trainmaster.daemon.service_api import Refusal
     from trainmaster.gpu.devices import machine
 
     try:
@@ -143,11 +143,11 @@ async def _up(
 ) -> None:
     import socket
 
-    from trainmaster.api.serving import serve
-    from trainmaster.cli.demonstration import demonstrate, end_demonstration
+    from trainmaster.api.server import serve
+    from trainmaster.cli.support.demo import demonstrate, end_demonstration
     from trainmaster.daemon.daemon import Daemon
     from trainmaster.engines.local.engine import LocalEngine
-    from trainmaster.store.opening import open_store
+    from trainmaster.store.open import open_store
     from trainmaster.whatif.forecast import foretell
 
     assert isinstance(sock, socket.socket)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from trainmaster.core.admit import admit
-from trainmaster.core.leaving import clear_frozen
+from trainmaster.core.admission import admit
+from trainmaster.core.invariants import rebuilt
 from trainmaster.core.lifecycle import Phase
+from trainmaster.core.pending_launches import break_late, keep_promises
 from trainmaster.core.policy import Policy
-from trainmaster.core.promises import break_late, keep_promises
-from trainmaster.core.reduce import REDUCERS
+from trainmaster.core.reducer import REDUCERS
 from trainmaster.core.state import State
-from trainmaster.core.validate import rebuilt
+from trainmaster.core.suspension import clear_frozen
 from trainmaster.core.view import View
 from trainmaster.model.actions import Order, Suspend
+from trainmaster.model.deadline_notices import Notice
 from trainmaster.model.events import Event
-from trainmaster.model.notices import Notice
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Reason, Refusal, Refused
 from trainmaster.model.topology import Topology

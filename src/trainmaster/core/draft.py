@@ -25,7 +25,7 @@ from trainmaster.model.actions import (
     Stop,
     Suspend,
 )
-from trainmaster.model.notices import Notice
+from trainmaster.model.deadline_notices import Notice
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.plan import Plan
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainmaster.core.floor_plan import FloorPlan
+from trainmaster.core.topology_index import FloorPlan
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.reasons import Refused

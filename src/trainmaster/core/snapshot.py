@@ -13,14 +13,14 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from trainmaster.core.controller import Controller, MakePolicy
+from trainmaster.core.invariants import rebuilt
+from trainmaster.core.job_record import JobRecord
 from trainmaster.core.lifecycle import WAITING, Cause, Phase
+from trainmaster.core.pending_launches import released
 from trainmaster.core.policy import Policy
-from trainmaster.core.promises import released
-from trainmaster.core.record import JobRecord
-from trainmaster.core.reduce import send_back
+from trainmaster.core.reducer import send_back
 from trainmaster.core.state import Promise, State, Switches
-from trainmaster.core.translation import Layout, Translation, layout_of
-from trainmaster.core.validate import rebuilt
+from trainmaster.core.topology_remap import Layout, Translation, layout_of
 from trainmaster.model.actions import Reserve
 from trainmaster.model.codec import Json, decode, encode
 from trainmaster.model.job import Demand, Job, Run

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainmaster.core.job_record import JobRecord
 from trainmaster.core.lifecycle import EDGES, ENDED, WAITING, Cause, LifecycleError, Phase
 from trainmaster.core.occupancy import Occupancy
-from trainmaster.core.record import JobRecord
-from trainmaster.core.siblings import Sources
+from trainmaster.core.submission_siblings import Sources
 from trainmaster.model.actions import Action, Order, Reserve
 from trainmaster.model.codec import stored_as
 from trainmaster.model.events import PolicyChanged

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from trainmaster.core.lifecycle import HOLDING, WAITING
 from trainmaster.core.occupancy import Occupancy
-from trainmaster.core.order import GroupOf, Order, RankOf
+from trainmaster.core.rank_index import GroupOf, Order, RankOf
 from trainmaster.core.state import JobRecord, State
 from trainmaster.model.actions import Reserve
 from trainmaster.model.job import Run

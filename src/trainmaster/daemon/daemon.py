@@ -11,8 +11,15 @@ from pathlib import Path
 
 import structlog
 
-from trainmaster.daemon.asking import Asking
-from trainmaster.daemon.contract import (
+from trainmaster.daemon.commands import Asking
+from trainmaster.daemon.driver import Driver
+from trainmaster.daemon.export import events_of, trace_of
+from trainmaster.daemon.metrics import Meters
+from trainmaster.daemon.policies import DEFAULT_POLICY, Options
+from trainmaster.daemon.queries import Looking
+from trainmaster.daemon.recovery import home_of, reconcile, recovered, snapshot_of_driver
+from trainmaster.daemon.retention import drop_code, outdated_runs
+from trainmaster.daemon.service_api import (
     Accepted,
     Change,
     Changes,
@@ -27,17 +34,10 @@ from trainmaster.daemon.contract import (
     Submission,
     Unavailable,
 )
-from trainmaster.daemon.driver import Driver
-from trainmaster.daemon.history import events_of, trace_of
-from trainmaster.daemon.housekeeping import drop_code, outdated_runs
-from trainmaster.daemon.looking import Looking
-from trainmaster.daemon.meters import Meters
-from trainmaster.daemon.policies import DEFAULT_POLICY, Options
-from trainmaster.daemon.recovery import home_of, reconcile, recovered, snapshot_of_driver
-from trainmaster.engines.contract import Engine
+from trainmaster.engines.protocol import Engine
 from trainmaster.model.queue import Queue
 from trainmaster.model.units import DAY, HOUR, MINUTE, SECOND
-from trainmaster.store.contract import Deposed, Store, StoreError, Wanted
+from trainmaster.store.protocol import Deposed, Store, StoreError, Wanted
 from trainmaster.store.rows import ProgressRow, SnapshotRow, StoryRow
 
 log = structlog.get_logger("trainmaster.daemon")

@@ -16,26 +16,26 @@ import structlog
 
 from trainmaster.core.controller import Controller, Decision
 from trainmaster.core.lifecycle import ENDED
+from trainmaster.daemon.change_feed import Feed
 from trainmaster.daemon.clock import Clock
-from trainmaster.daemon.contract import Conflict
-from trainmaster.daemon.courier import Courier
-from trainmaster.daemon.facts import Fact, facts_of
-from trainmaster.daemon.feed import Feed
-from trainmaster.daemon.gate import Gate, StateOf
+from trainmaster.daemon.dependencies import Gate, StateOf
 from trainmaster.daemon.inbox import Inbox, Post, Wish
-from trainmaster.daemon.keeper import RETRY_S, Keeper
-from trainmaster.daemon.limits import Limits
-from trainmaster.daemon.live import Hold, LiveJob
-from trainmaster.daemon.metering import metered
-from trainmaster.daemon.meters import Meters
+from trainmaster.daemon.job_events import job_of, told
+from trainmaster.daemon.live_job import Hold, LiveJob
+from trainmaster.daemon.metrics import Meters
+from trainmaster.daemon.metrics_update import metered
+from trainmaster.daemon.order_dispatch import Courier
 from trainmaster.daemon.policies import Options
-from trainmaster.daemon.stories import job_of, told
-from trainmaster.engines.contract import Engine
+from trainmaster.daemon.report_events import Fact, facts_of
+from trainmaster.daemon.runtime_limits import Limits
+from trainmaster.daemon.service_api import Conflict
+from trainmaster.daemon.step_writer import RETRY_S, Keeper
+from trainmaster.engines.protocol import Engine
 from trainmaster.model import codec
 from trainmaster.model import events as e
-from trainmaster.model.reports import Progressed, Report
+from trainmaster.model.engine_reports import Progressed, Report
 from trainmaster.model.units import SECOND
-from trainmaster.store.contract import Store, StoreError
+from trainmaster.store.protocol import Store, StoreError
 from trainmaster.store.rows import Batch, ProgressRow, StepRow
 
 log = structlog.get_logger("trainmaster.daemon")

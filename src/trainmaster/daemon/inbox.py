@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from trainmaster.daemon.facts import Fact
-from trainmaster.daemon.live import LiveJob
-from trainmaster.model.reports import Progressed, Report
+from trainmaster.daemon.live_job import LiveJob
+from trainmaster.daemon.report_events import Fact
+from trainmaster.model.engine_reports import Progressed, Report
 from trainmaster.store.rows import KeyRow
 
 PROGRESS_WAIT_S = 2.0

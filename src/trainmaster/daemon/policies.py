@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.catalog import CatalogError
+from trainmaster.config.options import OptionError, effective, read_options
 from trainmaster.core.policy import Policy
-from trainmaster.daemon.contract import Refusal
-from trainmaster.policies.options import OptionError, effective, read_options
+from trainmaster.daemon.service_api import Refusal
 from trainmaster.policy_files import policy_named
 
 DEFAULT_POLICY = "trainmaster"

@@ -22,19 +22,19 @@ from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.snapshot import restored, snapshot_of
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.clock import Clock
-from trainmaster.daemon.contract import Refusal
 from trainmaster.daemon.driver import Driver
-from trainmaster.daemon.facts import Fact
-from trainmaster.daemon.live import Hold, from_row
-from trainmaster.daemon.meters import Meters
+from trainmaster.daemon.live_job import Hold, from_row
+from trainmaster.daemon.metrics import Meters
 from trainmaster.daemon.policies import Options, policy_of
-from trainmaster.engines.contract import Engine
+from trainmaster.daemon.report_events import Fact
+from trainmaster.daemon.service_api import Refusal
+from trainmaster.engines.protocol import Engine
 from trainmaster.model import codec
 from trainmaster.model import events as e
 from trainmaster.model.actions import Order
 from trainmaster.model.job import Run
 from trainmaster.model.topology import Topology
-from trainmaster.store.contract import Store, Wanted
+from trainmaster.store.protocol import Store, Wanted
 from trainmaster.store.rows import SnapshotRow, StepRow
 
 log = structlog.get_logger("trainmaster.recovery")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from trainmaster.evaluation.judging import score_of
 from trainmaster.evaluation.score import Scored
-from trainmaster.evaluation.simulating import Stage, policy_of, simulate
+from trainmaster.evaluation.scoring import score_of
 from trainmaster.evaluation.suite import Settings, Trial
+from trainmaster.evaluation.trial_simulation import Stage, policy_of, simulate
 from trainmaster.evaluation.tuning import tuned
 from trainmaster.evaluation.workloads import stream_of
 

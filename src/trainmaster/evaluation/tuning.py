@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainmaster.evaluation.judging import excess_of
-from trainmaster.evaluation.simulating import Stage, policy_of, simulate
+from trainmaster.evaluation.scoring import excess_of
 from trainmaster.evaluation.suite import Contender, Settings
+from trainmaster.evaluation.trial_simulation import Stage, policy_of, simulate
 from trainmaster.model.trace import TracedJob
 
 

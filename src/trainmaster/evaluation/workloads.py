@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from trainmaster.config.cluster import Cluster, cluster_from
 from trainmaster.evaluation import one_gpu_mix
-from trainmaster.evaluation.declared import changed
 from trainmaster.evaluation.suite import (
     Crafted,
     FromFile,
@@ -19,7 +19,7 @@ from trainmaster.evaluation.suite import (
     Workload,
 )
 from trainmaster.evaluation.window import Window, window_of
-from trainmaster.model.cluster import Cluster, cluster_from
+from trainmaster.evaluation.workload_changes import changed
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.model.trace import Trace, TracedJob
 from trainmaster.model.units import HOUR
@@ -76,7 +76,7 @@ def _drawn(source: Source, gpus: int, seed: int, folder: Path | None) -> Sequenc
         return _generator(source.like)(source.jobs, gpus, source.load, seed).jobs
     if isinstance(source, FromFile):
         return cut(_read(file_of(source, folder), source.format), source.part)
-    from trainmaster.evaluation.suites.crafted import craft_of
+    from trainmaster.evaluation.suites.synthetic_traces import craft_of
 
     return craft_of(source.name)(gpus, seed).jobs
 

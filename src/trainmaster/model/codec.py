@@ -26,18 +26,18 @@ from trainmaster.model import (
     actions,
     events,
     job,
-    notices,
     placement,
     plan,
     profile,
     progress,
     queue,
     reasons,
-    recipe,
-    reports,
     topology,
     trace,
 )
+from trainmaster.model import deadline_notices as notices
+from trainmaster.model import engine_reports as reports
+from trainmaster.model import launch_spec as recipe
 from trainmaster.model.former_tags import FORMER_TAGS
 from trainmaster.model.plan import FrozenMap
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar, overload
 
 from trainmaster.model.actions import Action
-from trainmaster.model.notices import Notice
+from trainmaster.model.deadline_notices import Notice
 
 K = TypeVar("K")
 V = TypeVar("V")

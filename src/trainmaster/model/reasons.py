@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from trainmaster.model.notices import Notice
+from trainmaster.model.deadline_notices import Notice
 
 
 class Why(Enum):

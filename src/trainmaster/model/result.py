@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from trainmaster.model.notices import Notice
+from trainmaster.model.deadline_notices import Notice
 
 
 class Status(Enum):

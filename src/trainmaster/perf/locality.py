@@ -13,8 +13,8 @@ from hashlib import blake2b
 
 from trainmaster.model.topology import INSIDE_NODE
 from trainmaster.model.units import NOMINAL
-from trainmaster.perf.models import DEFAULT_MODEL, table_name
-from trainmaster.perf.tables import Table, between
+from trainmaster.perf.interpolation import Table, between
+from trainmaster.perf.model_zoo import DEFAULT_MODEL, table_name
 
 PER_DOUBLING = 100
 """Hundredths: how finely a gang's width is told apart between once and twice the fewest nodes."""

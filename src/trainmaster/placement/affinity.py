@@ -15,7 +15,7 @@ from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement
 from trainmaster.model.topology import Topology
 from trainmaster.model.units import NOMINAL, WHOLE, ceil_div
-from trainmaster.placement.whole import bits
+from trainmaster.placement.gang import bits
 
 Home = tuple[tuple[int, int], ...]
 """Where a job belongs: (node, GPUs there) for each of its nodes."""

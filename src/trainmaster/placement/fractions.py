@@ -8,7 +8,7 @@ from trainmaster.core.occupancy import Occupancy
 from trainmaster.model.job import Demand, Part, Shape
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.units import WHOLE
-from trainmaster.placement.whole import bits
+from trainmaster.placement.gang import bits
 
 
 def place_parts(

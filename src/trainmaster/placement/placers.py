@@ -11,7 +11,7 @@ from trainmaster.model.job import Demand, Shape
 from trainmaster.model.placement import Placement, Role, Sharing
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.fractions import place_parts
-from trainmaster.placement.whole import (
+from trainmaster.placement.gang import (
     Row,
     Share,
     anywhere,

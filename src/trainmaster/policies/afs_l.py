@@ -23,12 +23,12 @@ from heapq import heappop, heappush
 
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.estimators.throughput import UNKNOWN
+from trainmaster.mechanisms.gpu_claims import Claim, Divider, Pool
+from trainmaster.mechanisms.reallocating_policy import Redividing, RedividingOptions
+from trainmaster.mechanisms.speedup_curves import Curve
 from trainmaster.model.plan import Rank
 from trainmaster.model.units import NOMINAL, WHOLE
-from trainmaster.perf.throughput import UNKNOWN
-from trainmaster.policies.elastic.claims import Claim, Divider, Pool
-from trainmaster.policies.elastic.curves import Curve
-from trainmaster.policies.elastic.redivision import Redividing, RedividingOptions
 
 NEVER_STARTED = (1, 1)
 """Gain of the first GPU as the longer job sees it: (p' - p)/p' = 1."""

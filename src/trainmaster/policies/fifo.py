@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainmaster.config.options import choice, option
 from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.mechanisms.backfill import BACKFILL, start_in_order
+from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.malleable import ELASTIC_MODES, grow_idle, shrink_for_waiting
+from trainmaster.mechanisms.rank_order import evacuate
 from trainmaster.model.plan import Plan, Rank
-from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.line.backfill import BACKFILL, start_in_order
-from trainmaster.policies.line.elastic import ELASTIC_MODES, grow_idle, shrink_for_waiting
-from trainmaster.policies.line.greedy import evacuate
-from trainmaster.policies.options import choice, option
 
 
 @dataclass(frozen=True, slots=True)

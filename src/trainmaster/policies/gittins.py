@@ -3,7 +3,7 @@
 With a distribution of the service (GPUs x time) that jobs take, a job that has attained a has the
 index G(a) = sup over D of P(S - a <= D | S > a) / E[min(S - a, D) | S > a], completions per GPU-second;
 the highest runs first. The distribution comes from `service_samples`, or is learned from the jobs that
-ended and those that go on, by class (policies/line/service.py; `classes` says how finely): until enough
+ended and those that go on, by class (estimators/service.py; `classes` says how finely): until enough
 have ended the order is least attained service. Indices of running jobs are looked at again at whole
 multiples of `quantum_s`.
 
@@ -18,16 +18,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainmaster.config.options import choice, option, option_from_file, positive_seconds
 from trainmaster.core.draft import Draft
-from trainmaster.core.order import Order
+from trainmaster.core.rank_index import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.model.plan import Plan, Rank
-from trainmaster.model.units import ceil_div, to_ms
-from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.guards import PreemptiveOptions
-from trainmaster.policies.line.greedy import run_in_order
-from trainmaster.policies.line.service import (
+from trainmaster.estimators.service import (
     CLASSES,
     CLASSES_HELP,
     SAMPLES_HELP,
@@ -36,7 +32,11 @@ from trainmaster.policies.line.service import (
     known_from,
     parse_samples,
 )
-from trainmaster.policies.options import choice, option, option_from_file, positive_seconds
+from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.rank_order import run_in_order
+from trainmaster.mechanisms.starvation import PreemptiveOptions
+from trainmaster.model.plan import Plan, Rank
+from trainmaster.model.units import ceil_div, to_ms
 
 NEVER = 1 << 62
 """Rank value of a job that has not started: behind equals that have."""

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainmaster.config.options import option, positive_seconds
 from trainmaster.core.draft import Draft
-from trainmaster.core.order import Order
+from trainmaster.core.rank_index import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.plan import Rank
 from trainmaster.model.units import to_ms
-from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.guards import PreemptiveOptions
-from trainmaster.policies.options import option, positive_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from heapq import heapify, heappop, heapreplace
 
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.mechanisms.gpu_claims import Claim, Divider, Pool
+from trainmaster.mechanisms.reallocating_policy import Redividing, RedividingOptions
 from trainmaster.model.plan import Rank
 from trainmaster.model.units import WHOLE
-from trainmaster.policies.elastic.claims import Claim, Divider, Pool
-from trainmaster.policies.elastic.redivision import Redividing, RedividingOptions
 
 
 class WaterFilling:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.plan import Rank
-from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.guards import PreemptiveOptions
 
 
 class Srsf(BasePolicy[PreemptiveOptions]):

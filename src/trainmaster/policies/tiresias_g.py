@@ -3,7 +3,7 @@
 Queues, demotion, promotion and placement are those of `tiresias-l`. Inside a queue the job with the
 highest index goes first, for a service quantum as long as the queue's limit, without end in the last
 queue: the chance to end within the quantum over the service expected until then. The distribution of
-service comes from `service_samples` or is learned (policies/line/service.py). Jobs of equal index, and
+service comes from `service_samples` or is learned (estimators/service.py). Jobs of equal index, and
 all of them until enough have been seen to learn from, are served in order of first start, as in
 `tiresias-l`.
 
@@ -17,14 +17,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainmaster.core.order import Order
+from trainmaster.config.options import choice, option, option_from_file
+from trainmaster.core.rank_index import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.model.codec import stored_as
-from trainmaster.model.plan import FrozenMap, Plan, Rank
-from trainmaster.model.units import ceil_div
-from trainmaster.perf.survival import NO_END
-from trainmaster.policies.line.service import (
+from trainmaster.estimators.service import (
     CLASSES,
     CLASSES_HELP,
     SAMPLES_HELP,
@@ -33,9 +30,17 @@ from trainmaster.policies.line.service import (
     known_from,
     parse_samples,
 )
-from trainmaster.policies.options import choice, option, option_from_file
-from trainmaster.policies.tiresias_l import NEVER, TiresiasL, TiresiasOptions, whole_second
-from trainmaster.policies.tiresias_l import Memo as Resets
+from trainmaster.estimators.service_hazard import NO_END
+from trainmaster.mechanisms.discretized_queues import (
+    NEVER,
+    DiscretizedQueues,
+    TiresiasOptions,
+    whole_second,
+)
+from trainmaster.mechanisms.discretized_queues import Memo as Resets
+from trainmaster.model.codec import stored_as
+from trainmaster.model.plan import FrozenMap, Plan, Rank
+from trainmaster.model.units import ceil_div
 
 STARTS = 2 * NEVER
 """First starts are smaller: they tell apart who has the same index."""
@@ -56,7 +61,7 @@ class Memo:
     learned: Learned | None = None
 
 
-class TiresiasG(TiresiasL):
+class TiresiasG(DiscretizedQueues):
     name = "tiresias-g"
     options_type = TiresiasGOptions
 

@@ -14,19 +14,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainmaster.config.options import option
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.model.plan import Plan
-from trainmaster.model.reasons import Reason
-from trainmaster.policies.options import option
-from trainmaster.policies.queues.between_queues import (
+from trainmaster.mechanisms.fair_share.hierarchical_policy import (
     BetweenQueues,
     QueueOptions,
     capacity,
     inner_policy,
 )
-from trainmaster.policies.queues.reclaim import settle
-from trainmaster.policies.queues.rounds import Round, RoundMemo
+from trainmaster.mechanisms.fair_share.queue_pass import Round, RoundMemo
+from trainmaster.mechanisms.fair_share.reclaim import settle
+from trainmaster.model.plan import Plan
+from trainmaster.model.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)

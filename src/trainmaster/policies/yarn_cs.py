@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainmaster.config.options import choice, option
 from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.mechanisms.backfill import BACKFILL, start_in_order
+from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.rank_order import evacuate
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.placement.placers import CONSOLIDATED, Placer
-from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.line.backfill import BACKFILL, start_in_order
-from trainmaster.policies.line.greedy import evacuate
-from trainmaster.policies.options import choice, option
 
 
 @dataclass(frozen=True, slots=True)

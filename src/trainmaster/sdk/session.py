@@ -10,12 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, SupportsFloat
 
-from trainmaster.sdk.agreement import Agreement, is_gang_initialised
 from trainmaster.sdk.checkpoints import Checkpoints, Loaded, make_durable
-from trainmaster.sdk.link import Link
-from trainmaster.sdk.surroundings import Surroundings, local_folder
+from trainmaster.sdk.control_client import Link
+from trainmaster.sdk.environment import Surroundings, local_folder
+from trainmaster.sdk.rank_consensus import Agreement, is_gang_initialised
+from trainmaster.sdk.stop_requests import Wishes
 from trainmaster.sdk.wire import Line
-from trainmaster.sdk.wishes import Wishes
 
 REPORT_S = 0.1
 """Progress is sent at most this often, whatever a step takes."""

@@ -24,9 +24,10 @@ import time
 from collections import deque
 from pathlib import Path
 
-from trainmaster.sdk import frames, wire
-from trainmaster.sdk.frames import Kind
-from trainmaster.sdk.idleness import Idleness, ask_to_be_suspended
+from trainmaster.sdk import terminal_protocol as frames
+from trainmaster.sdk import wire
+from trainmaster.sdk.idle_detection import Idleness, ask_to_be_suspended
+from trainmaster.sdk.terminal_protocol import Kind
 
 REMEMBERED = 1 << 16
 """Bytes of output that one who attaches is shown."""

@@ -23,7 +23,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.utils.data import Sampler
 
-from trainmaster.sdk import wishes
+from trainmaster.sdk import stop_requests as wishes
 from trainmaster.sdk.session import Session
 
 _asking: list[Any] = [None, None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from trainmaster.model.deadline_notices import Notice, Told
 from trainmaster.model.job import Job
-from trainmaster.model.notices import Notice, Told
 from trainmaster.model.result import DeadlineResult, JobResult, Verdict
 from trainmaster.sim.driver import Simulation
 

@@ -20,15 +20,15 @@ from trainmaster.model.reasons import Refusal
 from trainmaster.model.topology import Topology
 from trainmaster.model.trace import Outcome, Trace, TracedJob
 from trainmaster.model.units import NOMINAL, WHOLE
-from trainmaster.perf.world import Speeds, World
+from trainmaster.perf.perf_model import Speeds, World
 from trainmaster.placement.placers import ever_fits
+from trainmaster.sim.accounting import Account, Ledger
 from trainmaster.sim.cost import Bill
 from trainmaster.sim.engine import SimEngine
-from trainmaster.sim.ledger import Account, Ledger
-from trainmaster.sim.nodes import NodeSchedule
+from trainmaster.sim.model_splits import Splitter
+from trainmaster.sim.node_failures import NodeSchedule
 from trainmaster.sim.progress import MEASURING_ERROR, ProgressReports
-from trainmaster.sim.sampler import Sampler
-from trainmaster.sim.splitting import Splitter
+from trainmaster.sim.timeseries import Sampler
 
 FOREVER = 1 << 62
 """Later than any instant of a run."""

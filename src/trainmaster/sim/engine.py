@@ -12,10 +12,10 @@ from trainmaster.model.job import Run
 from trainmaster.model.topology import CPU_TYPE
 from trainmaster.model.trace import Outcome, TracedJob
 from trainmaster.model.units import NOMINAL, ceil_div
-from trainmaster.perf.world import Speeds
-from trainmaster.sim.company import NOBODY, Company
-from trainmaster.sim.ledger import Account, Ledger
-from trainmaster.sim.run import Doing, SimRun
+from trainmaster.perf.perf_model import Speeds
+from trainmaster.sim.accounting import Account, Ledger
+from trainmaster.sim.interference import NOBODY, Company
+from trainmaster.sim.sim_run import Doing, SimRun
 
 
 class SimEngine:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainmaster.config.options import effective
 from trainmaster.model.result import Bin, JobResult, Result, Status, Summary
 from trainmaster.model.topology import CPU_TYPE
 from trainmaster.model.trace import Outcome, TracedJob
 from trainmaster.model.units import HOUR, SECOND, WHOLE
-from trainmaster.policies.options import effective
+from trainmaster.sim.accounting import Account, Ledger, jain
 from trainmaster.sim.cost import money, queue_costs, total, wasted_part
 from trainmaster.sim.deadlines import with_deadlines
 from trainmaster.sim.driver import Simulation, arrival_span
-from trainmaster.sim.ledger import Account, Ledger, jain
-from trainmaster.sim.sampler import SIZE_BINS
+from trainmaster.sim.timeseries import SIZE_BINS
 
 STATUS = {
     Outcome.SUCCEEDED: Status.SUCCEEDED,

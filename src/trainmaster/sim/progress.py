@@ -16,12 +16,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 
+from trainmaster.estimators.convergence import LossCurve, curve_converging_at
 from trainmaster.model import events as e
 from trainmaster.model.job import Run
 from trainmaster.model.progress import Sample
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import NOMINAL, SECOND
-from trainmaster.perf.convergence import LossCurve, curve_converging_at
 
 EPOCHS = (20, 40)
 STARTS = (0.5, 2.0)

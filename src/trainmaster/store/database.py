@@ -8,8 +8,8 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from trainmaster.store.contract import StoreError
-from trainmaster.store.locks import LeaderLock
+from trainmaster.store.leader_lock import LeaderLock
+from trainmaster.store.protocol import StoreError
 
 
 class Place:

@@ -8,9 +8,9 @@ from sqlalchemy import URL, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
-from trainmaster.store.contract import StoreError
 from trainmaster.store.database import Database, Place
-from trainmaster.store.locks import AdvisoryLock
+from trainmaster.store.leader_lock import AdvisoryLock
+from trainmaster.store.protocol import StoreError
 
 DEFAULTS = {
     "connect_timeout": "5",

@@ -11,9 +11,12 @@ from threading import RLock
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import DBAPIError
 
-from trainmaster.store import reading, schema, writing
-from trainmaster.store.contract import Deposed, StoreError, Wanted
+from trainmaster.store import mutations as writing
+from trainmaster.store import queries as reading
+from trainmaster.store import schema
 from trainmaster.store.database import Database
+from trainmaster.store.errors import said_plainly
+from trainmaster.store.protocol import Deposed, StoreError, Wanted
 from trainmaster.store.rows import (
     Batch,
     JobRow,
@@ -24,7 +27,6 @@ from trainmaster.store.rows import (
     StoryRow,
 )
 from trainmaster.store.tables import LEDGER
-from trainmaster.store.troubles import said_plainly
 
 
 class SqlStore:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from trainmaster.model.job import Job
 from trainmaster.model.trace import Outcome, Trace, TracedJob, TraceError
 from trainmaster.model.units import WHOLE, ceil_div
-from trainmaster.traces.table import Gathering, Table, demand_for, open_table
+from trainmaster.traces.csv_reader import Gathering, Table, demand_for, open_table
 
 TASK_COLUMNS = (
     *("job_name", "task_name", "inst_num", "status", "start_time", "end_time"),

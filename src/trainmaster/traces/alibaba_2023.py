@@ -16,7 +16,7 @@ from trainmaster.model.placement import Role
 from trainmaster.model.topology import GpuType, NodeSpec, Topology, TopologyError, build
 from trainmaster.model.trace import Outcome, Trace, TracedJob, TraceError
 from trainmaster.model.units import GIB, MIB, WHOLE
-from trainmaster.traces.table import Gathering, Table, demand_for, open_table
+from trainmaster.traces.csv_reader import Gathering, Table, demand_for, open_table
 
 REQUIRED = (
     *("name", "num_gpu", "gpu_milli", "gpu_spec", "qos", "pod_phase"),

@@ -18,7 +18,7 @@ from trainmaster.traces import (
     philly_82k,
     tiresias,
 )
-from trainmaster.traces.table import open_text
+from trainmaster.traces.csv_reader import open_text
 
 Reader = Callable[[Path], Trace]
 

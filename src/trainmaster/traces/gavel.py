@@ -25,7 +25,14 @@ from typing import NamedTuple
 from trainmaster.model.job import Job
 from trainmaster.model.trace import Trace, TracedJob, TraceError
 from trainmaster.model.units import SECOND
-from trainmaster.traces.table import LONGEST_S, Gathering, Table, demand_for, open_table, open_text
+from trainmaster.traces.csv_reader import (
+    LONGEST_S,
+    Gathering,
+    Table,
+    demand_for,
+    open_table,
+    open_text,
+)
 
 THROUGHPUTS = "simulation_throughputs.json"
 GPU_TYPE = "v100"

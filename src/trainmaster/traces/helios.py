@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from trainmaster.model.job import Job
 from trainmaster.model.trace import Outcome, Trace, TracedJob
-from trainmaster.traces.table import Gathering, Table, demand_for, midnight_before, open_table
+from trainmaster.traces.csv_reader import Gathering, Table, demand_for, midnight_before, open_table
 
 REQUIRED = ("job_id", "user", "vc", "gpu_num", "state", "submit_time", "duration")
 

@@ -14,7 +14,7 @@ from trainmaster.model.job import Demand, Job
 from trainmaster.model.placement import Role
 from trainmaster.model.trace import Outcome, Trace, TracedJob, TraceError
 from trainmaster.model.units import GIB, SECOND, WHOLE
-from trainmaster.traces.table import Gathering, Table, demand_for, open_table
+from trainmaster.traces.csv_reader import Gathering, Table, demand_for, open_table
 
 REQUIRED = ("job_id", "submit_s", "gpus", "duration_s")
 OPTIONAL = (

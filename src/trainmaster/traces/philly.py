@@ -19,7 +19,7 @@ from trainmaster.model.job import Job
 from trainmaster.model.topology import GpuType, NodeSpec, Topology, TopologyError, build
 from trainmaster.model.trace import Outcome, Trace, TracedJob, TraceError
 from trainmaster.model.units import GIB
-from trainmaster.traces.table import (
+from trainmaster.traces.csv_reader import (
     Gathering,
     demand_for,
     midnight_before,

@@ -11,7 +11,7 @@ from sys import intern
 
 from trainmaster.model.job import Job
 from trainmaster.model.trace import Trace, TracedJob
-from trainmaster.traces.table import Gathering, demand_for, midnight_before, open_table
+from trainmaster.traces.csv_reader import Gathering, demand_for, midnight_before, open_table
 
 REQUIRED = ("timestamp", "duration", "num_gpus", "cluster")
 

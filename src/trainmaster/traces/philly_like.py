@@ -16,7 +16,7 @@ from trainmaster.model.job import Job
 from trainmaster.model.trace import Outcome, Trace, TracedJob, TraceError
 from trainmaster.model.units import MINUTE, SECOND
 from trainmaster.traces import philly_tables as philly
-from trainmaster.traces.table import demand_for
+from trainmaster.traces.csv_reader import demand_for
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

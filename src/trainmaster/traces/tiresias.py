@@ -11,7 +11,7 @@ from sys import intern
 
 from trainmaster.model.job import Job
 from trainmaster.model.trace import Trace, TracedJob
-from trainmaster.traces.table import Gathering, demand_for, open_table
+from trainmaster.traces.csv_reader import Gathering, demand_for, open_table
 
 REQUIRED = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration")
 

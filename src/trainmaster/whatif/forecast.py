@@ -8,13 +8,13 @@ from time import perf_counter
 from trainmaster.core.controller import Controller
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
-from trainmaster.daemon.contract import Forecast, Submission
-from trainmaster.daemon.live import submitted_job
+from trainmaster.daemon.live_job import submitted_job
 from trainmaster.daemon.recovery import from_snapshot
+from trainmaster.daemon.service_api import Forecast, Submission
 from trainmaster.model import events as e
 from trainmaster.model.units import DAY, MINUTE, NOMINAL
 from trainmaster.store.rows import SnapshotRow
-from trainmaster.whatif.foreseen import ForeseenEngine
+from trainmaster.whatif.forecast_engine import ForeseenEngine
 
 MOST_STEPS = 20_000
 MOST_S = 3.0

@@ -13,14 +13,14 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.api_service import MemoryService
-from trainmaster.api import rows
-from trainmaster.api.answers import error
+from trainmaster.api import serializers as rows
 from trainmaster.api.app import create_app
-from trainmaster.api.guard import names_of
-from trainmaster.daemon.contract import QueueSheet, Sheet
-from trainmaster.daemon.meters import Meters
+from trainmaster.api.host_check import names_of
+from trainmaster.api.responses import error
+from trainmaster.daemon.metrics import Meters
+from trainmaster.daemon.service_api import QueueSheet, Sheet
 from trainmaster.model.queue import Queue
-from trainmaster.store.contract import StoreError, Wanted
+from trainmaster.store.protocol import StoreError, Wanted
 
 V1 = "/api/v1"
 

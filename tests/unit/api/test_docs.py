@@ -11,9 +11,9 @@ from tests.api_service import MemoryService
 from trainmaster.api.app import create_app
 from trainmaster.api.jobfile import FIELDS, LATER
 from trainmaster.api.metrics import page
-from trainmaster.api.rows import job_row
-from trainmaster.api.yamlfile import jobs_in_yaml
-from trainmaster.daemon.meters import Meters
+from trainmaster.api.serializers import job_row
+from trainmaster.api.yaml_loader import jobs_in_yaml
+from trainmaster.daemon.metrics import Meters
 
 DOCS = Path(__file__).parents[3] / "docs"
 JOB_FILE = (DOCS / "job-file.md").read_text()
@@ -60,7 +60,7 @@ def test_every_part_of_a_row_is_listed(tmp_path: Path) -> None:
     import asyncio
 
     from trainmaster.api.submission import Defaults, submission_of
-    from trainmaster.api.yamlfile import jobs_in_json
+    from trainmaster.api.yaml_loader import jobs_in_json
 
     service = MemoryService(tmp_path)
     [(model, raw)] = jobs_in_json({"command": "x"})

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.api import schema
-from trainmaster.api.complaints import BadJobFile
-from trainmaster.api.programs import prefix_of, program_of, starts_own_workers
-from trainmaster.api.quantities import Gpus, array_of, duration_ms, gpus_of, size_bytes
+from trainmaster.api.command_parsing import prefix_of, program_of, starts_own_workers
 from trainmaster.api.submission import Defaults, submission_of
-from trainmaster.api.yamlfile import jobs_in_json, jobs_in_yaml, read_json
-from trainmaster.daemon.contract import Array, Dependency, Submission, When
+from trainmaster.api.units import Gpus, array_of, duration_ms, gpus_of, size_bytes
+from trainmaster.api.validation_errors import BadJobFile
+from trainmaster.api.yaml_loader import jobs_in_json, jobs_in_yaml, read_json
+from trainmaster.daemon.service_api import Array, Dependency, Submission, When
+from trainmaster.model.launch_spec import Ranks
 from trainmaster.model.placement import Role, Sharing
-from trainmaster.model.recipe import Ranks
 from trainmaster.model.units import DAY, GIB, HOUR, MIB, MINUTE, SECOND
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.cli.client import Sent, of, read_events
-from trainmaster.cli.complaints import BadInput
-from trainmaster.cli.places import find_address, user_data_folder
+from trainmaster.cli.support.client import Sent, of, read_events
+from trainmaster.cli.support.daemon_address import find_address, user_data_folder
+from trainmaster.cli.support.errors import BadInput
 
 
 def events(text: str) -> list[Sent]:

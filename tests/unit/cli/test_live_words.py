@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.cli import live_words as words
-from trainmaster.cli.complaints import BadInput
 from trainmaster.cli.explain import lines_of
-from trainmaster.cli.live_follow import Piece, Prefixed
-from trainmaster.cli.live_jobs import environment_of, surrounded
-from trainmaster.cli.live_rows import Folded, Row, fold, ranges, row_of
-from trainmaster.cli.live_tables import fitting
-from trainmaster.cli.live_terminal import Escapes
+from trainmaster.cli.support import format as words
+from trainmaster.cli.support.errors import BadInput
+from trainmaster.cli.support.job_rows import Folded, Row, fold, ranges, row_of
+from trainmaster.cli.support.log_follower import Piece, Prefixed
+from trainmaster.cli.support.submit_request import environment_of, surrounded
+from trainmaster.cli.support.tables import fitting
+from trainmaster.cli.support.terminal import Escapes
 
 
 @pytest.mark.parametrize(

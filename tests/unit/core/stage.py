@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.builders import a_job, cluster, on
 from tests.policies.cases import Scripted
 from trainmaster.core.controller import Controller, Decision
+from trainmaster.core.invariants import check
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord, State
-from trainmaster.core.validate import check
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Run

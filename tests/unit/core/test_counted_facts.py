@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.core.stage import Strings
-from trainmaster.core.parts import parts_of
+from trainmaster.core.queue_views import parts_of
 from trainmaster.core.view import View, by_demand
 from trainmaster.model import actions as a
 from trainmaster.model import events as e

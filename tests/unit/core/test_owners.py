@@ -10,9 +10,9 @@ from tests.builders import a_job, a_policy, cluster
 from tests.policies.cases import Scripted
 from tests.unit.core.stage import Strings
 from trainmaster.core.controller import Controller
+from trainmaster.core.invariants import check
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.policy import Policy
-from trainmaster.core.validate import check
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Run, gpus

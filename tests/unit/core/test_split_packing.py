@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.core.stage import Strings
 from trainmaster.core.draft import Draft
-from trainmaster.core.validate import check
+from trainmaster.core.invariants import check
 from trainmaster.model import actions as a
 from trainmaster.model.actions import OpenTo
 from trainmaster.model.job import Demand, Part, Shape, gpus

@@ -13,19 +13,19 @@ from tests.builders import a_job
 from trainmaster.core.controller import Controller
 from trainmaster.core.lifecycle import Phase
 from trainmaster.daemon.clock import Clock
-from trainmaster.daemon.contract import Conflict, Dependency
 from trainmaster.daemon.driver import PIECE, Driver
-from trainmaster.daemon.facts import Fact
 from trainmaster.daemon.inbox import Wish
-from trainmaster.daemon.live import Hold, Kept, LiveJob
+from trainmaster.daemon.live_job import Hold, Kept, LiveJob
 from trainmaster.daemon.policies import policy_of
+from trainmaster.daemon.report_events import Fact
+from trainmaster.daemon.service_api import Conflict, Dependency
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.model import events as e
 from trainmaster.model.job import gpus
-from trainmaster.model.recipe import Recipe
+from trainmaster.model.launch_spec import Recipe
 from trainmaster.model.topology import parse_shorthand
-from trainmaster.store.contract import Store, Wanted
-from trainmaster.store.opening import open_store
+from trainmaster.store.open import open_store
+from trainmaster.store.protocol import Store, Wanted
 
 RECIPE = Recipe(("true",), "/", "")
 

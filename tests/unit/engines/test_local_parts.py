@@ -12,13 +12,13 @@ import pytest
 
 from trainmaster.engines.local import journal
 from trainmaster.engines.local.cgroups import RunCgroups
-from trainmaster.engines.local.gang import Gang, NotStarted, Rank
+from trainmaster.engines.local.exit_status import Told, Verdict, verdict_of
 from trainmaster.engines.local.journal import Journal
 from trainmaster.engines.local.logs import RankLog, rank_logs
-from trainmaster.engines.local.orders import Orders
-from trainmaster.engines.local.progress import cleaned
+from trainmaster.engines.local.pending_orders import Orders
+from trainmaster.engines.local.progress_throttle import cleaned
+from trainmaster.engines.local.rank_processes import Gang, NotStarted, Rank
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
-from trainmaster.engines.local.verdict import Told, Verdict, verdict_of
 
 
 def written(folder: Path) -> list[tuple[int, str]]:

@@ -19,13 +19,13 @@ from trainmaster.model import actions as a
 from trainmaster.model import codec
 from trainmaster.model import events as e
 from trainmaster.model.codec import CodecError, decode, dumps, encode, loads, trust
+from trainmaster.model.engine_reports import Asked, Ended
 from trainmaster.model.former_tags import FORMER_TAGS
 from trainmaster.model.job import Demand, Job, Run, Shape, gpus
+from trainmaster.model.launch_spec import LogLimits, Ranks, Recipe
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.plan import FrozenMap
-from trainmaster.model.recipe import LogLimits, Ranks, Recipe
-from trainmaster.model.reports import Asked, Ended
-from trainmaster.policies.trainmaster import Memo
+from trainmaster.policies.trainmaster.policy import Memo
 
 JOB = Job("12", 5, gpus(2, maximum=4), queue="vision", role=Role.OPPORTUNISTIC)
 SPREAD = Placement((Slice(0, 1), Slice(1, 4, 500, 7, 2)), 1, Sharing.MPS)
@@ -166,7 +166,7 @@ def test_numbers_that_are_enums_keep_their_names() -> None:
 def test_stores_of_earlier_versions_name_types_by_their_old_modules() -> None:
     for name in policy_names():
         policy_class(name)
-    import trainmaster.daemon.live  # noqa: F401
+    import trainmaster.daemon.live_job  # noqa: F401
 
     assert decode({"is": "trainmaster.core.lifecycle:Phase", "name": "RUNNING"}) is Phase.RUNNING
     for former, tag in FORMER_TAGS.items():

@@ -15,7 +15,7 @@ from trainmaster.placement.affinity import (
     free_server,
     height,
 )
-from trainmaster.placement.whole import placement_of
+from trainmaster.placement.gang import placement_of
 
 
 def hosting(topology: Topology, *jobs: tuple[str, int]) -> tuple[Occupancy, Servers]:

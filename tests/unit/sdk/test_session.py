@@ -15,7 +15,7 @@ import pytest
 
 import trainmaster.sdk
 from tests.unit.sdk.booth import Booth, booth, environment, wait_until
-from trainmaster.sdk.surroundings import Surroundings
+from trainmaster.sdk.environment import Surroundings
 
 
 @pytest.fixture(autouse=True)

@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import a_policy, a_scenario, costly, fraction, outcome_of, traced
-from trainmaster.model.cluster import cluster_from
+from trainmaster.config.cluster import cluster_from
 from trainmaster.model.job import Demand, Job, Shape
 from trainmaster.model.placement import Role
 from trainmaster.model.result import Result
 from trainmaster.model.topology import Topology
 from trainmaster.model.trace import Outcome, TracedJob
 from trainmaster.model.units import GIB, to_ms
-from trainmaster.sim.contract import to_json
 from trainmaster.sim.cost import unpriced_types
+from trainmaster.sim.result_json import to_json
 
 HOUR_S = 3_600.0
 

@@ -18,14 +18,14 @@ from tests.builders import (
     simulated,
     traced,
 )
+from trainmaster.config.performance import world_from
 from trainmaster.model import events as e
 from trainmaster.model.job import Source, gpus
 from trainmaster.model.placement import Sharing
 from trainmaster.model.result import Status
 from trainmaster.model.trace import Outcome
 from trainmaster.model.units import NOMINAL, SECOND
-from trainmaster.perf.from_mapping import world_from
-from trainmaster.perf.world import IDEAL, Breakage
+from trainmaster.perf.perf_model import IDEAL, Breakage
 from trainmaster.sim.driver import Estimates, Scenario
 
 FAILING = replace(IDEAL, name="failing", has_failures=True)

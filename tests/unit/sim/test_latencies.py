@@ -13,9 +13,9 @@ from trainmaster.model import events as e
 from trainmaster.model.job import Demand, gpus
 from trainmaster.model.trace import Outcome, TracedJob
 from trainmaster.model.units import NOMINAL, SECOND, WHOLE
-from trainmaster.perf.world import DEFAULT, IDEAL, Breakage, World
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, Breakage, World
 from trainmaster.sim.driver import Estimates, Simulation
-from trainmaster.sim.nodes import NodeSchedule
+from trainmaster.sim.node_failures import NodeSchedule
 
 BREAKAGE = Breakage(
     mtbf_ms=1, repair_ms=100 * SECOND, checkpoint_ms=4 * SECOND, detection_ms=5 * SECOND

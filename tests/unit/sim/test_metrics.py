@@ -10,10 +10,10 @@ from tests.builders import a_policy, a_scenario, costly, one, outcome_of, simula
 from trainmaster.model.queue import Queue
 from trainmaster.model.result import Result, Status
 from trainmaster.model.trace import TracedJob
-from trainmaster.sim.contract import to_json
+from trainmaster.sim.accounting import jain
 from trainmaster.sim.driver import Scenario
-from trainmaster.sim.ledger import jain
 from trainmaster.sim.metrics import percentile
+from trainmaster.sim.result_json import to_json
 
 
 def fifo(jobs: list[TracedJob], cluster: str, **how: object) -> Result:

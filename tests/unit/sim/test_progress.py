@@ -13,7 +13,7 @@ from trainmaster.model.job import gpus
 from trainmaster.model.progress import Sample
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import NOMINAL, SECOND
-from trainmaster.policies.elastic.forecast import telling_samples, total_work
+from trainmaster.policies.optimus.convergence_forecast import telling_samples, total_work
 from trainmaster.sim.driver import Estimates
 from trainmaster.sim.progress import EPOCHS, MEASURING_ERROR, ProgressReports, training_of
 

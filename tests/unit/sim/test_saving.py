@@ -10,14 +10,14 @@ import pytest
 from tests.builders import a_policy, a_scenario, at, costly, simulated, traced
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model import events as e
 from trainmaster.model.plan import Rank
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import MINUTE, NOMINAL, SECOND, WHOLE
-from trainmaster.perf.world import IDEAL, Breakage, World
-from trainmaster.policies.base import BasePolicy
-from trainmaster.policies.guards import PreemptiveOptions
-from trainmaster.policies.line.durable import freshness
+from trainmaster.perf.perf_model import IDEAL, Breakage, World
+from trainmaster.policies.trainmaster.checkpoint_tiebreak import freshness
 from trainmaster.sim.driver import Scenario, Simulation
 
 

@@ -16,8 +16,8 @@ from sqlalchemy import text
 
 from tests.contract.stores import JOB, batch, job, step
 from trainmaster.store import sqlite
-from trainmaster.store.contract import Deposed, Store, StoreError, Wanted
-from trainmaster.store.opening import open_store
+from trainmaster.store.open import open_store
+from trainmaster.store.protocol import Deposed, Store, StoreError, Wanted
 from trainmaster.store.sql_store import SqlStore
 
 NOBODY = 65534

@@ -15,7 +15,7 @@ from trainmaster.model.placement import Role
 from trainmaster.model.trace import Outcome, Trace, TracedJob, TraceError
 from trainmaster.model.units import GIB
 from trainmaster.traces import formats, native
-from trainmaster.traces.table import demand_for
+from trainmaster.traces.csv_reader import demand_for
 
 HEADER = "job_id,submit_s,gpus,duration_s"
 

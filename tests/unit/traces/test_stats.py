@@ -8,8 +8,8 @@ from trainmaster.model.job import Job
 from trainmaster.model.placement import Role
 from trainmaster.model.trace import Outcome, Trace, TracedJob
 from trainmaster.model.units import HOUR
+from trainmaster.traces.csv_reader import demand_for
 from trainmaster.traces.stats import OutcomeShare, Portion, SizeCount, describe
-from trainmaster.traces.table import demand_for
 
 TRACE = Trace(
     jobs=(

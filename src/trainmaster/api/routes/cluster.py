@@ -12,15 +12,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response, StreamingResponse
 
-from trainmaster.api import params, rows, schema, shapes
-from trainmaster.api.answers import ApiError, Json, errors
-from trainmaster.api.bodies import checked, object_of
-from trainmaster.api.fields import Name
-from trainmaster.api.policy_cards import card_of
+from trainmaster.api import params, schema
+from trainmaster.api import response_models as shapes
+from trainmaster.api import serializers as rows
+from trainmaster.api.jobfile_fields import Name
+from trainmaster.api.policy_docs import card_of
+from trainmaster.api.request_body import checked, object_of
+from trainmaster.api.responses import ApiError, Json, errors
 from trainmaster.catalog import policy_names
-from trainmaster.daemon.contract import Service, Unavailable
+from trainmaster.config.queues import QueueError, queues_from
+from trainmaster.daemon.service_api import Service, Unavailable
 from trainmaster.model.queue import Queue
-from trainmaster.model.queues import QueueError, queues_from
 from trainmaster.model.units import WHOLE
 
 PING_S = 15

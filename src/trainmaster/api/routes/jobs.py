@@ -10,17 +10,19 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from trainmaster.api import params, rows, shapes
-from trainmaster.api.answers import ApiError, Json, errors
-from trainmaster.api.bodies import checked, object_of
-from trainmaster.api.complaints import nearest
-from trainmaster.api.fields import Duration, JobName, Name, Priority, Retries
-from trainmaster.api.naming import sheet_of
-from trainmaster.api.quantities import MOST_ELEMENTS
-from trainmaster.api.wording import ENDS, WAITS
+from trainmaster.api import params
+from trainmaster.api import response_models as shapes
+from trainmaster.api import serializers as rows
+from trainmaster.api.job_lookup import sheet_of
+from trainmaster.api.jobfile_fields import Duration, JobName, Name, Priority, Retries
+from trainmaster.api.messages import ENDS, WAITS
+from trainmaster.api.request_body import checked, object_of
+from trainmaster.api.responses import ApiError, Json, errors
+from trainmaster.api.units import MOST_ELEMENTS
+from trainmaster.api.validation_errors import nearest
 from trainmaster.core.lifecycle import Phase
-from trainmaster.daemon.contract import Changes, NotFound, Service, Sheet
-from trainmaster.store.contract import Wanted
+from trainmaster.daemon.service_api import Changes, NotFound, Service, Sheet
+from trainmaster.store.protocol import Wanted
 
 STATES: Collection[str] = tuple(dict.fromkeys((*(phase.name.lower() for phase in Phase), "held")))
 MOST_HOLDERS = 20

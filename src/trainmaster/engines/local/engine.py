@@ -10,16 +10,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trainmaster.engines.contract import Abilities, Tell
 from trainmaster.engines.freezer import Freezer, StopFreezer, can_freeze_on
-from trainmaster.engines.local import journal, launch, limits, logs, runfile, sockets
-from trainmaster.engines.local.leftovers import Trace
-from trainmaster.engines.local.spawning import Spawning
-from trainmaster.engines.local.watch import Beginning, Watch
+from trainmaster.engines.local import cgroup_probe as limits
+from trainmaster.engines.local import journal, logs, runfile
+from trainmaster.engines.local import run_spec as launch
+from trainmaster.engines.local import socket_paths as sockets
+from trainmaster.engines.local.fork_server_client import Spawning
+from trainmaster.engines.local.orphan_cleanup import Trace
+from trainmaster.engines.local.run_follower import Beginning, Watch
+from trainmaster.engines.protocol import Abilities, Tell
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Order, Reshape, Thaw
+from trainmaster.model.engine_reports import Report
 from trainmaster.model.job import Run
-from trainmaster.model.recipe import Recipe
-from trainmaster.model.reports import Report
+from trainmaster.model.launch_spec import Recipe
 from trainmaster.model.topology import Topology
 from trainmaster.sdk.wire import Line
 

@@ -16,12 +16,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainmaster.engines.freezer import FREEZERS, send
-from trainmaster.engines.local import gang, journal, processes, progress, runfile
+from trainmaster.engines.local import journal, processes, runfile
+from trainmaster.engines.local import progress_throttle as progress
+from trainmaster.engines.local import rank_processes as gang
 from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
-from trainmaster.engines.local.gang import Gang, NotStarted, Rank
+from trainmaster.engines.local.control_socket import Caller, Switchboard
+from trainmaster.engines.local.exit_status import Told, Verdict, verdict_of
 from trainmaster.engines.local.journal import Journal
-from trainmaster.engines.local.talk import Caller, Switchboard
-from trainmaster.engines.local.verdict import Told, Verdict, verdict_of
+from trainmaster.engines.local.rank_processes import Gang, NotStarted, Rank
 from trainmaster.sdk.wire import Line
 
 HOUSEKEEPING_S = 5.0

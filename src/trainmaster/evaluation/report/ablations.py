@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from trainmaster.evaluation.report.acceptance_check import rho_p99
 from trainmaster.evaluation.report.comparisons import Comparison, Entrant, ratio
-from trainmaster.evaluation.report.content import (
+from trainmaster.evaluation.report.document_model import (
     Block,
     Column,
     Entry,
@@ -15,9 +16,8 @@ from trainmaster.evaluation.report.content import (
     Row,
     Table,
 )
-from trainmaster.evaluation.report.dots import DotPanel, DotPlot, DotRow, dot_plot
-from trainmaster.evaluation.report.phrases import basis_words, ratio_words, with_interval
-from trainmaster.evaluation.report.verdicts import rho_p99
+from trainmaster.evaluation.report.dot_plot import DotPanel, DotPlot, DotRow, dot_plot
+from trainmaster.evaluation.report.number_format import basis_words, ratio_words, with_interval
 from trainmaster.evaluation.statistics import Estimate
 from trainmaster.evaluation.suite import Standing
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainmaster.evaluation.report.bins import bin_table
-from trainmaster.evaluation.report.cast import Cast, look
 from trainmaster.evaluation.report.comparisons import Comparison, common_subject, ratios_to_baseline
-from trainmaster.evaluation.report.content import (
+from trainmaster.evaluation.report.document_model import (
     Block,
     Column,
     Figure,
@@ -18,16 +16,18 @@ from trainmaster.evaluation.report.content import (
     plain,
     slug,
 )
-from trainmaster.evaluation.report.dots import DotPanel, DotPlot, DotRow, dot_plot
-from trainmaster.evaluation.report.phrases import basis_words
-from trainmaster.evaluation.report.scoreboard import scoreboard
-from trainmaster.evaluation.report.standings import rivals
-from trainmaster.evaluation.report.sweeps import setting_sweep, sweeps
-from trainmaster.evaluation.report.swept import setting_figures, sweep_figure, sweep_table
+from trainmaster.evaluation.report.dot_plot import DotPanel, DotPlot, DotRow, dot_plot
+from trainmaster.evaluation.report.metrics_table import scoreboard
+from trainmaster.evaluation.report.number_format import basis_words
+from trainmaster.evaluation.report.ranking_tables import rivals
+from trainmaster.evaluation.report.series_style import Cast, look
+from trainmaster.evaluation.report.size_bins import bin_table
+from trainmaster.evaluation.report.sweep_detection import setting_sweep, sweeps
+from trainmaster.evaluation.report.sweep_figures import setting_figures, sweep_figure, sweep_table
 from trainmaster.evaluation.report.tracks import track_title
 from trainmaster.evaluation.statistics import Estimate, geometric_mean
 from trainmaster.evaluation.suite import Contender, Experiment
-from trainmaster.sim.report import wording
+from trainmaster.text import formatting as wording
 
 SHOWN = 2
 """So many tables of an experiment are open."""

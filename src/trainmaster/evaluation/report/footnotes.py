@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from trainmaster.evaluation.report.content import Block, Listing, Paragraph, Table
-from trainmaster.evaluation.report.phrases import DAGGER, FOOTNOTE
+from trainmaster.evaluation.report.document_model import Block, Listing, Paragraph, Table
+from trainmaster.evaluation.report.number_format import DAGGER, FOOTNOTE
 
 
 def footnoted(blocks: Iterable[Block]) -> Iterator[Block]:

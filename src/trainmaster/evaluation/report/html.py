@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from html import escape
 from importlib.resources import files
 
-from trainmaster.evaluation.report.content import (
+from trainmaster.evaluation.report.document_model import (
     Article,
     Column,
     Entry,
@@ -20,7 +20,7 @@ from trainmaster.evaluation.report.content import (
     numbered,
     pieces,
 )
-from trainmaster.sim.report.style import asset, drawing_styles
+from trainmaster.report.style import asset, drawing_styles
 
 SVG_OPEN = "<svg "
 MARK = 'class="paper" data-by="trainmaster-compare"'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainmaster.evaluation.report.content import (
+from trainmaster.evaluation.report.document_model import (
     Article,
     Entry,
     Figure,

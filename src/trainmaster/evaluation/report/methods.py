@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from trainmaster.evaluation.report.comparisons import Comparison
-from trainmaster.evaluation.report.content import (
+from trainmaster.evaluation.report.document_model import (
     Block,
     Column,
     Heading,

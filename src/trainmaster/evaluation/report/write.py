@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainmaster.evaluation.report.article import article
-from trainmaster.evaluation.report.cast import cast_of
 from trainmaster.evaluation.report.comparisons import comparisons
-from trainmaster.evaluation.report.content import Figure
 from trainmaster.evaluation.report.csvs import scores_csv
+from trainmaster.evaluation.report.document import article
+from trainmaster.evaluation.report.document_model import Figure
 from trainmaster.evaluation.report.html import MARK, html, standalone
 from trainmaster.evaluation.report.markdown import FIGURES, markdown
+from trainmaster.evaluation.report.series_style import cast_of
 from trainmaster.evaluation.score import Campaign
-from trainmaster.sim.report.publish import Document, publish
+from trainmaster.report.atomic_write import Document, publish
 
 PAGE = "index.html"
 

@@ -1,0 +1,85 @@
+"""Keeps web sites out: a browser on this machine may not be made to speak to the daemon for others.
+
+A page of another site can resolve its own name to 127.0.0.1 (DNS rebinding) or post a form here. The first
+comes with that name in `Host`, the second with that site in `Origin`; both are refused. No answer carries a
+CORS header, so that no other site may read one.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import socket
+from collections.abc import Collection
+
+import psutil
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from trainmaster.api.responses import error
+
+OURS = frozenset({"localhost", "127.0.0.1", "[::1]"})
+ANY = "*"
+HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]+)(:\d+)?")
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class Guard:
+    """Looks at the headers of every request before anybody else does."""
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str] = ()) -> None:
+        self._app = app
+        self._hosts = OURS.union(_bracketed(each.lower()) for each in hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        refusal = self._host_refusal(headers.get("host", ""))
+        status = 400
+        if refusal is None and scope["method"] not in SAFE_METHODS:
+            status, refusal = 403, self._origin_refusal(headers)
+        if refusal is None:
+            await self._app(scope, receive, send)
+        else:
+            await error(status, refusal)(scope, receive, send)
+
+    def _host_refusal(self, host: str) -> str | None:
+        if ANY in self._hosts or self._is_ours(host):
+            return None
+        return (
+            f"This daemon does not serve the host name {host[:100]!r}: ask for its address, or start it"
+            " with that name in TRAINMASTER_HOSTS."
+        )
+
+    def _origin_refusal(self, headers: Headers) -> str | None:
+        origin = headers.get("origin")
+        if origin is None or origin.partition("://")[2] == headers.get("host"):
+            return None
+        return "This request comes from another web site, which may not change anything here."
+
+    def _is_ours(self, host: str) -> bool:
+        found = HOST.fullmatch(host.lower())
+        return found is not None and found[1] in self._hosts
+
+
+def names_of(sock: socket.socket) -> set[str]:
+    """By which names whoever reaches this socket may ask: its addresses, the machine's name, and those
+    that TRAINMASTER_HOSTS lists."""
+    listed = (each.strip() for each in os.environ.get("TRAINMASTER_HOSTS", "").split(","))
+    names = {each for each in listed if each}
+    address = ipaddress.ip_address(str(sock.getsockname()[0]).partition("%")[0])
+    if address.is_loopback:
+        return names
+    names |= {socket.gethostname(), socket.getfqdn(), str(address)}
+    if address.is_unspecified:
+        found = (each.address for all_of in psutil.net_if_addrs().values() for each in all_of)
+        names |= {each.partition("%")[0] for each in found}
+    return names
+
+
+def _bracketed(host: str) -> str:
+    """An IPv6 address as it stands in a URL."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

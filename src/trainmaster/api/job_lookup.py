@@ -1,0 +1,28 @@
+"""Which job a name means: an id, a name, or an element of an array by the array's name."""
+
+from __future__ import annotations
+
+import re
+
+from trainmaster.daemon.service_api import NotFound, Service, Sheet
+
+ELEMENT = re.compile(r"(.+)_(\d+)")
+"""`sweep_3`: the third element of the array `sweep`."""
+
+
+async def sheet_of(service: Service, job: str) -> Sheet:
+    """The job that is meant, or NotFound with what was asked for."""
+    try:
+        return await service.sheet(job)
+    except NotFound:
+        named = ELEMENT.fullmatch(job)
+        if named is None:
+            raise
+        try:
+            newest = await service.sheet(named[1])
+            if newest.row.array is None:
+                raise
+            return await service.sheet(f"{newest.row.array}_{named[2]}")
+        except NotFound:
+            pass
+        raise

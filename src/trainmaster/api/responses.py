@@ -1,0 +1,148 @@
+"""Answers of the API: JSON that is dumped once, and errors that are one sentence."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from trainmaster.api.response_models import ErrorAnswer
+from trainmaster.api.validation_errors import BadJobFile, parameter_sentence
+from trainmaster.daemon.service_api import Conflict, NotFound, Refusal, Unavailable
+from trainmaster.store.protocol import StoreError
+
+LOG = logging.getLogger("trainmaster.api")
+
+CODES = {
+    400: "malformed",
+    403: "foreign_origin",
+    404: "not_found",
+    405: "no_such_method",
+    409: "conflict",
+    413: "too_large",
+    415: "unknown_content_type",
+    421: "unknown_host",
+    422: "refused",
+    500: "internal",
+    503: "unavailable",
+}
+MEANINGS = {
+    400: "The request cannot be read, or came by a host name that this daemon does not serve.",
+    403: "The request comes from another web site.",
+    404: "There is no such job, queue, node or page.",
+    409: "It cannot be done now: the job has ended, or the key was used for another submission.",
+    413: "The body is larger than 32 MiB.",
+    415: "The body is neither JSON nor, for jobs, YAML, by its content type.",
+    422: "Something in the request cannot be: the sentence names it.",
+    503: "Not now: this daemon is a standby, or its store is away. Try again later.",
+}
+EXAMPLES = {
+    400: "The body is no JSON: Expecting value: line 1 column 1 (char 0).",
+    403: "This request comes from another web site, which may not change anything here.",
+    404: "There is no job 99.",
+    409: "Job 12 has ended.",
+    413: "The body is larger than 32 MiB: submit the jobs in several parts.",
+    415: "Send jobs as application/json or application/yaml.",
+    422: "unknown field 'gpu_count': did you mean 'gpus'?",
+    503: "This daemon is a standby: ask the active one.",
+}
+LATER = {"Retry-After": "5"}
+REFUSALS: tuple[tuple[type[Refusal], int], ...] = (
+    (NotFound, 404),
+    (Conflict, 409),
+    (Unavailable, 503),
+    (Refusal, 422),
+)
+
+
+NAMES_NOTHING = re.compile(r"(a|an|it|its|job|line|of|the|there|this|what)\b[^.=]")
+"""How sentences begin that do not begin with the name of a field."""
+
+
+class ApiError(Exception):
+    """An answer that says no: a status and one sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class Json(Response):
+    """Plain dicts as JSON, dumped once."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def error(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> Json:
+    said = sentence if sentence.endswith((".", "?", "!")) else f"{sentence}."
+    if NAMES_NOTHING.match(said):  # the name of a field or parameter stays as it is written
+        said = f"{said[0].upper()}{said[1:]}"
+    # What a client sent may hold half a character, which no answer can.
+    safe = said.encode("utf-8", "replace").decode()
+    body = {"error": {"code": CODES.get(status, "error"), "sentence": safe}}
+    return Json(body, status, headers=dict(headers or {}))
+
+
+def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """How the OpenAPI document describes these errors."""
+    return {
+        status: {
+            "model": ErrorAnswer,
+            "description": MEANINGS[status],
+            "content": {
+                "application/json": {
+                    "example": {"error": {"code": CODES[status], "sentence": EXAMPLES[status]}}
+                }
+            },
+        }
+        for status in statuses
+    }
+
+
+def install(app: FastAPI) -> None:
+    """Make every way to fail an answer of this kind."""
+
+    @app.exception_handler(ApiError)
+    async def refused_here(_request: Request, failure: ApiError) -> Response:
+        return error(failure.status, str(failure))
+
+    @app.exception_handler(BadJobFile)
+    async def bad_job_file(_request: Request, failure: BadJobFile) -> Response:
+        return error(400 if failure.is_malformed else 422, str(failure))
+
+    @app.exception_handler(Refusal)
+    async def refused(_request: Request, failure: Refusal) -> Response:
+        status = next(code for kind, code in REFUSALS if isinstance(failure, kind))
+        return error(status, str(failure), LATER if status == 503 else None)
+
+    @app.exception_handler(StoreError)
+    async def store_away(_request: Request, failure: StoreError) -> Response:
+        return error(503, str(failure), LATER)
+
+    @app.exception_handler(HTTPException)
+    async def unknown(_request: Request, failure: HTTPException) -> Response:
+        words = {404: "There is no such page.", 405: "This page does not know that method."}
+        return error(
+            failure.status_code,
+            words.get(failure.status_code, str(failure.detail)),
+            failure.headers,
+        )
+
+    @app.exception_handler(RequestValidationError)
+    async def bad_parameter(_request: Request, failure: RequestValidationError) -> Response:
+        return error(422, parameter_sentence(failure.errors()[0]))
+
+    @app.exception_handler(Exception)
+    async def broken(_request: Request, failure: Exception) -> Response:
+        LOG.error("a request failed", exc_info=failure)
+        return error(500, "Something broke inside the daemon: its log (daemon.log) says what.")

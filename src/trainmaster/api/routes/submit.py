@@ -1,0 +1,134 @@
+"""POST /jobs: job files in, ids out."""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from anyio import to_thread
+from fastapi import APIRouter, Header, Query, Request
+from starlette.responses import Response
+
+from trainmaster.api import serializers as rows
+from trainmaster.api.jobfile import JobFile
+from trainmaster.api.request_body import JSON, YAML_TYPES, body_of, content_type, text_of
+from trainmaster.api.response_models import AcceptedJobs, CheckedJobs
+from trainmaster.api.responses import ApiError, Json, errors
+from trainmaster.api.submission import Defaults, submission_of
+from trainmaster.api.yaml_loader import Raw, jobs_in_json, jobs_in_yaml, read_json
+from trainmaster.daemon.service_api import Accepted, Service, Submission
+from trainmaster.model.topology import CPU_TYPE
+
+YAML_EXAMPLE = "name: resnet\ncommand: python train.py\ngpus: 2\n---\ncommand: python evaluate.py\n"
+JOB_REF = {"$ref": "#/components/schemas/JobFile"}
+BODY: dict[str, Any] = {
+    "required": True,
+    "description": "One job file, or several.",
+    "content": {
+        JSON: {
+            "schema": {
+                "anyOf": [
+                    JOB_REF,
+                    {
+                        "type": "object",
+                        "properties": {"jobs": {"type": "array", "items": JOB_REF, "minItems": 1}},
+                        "required": ["jobs"],
+                        "additionalProperties": False,
+                    },
+                ]
+            },
+            "examples": {
+                "one": {"value": {"command": "python train.py", "gpus": 2}},
+                "several": {"value": {"jobs": [{"command": "echo a"}, {"command": "echo b"}]}},
+            },
+        },
+        "application/yaml": {"schema": {"type": "string"}, "example": YAML_EXAMPLE},
+    },
+}
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=200,
+        pattern=r"^[\x21-\x7e]+$",
+        description="A text of your own: the same submission with the same key is made once only.",
+        examples=["7b1f0c2e"],
+    ),
+]
+DryRun = Annotated[bool, Query(description="Only say what would become of it.")]
+
+
+def routes(service: Service) -> APIRouter:
+    router = APIRouter(tags=["jobs"])
+
+    @router.post(
+        "/jobs",
+        summary="Submit jobs",
+        status_code=201,
+        response_model=None,
+        responses={
+            200: {
+                "model": CheckedJobs | AcceptedJobs,
+                "description": "Checked, or known by its key.",
+            },
+            201: {"model": AcceptedJobs, "description": "Submitted: all of them, durably."},
+            **errors(400, 403, 409, 413, 415, 422, 503),
+        },
+        openapi_extra={"requestBody": BODY},
+    )
+    async def submit(request: Request, dry_run: DryRun = False, key: Key = None) -> Response:
+        """All jobs of the body are submitted, or none. A YAML body may hold several documents."""
+        kind = content_type(request)
+        if kind != JSON and kind not in YAML_TYPES:
+            raise ApiError(415, "Send jobs as application/json or application/yaml.")
+        body = await body_of(request)
+        defaults = Defaults(user=_me(), device_type=_device_type(service))
+        asked, digest = await to_thread.run_sync(_read, body, kind, defaults)
+        if dry_run:
+            return Json({"jobs": [await _checked(service, each) for each in asked]})
+        accepted = await service.submit(asked, key, digest)
+        known = any(each.was_known for each in accepted)
+        listed = [_accepted(*pair) for pair in zip(asked, accepted, strict=True)]
+        return Json({"jobs": listed}, 200 if known else 201)
+
+    return router
+
+
+def _read(body: bytes, kind: str, defaults: Defaults) -> tuple[list[Submission], str]:
+    """What is asked for, and a hash of it: equal for equal submissions, however they are written."""
+    text = text_of(body)
+    found: Sequence[tuple[JobFile, Raw]]
+    found = jobs_in_json(read_json(text)) if kind == JSON else jobs_in_yaml(text)
+    raws = [raw for _, raw in found]
+    digest = hashlib.sha256(json.dumps(raws, sort_keys=True).encode()).hexdigest()
+    return [submission_of(model, defaults, raw) for model, raw in found], digest
+
+
+async def _checked(service: Service, asked: Submission) -> rows.Row:
+    sheet, forecast = await service.check(asked)
+    now = service.now_ms()
+    return {"job": rows.job_sheet(sheet, now), "forecast": rows.forecast(forecast, now)}
+
+
+def _accepted(asked: Submission, accepted: Accepted) -> rows.Row:
+    first, *elements = accepted.ids
+    return {"id": first, "name": asked.name, "ids": elements or [first]}
+
+
+def _me() -> str:
+    """Whoever runs this daemon: jobs that name no user are theirs."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"
+
+
+def _device_type(service: Service) -> str | None:
+    """`cpu` on machines without GPUs, where CPU slots stand in for them."""
+    kinds = {node.device_type for node in service.nodes()}
+    return CPU_TYPE if kinds == {CPU_TYPE} else None

@@ -1,0 +1,145 @@
+"""Daemon and HTTP server in one event loop: started together, ended together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import structlog
+import uvicorn
+
+from trainmaster.api.app import create_app
+from trainmaster.api.host_check import names_of
+from trainmaster.daemon.daemon import Daemon
+
+log = structlog.get_logger("trainmaster.serving")
+
+LAST_ANSWERS_S = 3
+RARELY = (50_000, 20, 20)
+"""When Python looks for cycles. Answers are made of many small objects that live for milliseconds, beside
+ten thousand jobs that live for days: by its own measure it would look through all of them all the time."""
+Beside = Callable[[Daemon], Awaitable[None]]
+
+
+class Server(uvicorn.Server):
+    """A server that leaves signals to us."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket on that address, before anything else is begun; OSError where it is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol is named, else asyncio does not know it for TCP and leaves Nagle's algorithm on: every
+    # answer after the first of a connection would come 40 ms late.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def url_of(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def serve(
+    daemon: Daemon,
+    sock: socket.socket,
+    address: Path,
+    beside: Beside | None = None,
+    before_end: Beside | None = None,
+) -> None:
+    """Until SIGINT or SIGTERM, or until the daemon fails.
+
+    `beside` runs once it is active, `before_end` when it is told to end (a second signal cuts it short).
+    """
+    gc.set_threshold(*RARELY)
+    stop = _signalled()
+    server = _server(daemon, sock)
+    tasks = [
+        asyncio.create_task(server.serve(sockets=[sock]), name="http"),
+        asyncio.create_task(daemon.run(), name="daemon"),
+        asyncio.create_task(stop.wait(), name="signals"),
+    ]
+    announcing = asyncio.create_task(_announce(daemon, url_of(sock), address, beside))
+    announcing.add_done_callback(_complain)
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        if before_end is not None and daemon.is_active.is_set():
+            stop.clear()
+            announcing.cancel()
+            await _unless(stop, before_end(daemon))
+    finally:
+        server.should_exit = True
+        announcing.cancel()
+        tasks[1].cancel()
+        await asyncio.gather(*tasks[:2], announcing, return_exceptions=True)
+        tasks[2].cancel()
+        _withdraw(address)
+
+
+def _signalled() -> asyncio.Event:
+    """Set by SIGINT and SIGTERM, each time."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+def _server(daemon: Daemon, sock: socket.socket) -> Server:
+    config = uvicorn.Config(
+        create_app(daemon, daemon.meters, names_of(sock)),
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=LAST_ANSWERS_S,
+        lifespan="off",
+    )
+    return Server(config)
+
+
+def _withdraw(address: Path) -> None:
+    """Say no more where we are, unless another says so by now."""
+    with contextlib.suppress(OSError):
+        if json.loads(address.read_text())["pid"] == os.getpid():
+            address.unlink()
+
+
+def _complain(task: asyncio.Task[None]) -> None:
+    """What was to run beside the daemon must not fail in silence."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        log.error("what runs beside the daemon has failed", exc_info=error)
+
+
+async def _unless(stop: asyncio.Event, work: Awaitable[None]) -> None:
+    """Do this, unless another signal comes first."""
+    both = [asyncio.ensure_future(work), asyncio.create_task(stop.wait())]
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    for task in both:
+        task.cancel()
+
+
+async def _announce(daemon: Daemon, url: str, address: Path, beside: Beside | None) -> None:
+    """Once it leads: say where it is, and do what was asked for."""
+    await daemon.is_active.wait()
+    fresh = address.with_suffix(".new")
+    fresh.write_text(json.dumps({"url": url, "pid": os.getpid()}))
+    fresh.replace(address)
+    if beside is not None:
+        await beside(daemon)

@@ -1,0 +1,211 @@
+"""How people write amounts in a job file: times, sizes, GPUs, arrays; each mistake is one sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trainmaster.daemon.service_api import Array, Dependency, When
+from trainmaster.model.units import DAY, GIB, HOUR, MIB, MINUTE, SECOND, WHOLE
+
+LONGEST_MS = 3_650 * DAY
+"""Ten years: beyond it there is only a typing error."""
+MOST_BYTES = 1 << 50
+MOST_GPUS = 100_000
+MOST_ELEMENTS = 100_000
+LARGEST_INDEX = 10**9
+
+TIME = re.compile(r"\s*(\d{1,12}(?:\.\d{1,9})?)\s*(ms|s|m|h|d)?\s*")
+TIME_UNITS = {"ms": 1, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
+SIZE = re.compile(r"\s*(\d{1,16}(?:\.\d{1,9})?)\s*([kmgt]?)(?:i?b)?\s*", re.IGNORECASE)
+SIZE_UNITS = {"": 1, "k": 1 << 10, "m": MIB, "g": GIB, "t": 1 << 40}
+RANGE = re.compile(r"\s*(\d{1,10})\s*-\s*(\d{1,10})\s*")
+WHOLE_NUMBER = re.compile(r"\s*\d{1,10}\s*")
+JOB_ID = re.compile(r"\d{1,15}(_\d{1,10})?")
+TYPE_NAME = re.compile(r"[A-Za-z0-9][\w.+ /|-]{0,99}")
+
+
+def shown(value: object) -> str:
+    """A value that somebody wrote, short enough for a sentence."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"  # as it is written in YAML and JSON
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def duration_ms(value: object) -> int:
+    """`90s`, `30m`, `4h`, `2d`, `1h30m`; a bare number is seconds."""
+    wrong = ValueError(f"must be a length of time such as 90s, 30m, 4h or 2d, not {shown(value)}")
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise wrong
+    text = str(value)
+    if not text.strip():
+        raise wrong
+    total, at, parts = 0.0, 0, 0
+    while at < len(text):
+        found = TIME.match(text, at)
+        if found is None or (parts and not found[2]):
+            raise wrong
+        total += float(found[1]) * TIME_UNITS[found[2] or "s"]
+        parts, at = parts + 1, found.end()
+        if not found[2] and at < len(text):
+            raise wrong
+    if total > LONGEST_MS:
+        raise ValueError(f"must be at most 3650d, not {shown(value)}")
+    if round(total) < 1:
+        raise ValueError(f"must be more than nothing, not {shown(value)}")
+    return round(total)
+
+
+def size_bytes(value: object) -> int:
+    """`16GiB`, `16G`, `512M`; a bare number is bytes. All prefixes are powers of 1024."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"must be a size such as 16GiB, 16G or 512M, not {shown(value)}")
+    found = SIZE.fullmatch(str(value))
+    if found is None:
+        raise ValueError(f"must be a size such as 16GiB, 16G or 512M, not {shown(value)}")
+    size = round(float(found[1]) * SIZE_UNITS[found[2].lower()])
+    if not 1 <= size <= MOST_BYTES:
+        raise ValueError(f"must be at least one byte and at most 1024T, not {shown(value)}")
+    return size
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """How many GPUs, or which part of one, and of which type."""
+
+    least: int
+    most: int
+    share: int = WHOLE
+    type: str | None = None
+
+    @property
+    def is_part(self) -> bool:
+        return self.share != WHOLE
+
+
+def gpus_of(value: object) -> Gpus:
+    """`8`, `2-8`, `0.5`, `H100:2`, `H100|A100:2-8`, `H100` for one of that type."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise _no_gpus(value)
+    text = str(value).strip()
+    kind, colon, amount = text.rpartition(":")
+    if not colon and text and not text[0].isdigit() and text[0] not in "-+.":
+        kind, amount = text, "1"
+    if (kind or colon) and not TYPE_NAME.fullmatch(kind):
+        raise _no_gpus(value)
+    gpu_type = kind or None
+    ranged = RANGE.fullmatch(amount)
+    if ranged:
+        least, most = int(ranged[1]), int(ranged[2])
+        if not 1 <= least <= most:
+            raise ValueError(
+                f"must go from a smaller number (1 or more) to a larger, not {shown(value)}"
+            )
+    elif WHOLE_NUMBER.fullmatch(amount):
+        least = most = int(amount)
+        if least == 0:
+            raise ValueError(
+                "cannot be 0: a job needs a device to be placed on; ask for a part of one such as"
+                " 0.1, or leave the field out for one"
+            )
+    else:
+        return Gpus(1, 1, _part(amount, value), gpu_type)
+    if most > MOST_GPUS:
+        raise ValueError(f"must be at most {MOST_GPUS:,}, not {shown(value)}")
+    return Gpus(least, most, WHOLE, gpu_type)
+
+
+def _part(amount: str, value: object) -> int:
+    if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", amount):
+        raise _no_gpus(value)
+    part = float(amount)
+    if part == int(part) and 1 <= part <= MOST_GPUS:
+        raise ValueError(
+            f"must be a whole number without a point, or a part of one GPU, not {shown(value)}"
+        )
+    if part > 1:
+        raise ValueError(
+            f"must be whole GPUs or a part of one, not {shown(value)}: ask for {round(part) or 1}"
+        )
+    share = round(part * WHOLE)
+    if share < 1:
+        raise ValueError(f"must be at least a thousandth of a GPU, not {shown(value)}")
+    return share
+
+
+def _no_gpus(value: object) -> ValueError:
+    return ValueError(
+        "must be a number (8), a range (2-8), a part of one (0.5), or one of these after a type"
+        f" (H100:2), not {shown(value)}"
+    )
+
+
+def array_of(value: object) -> Array:
+    """`100` (0 to 99), `0-99`, `0-99%8` (8 at a time), `1,5,9-12`, or a list of indices."""
+    if isinstance(value, list) and all(type(each) is int for each in value):
+        return _array(tuple(value), None, value)
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise _no_array(value)
+    listed, percent, most = str(value).partition("%")
+    limit = None
+    if percent:
+        if not WHOLE_NUMBER.fullmatch(most) or int(most) == 0:
+            raise _no_array(value)
+        limit = int(most)
+    if WHOLE_NUMBER.fullmatch(listed):  # A number alone says how many.
+        return _array(tuple(range(min(int(listed), MOST_ELEMENTS + 1))), limit, value)
+    return _array(tuple(_indices(listed, value)), limit, value)
+
+
+def _indices(listed: str, value: object) -> Iterator[int]:
+    """`1,5,9-12`, but never many more than may be."""
+    for piece in listed.split(","):
+        ranged = RANGE.fullmatch(piece)
+        if ranged and int(ranged[1]) <= int(ranged[2]):
+            first = int(ranged[1])
+            yield from range(first, min(int(ranged[2]), first + MOST_ELEMENTS) + 1)
+        elif WHOLE_NUMBER.fullmatch(piece):
+            yield int(piece)
+        else:
+            raise _no_array(value)
+
+
+def _no_array(value: object) -> ValueError:
+    return ValueError(
+        "must be a number of elements (100), indices (0-99 or 1,5,9-12), both perhaps with how many"
+        f" at a time (0-99%8), or a list of indices, not {shown(value)}"
+    )
+
+
+def _array(indices: tuple[int, ...], limit: int | None, value: object) -> Array:
+    if not 1 <= len(indices) <= MOST_ELEMENTS:
+        raise ValueError(f"must have 1 to {MOST_ELEMENTS:,} elements, not {shown(value)}")
+    if not all(0 <= each <= LARGEST_INDEX for each in indices):
+        raise ValueError(f"must have indices from 0 to {LARGEST_INDEX:,}, not {shown(value)}")
+    if len(set(indices)) != len(indices):
+        raise ValueError(f"names an index twice: {shown(value)}")
+    return Array(indices, limit)
+
+
+def dependencies_of(value: object) -> tuple[Dependency, ...]:
+    """One or a list of `12`, `12:ok`, `12:any`, `12:fail`, `12_3`."""
+    given = value if isinstance(value, list) else [value]
+    found = tuple(_dependency(each) for each in given)
+    if len(found) > MOST_ELEMENTS:
+        raise ValueError(f"must name at most {MOST_ELEMENTS:,} jobs")
+    return found
+
+
+def _dependency(value: object) -> Dependency:
+    if not isinstance(value, bool) and isinstance(value, int | str):
+        job, colon, when = str(value).strip().partition(":")
+        if JOB_ID.fullmatch(job) and (not colon or when in {each.value for each in When}):
+            return Dependency(job, When(when) if colon else When.OK)
+    raise ValueError(
+        "must name jobs by their ids, such as 12, 12:any (however it ends) or 12:fail (only if it"
+        f" fails), not {shown(value)}"
+    )

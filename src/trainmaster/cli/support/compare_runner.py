@@ -1,0 +1,209 @@
+"""Running a campaign for somebody who watches, or for a log; then its table, its files, its exit code."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import typer
+
+from trainmaster.cli.compare import Outputs
+from trainmaster.cli.support.console import remark
+from trainmaster.cli.support.errors import INTERRUPTED, BadInput, Failed, cannot_write
+from trainmaster.cli.support.files import STDOUT, check_directory, write_out, write_text
+from trainmaster.evaluation.runner import Interrupted, News, run_campaign
+from trainmaster.evaluation.score import Campaign, Skipped
+from trainmaster.evaluation.scores_json import to_json
+from trainmaster.evaluation.suite import Suite
+from trainmaster.evaluation.trial_cache import FOLDER, Archive
+from trainmaster.text.formatting import duration, plural
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+LINE_EVERY_S = 10.0
+"""Between two lines of progress where nobody watches."""
+NAMED = 5
+"""Failed trials that are named before they are only counted."""
+
+
+def conduct(suite: Suite, outputs: Outputs, out: Path | None, report_in: Path | None) -> Campaign:
+    """Run a suite, show its table, write its files; complain of failures."""
+    if report_in is not None:
+        check_directory(report_in, "--out")
+    campaign = run(suite, outputs, out)
+    if outputs.json is None or str(outputs.json) != STDOUT:
+        from trainmaster.cli.support.compare_tables import show
+
+        show(campaign, is_wide=outputs.is_wide)
+        sys.stdout.flush()
+    if outputs.json is not None:
+        text = to_json(campaign)
+        write_out(outputs.json, lambda target: target.write(text))
+    if report_in is not None and campaign.scored:
+        _write(campaign, report_in)
+    finish(campaign)
+    return campaign
+
+
+def finish(campaign: Campaign) -> None:
+    """Failures by name, and the exit code that goes with them."""
+    for each in campaign.failures[:NAMED]:
+        remark("Failed", [f"{each.trial}: {each.error}"])
+    if campaign.failures:
+        more = len(campaign.failures) - NAMED
+        rest = f", {more} of which are not named here" if more > 0 else ""
+        raise Failed(f"{plural(len(campaign.failures), 'trial')} failed{rest}.")
+
+
+def run(suite: Suite, outputs: Outputs, out: Path | None, *, is_quiet: bool = False) -> Campaign:
+    """All trials of the suite; kept under `out`, or nowhere."""
+    if out is not None:
+        check_directory(out / FOLDER, "--out")
+    with TemporaryDirectory(prefix="trainmaster-") as nowhere:
+        kept_in = out if out is not None else Path(nowhere)
+        archive = Archive(kept_in / FOLDER)
+        with Meter(is_quiet=is_quiet) as meter:
+            try:
+                campaign = run_campaign(
+                    suite,
+                    archive,
+                    folder=outputs.data_folder,
+                    processes=outputs.processes,
+                    is_fresh=outputs.is_fresh,
+                    on_news=meter,
+                )
+            except Interrupted as error:
+                meter.stop()
+                remark("Interrupted", [str(error) if out is not None else _nothing_kept(error)])
+                raise typer.Exit(INTERRUPTED) from None
+            except OSError as error:
+                raise cannot_write(str(kept_in), error) from error
+    if not campaign.suite.experiments:
+        reasons = "; ".join(dict.fromkeys(each.why for each in campaign.skipped))
+        raise BadInput(f"nothing of it can be run here: {reasons}.")
+    remark("Skipped", _skipped(campaign.skipped))
+    return campaign
+
+
+def _nothing_kept(error: Interrupted) -> str:
+    return f"{error.done:,} of {error.in_all:,} trials were done; with --out they would be kept."
+
+
+def _skipped(skipped: Sequence[Skipped]) -> Iterator[str]:
+    """Each reason once, with what it concerns."""
+    by_reason: dict[str, list[str]] = {}
+    for each in skipped:
+        by_reason.setdefault(each.why, []).append(f"{each.experiment}/{each.what}")
+    for why, what in by_reason.items():
+        more = f" and {len(what) - NAMED} more" if len(what) > NAMED else ""
+        yield f"{', '.join(what[:NAMED])}{more}: {why}."
+
+
+def _write(campaign: Campaign, folder: Path) -> None:
+    """The report, and the scores that it is made of."""
+    from trainmaster.evaluation.report import ReportError, write_report
+
+    text = to_json(campaign)
+    try:
+        page = write_report(campaign, folder)
+        write_text(folder / "scores.json", lambda target: target.write(text))
+    except ReportError as error:
+        raise Failed(str(error)) from error
+    remark("Report", [str(page)])
+
+
+class Meter:
+    """How far the trials are: a bar with what is left on a screen, now and then a line in a log."""
+
+    def __init__(self, *, is_quiet: bool) -> None:
+        self._is_watched = sys.stderr.isatty()
+        self._is_quiet = is_quiet
+        self._began = time.perf_counter()
+        self._said = self._began
+        self._known = 0
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __call__(self, news: News) -> None:
+        if news.trial is None:
+            self._begin(news)
+            return
+        if news.error is not None:
+            self._say(f"Failed: {news.trial}: {news.error}")
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=news.done, last=str(news.trial))
+        now = time.perf_counter()
+        is_last = news.done == news.in_all
+        is_due = now - self._said >= LINE_EVERY_S and not self._is_watched
+        if (is_last or is_due) and not self._is_quiet:
+            self._said = now
+            self._say(self._line(news, now - self._began))
+
+    def _line(self, news: News, took_s: float) -> str:
+        if news.done == news.in_all:
+            return f"{plural(news.in_all, 'trial')} done in {duration(took_s)}."
+        left_s = took_s / max(1, news.done - self._known) * (news.in_all - news.done)
+        return f"{news.done:,} of {news.in_all:,} trials done, about {duration(left_s)} left."
+
+    def _begin(self, news: News) -> None:
+        self._known = news.done
+        if news.done and not self._is_quiet:
+            self._say(f"{news.done:,} of {plural(news.in_all, 'trial')} are known from before.")
+        if self._is_watched and news.done < news.in_all:
+            self._bar = _bar()
+            self._task = self._bar.add_task("", total=news.in_all, completed=news.done, last="")
+            self._bar.start()
+
+    def _say(self, line: str) -> None:
+        if self._bar is not None:
+            self._bar.console.print(line, markup=False, highlight=False)
+        else:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+
+    def stop(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def _bar() -> Progress:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("trials,"),
+        TimeElapsedColumn(),
+        TextColumn("so far,"),
+        TimeRemainingColumn(),
+        TextColumn("left  [dim]{task.fields[last]}[/]"),
+        console=Console(stderr=True),
+        transient=True,
+        speed_estimate_period=300,
+    )

@@ -1,0 +1,240 @@
+"""The tables that a comparison ends with: contenders by excess, or who leads where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from trainmaster.cli.support.console import screen
+from trainmaster.evaluation.report.comparisons import (
+    MEAN_JCT,
+    Comparison,
+    Entrant,
+    Measure,
+    Subject,
+    comparisons,
+    excess,
+    lowest,
+    mean_jct,
+    measure_named,
+    ratio,
+)
+from trainmaster.evaluation.report.number_format import (
+    DAGGER,
+    FOOTNOTE,
+    seconds_words,
+    with_interval,
+)
+from trainmaster.evaluation.score import Campaign, Score
+from trainmaster.evaluation.suite import Standing
+from trainmaster.text.formatting import ABSENT, RHO, decimal, duration, plural, share
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+MOST_TABLES = 6
+"""More comparisons than this are shown by a line each."""
+UNBOUNDED = 100_000
+
+
+class Column(NamedTuple):
+    """One measure: how it is called, found and written; shown where somebody has it."""
+
+    title: str
+    measure: Measure
+    wording: Callable[[float | None], str]
+
+
+COLUMNS = (
+    Column("excess", excess, seconds_words),
+    Column("mean JCT", mean_jct, duration),
+    Column("passed", measure_named("passed_jct_s"), duration),
+    Column("p50", measure_named("p50_s"), duration),
+    Column("p95", measure_named("p95_s"), duration),
+    Column("p99", measure_named("p99_s"), duration),
+    Column("queueing", measure_named("queue_s"), duration),
+    Column(f"p99 {RHO}", measure_named("rho_p99"), decimal),
+    Column(f"{RHO} > 1", measure_named("rho_over_1"), share),
+    Column(f"max {RHO}", measure_named("rho_max"), decimal),
+    Column("utilisation", measure_named("gpu_util"), share),
+    Column("preemptions", measure_named("preemptions"), decimal),
+    Column("cost", measure_named("cost"), decimal),
+)
+
+
+class Count(NamedTuple):
+    """Jobs without a time; shown where there are some."""
+
+    title: str
+    count: Callable[[Score], int]
+
+
+COUNTS = (
+    Count("rejected", lambda score: score.rejected),
+    Count("unfinished", lambda score: score.unfinished),
+)
+
+
+class Line(NamedTuple):
+    """One measure of all contenders, in words."""
+
+    title: str
+    cells: tuple[str, ...]
+
+
+def show(campaign: Campaign, *, is_wide: bool = False) -> None:
+    """On standard output: a table for each comparison, or one for all if they are many."""
+    found = comparisons(campaign)
+    console = screen()
+    if len(found) > MOST_TABLES:
+        table = overview(found)
+        if is_wide:
+            console.width = max(console.width, _width(table, console))
+        console.print(table)
+        if any(DAGGER in cell for each in found for cell in _leaders(each)):
+            console.print(FOOTNOTE)
+        return
+    for each in found:
+        console.print(_headline(each), style="bold", markup=False)
+        for part in _laid_out(each, console, is_wide=is_wide):
+            console.print(part)
+
+
+def _headline(comparison: Comparison) -> str:
+    workload, load = comparison.workload, comparison.load
+    where = workload.cluster if isinstance(workload.cluster, str) else f"{comparison.gpus} GPUs"
+    parts = [
+        f"{workload.title or workload.name} on {where}, {comparison.conditions.name}",
+        f"{plural(comparison.jobs, 'measured job')}",
+    ]
+    if load is not None:
+        parts.append(f"load {load:.2f}{' (transient)' if comparison.is_transient else ''}")
+    if comparison.seeds > 1:
+        parts.append(f"{comparison.seeds} seeds")
+    return f"{comparison.experiment.name}: {', '.join(parts)}"
+
+
+def _laid_out(
+    comparison: Comparison, console: Console, *, is_wide: bool
+) -> Iterator[RenderableType]:
+    """Contenders below each other if all measures fit; else beside each other; else what fits is said."""
+    names = [_name(each) for each in comparison.entrants]
+    measures, counts = _measures(comparison), _counts(comparison)
+    whole = _across(names, [*measures, *counts])
+    if is_wide:
+        console.width = max(console.width, _width(whole, console))
+    upright = _upright(names, [*measures, *counts])
+    footnotes = [FOOTNOTE] if any(DAGGER in cell for cell in measures[0].cells) else []
+    for table in (whole, upright):
+        if _width(table, console) <= console.width:
+            yield table
+            yield from footnotes
+            return
+    fitting = range(len(measures) - 1, 1, -1)
+    tables = {n: _across(names, [*measures[:n], *counts]) for n in fitting}
+    kept = next((n for n in fitting if _width(tables[n], console) <= console.width), 2)
+    yield tables.get(kept, whole)
+    yield from footnotes
+    if left_out := ", ".join(each.title for each in measures[kept:]):
+        yield f"Left out for want of room: {left_out}. --wide shows them, --json FILE writes them."
+
+
+def _width(table: Table, console: Console) -> int:
+    """Columns of a screen on which nothing of it is cut."""
+    from rich.measure import Measurement
+
+    return Measurement.get(console, console.options.update(max_width=UNBOUNDED), table).maximum
+
+
+def _measures(comparison: Comparison) -> list[Line]:
+    """The ratio to the baseline, then what anybody has."""
+    entrants, baseline, subject = comparison.entrants, comparison.baseline, comparison.subject
+    against = baseline.label if baseline is not None else ABSENT
+    ratios = tuple(_ratio(each, baseline, subject) for each in entrants)
+    lines = [Line(f"{subject.name} against {against}", ratios)]
+    for column in COLUMNS:
+        values = [each.mean(column.measure) for each in entrants]
+        if any(value is not None for value in values):
+            lines.append(Line(column.title, tuple(map(column.wording, values))))
+    return lines
+
+
+def _counts(comparison: Comparison) -> list[Line]:
+    totals = {
+        each.title: [entrant.total(each.count) for entrant in comparison.entrants]
+        for each in COUNTS
+    }
+    return [
+        Line(title, tuple(f"{count:,}" for count in found))
+        for title, found in totals.items()
+        if any(found)
+    ]
+
+
+def _across(names: Sequence[str], lines: Sequence[Line]) -> Table:
+    """A row for each contender."""
+    rows = zip(names, *(line.cells for line in lines), strict=True)
+    return _table([line.title for line in lines], rows)
+
+
+def _upright(names: Sequence[str], lines: Sequence[Line]) -> Table:
+    """A column for each contender."""
+    return _table(names, ((line.title, *line.cells) for line in lines))
+
+
+def _table(titles: Iterable[str], rows: Iterable[Sequence[str]]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("", no_wrap=True)
+    for title in titles:
+        table.add_column(escape(title), justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return table
+
+
+def _name(entrant: Entrant) -> str:
+    mark = " (bound)" if entrant.standing is Standing.BOUND else ""
+    return f"{entrant.label}{mark}"
+
+
+def _ratio(entrant: Entrant, baseline: Entrant | None, subject: Subject) -> str:
+    if baseline is None or entrant is baseline:
+        return ABSENT
+    return with_interval(ratio(entrant, baseline, subject.measure))
+
+
+def overview(found: Sequence[Comparison]) -> Table:
+    """A line per comparison: the best published contender, and ours against it."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for title in ("experiment", "workload", "conditions"):
+        table.add_column(title, overflow="fold")
+    table.add_column("load", justify="right", no_wrap=True)
+    table.add_column("best published", overflow="fold")
+    for title in ("its excess", "ours", "against it"):
+        table.add_column(title, justify="right", overflow="fold")
+    for each in found:
+        names = (each.experiment.name, each.workload.name, each.conditions.name)
+        load = ABSENT if each.load is None else f"{each.load:.2f}"
+        table.add_row(*map(escape, (*names, load, *_leaders(each))))
+    return table
+
+
+def _leaders(comparison: Comparison) -> tuple[str, str, str, str]:
+    published, subject = comparison.of_standing(Standing.PUBLISHED), comparison.subject
+    best, ours = lowest(published, subject.measure), comparison.ours
+    name = ABSENT if best is None else best.label
+    its = ABSENT if best is None else seconds_words(best.mean(excess))
+    if ours is None:
+        return name, its, ABSENT, ABSENT
+    against = _ratio(ours, best, subject)
+    compared = f"{against} of {subject.name}" if subject is MEAN_JCT else against
+    return name, its, seconds_words(ours.mean(excess)), compared

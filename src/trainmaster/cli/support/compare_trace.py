@@ -1,0 +1,157 @@
+"""Comparing policies on a trace of one's own: a suite of one experiment, by the same rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainmaster.cli.compare import USUAL, Outputs
+from trainmaster.cli.support import scenario_args as inputs
+from trainmaster.cli.support.compare_runner import conduct
+from trainmaster.cli.support.console import remark
+from trainmaster.cli.support.errors import BadInput, Failed
+from trainmaster.cli.support.files import read_yaml
+from trainmaster.cli.support.policy_args import Chosen, lineup, settings_of
+from trainmaster.cli.support.simulate_table import strange_queues
+from trainmaster.config.options import effective
+from trainmaster.config.performance import BASES
+from trainmaster.evaluation.suite import (
+    Conditions,
+    Contender,
+    Experiment,
+    FromFile,
+    Standing,
+    Suite,
+    Workload,
+)
+from trainmaster.evaluation.trial_simulation import world_of
+from trainmaster.model.topology import Topology
+from trainmaster.model.trace import Trace
+from trainmaster.policy_files import policy_named
+from trainmaster.traces.formats import load
+
+NAME = "own"
+SEEDS = 10
+"""Where anything is left to chance and nothing else is asked for."""
+OURS = "trainmaster"
+PAGES, SCORES = ("README.md", "index.html"), "scores.csv"
+"""What a report replaces, and what tells that it was there before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the command line says about the comparison."""
+
+    trace: Path
+    format: str | None
+    cluster: str | None
+    policy: str | None
+    set_options: tuple[str, ...]
+    queues: Path | None
+    perf: str
+    estimates: str
+    seeds: int | None
+    against: str | None
+    is_about_gpus: bool
+
+
+def compare_own(wanted: Wanted, outputs: Outputs) -> None:
+    if wanted.is_about_gpus:
+        from trainmaster.cli.support.fewer_gpus import answer
+
+        answer(wanted, outputs)
+        return
+    if wanted.against is not None:
+        raise BadInput("--against goes with --fewer-gpus; the first of --policy is the baseline.")
+    if outputs.out is not None:
+        _check_pages(outputs.out)
+    experiment = experiment_of(wanted, wanted.policy or USUAL)
+    suite = Suite(NAME, f"{wanted.trace.name} on {wanted.cluster}", (experiment,))
+    conduct(suite, outputs, outputs.out, outputs.out)
+
+
+def _check_pages(out: Path) -> None:
+    """A project's own pages are not to be lost to a report: an earlier report may be."""
+    for name in PAGES:
+        if (out / name).exists() and not (out / SCORES).exists():
+            raise Failed(f"--out {out} has a {name} already; name another directory.")
+
+
+def experiment_of(wanted: Wanted, policies: str) -> Experiment:
+    """The question that the command line asks."""
+    if wanted.cluster is None:
+        raise BadInput("a trace of your own needs --cluster, such as --cluster 32x4.")
+    trace = load(wanted.trace, wanted.format)
+    remark("Note", trace.notes)
+    chosen = settings_of(policies, wanted.set_options)
+    conditions = conditions_of(wanted)
+    topology = inputs.cluster_of(wanted.cluster).topology
+    inputs.check_spans(world_of(conditions), topology)
+    queues = _queues(wanted, trace, topology, lineup(policies, wanted.set_options))
+    workload = Workload(
+        name=wanted.trace.name,
+        source=FromFile(str(wanted.trace.resolve()), wanted.format),
+        cluster=cluster_of(wanted.cluster),
+        seeds=tuple(range(_seeds(wanted, conditions))),
+        queues=queues,
+    )
+    return Experiment(
+        name=NAME,
+        title=f"{wanted.trace.name} on {wanted.cluster}",
+        question="Who lets these jobs wait least?",
+        track="own",
+        workloads=(workload,),
+        conditions=(conditions,),
+        contenders=tuple(_contender(each) for each in chosen),
+        baseline=chosen[0].name,
+    )
+
+
+def _queues(
+    wanted: Wanted, trace: Trace, topology: Topology, policies: Sequence[Any]
+) -> Mapping[str, object] | None:
+    """The content of the queues file, after what should be known of it was said."""
+    found = inputs.queues_of(wanted.queues)
+    options = {each.name: effective(each.options) for each in policies}
+    remark("Note", inputs.idle_limits(found, policies))
+    remark("Warning", inputs.unmet_guarantees(found, topology, policies))
+    remark("Warning", strange_queues(trace.jobs, found, options))
+    return None if wanted.queues is None else read_yaml(wanted.queues, "the queues file")
+
+
+def _contender(chosen: Chosen) -> Contender:
+    """Policies that know the future are bounds, whoever brings them."""
+    standing = Standing.OURS if chosen.name == OURS else Standing.PUBLISHED
+    if getattr(policy_named(chosen.named), "needs_oracle", False):
+        standing = Standing.BOUND
+    return Contender(chosen.name, chosen.named, chosen.settings, standing=standing)
+
+
+def cluster_of(text: str) -> str | Mapping[str, object]:
+    """A shape as it is, a YAML file's content; either is checked now."""
+    inputs.cluster_of(text)
+    if inputs.SHORTHAND.fullmatch(text):
+        return text
+    return read_yaml(Path(text), "the cluster file")
+
+
+def conditions_of(wanted: Wanted) -> Conditions:
+    inputs.world_of(wanted.perf)
+    inputs.estimates_of(wanted.estimates)
+    perf = wanted.perf if wanted.perf in BASES else read_yaml(Path(wanted.perf), "the perf file")
+    return Conditions(f"perf {wanted.perf}, estimates {wanted.estimates}", perf, wanted.estimates)
+
+
+def _seeds(wanted: Wanted, conditions: Conditions) -> int:
+    """One, where nothing is left to chance: the others would only repeat it."""
+    world, estimates = world_of(conditions), inputs.estimates_of(wanted.estimates)
+    is_drawn = world.breakage.mtbf_ms is not None or world.locality.error_ppm or estimates.error
+    if is_drawn:
+        return SEEDS if wanted.seeds is None else wanted.seeds
+    if wanted.seeds is not None and wanted.seeds > 1:
+        remark(
+            "Note", ["nothing is left to chance here, so every seed would give the same: 1 seed."]
+        )
+    return 1

@@ -1,0 +1,100 @@
+"""What goes wrong, as one sentence and an exit code; a traceback only for those who ask for it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+BAD_INPUT = 2
+FAILED = 1
+INTERRUPTED = 130
+
+DEBUG = "TRAINMASTER_DEBUG"
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Complaint(Exception):
+    """One sentence for the user, and the exit code that goes with it."""
+
+    exit_code = FAILED
+
+
+class BadInput(Complaint):
+    """The user can put it right: a file, an option, a name."""
+
+    exit_code = BAD_INPUT
+
+
+class Failed(Complaint):
+    """The thing was asked for rightly and did not succeed."""
+
+
+def is_debugging() -> bool:
+    return os.environ.get(DEBUG, "") not in ("", "0")
+
+
+def say(sentence: str) -> None:
+    """One sentence to standard error."""
+    sys.stderr.write(f"Error: {as_sentence(sentence)}\n")
+
+
+def as_sentence(text: str) -> str:
+    """On one line, with its full stop, whatever the message looked like."""
+    line = " ".join(text.split())
+    return line if line.endswith((".", "?", "!")) else f"{line}."
+
+
+def why(error: OSError) -> str:
+    """The system's reason, as the end of a sentence."""
+    return (error.strerror or str(error) or type(error).__name__).lower()
+
+
+def cannot_write(what: str, error: OSError) -> Failed:
+    remedy = "free some space" if error.errno in NO_ROOM else "choose another place"
+    return Failed(f"cannot write {what}: {why(error)}; {remedy} and try again.")
+
+
+def judge(error: Exception) -> tuple[str, int]:
+    """The sentence and the exit code for anything that can go wrong."""
+    if isinstance(error, Complaint):
+        return str(error), error.exit_code
+    if isinstance(error, _errors_of_the_rooms()):
+        return str(error.args[0]), BAD_INPUT
+    usage = getattr(error, "format_message", None)
+    if usage is not None:
+        return _usage_sentence(error, usage()), BAD_INPUT
+    if isinstance(error, OSError):
+        return f"the output cannot be written: {why(error)}.", FAILED
+    kind = type(error).__name__
+    return (
+        f"something in Trainmaster broke ({kind}: {error}); run it again with {DEBUG}=1"
+        " to see where, and please report it.",
+        FAILED,
+    )
+
+
+def _errors_of_the_rooms() -> tuple[type[Exception], ...]:
+    """Errors of the rooms below that are sentences for the user already."""
+    from trainmaster.catalog import CatalogError
+    from trainmaster.config.options import OptionError
+    from trainmaster.config.performance import WorldError
+    from trainmaster.config.queues import QueueError
+    from trainmaster.evaluation.suite import SuiteError
+    from trainmaster.model.topology import TopologyError
+    from trainmaster.model.trace import TraceError
+
+    return (
+        *(TraceError, TopologyError, QueueError, WorldError, OptionError),
+        *(CatalogError, SuiteError),
+    )
+
+
+def _usage_sentence(error: Exception, message: str) -> str:
+    """A usage error of the command line, with where to read more."""
+    context = getattr(error, "ctx", None)
+    path = getattr(context, "command_path", "trainmaster")
+    line = " ".join(message.split()).rstrip(".").replace(". Did you mean", "; did you mean")
+    line = f"{line[:1].lower()}{line[1:]}"
+    return line if line.endswith("?") else f"{line}; `{path} --help` says more."

@@ -1,0 +1,127 @@
+"""`trainmaster compare TRACE --fewer-gpus`: what a better policy is worth in GPUs."""
+
+from __future__ import annotations
+
+import json as json_text
+import sys
+from dataclasses import asdict, replace
+
+from trainmaster.cli.compare import Outputs
+from trainmaster.cli.support import scenario_args as inputs
+from trainmaster.cli.support.compare_runner import finish, run
+from trainmaster.cli.support.compare_trace import NAME, Wanted, experiment_of
+from trainmaster.cli.support.console import remark
+from trainmaster.cli.support.errors import BadInput, Failed
+from trainmaster.cli.support.files import write_out
+from trainmaster.config.cluster import Cluster
+from trainmaster.evaluation.capacity_search import (
+    Saving,
+    fewest_nodes,
+    least_nodes,
+    nodes_of,
+    shrunk,
+)
+from trainmaster.evaluation.report.comparisons import comparisons, excess
+from trainmaster.evaluation.suite import Contender, Experiment, Suite, Workload
+from trainmaster.evaluation.trial_simulation import policy_of
+from trainmaster.policy_files import policy_named
+from trainmaster.sim.driver import split_by_fit
+from trainmaster.text.formatting import duration, plural
+from trainmaster.traces.formats import load
+
+
+def answer(wanted: Wanted, outputs: Outputs) -> None:
+    """Search for the fewest nodes, and say what was found."""
+    shape = _checked(wanted)
+    assert wanted.policy is not None
+    assert wanted.against is not None
+    experiment = experiment_of(wanted, f"{wanted.against},{wanted.policy}")
+    theirs, ours = (each.label for each in experiment.contenders)
+    target = _excess(experiment, theirs, experiment.workloads[0], outputs)
+    if target is None:
+        raise Failed(
+            f"under {theirs} on {shape} not every job ends, or none fits: there is nothing to equal."
+        )
+
+    def excess_on(nodes: int) -> float | None:
+        whole = experiment.workloads[0]
+        found = _excess(experiment, ours, replace(whole, cluster=shrunk(shape, nodes)), outputs)
+        words = "some jobs do not end" if found is None else f"excess {duration(found)}"
+        remark("Tried", [f"{plural(nodes, 'node')}: {words}"])
+        return found
+
+    nodes, gpus = nodes_of(shape)
+    molds = _molds(experiment.contenders[1])
+    least = least_nodes(_largest(wanted, inputs.cluster_of(shape), molds=molds), gpus)
+    saving = fewest_nodes(excess_on, target, nodes, least, gpus)
+    if outputs.json is not None:
+        entry = {"policy": ours, "against": theirs, "cluster": shape, **asdict(saving)}
+        text = json_text.dumps(entry | {"gpus_fewer": saving.gpus_fewer}, indent=1)
+        write_out(outputs.json, lambda out: out.write(f"{text}\n"))
+    else:
+        sys.stdout.write(f"{worded(saving, ours, theirs, shape)}\n")
+
+
+def _checked(wanted: Wanted) -> str:
+    if wanted.policy is None or wanted.against is None:
+        raise BadInput("--fewer-gpus needs --policy and --against, one policy each.")
+    if "," in wanted.policy or "," in wanted.against:
+        raise BadInput("--fewer-gpus compares one --policy with one --against.")
+    name = policy_named(wanted.policy).name
+    if name == policy_named(wanted.against).name:
+        raise BadInput(
+            f"--policy and --against are both {name}, which needs all the GPUs that it needs;"
+            " name another policy in one of them."
+        )
+    if wanted.cluster is None or not inputs.SHORTHAND.fullmatch(wanted.cluster):
+        raise BadInput("--fewer-gpus takes nodes from a shape: --cluster 15x4 or 4x15x4.")
+    return wanted.cluster
+
+
+def _excess(
+    experiment: Experiment, label: str, workload: Workload, outputs: Outputs
+) -> float | None:
+    """Mean over seeds of one contender's excess there."""
+    contender = next(each for each in experiment.contenders if each.label == label)
+    alone = replace(
+        experiment, workloads=(workload,), contenders=(contender,), baseline=contender.label
+    )
+    campaign = run(Suite(NAME, experiment.title, (alone,)), outputs, outputs.out, is_quiet=True)
+    finish(campaign)
+    (found,) = comparisons(campaign)
+    return found.entrants[0].mean(excess)
+
+
+def _molds(contender: Contender) -> bool:
+    """Whether it may start a job on fewer GPUs than the job asks for."""
+    is_resizing: bool = policy_of(contender.policy, contender.settings).molds
+    return is_resizing
+
+
+def _largest(wanted: Wanted, cluster: Cluster, *, molds: bool) -> int:
+    """GPUs of the largest job that the whole cluster can hold: it must still fit."""
+    jobs = load(wanted.trace, wanted.format).jobs
+    accepted, _ = split_by_fit(jobs, cluster.topology, molds=molds)
+    demands = [each.job.demand for each in accepted]
+    return max((each.min_count if molds else each.nominal.count for each in demands), default=1)
+
+
+def worded(saving: Saving, ours: str, theirs: str, shape: str) -> str:
+    """The answer in a few sentences."""
+    goal = f"{theirs} on {shape} has an excess of {duration(saving.target_s)}"
+    if saving.enough is None:
+        more = "some jobs do not end" if saving.excess_s is None else duration(saving.excess_s)
+        return f"{goal}; {ours} does not equal that even with all of it ({more})."
+    kept = saving.enough * saving.gpus_per_node
+    said = (
+        f"{goal}. {ours} equals that with {plural(saving.enough, 'node')} ({plural(kept, 'GPU')},"
+        f" {saving.gpus_fewer:,} fewer): {duration(saving.excess_s)}."
+    )
+    if saving.too_few is None:
+        return f"{said} The largest job needs as many."
+    missed = (
+        "some jobs did not end"
+        if saving.too_few_excess_s is None
+        else f"it was {duration(saving.too_few_excess_s)}"
+    )
+    return f"{said} With {plural(saving.too_few, 'node')} {missed}."

@@ -1,0 +1,137 @@
+"""Reading what users wrote, and writing whole files or none."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any, TextIO
+
+from trainmaster.cli.support.errors import BadInput, Failed, cannot_write, why
+
+STDOUT = "-"
+
+
+def read_text(path: Path, what: str) -> str:
+    """A small text file."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadInput(f"{what} {path} is not UTF-8 text.") from None
+    except OSError as error:
+        raise BadInput(f"{what} {path} cannot be read: {why(error)}.") from None
+
+
+def read_yaml(path: Path, what: str) -> Mapping[str, object]:
+    """The mapping in a YAML file."""
+    return parse_yaml(read_text(path, what), path, what)
+
+
+def parse_yaml(text: str, path: Path, what: str) -> Mapping[str, object]:
+    import yaml
+
+    try:
+        _refuse_repeated_keys(yaml.compose(text, Loader=yaml.SafeLoader), f"{what} {path}")
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or "it cannot be parsed"
+        raise BadInput(f"{what} {path}{line} is not YAML: {problem}.") from None
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{what} {path} is not YAML: {error}.") from None
+    if value is None:
+        raise BadInput(f"{what} {path} is empty.")
+    if not isinstance(value, Mapping):
+        raise BadInput(f"{what} {path} must map keys to values; docs/simulator.md shows one.")
+    return value
+
+
+def _refuse_repeated_keys(node: Any, where: str) -> None:
+    """YAML's readers let the last of two equal keys win: the other would be lost without a word."""
+    if node is None or isinstance(node.value, str):
+        return
+    seen: set[str] = set()
+    for child in node.value:
+        key, value = child if isinstance(child, tuple) else (None, child)
+        if key is not None and isinstance(key.value, str):
+            if key.value in seen:
+                line = key.start_mark.line + 1
+                raise BadInput(f"{where} line {line} states {key.value!r} a second time.")
+            seen.add(key.value)
+        _refuse_repeated_keys(value, where)
+
+
+def write_text(path: Path, write: Callable[[TextIO], object]) -> None:
+    """Fill a text file through a hidden one beside it, so that it is there whole or not at all."""
+    _write(path, "w", write)
+
+
+def write_bytes(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    _write(path, "wb", write)
+
+
+def _write(path: Path, mode: str, write: Callable[..., object]) -> None:
+    target = path.resolve()
+    replaces = not path.exists() or path.is_file()  # a device or a pipe is written to as it is
+    partial = _partial(target) if replaces else target
+    encoding, newline = (None, None) if "b" in mode else ("utf-8", "")
+    try:
+        with partial.open(mode, encoding=encoding, newline=newline) as out:
+            write(out)
+        if replaces:
+            os.replace(partial, target)
+    except OSError as error:
+        raise cannot_write(str(path), error) from error
+    finally:
+        if replaces:
+            partial.unlink(missing_ok=True)
+
+
+def _partial(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{os.getpid()}.partial")
+
+
+def write_out(out: Path | None, write: Callable[[TextIO], object]) -> None:
+    """To a file, or to standard output when none or `-` is named."""
+    if out is None or str(out) == STDOUT:
+        write(sys.stdout)
+    else:
+        write_text(out, write)
+
+
+def check_writable(path: Path, option: str) -> None:
+    """Complain before a long run about a file that could not be written after it."""
+    target = path.resolve()
+    if target.is_dir():
+        raise Failed(f"{option} {path} is a directory; name a file.")
+    if not target.parent.is_dir():
+        raise Failed(f"{option} {path} cannot be written: there is no directory {path.parent}.")
+    is_special = target.exists() and not target.is_file()
+    if is_special and not os.access(target, os.W_OK):
+        raise Failed(f"{option} {path} cannot be written: permission denied.")
+    if not is_special:
+        _try(_partial(target), f"{option} {path} cannot be written")
+
+
+def check_directory(path: Path, option: str) -> None:
+    """The same for a directory that may not exist yet."""
+    if path.exists() and not path.is_dir():
+        raise Failed(f"{option} {path} is a file; name a directory.")
+    nearest = next(each for each in (path, *path.resolve().parents) if each.exists())
+    if not nearest.is_dir():
+        raise Failed(f"{option} {path} cannot be written: {nearest} is a file.")
+    _try(
+        _partial(nearest / "report"),
+        f"{option} {path} cannot be written: {nearest} does not let you",
+    )
+
+
+def _try(file: Path, complaint: str) -> None:
+    """Make the file and remove it: permissions alone say nothing of disks that are full or read-only."""
+    try:
+        file.touch()
+        file.unlink()
+    except OSError as error:
+        raise Failed(f"{complaint} ({why(error)}); choose another place.") from None

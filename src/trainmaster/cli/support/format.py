@@ -1,0 +1,162 @@
+"""How live things are said: lengths and points of time, GPUs, progress; and how such words are read."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from trainmaster.cli.support.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from trainmaster.cli.support.job_rows import Row
+
+NOTHING = "-"
+UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
+COLOURS = {
+    "running": "green",
+    "succeeded": "dim",
+    "failed": "red",
+    "cancelled": "dim",
+    "suspended": "yellow",
+    "held": "yellow",
+}
+
+
+def length(seconds: float | None) -> str:
+    """A length of time by its two largest units: `3m12s`, `2d04h`."""
+    if seconds is None:
+        return NOTHING
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
+
+
+def at(seconds: float | None) -> str:
+    """A point of time, in the zone of whoever reads it."""
+    if seconds is None:
+        return NOTHING
+    return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def ago(seconds: float | None) -> str:
+    return NOTHING if seconds is None else f"{length(time.time() - seconds)} ago"
+
+
+def gpus(count: float) -> str:
+    return f"{count:g}"
+
+
+def progress(row: Row) -> str:
+    """How far it has come: part and step where it says so."""
+    if row.step is None:
+        return NOTHING
+    if row.total_steps:
+        return f"{100 * row.step / row.total_steps:.0f}% ({row.step}/{row.total_steps})"
+    return f"step {row.step}"
+
+
+def state(word: str) -> str:
+    """A state in its colour."""
+    colour = COLOURS.get(word)
+    return f"[{colour}]{word}[/]" if colour else word
+
+
+def where_or_why(row: Row) -> str:
+    """The last column: where it runs, why it waits, how and why it failed."""
+    if row.state == "failed" and row.exit_code is not None:
+        why = f": {row.ended_because}" if row.ended_because else ""
+        return f"exit code {row.exit_code}{why}"
+    return row.sentence or row.ended_because or ", ".join(row.nodes) or NOTHING
+
+
+def ended_sentence(row: Row) -> str:
+    """How a job ended, where that is worth saying."""
+    if row.state == "succeeded":
+        return ""
+    how = "was cancelled" if row.state == "cancelled" else row.state
+    code = f" with exit code {row.exit_code}" if row.exit_code is not None else ""
+    return f"Job {row.id} {how}{code}{f': {row.ended_because}' if row.ended_because else '.'}"
+
+
+def seconds_of(text: str, option: str) -> float:
+    """A length of time as people write it: 90, 90s, 1h30m, 2d, 01:30:00."""
+    found = LENGTH.findall(text)
+    if found and not LENGTH.sub("", text).strip():
+        return sum(float(number) * UNITS_S[unit] for number, unit in found)
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        return float(text)
+    if re.fullmatch(r"\d+(:\d{1,2}){1,2}", text):
+        total = 0
+        for part in text.split(":"):
+            total = total * 60 + int(part)
+        return float(total if text.count(":") == 2 else total * 60)
+    raise BadInput(f"{option} `{text}` is no length of time: write 90s, 30m, 2h, 1d12h or 1:30:00.")
+
+
+def moment_of(text: str, option: str) -> float:
+    """A point of time: a date, a date and time, or how long ago."""
+    try:
+        stated = datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    else:
+        return stated.astimezone().timestamp()
+    try:
+        return time.time() - seconds_of(text, option)
+    except BadInput:
+        raise BadInput(
+            f"{option} `{text}` is no point of time: write 2026-11-15, `2026-11-15 18:00`, or 2h, 7d"
+            " for so long ago."
+        ) from None
+
+
+def table(*headings: str) -> Table:
+    """A plain table: no lines, bold headings."""
+    from rich.table import Table
+
+    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for heading in headings:
+        made.add_column(heading, header_style="bold", no_wrap=True, overflow="ellipsis")
+    return made
+
+
+def show_pairs(pairs: Mapping[str, str]) -> None:
+    """Names and values, one pair per line."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from trainmaster.cli.support.console import screen
+
+    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    for name, value in pairs.items():
+        made.add_row(f"[bold]{escape(name)}[/]", escape(value))
+    screen().print(made)
+
+
+def write_json(said: object) -> None:
+    import json
+
+    sys.stdout.write(json.dumps(said, indent=2, ensure_ascii=False) + "\n")
+
+
+def settings_of(texts: Sequence[str], what: str) -> dict[str, str]:
+    """`key=value` arguments as a mapping."""
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise BadInput(f"{what} `{text}` has no value: write key=value.")
+        found[key.strip()] = value
+    return found

@@ -1,0 +1,119 @@
+"""Job files as they are read here: checked before anything is asked, and blamed with their lines."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainmaster.api.input_limits import check_plain
+from trainmaster.api.jobfile import job_file_of
+from trainmaster.api.validation_errors import BadJobFile, Lines
+from trainmaster.api.yaml_loader import read_yaml
+from trainmaster.cli.support.client import Json
+from trainmaster.cli.support.errors import BadInput, why
+from trainmaster.cli.support.format import settings_of
+from trainmaster.cli.support.submit_request import surrounded
+
+STDIN = "-"
+CHECKED_THERE = ("workdir", "data", "checkpoint_dir")
+"""Fields that only the daemon's machine can judge."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadJob:
+    """One job, and where each field of it stands."""
+
+    spec: Json
+    file: str
+    lines: Lines
+
+    def place_of(self, sentence: str) -> str | None:
+        """Where the field stands that the daemon complains of; None where it is not of this job."""
+        field, _, rest = sentence.partition(" ")
+        stated = self.spec.get(field)
+        if field not in CHECKED_THERE or stated is None:
+            return None
+        paths = stated if isinstance(stated, list) else [stated]
+        if not any(os.path.normpath(str(path)) in rest for path in paths):
+            return None
+        line = self.lines.get((field,))
+        return f"{self.file}: line {line}" if line else self.file
+
+
+def read_jobs(file: str, settings: Sequence[str], held: bool) -> list[ReadJob]:
+    """The jobs of one file; a mistake is named with its line, or with the option that made it."""
+    name = "standard input" if file == STDIN else file
+    found: list[ReadJob] = []
+    try:
+        for raw, lines in read_yaml(_text(file)):
+            check_plain(raw)
+            spec = _with_settings(raw, settings)
+            if isinstance(spec, dict):
+                _check_copied(spec, lines)
+                spec = surrounded(spec | ({"held": True} if held else {}))
+            _check(spec, raw, lines, settings)
+            found.append(ReadJob(spec, name, lines))
+    except BadJobFile as bad:
+        raise BadInput(f"{name}: {bad}") from None
+    if not found:
+        raise BadInput(f"{name} has no job in it: it needs a command at least.")
+    return found
+
+
+def _check(spec: Any, raw: Any, lines: Lines, settings: Sequence[str]) -> None:
+    """A mistake that the file alone does not make was made by --set."""
+    try:
+        job_file_of(spec, lines)
+    except BadJobFile as bad:
+        if not settings or not isinstance(raw, dict):
+            raise
+        try:
+            job_file_of(raw, lines)
+        except BadJobFile as before:
+            if str(before) == str(bad):
+                raise bad from None
+        try:
+            job_file_of(spec)
+        except BadJobFile as plain:
+            raise BadInput(f"--set: {plain}") from None
+
+
+def _check_copied(spec: Json, lines: Lines) -> None:
+    """Variables without a value are copied from here, so they must be here."""
+    given = spec.get("env")
+    for name, value in (given if isinstance(given, dict) else {}).items():
+        if value is None and name not in os.environ:
+            line = lines.get(("env", name)) or lines.get(("env",))
+            place = f"line {line}: " if line else ""
+            raise BadJobFile(f"{place}{name} is not set here: give it a value.")
+
+
+def _text(file: str) -> str:
+    try:
+        if file == STDIN:
+            return sys.stdin.read()
+        return Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise BadInput(f"{file} is no text: a job file is YAML in UTF-8.") from None
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read: {why(error)}.") from None
+
+
+def _with_settings(raw: Any, settings: Sequence[str]) -> Any:
+    """What `--set` says, instead of what the file says; `env.NAME=…` sets one variable."""
+    if not isinstance(raw, dict):
+        return raw
+    spec = dict(raw)
+    for key, text in settings_of(settings, "--set").items():
+        field, dot, inner = key.partition(".")
+        read = read_yaml(text)
+        value = read[0][0] if read else ""
+        if not dot:
+            spec[field] = value
+        else:
+            spec[field] = {**(spec.get(field) or {}), inner: text if field == "env" else value}
+    return spec

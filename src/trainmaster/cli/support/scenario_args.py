@@ -1,0 +1,143 @@
+"""From the words of the command line to what a simulation takes: cluster, world, estimates, queues."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from trainmaster.cli.support.errors import BadInput
+from trainmaster.cli.support.files import parse_yaml, read_text, read_yaml
+from trainmaster.config.cluster import Cluster, cluster_from
+from trainmaster.config.options import divides_queues
+from trainmaster.config.performance import BASES, WorldError, world_from
+from trainmaster.config.queues import guaranteed_in, queues_from
+from trainmaster.model.queue import Queue
+from trainmaster.model.topology import ISLAND_LEVELS, SHORTHAND_LEVELS, Topology, parse_shorthand
+from trainmaster.model.units import WHOLE
+from trainmaster.perf.perf_model import World
+from trainmaster.sim.driver import Estimates, estimates_from
+
+LARGEST = 1e12
+NAMED = 5
+"""Queues that are named before they are only counted."""
+SHORTHAND = re.compile(r"\d+(x\d+)+", re.IGNORECASE)
+
+
+def cluster_of(text: str) -> Cluster:
+    """A shorthand such as 4x15x4, a YAML description, or a machine list of a public trace."""
+    if SHORTHAND.fullmatch(text):
+        return Cluster(parse_shorthand(text))
+    path = Path(text)
+    if not path.exists():
+        raise BadInput(
+            f"--cluster {text} is neither a file nor of the form 15x4 (nodes x GPUs)"
+            " or 4x15x4 (racks x nodes x GPUs)."
+        )
+    content = read_text(path, "the cluster file")
+    listed = _machine_list(path, content)
+    if listed is not None:
+        return listed
+    return cluster_from(parse_yaml(content, path, "the cluster file"), str(path))
+
+
+def _machine_list(path: Path, content: str) -> Cluster | None:
+    """The cluster in Philly's machine list or in Alibaba's node list, if it is one."""
+    from trainmaster.traces import alibaba_2023, philly
+
+    header = {cell.strip() for cell in content.partition("\n")[0].split(",")}
+    if header.issuperset(philly.MACHINE_COLUMNS):
+        return Cluster(philly.read_machines(path))
+    if header.issuperset(alibaba_2023.NODE_COLUMNS):
+        return Cluster(alibaba_2023.read_nodes(path))
+    return None
+
+
+def world_of(text: str) -> World:
+    """`ideal`, `default`, or a YAML file that changes some of it."""
+    if text in BASES:
+        return BASES[text]
+    path = Path(text)
+    if not path.exists():
+        raise BadInput(f"--perf {text} is neither ideal, default nor a file{_near(text, BASES)}.")
+    mapping = {str(key): value for key, value in read_yaml(path, "the perf file").items()}
+    try:
+        return world_from(mapping, str(path))
+    except WorldError as error:
+        raise BadInput(f"{path}: {error}") from None
+
+
+def _near(text: str, known: Collection[str]) -> str:
+    found = get_close_matches(text, list(known), n=1)
+    return f"; did you mean {found[0]}" if found else ""
+
+
+def estimates_of(text: str) -> Estimates:
+    """`exact`, `none`, or `noisy:0.3` for an error of up to 30 % either way."""
+    try:
+        return estimates_from(text)
+    except ValueError as error:
+        raise BadInput(f"--estimates {text} is none of {error}.") from None
+
+
+def queues_of(path: Path | None) -> dict[str, Queue]:
+    if path is None:
+        return {}
+    return queues_from(read_yaml(path, "the queues file"), str(path))
+
+
+def finite(value: float, option: str) -> float:
+    """A number of the command line that is one: not nan, not inf, not beyond all traces."""
+    if not abs(value) <= LARGEST:
+        raise BadInput(f"{option} must be a number of at most {LARGEST:.0e}, not {value}.")
+    return value
+
+
+def idle_limits(queues: Mapping[str, Queue], policies: Sequence[Any]) -> list[str]:
+    """Only policies between queues keep a queue's bounds: whoever sets them for others is told so."""
+    bound = [
+        name for name, queue in queues.items() if queue.guaranteed or queue.maximum is not None
+    ]
+    heedless = [each.name for each in policies if not divides_queues(type(each))]
+    if not bound or not heedless:
+        return []
+    who = ", ".join(heedless)
+    return [f"guaranteed and maximum GPUs of {_queues_named(bound)} are not enforced by {who}."]
+
+
+def unmet_guarantees(
+    queues: Mapping[str, Queue], topology: Topology, policies: Sequence[Any]
+) -> list[str]:
+    """Queues can be guaranteed more than there is: whoever does that is told so."""
+    promised = {
+        name: guaranteed_in(name, queues)
+        for name, queue in queues.items()
+        if queue.parent is None and guaranteed_in(name, queues)
+    }
+    total, there = sum(promised.values()), topology.training_gpus
+    if total <= there * WHOLE or not any(divides_queues(type(each)) for each in policies):
+        return []
+    are, together = ("are", " together") if len(promised) > 1 else ("is", "")
+    gpus = f"{total / WHOLE:g} GPUs{together}"
+    return [f"{_queues_named(list(promised))} {are} guaranteed {gpus}, the cluster has {there:,}"]
+
+
+def _queues_named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{'queues' if len(names) > 1 else 'queue'} {', '.join(names[:NAMED])}{more}"
+
+
+def check_spans(world: World, topology: Topology) -> None:
+    """A speed for a level that the cluster does not have is most likely a misspelling."""
+    known = {*SHORTHAND_LEVELS, "cluster", *ISLAND_LEVELS, *topology.levels}
+    locality = world.locality
+    tables = {"speed.default": locality.spans}
+    tables.update({f"speed.models.{name}": table for name, table in locality.models.items()})
+    for where, table in tables.items():
+        for span in table:
+            if span not in known:
+                near = get_close_matches(span, sorted(known), n=1)
+                hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(known))}."
+                raise BadInput(f"{where}: the cluster has no level {span!r}; {hint}")

@@ -1,0 +1,225 @@
+"""The table that a simulation ends with: policies side by side, and what should be known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from trainmaster.cli.support.console import screen
+from trainmaster.cli.support.simulate_runner import Ran
+from trainmaster.model.result import Result, Status, Summary
+from trainmaster.model.topology import Topology
+from trainmaster.model.trace import TracedJob
+from trainmaster.model.units import GIB, WHOLE
+from trainmaster.sim.cost import unpriced_types
+from trainmaster.sim.deadlines import in_words, tally
+from trainmaster.sim.driver import Scenario
+from trainmaster.text.formatting import ABSENT, RHO, count, decimal, duration, plural, share
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+NAMED = 5
+"""Rejected jobs that are named before they are only counted."""
+LABEL_WIDTH, VALUE_WIDTH = 16, 12
+BY_WEIGHT = "weight 1 and no bounds"
+STRANGERS = {"antman": "no quota, its jobs are opportunistic"}
+"""What a queue has that nobody defined, by policy; elsewhere it is by weight."""
+
+
+class Row(NamedTuple):
+    """One measure: how it is called, where it is found, how it is written, and which end is better."""
+
+    label: str
+    value: Callable[[Ran], float | None]
+    wording: Callable[[float | None], str]
+    better: Callable[[Sequence[float]], float] | None = min
+    is_optional: bool = False
+    """Left out when no run has it."""
+
+
+def _of(name: str) -> Callable[[Ran], float | None]:
+    def find(ran: Ran) -> float | None:
+        value: float | None = getattr(ran.result.summary, name)
+        return value
+
+    return find
+
+
+def _count(value: float | None) -> str:
+    return count(None if value is None else round(value))
+
+
+ROWS = (
+    Row("mean JCT", _of("avg_jct_s"), duration),
+    Row("median JCT", _of("p50_jct_s"), duration),
+    Row("p95 JCT", _of("p95_jct_s"), duration),
+    Row("p99 JCT", _of("p99_jct_s"), duration),
+    Row("mean queueing", _of("avg_queue_s"), duration),
+    Row("makespan", _of("makespan_s"), duration),
+    Row("utilisation", _of("gpu_util"), share, max),
+    Row("preemptions", _of("preemptions"), _count, None),
+    Row("migrations", _of("migrations"), _count, None),
+    Row("wasted GPU-h", _of("gpu_hours_wasted"), decimal),
+    Row("cost of jobs", _of("cost"), decimal, is_optional=True),
+    Row("wasted cost", _of("cost_wasted"), decimal, is_optional=True),
+    Row("idle cost", _of("cost_idle"), decimal, is_optional=True),
+    Row(f"max {RHO}", _of("max_rho"), decimal),
+    Row("Jain's index", _of("jain_index"), decimal, max),
+    Row("wall time", lambda ran: ran.wall_s, duration, None),
+)
+
+
+def show(scenario: Scenario, trace_name: str, runs: Sequence[Ran]) -> None:
+    """The comparison on standard output."""
+    console = screen()
+    console.print(
+        _headline(scenario, trace_name, runs[0].result.summary), style="bold", markup=False
+    )
+    at_once = max(1, (console.width - LABEL_WIDTH) // VALUE_WIDTH)
+    for first in range(0, len(runs), at_once):
+        console.print(_table(runs[first : first + at_once], runs))
+    for line in _deadlines(runs):
+        console.print(line, markup=False)
+
+
+def _deadlines(runs: Sequence[Ran]) -> Iterator[str]:
+    """What came of deadlines, if there were any: a line for each policy."""
+    for ran in runs:
+        found = tally(ran.result.jobs)
+        if found is not None:
+            under = f" under {ran.result.policy}" if len(runs) > 1 else ""
+            yield f"deadlines{under}: {in_words(found)}"
+
+
+def _headline(scenario: Scenario, trace_name: str, summary: Summary) -> str:
+    load = f", load {summary.load:.2f}" if summary.load is not None else ""
+    gpus = plural(scenario.topology.training_gpus, "GPU")
+    jobs = plural(summary.jobs, "job")
+    return f"{trace_name} on {scenario.cluster}: {jobs}, {gpus}{load}, perf {scenario.world.name}"
+
+
+def _table(shown: Sequence[Ran], everyone: Sequence[Ran]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for ran in shown:
+        name = f"{ran.result.policy} (cut)" if ran.interrupted else ran.result.policy
+        table.add_column(escape(name), justify="right", no_wrap=True)
+    for name in ("rejected", "unfinished"):
+        if any(_of(name)(ran) for ran in everyone):
+            table.add_row(f"{name} jobs", *(_count(_of(name)(ran)) for ran in shown))
+    for row in ROWS:
+        if row.is_optional and all(row.value(ran) is None for ran in everyone):
+            continue
+        best = _best(row, everyone)
+        table.add_row(row.label, *(_cell(row, ran, best) for ran in shown))
+    return table
+
+
+def _best(row: Row, runs: Sequence[Ran]) -> str | None:
+    """The best value as it is written, unless all are alike."""
+    values = [value for ran in runs if (value := row.value(ran)) is not None]
+    if row.better is None or len(values) < 2 or len({row.wording(value) for value in values}) < 2:
+        return None
+    return row.wording(row.better(values))
+
+
+def _cell(row: Row, ran: Ran, best: str | None) -> str:
+    bound = ran.result.summary.avg_jct_lower_bound_s
+    if row.label == "mean JCT" and bound is not None:
+        return f"≥ {duration(bound)}"
+    text = row.wording(row.value(ran))
+    return f"[bold green]{text}[/]" if text == best and text != ABSENT else text
+
+
+def for_report(scenario: Scenario, runs: Sequence[Ran]) -> list[Result]:
+    """Results that carry what the page should say beside their numbers."""
+    common = (*scenario.trace.notes, *rejections(scenario, runs))
+    return [
+        replace(ran.result, warnings=(*common, *_cut_short(ran), *ran.result.warnings))
+        for ran in runs
+    ]
+
+
+def _cut_short(ran: Ran) -> Iterator[str]:
+    if ran.interrupted:
+        yield f"the run of {ran.result.policy} was interrupted"
+
+
+def cautions(scenario: Scenario, runs: Sequence[Ran]) -> Iterator[str]:
+    """Rejected jobs, what became of unfinished ones, and what each policy got wrong."""
+    yield from rejections(scenario, runs)
+    yield from (remark for ran in runs for remark in ran.result.warnings)
+    options = {ran.result.policy: ran.result.options for ran in runs}
+    yield from strange_queues(scenario.trace.jobs, scenario.queues, options)
+    yield from _unpriced(scenario.topology)
+
+
+def _unpriced(topology: Topology) -> Iterator[str]:
+    """GPU types without a price beside others that have one: no cost can be given."""
+    missing = unpriced_types(topology)
+    if missing and any(kind.price_per_hour is not None for kind in topology.types):
+        names = ", ".join(missing)
+        yield f"cost is left out: state price_per_hour of {names} in the cluster file as well"
+
+
+def strange_queues(
+    jobs: Sequence[TracedJob],
+    queues: Collection[str],
+    options: Mapping[str, Mapping[str, object]],
+) -> Iterator[str]:
+    """Queues of a trace that are neither in the queues file nor among those of a policy's option."""
+    stated = {name: str(own["queues"]) for name, own in options.items() if "queues" in own}
+    pairs = (pair for text in stated.values() if text for pair in text.split(","))
+    defined = {pair.rpartition(":")[0].strip() for pair in pairs} | set(queues)
+    strange = {traced.job.queue for traced in jobs} - defined
+    if stated and defined and strange:
+        some = ", ".join(sorted(strange)[:NAMED])
+        rights = "; ".join(_rights_of_strangers(list(stated)))
+        yield f"{plural(len(strange), 'queue')} of the trace not defined: {some}; {rights}"
+
+
+def _rights_of_strangers(policies: Sequence[str]) -> Iterator[str]:
+    """What a queue has that nobody defined; under which policies, where they differ."""
+    found: dict[str, list[str]] = {}
+    for policy in policies:
+        found.setdefault(STRANGERS.get(policy, BY_WEIGHT), []).append(policy)
+    for rights, names in found.items():
+        under = f"under {', '.join(names)} " if len(found) > 1 else ""
+        yield f"{under}such a queue has {rights}"
+
+
+def rejections(scenario: Scenario, runs: Sequence[Ran]) -> Iterator[str]:
+    """Jobs that never fit; by whom, where a policy took them nevertheless."""
+    by: dict[str, list[str]] = {}
+    for ran in runs:
+        for job in ran.result.jobs:
+            if job.status is Status.REJECTED:
+                by.setdefault(job.job_id, []).append(ran.result.policy)
+    named = [traced for traced in scenario.trace.jobs if traced.job.id in by][:NAMED]
+    for traced in named:
+        who = by[traced.job.id]
+        whom = f" by {', '.join(who)}" if len(who) < len(runs) else ""
+        yield f"job {traced.job.id} {_why_rejected(traced, scenario.topology)}: rejected{whom}"
+    if len(by) > len(named):
+        yield f"{plural(len(by) - len(named), 'more job')} rejected for the same kind of reason"
+
+
+def _why_rejected(traced: TracedJob, topology: Topology) -> str:
+    demand = traced.job.demand
+    kind = demand.gpu_type
+    fitting = [node for node in topology.nodes if demand.allows(node.type.name)]
+    there = topology.training_gpus if kind is None else sum(node.gpus for node in fitting)
+    of_type = f" of type {kind}" if kind is not None else ""
+    need, memory = demand.nominal.count, demand.nominal.memory
+    if need * demand.nominal.share > there * WHOLE or not there:
+        return f"needs {plural(need, 'GPU')}{of_type}, the cluster has {there:,}"
+    largest = max(node.type.memory for node in fitting)
+    if memory > largest:
+        return f"needs {memory / GIB:g} GiB on a GPU{of_type}, the largest has {largest / GIB:g}"
+    return f"needs {plural(need, 'GPU')}{of_type} in a form that this cluster cannot hold"

@@ -1,0 +1,115 @@
+"""Jobs on their way to the daemon: what the submitter's surroundings add, and sending them once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainmaster.cli.support.client import Client, Json
+from trainmaster.cli.support.current_user import my_name
+from trainmaster.cli.support.errors import BadInput
+
+TRAVELS = (
+    *("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV"),
+    *("PYTHONPATH", "LD_LIBRARY_PATH"),
+)
+"""What finds programs and libraries goes along, so that `python` is the submitter's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of one job file: the job, or the array and its elements."""
+
+    id: str
+    name: str
+    elements: tuple[str, ...]
+    said: Json
+    """As the daemon answered."""
+
+    @property
+    def is_array(self) -> bool:
+        return bool(self.elements)
+
+
+def surrounded(spec: Json) -> Json:
+    """The job file with whose it is, where it runs and what its programs are found by."""
+    given = spec.get("env") or {}
+    if not isinstance(given, dict):
+        return spec  # which the check of the file names
+    # what is no text and no number stays as it is: the check of the file names it
+    env = {
+        str(name): value if isinstance(value, bool | list | dict) else _value(str(name), value)
+        for name, value in given.items()
+    }
+    travels = {name: os.environ[name] for name in TRAVELS if os.environ.get(name)}
+    if spec.get("container"):
+        travels = {}  # an image has its own programs
+    workdir = Path(str(spec.get("workdir") or ".")).expanduser()
+    return spec | {
+        "user": spec.get("user") or my_name(),
+        "workdir": str(workdir.absolute()),
+        "env": travels | env,
+    }
+
+
+def environment_of(texts: Sequence[str], files: Sequence[Path]) -> dict[str, str]:
+    """`--env-file` files and then `--env K[=V]`; a bare name copies from here."""
+    found: dict[str, str] = {}
+    for file in files:
+        found |= _read_file(file)
+    for text in texts:
+        name, equals, value = text.partition("=")
+        found[name] = value if equals else _value(name, None)
+    return found
+
+
+def _read_file(file: Path) -> dict[str, str]:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise BadInput(f"--env-file {file} cannot be read: {reason.lower()}.") from None
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        text = line.strip().removeprefix("export ")
+        if not text or text.startswith("#"):
+            continue
+        name, equals, value = text.partition("=")
+        if not name.strip():
+            raise BadInput(f"{file}, line {number}: there is no name before `=`.")
+        found[name.strip()] = _unquoted(value.strip()) if equals else _value(name.strip(), None)
+    return found
+
+
+def _unquoted(value: str) -> str:
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        return value[1:-1]
+    return value
+
+
+def _value(name: str, value: object) -> str:
+    """A value as it is; none = the one of this shell."""
+    if value is not None:
+        return str(value)
+    if name not in os.environ:
+        raise BadInput(f"{name} is not set here: give it a value with {name}=VALUE.")
+    return os.environ[name]
+
+
+def send(client: Client, specs: Sequence[Json]) -> list[Submitted]:
+    """Submit them, all or none, exactly once."""
+    import uuid
+
+    body: Json = {"jobs": list(specs)}
+    answer = client.submit(body, uuid.uuid4().hex)
+    return [_submitted(each) for each in answer["jobs"]]
+
+
+def _submitted(said: Mapping[str, object]) -> Submitted:
+    ids = said.get("ids")
+    elements = tuple(str(each) for each in ids) if isinstance(ids, list) else ()
+    own = str(said["id"])
+    others = tuple(each for each in elements if each != own)
+    return Submitted(own, str(said.get("name") or ""), others, dict(said))

@@ -1,0 +1,83 @@
+"""`trainmaster compare --list`: what suites there are, or what one of them compares."""
+
+from __future__ import annotations
+
+import json as json_text
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainmaster.cli.support.console import screen
+from trainmaster.cli.support.files import write_out
+from trainmaster.evaluation.scores_json import listed
+from trainmaster.evaluation.selection import narrowed
+from trainmaster.evaluation.suite import Experiment, Suite
+from trainmaster.evaluation.suites import suite_names, suite_of
+from trainmaster.text.formatting import plural
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def show_suites(
+    named: str | None, only: Sequence[str], seeds: int | None, json: Path | None
+) -> None:
+    """Every suite with its experiments, or one with all that takes part in them."""
+    names = suite_names() if named is None else [named]
+    suites = [narrowed(suite_of(name), only, seeds) for name in names]
+    if json is not None:
+        text = json_text.dumps({"suites": [listed(each) for each in suites]}, indent=1)
+        write_out(json, lambda target: target.write(f"{text}\n"))
+        return
+    console = screen()
+    for suite in suites:
+        trials = sum(1 for _ in suite.trials())
+        title = f"{suite.name}: {suite.title} ({plural(trials, 'trial')})"
+        console.print(title, style="bold", markup=False)
+        if named is None:
+            _summarise(suite, console)
+        else:
+            _describe(suite, console)
+    if named is None:
+        console.print("--list --suite NAME says what one of them compares.", markup=False)
+
+
+def _summarise(suite: Suite, console: Console) -> None:
+    """A row for each experiment; names whole, however narrow the screen."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for title in ("experiment", "track"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("trials", justify="right", no_wrap=True)
+    table.add_column("question", overflow="fold")
+    for each in suite.experiments:
+        trials = f"{sum(1 for _ in each.trials()):,}"
+        table.add_row(escape(each.name), escape(each.track), trials, escape(each.question))
+    console.print(table)
+
+
+def _describe(suite: Suite, console: Console) -> None:
+    """A paragraph for each experiment."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for each in suite.experiments:
+        console.print()
+        console.print(each.name, style="bold", markup=False)
+        for line in _about(each):
+            console.print(Padding(Text(line), (0, 0, 0, 2)))
+
+
+def _about(experiment: Experiment) -> Iterator[str]:
+    yield experiment.question
+    yield f"track {experiment.track}, {plural(sum(1 for _ in experiment.trials()), 'trial')}"
+    parts = {
+        "workloads": [each.name for each in experiment.workloads],
+        "conditions": [each.name for each in experiment.conditions],
+        "contenders": [each.label for each in experiment.contenders],
+    }
+    for title, names in parts.items():
+        yield f"{title}: {', '.join(names)}"

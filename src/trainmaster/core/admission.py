@@ -1,0 +1,224 @@
+"""Checks a plan against the state, applies what holds, and refuses the rest with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from trainmaster.core.lifecycle import HOLDING, WAITING, Cause, Phase
+from trainmaster.core.pending_launches import begin_release, launch
+from trainmaster.core.reducer import stop
+from trainmaster.core.state import JobRecord, State
+from trainmaster.core.suspension import NO_CLAIMS, Claims, suspend, tell_to_leave
+from trainmaster.model import actions as a
+from trainmaster.model.job import Demand
+from trainmaster.model.placement import Placement, Role, Sharing
+from trainmaster.model.plan import Plan
+from trainmaster.model.reasons import Refusal, Refused
+
+
+def admit(plan: Plan, state: State, now: int) -> list[Refusal]:
+    """Apply the plan's actions one by one; its migrations together, so that jobs can swap places."""
+    refusals: list[Refusal] = []
+    has_moved = False
+    claims = Claims.of(plan, state) if state.can_freeze else NO_CLAIMS
+    for action in plan.actions:
+        if type(action) is a.Migrate:
+            if not has_moved:
+                moves = [move for move in plan.actions if type(move) is a.Migrate]
+                refusals += _migrate_all(state, moves, now)
+                has_moved = True
+            continue
+        record = state.jobs.get(action.job)
+        if record is None:
+            refusals.append(Refusal(action.job, Refused.UNKNOWN_JOB))
+            continue
+        if type(action) is a.Suspend:
+            why = _suspend(state, record, now, claims)
+        else:
+            why = ADMISSIONS[type(action)](state, record, action, now)
+        if why is not None:
+            refusals.append(Refusal(action.job, why, type(action).__name__))
+    return refusals
+
+
+def _start(state: State, record: JobRecord, action: a.Start | a.Resume, now: int) -> Refused | None:
+    if record.phase not in WAITING:
+        return Refused.WRONG_PHASE
+    placement = action.placement
+    why = shape_refusal(state, record, placement)
+    if why is not None:
+        return why
+    if state.reservations:
+        state.drop_reservation(record.id)
+    why = state.entitle(record, placement)
+    if why is not None:
+        return why
+    state.move(record, Cause.START_ORDERED)
+    launch(state, record, now)
+    return None
+
+
+def shape_refusal(state: State, record: JobRecord, placement: Placement) -> Refused | None:
+    """Whether these slices are one of the job's admissible shapes."""
+    demand = record.demand
+    is_as_asked = placement.sharing is demand.mode
+    if not is_as_asked and placement.sharing is not Sharing.TIME and demand.sharing is not None:
+        return Refused.NOT_ADMISSIBLE
+    is_whole = demand.nominal.is_whole
+    if (is_as_asked or not is_whole) and _is_shape_of(demand, placement):
+        return None
+    return _packing_refusal(state, record, placement) if is_whole else Refused.NOT_ADMISSIBLE
+
+
+def _is_shape_of(demand: Demand, placement: Placement) -> bool:
+    """Whether each piece has at least what the nominal shape, or a split, states for it."""
+    count = len(placement.slices)
+    for split in (demand.nominal, *demand.splits) if demand.nominal.parts else demand.splits:
+        if len(split.parts) == count and all(
+            piece.share >= part.share and piece.memory >= part.memory
+            for piece, part in zip(placement.slices, split.parts, strict=True)
+        ):
+            return True
+    if not demand.min_count <= count <= demand.max_count:
+        return False
+    share, memory = demand.nominal.share, demand.nominal.memory
+    if placement.sharing is Sharing.EXCLUSIVE and not memory:
+        return True  # an exclusive slice books the whole GPU, whatever it says
+    return all(piece.share >= share and piece.memory >= memory for piece in placement.slices)
+
+
+def _packing_refusal(state: State, record: JobRecord, placement: Placement) -> Refused | None:
+    """Whole GPUs may be shared with others in any parts, where the memory it may use is booked.
+
+    So may the pieces of a split.
+    """
+    demand, types = record.demand, state.topology.type_of_gpu
+    if placement.sharing is Sharing.EXCLUSIVE:
+        return Refused.NOT_ADMISSIBLE
+    for split in demand.splits:
+        if len(split.parts) == len(placement.slices) and all(
+            piece.share >= 1 and piece.memory >= part.memory > 0
+            for piece, part in zip(placement.slices, split.parts, strict=True)
+        ):
+            return None
+    if not demand.min_count <= len(placement.slices) <= demand.max_count:
+        return Refused.NOT_ADMISSIBLE
+    for piece in placement.slices:
+        needed = demand.nominal.memory or types[piece.gpu].memory
+        if piece.share < 1 or piece.memory < needed:
+            return Refused.NOT_ADMISSIBLE
+    return None
+
+
+def _suspend(state: State, record: JobRecord, now: int, claims: Claims) -> Refused | None:
+    if record.phase not in HOLDING:
+        return Refused.WRONG_PHASE
+    if suspend(state, record, now, claims):
+        record.preemptions += 1
+    return None
+
+
+def _migrate_all(state: State, moves: list[a.Migrate], now: int) -> list[Refusal]:
+    """All moves of a plan or none: each may need GPUs that another one gives up."""
+    going: list[tuple[JobRecord, Placement, Placement]] = []
+    refusals: list[Refusal] = []
+    for move in moves:
+        record = state.jobs.get(move.job)
+        if record is None or record.phase not in (Phase.RUNNING, Phase.STARTING):
+            why = Refused.UNKNOWN_JOB if record is None else Refused.WRONG_PHASE
+            refusals.append(Refusal(move.job, why, "Migrate"))
+            continue
+        why_not = shape_refusal(state, record, move.placement)
+        if why_not is not None:
+            refusals.append(Refusal(move.job, why_not, "Migrate"))
+            continue
+        going.append((record, state.disentitle(record), move.placement))
+    blocked = _book_moves(state, going)
+    if blocked is not None:
+        return [*refusals, *(Refusal(record.id, blocked, "Migrate") for record, _, _ in going)]
+    waiting = [record for record, _, _ in going if record.id in state.promises]
+    for record, old, _ in going:
+        if record.id not in state.promises:
+            record.migrations += 1
+            record.is_moving = True
+            tell_to_leave(state, record, old, now, freeze=False)
+    for record in waiting:
+        del state.promises[record.id]
+        launch(state, record, now)
+    return refusals
+
+
+def _book_moves(
+    state: State, going: list[tuple[JobRecord, Placement, Placement]]
+) -> Refused | None:
+    """Book every new placement; where one does not hold, take all back and say why."""
+    for done, (record, _, new) in enumerate(going):
+        why = state.entitle(record, new)
+        if why is not None:
+            for mover, _, _ in going[:done]:
+                state.disentitle(mover)
+            for mover, old, _ in going:
+                state.restore(mover, old)
+            return why
+    return None
+
+
+def _resize(state: State, record: JobRecord, action: a.Resize, now: int) -> Refused | None:
+    if record.phase is not Phase.RUNNING:
+        return Refused.WRONG_PHASE
+    old, new = record.placement, action.placement
+    assert old is not None
+    why = shape_refusal(state, record, new)
+    kept = {piece.gpu for piece in new.slices}
+    if why is not None or any(gpu in state.releasing for gpu in kept):
+        return why or Refused.GPU_TAKEN
+    state.disentitle(record)
+    why = state.entitle(record, new)
+    if why is not None:
+        state.restore(record, old)
+        return why
+    record.accrue(now)
+    left = tuple(piece for piece in old.slices if piece.gpu not in kept)
+    if left:
+        begin_release(state, record.run, left)
+    state.move(record, Cause.RESIZE_ORDERED)
+    state.outbox.append(a.Reshape(record.run, new))
+    return None
+
+
+def _stop(state: State, record: JobRecord, action: a.Stop, now: int) -> Refused | None:
+    stop(state, record, now)
+    return None
+
+
+def _reserve(state: State, record: JobRecord, action: a.Reserve, now: int) -> Refused | None:
+    if record.phase not in WAITING:
+        return Refused.WRONG_PHASE
+    state.drop_reservation(record.id)
+    mode = Sharing.TIME if action.open_to is a.OpenTo.OPPORTUNISTIC else Sharing.EXCLUSIVE
+    whole = Placement(action.slices, 0, mode, Role.GUARANTEED)
+    gpus_only = replace(record.demand, cpus=0, host_memory=0)  # hosts are booked by who starts
+    why = state.occupancy.refusal(whole, gpus_only)
+    if why is not None:
+        return why
+    is_open = action.open_to is a.OpenTo.OPPORTUNISTIC
+    state.occupancy.withhold(action.slices, open_to_spare=is_open)
+    state.reservations[record.id] = action
+    return None
+
+
+def _release(state: State, record: JobRecord, action: a.Release, now: int) -> Refused | None:
+    state.drop_reservation(record.id)
+    return None
+
+
+ADMISSIONS: dict[type, Callable[[State, JobRecord, Any, int], Refused | None]] = {
+    a.Start: _start,
+    a.Resume: _start,
+    a.Resize: _resize,
+    a.Stop: _stop,
+    a.Reserve: _reserve,
+    a.Release: _release,
+}

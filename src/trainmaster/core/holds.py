@@ -1,0 +1,59 @@
+"""Jobs that are not to run for now: taken off their GPUs, hidden from policies, and let in again.
+
+Others decide why: an owner suspended it, another job must end first, an array has a limit.
+"""
+
+from __future__ import annotations
+
+from trainmaster.core.lifecycle import ENDED, HOLDING, WAITING, Cause, Phase
+from trainmaster.core.pending_launches import revoke
+from trainmaster.core.state import JobRecord, State
+from trainmaster.core.suspension import suspend
+
+
+def hold(state: State, record: JobRecord, now: int) -> None:
+    """It is not to run until it is released; what runs of it is suspended first."""
+    if record.is_held or record.phase in ENDED or record.phase is Phase.STOPPING:
+        return
+    record.is_held = True
+    if record.phase in HOLDING:
+        suspend(state, record, now)
+        record.is_unplanned = True
+    elif record.is_moving and record.placement is not None:
+        revoke_start(state, record)
+    settle(state, record)
+    state.note_change(record)
+    state.needs_pass = True
+
+
+def settle(state: State, record: JobRecord) -> None:
+    """A job that is to be held is so once it is off its GPUs. It no longer lives among others then."""
+    if record.is_held and record.phase in WAITING:
+        state.drop_reservation(record.id)
+        record.crowd_before -= state.crowd
+        state.move(record, Cause.HELD)
+
+
+def release(state: State, record: JobRecord, now: int) -> None:
+    """It may be started from now on, and waits since now."""
+    if not record.is_held:
+        return
+    record.is_held = False
+    if record.phase is not Phase.HELD:
+        return
+    was_started = record.first_start_ms is not None
+    state.move(record, Cause.RELEASED if was_started else Cause.RELEASED_UNSTARTED)
+    record.crowd_before += state.crowd
+    record.waiting_since_ms = now
+    state.anew.append(record)
+    state.needs_pass = True
+
+
+def revoke_start(state: State, record: JobRecord) -> None:
+    """Take a promised start back; one that is still moving is simply suspended when it arrives."""
+    if record.phase is Phase.STARTING:
+        revoke(state, record)
+        return
+    state.promises.pop(record.id, None)
+    state.disentitle(record)
+    record.is_moving = False

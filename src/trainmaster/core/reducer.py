@@ -1,0 +1,361 @@
+"""The reducer: one small function per fact, chosen by the fact's type.
+
+Messages of an old attempt, or of a job that has ended, are ignored: the attempt is the fencing token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from trainmaster.core.holds import hold, release, revoke_start, settle
+from trainmaster.core.lifecycle import WAITING, Cause, Phase
+from trainmaster.core.pending_launches import begin_release, promise, released, revoke
+from trainmaster.core.state import JobRecord, State
+from trainmaster.model import events as e
+from trainmaster.model.actions import Kill
+from trainmaster.model.job import Run
+from trainmaster.model.units import NOMINAL
+
+MOST_SAMPLES = 64
+"""Progress reports kept per job; when there are more, every second one is dropped.
+
+So the whole life of a job is covered, ever more densely towards the present.
+"""
+
+
+def _current(state: State, run: Run) -> JobRecord | None:
+    """The job of a run that is still alive as far as we know; None for late and repeated messages."""
+    record = state.jobs.get(run.job)
+    if record is None or record.attempt != run.attempt or record.phase is Phase.PENDING:
+        return None
+    if record.phase in (Phase.SUSPENDED, Phase.HELD) and record.frozen is None:
+        return None
+    return record
+
+
+def _job_submitted(state: State, event: e.JobSubmitted, now: int) -> None:
+    job = event.job
+    if job.id in state.jobs:
+        return
+    group = state.group_of(job.demand)
+    record = JobRecord(job, state.submitted, group, event.estimate, event.oracle)
+    record.profile = event.profile
+    record.is_held = event.held
+    state.welcome(record, now)
+
+
+def _job_profiled(state: State, event: e.JobProfiled, now: int) -> None:
+    record = state.jobs.get(event.job)
+    if record is None:
+        return
+    if event.splits and record.placement is None:
+        record.demand = replace(record.demand, splits=event.splits)
+        record.group = state.group_of(record.demand)
+    if event.estimate is not None:
+        record.estimate = event.estimate
+    if event.oracle is not None:
+        record.oracle = event.oracle
+    if event.profile is not None:
+        record.profile = event.profile
+    state.note_change(record)
+    state.needs_pass = True
+
+
+def _job_withdrawn(state: State, event: e.JobWithdrawn, now: int) -> None:
+    record = state.jobs.get(event.job)
+    if record is not None:
+        stop(state, record, now)
+
+
+def _job_held(state: State, event: e.JobHeld, now: int) -> None:
+    record = state.jobs.get(event.job)
+    if record is not None:
+        hold(state, record, now)
+
+
+def _job_released(state: State, event: e.JobReleased, now: int) -> None:
+    record = state.jobs.get(event.job)
+    if record is not None:
+        release(state, record, now)
+
+
+def _job_changed(state: State, event: e.JobChanged, now: int) -> None:
+    record = state.jobs.get(event.job.id)
+    if record is None:
+        return
+    old, job = record.job, replace(event.job, submit_ms=record.job.submit_ms)
+    if record.placement is not None or record.frozen is not None or record.run in state.leaving:
+        job = replace(job, demand=old.demand, role=old.role)
+    state.note_change(record)
+    record.take(job)
+    if job.demand != old.demand:
+        record.group = state.group_of(job.demand)
+        state.drop_reservation(record.id)
+    state.note_change(record)
+    state.anew.append(record)
+    state.is_upset = state.needs_pass = True
+
+
+def _action_requested(state: State, event: e.ActionRequested, now: int) -> None:
+    state.requests.append(event.action)
+
+
+def _policy_changed(state: State, event: e.PolicyChanged, now: int) -> None:
+    state.new_policy = event
+
+
+def stop(state: State, record: JobRecord, now: int) -> None:
+    """End a job for good: at once where it holds nothing, by order where it runs."""
+    if record.phase is Phase.STOPPING:
+        return
+    if record.phase is Phase.STARTING and record.id in state.promises:
+        revoke(state, record)
+    is_off = record.phase in WAITING or record.phase is Phase.HELD
+    if is_off and record.frozen is None:
+        state.end(record, Cause.WITHDRAWN)
+        return
+    record.accrue(now)
+    held = record.frozen or record.placement
+    if held is not None and record.run not in state.leaving:
+        begin_release(state, record.run, held.slices)
+    state.move(record, Cause.STOP_ORDERED)
+    state.outbox.append(Kill(record.run))
+
+
+def _run_started(state: State, event: e.RunStarted, now: int) -> None:
+    record = _begin(state, event.run, event.speed_ppm, now)
+    if record is not None:
+        record.saved(record.work, now)
+
+
+def _run_resumed(state: State, event: e.RunResumed, now: int) -> None:
+    """It goes on from its own memory: no checkpoint keeps more than before."""
+    _begin(state, event.run, event.speed_ppm, now)
+
+
+def _begin(state: State, run: Run, speed_ppm: int, now: int) -> JobRecord | None:
+    """It trains from now on; the job if that is news."""
+    record = _current(state, run)
+    if record is None or record.phase is not Phase.STARTING:
+        return None
+    state.move(record, Cause.STARTED)
+    if record.first_start_ms is None:
+        record.first_start_ms = now
+    if record.launched_ms is not None:
+        state.switches.launches += 1
+        state.switches.launching_ms += now - record.launched_ms
+    record.is_moving = False
+    record.run_since_ms = now
+    record.progress(now, speed_ppm)
+    if speed_ppm != NOMINAL:
+        state.touch(record)
+    if record.demand.is_elastic:
+        state.needs_pass = True
+    return record
+
+
+def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
+    record = _current(state, event.run)
+    if record is None:
+        released(state, event.run)
+        return
+    record.work = event.work
+    if event.work > record.saved_work and not event.frozen:
+        record.saved(event.work, now)
+    record.run_since_ms = None
+    if record.phase is Phase.SUSPENDING:
+        if record.suspend_ordered_ms is not None:
+            state.switches.suspensions += 1
+            state.switches.suspending_ms += now - record.suspend_ordered_ms
+        state.move(record, Cause.SUSPENDED)
+        record.waiting_since_ms = now
+        _after_suspension(state, record, event, now)
+        if record.suspend_ordered_ms != now or record.is_unplanned:
+            state.needs_pass = True
+    elif record.phase is Phase.STOPPING:
+        if event.frozen:  # it stands still, and has yet to be ended
+            return
+        state.end(record, Cause.SUSPENDED)
+    elif record.frozen is not None and not event.frozen:
+        state.forget_frozen(record)
+        state.needs_pass |= record.placement is None
+    released(state, event.run)
+
+
+def _after_suspension(state: State, record: JobRecord, event: e.RunSuspended, now: int) -> None:
+    """Forget a freezing that became a halt, and send a migrating job on its way."""
+    if record.frozen is not None and not event.frozen:
+        state.forget_frozen(record)
+    if record.is_moving and record.placement is not None:
+        state.move(record, Cause.START_ORDERED)
+        released(state, event.run)
+        promise(state, record, now)
+    settle(state, record)
+
+
+def _run_resized(state: State, event: e.RunResized, now: int) -> None:
+    record = _current(state, event.run)
+    if record is None or record.phase is not Phase.RESIZING:
+        return
+    state.move(record, Cause.RESIZED)
+    record.work = event.work
+    record.progress(now, event.speed_ppm)
+    released(state, event.run)
+    state.needs_pass = True
+
+
+def _run_speed_changed(state: State, event: e.RunSpeedChanged, now: int) -> None:
+    record = _current(state, event.run)
+    if record is None or record.since_ms is None:
+        return
+    record.accrue(now)
+    record.work = event.work
+    record.progress(now, event.speed_ppm)
+    state.note_change(record)
+    state.touch(record)
+
+
+def _run_saved(state: State, event: e.RunSaved, now: int) -> None:
+    record = _current(state, event.run)
+    if record is not None:
+        record.saved(event.work, now)
+        state.note_change(record)
+        state.touch(record)
+
+
+def _run_progressed(state: State, event: e.RunProgressed, now: int) -> None:
+    record = _current(state, event.run)
+    if record is not None:
+        samples = (*record.samples, event.sample)
+        record.samples = samples if len(samples) <= MOST_SAMPLES else samples[::2]
+
+
+def _run_succeeded(state: State, event: e.RunSucceeded, now: int) -> None:
+    _end_run(state, event.run, Cause.SUCCEEDED, now)
+
+
+def _run_stopped(state: State, event: e.RunStopped, now: int) -> None:
+    _end_run(state, event.run, Cause.STOPPED, now)
+
+
+def _end_run(state: State, run: Run, cause: Cause, now: int) -> None:
+    record = _current(state, run)
+    if record is not None:
+        record.accrue(now)
+        state.end(record, cause)
+    if state.leaving:
+        released(state, run)
+
+
+def _run_failed(state: State, event: e.RunFailed, now: int) -> None:
+    record = _current(state, event.run)
+    if record is None:
+        released(state, event.run)
+        return
+    record.failures += 1
+    if event.retryable and record.failures <= record.job.retries:
+        send_back(state, record, event.work, now)
+    else:
+        record.accrue(now)
+        state.end(record, Cause.FAILED_FOR_GOOD)
+    released(state, event.run)
+
+
+def _run_lost(state: State, event: e.RunLost, now: int) -> None:
+    record = _current(state, event.run)
+    if record is not None:
+        send_back(state, record, event.work, now)
+    released(state, event.run)
+
+
+def send_back(state: State, record: JobRecord, work: int, now: int) -> None:
+    """To be tried again, from what its last checkpoint keeps."""
+    record.accrue(now)
+    state.let_go(record)
+    record.work = record.saved_work = work
+    record.is_moving = False
+    record.run_since_ms = None
+    record.waiting_since_ms = now
+    if record.phase is Phase.STOPPING:
+        state.end(record, Cause.SENT_BACK)
+        return
+    state.move(record, Cause.SENT_BACK)
+    settle(state, record)
+    state.needs_pass = True
+
+
+def _node_joined(state: State, event: e.NodeJoined, now: int) -> None:
+    if event.node >= len(state.topology.nodes):
+        return
+    state.away.discard(event.node)
+    state.open_node(event.node)
+
+
+def _node_left(state: State, event: e.NodeLeft, now: int) -> None:
+    if event.node >= len(state.topology.nodes):
+        return
+    state.away.add(event.node)
+    state.occupancy.close(event.node)
+    _drop_reservations_on(state, event.node)
+    for record in list(state.jobs.values()):
+        is_promised = record.id in state.promises or record.is_moving
+        if is_promised and record.placement is not None and event.node in record.placement.nodes:
+            revoke_start(state, record)
+    state.needs_pass = True
+
+
+def _node_draining(state: State, event: e.NodeDraining, now: int) -> None:
+    if event.node >= len(state.topology.nodes):
+        return
+    state.draining.add(event.node)
+    state.occupancy.close(event.node)
+    _drop_reservations_on(state, event.node)
+    state.needs_pass = True
+
+
+def _drop_reservations_on(state: State, node: int) -> None:
+    for job, held in list(state.reservations.items()):
+        if any(piece.node == node for piece in held.slices):
+            state.drop_reservation(job)
+
+
+def _node_undrained(state: State, event: e.NodeUndrained, now: int) -> None:
+    if event.node >= len(state.topology.nodes):
+        return
+    state.draining.discard(event.node)
+    state.open_node(event.node)
+
+
+def _queue_defined(state: State, event: e.QueueDefined, now: int) -> None:
+    state.queues[event.queue.name] = event.queue
+    state.needs_pass = True
+
+
+REDUCERS: dict[type, Callable[[State, Any, int], None]] = {
+    e.JobSubmitted: _job_submitted,
+    e.JobProfiled: _job_profiled,
+    e.JobWithdrawn: _job_withdrawn,
+    e.JobHeld: _job_held,
+    e.JobReleased: _job_released,
+    e.JobChanged: _job_changed,
+    e.ActionRequested: _action_requested,
+    e.PolicyChanged: _policy_changed,
+    e.RunStarted: _run_started,
+    e.RunSuspended: _run_suspended,
+    e.RunResumed: _run_resumed,
+    e.RunResized: _run_resized,
+    e.RunSpeedChanged: _run_speed_changed,
+    e.RunSaved: _run_saved,
+    e.RunProgressed: _run_progressed,
+    e.RunSucceeded: _run_succeeded,
+    e.RunFailed: _run_failed,
+    e.RunLost: _run_lost,
+    e.RunStopped: _run_stopped,
+    e.NodeJoined: _node_joined,
+    e.NodeLeft: _node_left,
+    e.NodeDraining: _node_draining,
+    e.NodeUndrained: _node_undrained,
+    e.QueueDefined: _queue_defined,
+}

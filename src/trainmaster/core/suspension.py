@@ -1,0 +1,101 @@
+"""How a run is told off its GPUs: frozen in place where that is possible, else saved and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainmaster.core.lifecycle import Cause, Phase
+from trainmaster.core.pending_launches import begin_release, revoke
+from trainmaster.core.state import JobRecord, State, frozen_memory, is_on_slots
+from trainmaster.model import actions as a
+from trainmaster.model.placement import Placement, Sharing
+from trainmaster.model.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What the plan's own placements will book: a freezing must leave it."""
+
+    host: Mapping[int, int]
+    """Host memory per node."""
+    memory: Mapping[int, int]
+    """GPU memory per GPU."""
+
+    @classmethod
+    def of(cls, plan: Plan, state: State) -> Claims:
+        host: dict[int, int] = {}
+        memory: dict[int, int] = {}
+        for action in plan.actions:
+            record = state.jobs.get(action.job)
+            if record is None or not isinstance(action, a.Start | a.Resume | a.Migrate | a.Resize):
+                continue
+            stays = record.placement if isinstance(action, a.Resize) else None
+            held = frozenset(() if stays is None else stays.gpus())
+            for piece in [each for each in action.placement.slices if each.gpu not in held]:
+                part = state.occupancy.host_part(piece.node, piece.share, record.demand)
+                host[piece.node] = host.get(piece.node, 0) + part
+                memory[piece.gpu] = memory.get(piece.gpu, 0) + piece.memory
+        return cls(host, memory)
+
+
+NO_CLAIMS = Claims({}, {})
+
+
+def suspend(state: State, record: JobRecord, now: int, claims: Claims = NO_CLAIMS) -> bool:
+    """Take its GPUs from a job that holds some; False where only a promise was taken back."""
+    if record.phase is Phase.STARTING and record.id in state.promises:
+        revoke(state, record)
+        return False
+    placement = record.placement
+    assert placement is not None
+    has_spare = record.phase is Phase.RUNNING and (
+        is_on_slots(state.topology, placement)  # what it will keep is where it is already
+        or _can_freeze(state, record, placement, NO_CLAIMS)
+    )
+    state.disentitle(record)
+    freeze = has_spare and _can_freeze(state, record, placement, claims)
+    tell_to_leave(state, record, placement, now, freeze=freeze)
+    return True
+
+
+def tell_to_leave(
+    state: State, record: JobRecord, placement: Placement, now: int, *, freeze: bool
+) -> None:
+    """Order a run off its GPUs, frozen in place or saved and ended."""
+    record.accrue(now)
+    record.suspend_ordered_ms = now
+    record.is_unplanned = False
+    begin_release(state, record.run, placement.slices)
+    if freeze:
+        state.freeze(record, placement)
+        state.outbox.append(a.Freeze(record.run))
+    else:
+        state.outbox.append(a.Halt(record.run))
+    state.move(record, Cause.SUSPEND_ORDERED)
+
+
+def _can_freeze(state: State, record: JobRecord, placement: Placement, claims: Claims) -> bool:
+    """Exclusive runs can be frozen in place while their nodes have host memory for them to spare."""
+    if not state.can_freeze or placement.sharing is not Sharing.EXCLUSIVE:
+        return False
+    host, memory = state.frozen_host(record, placement), frozen_memory(state.topology, placement)
+    space = state.occupancy
+    return all(
+        space.free_host[node] - claims.host.get(node, 0)
+        >= host * sum(piece.node == node for piece in placement.slices)
+        for node in placement.nodes
+    ) and all(
+        space.free_memory[gpu] - claims.memory.get(gpu, 0) >= memory for gpu in placement.gpus()
+    )
+
+
+def clear_frozen(state: State) -> None:
+    """Save and end what is frozen: nobody runs, and what it keeps may be in the way of who waits."""
+    frozen = [record for record in state.jobs.values() if record.frozen is not None]
+    if len(frozen) - sum(record.phase is Phase.HELD for record in frozen) == state.waiting:
+        return  # nobody else waits
+    for record in frozen:
+        if record.frozen is not None and record.run not in state.leaving:
+            begin_release(state, record.run, record.frozen.slices)
+            state.outbox.append(a.Halt(record.run))

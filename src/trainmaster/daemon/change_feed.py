@@ -1,0 +1,50 @@
+"""What has just happened, for those who watch: a short memory and a bell."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from itertools import takewhile
+
+from trainmaster.daemon.service_api import Change
+from trainmaster.store.rows import StoryRow
+
+REMEMBERED = 10_000
+
+
+class Feed:
+    """The last changes, numbered; whoever follows gets each once, in order."""
+
+    def __init__(self) -> None:
+        self._stories: deque[tuple[int, StoryRow]] = deque(maxlen=REMEMBERED)
+        self._last = 0
+        self._bell = asyncio.Event()
+
+    def tell(self, stories: Iterable[StoryRow]) -> None:
+        self._stories.extend(enumerate(stories, self._last + 1))
+        if self._stories:
+            self._last = self._stories[-1][0]
+        self._ring()
+
+    def _ring(self) -> None:
+        bell, self._bell = self._bell, asyncio.Event()
+        bell.set()
+
+    async def follow(self, after: int | None = None) -> AsyncIterator[Change]:
+        """What happens from now on, or since that one as far as it is remembered."""
+        seen = self._last if after is None else after
+        if seen > self._last:  # of a daemon before this one: numbers began anew
+            seen = 0
+        while True:
+            bell = self._bell
+            for seq, story in self._since(seen):
+                seen = seq
+                yield Change(seq, story.at_ms, story.what, story.job, json.loads(story.detail_json))
+            await bell.wait()
+
+    def _since(self, seen: int) -> list[tuple[int, StoryRow]]:
+        """Looked for from the end: whoever follows has mostly missed little."""
+        found = list(takewhile(lambda each: each[0] > seen, reversed(self._stories)))
+        return found[::-1]

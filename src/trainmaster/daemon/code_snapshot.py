@@ -1,0 +1,328 @@
+"""Keeps the code of a job as it was when somebody submitted it.
+
+Every job has files of its own: what one writes into its copy, even in place and as root, no other sees.
+Where the file system can (Btrfs, XFS), a copy shares its blocks with the source until one of them is
+written to, and costs next to nothing; elsewhere it costs its size.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+from uuid import uuid4
+
+from trainmaster.daemon.gitignore import Patterns
+from trainmaster.daemon.service_api import Refusal
+from trainmaster.model.units import GIB, MIB
+
+MOST_BYTES = 200 * MIB
+MOST_FILES = 20_000
+IGNORE_FILE = ".trainmasterignore"
+NEVER = frozenset(
+    {
+        ".git",
+        ".hg",
+        ".svn",
+        ".trainmaster",
+        ".venv",
+        "venv",
+        "__pycache__",
+        ".mypy_cache",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".ipynb_checkpoints",
+        ".tox",
+        "node_modules",
+    }
+)
+"""Folders that are no code of anybody's."""
+COPIED_NS = 946_684_800 * 10**9
+"""The time of change that copied files bear: one that has another was written by the job."""
+FICLONE = 0x40049409
+"""The request of Linux to share a file's blocks until one of the two is written to."""
+PIECE = 1 << 20
+GIT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a copy holds."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A file or symbolic link that is to be kept, by its path in the folder."""
+
+    path: str
+    size: int
+    is_link: bool
+
+
+def keep_code(workdir: Path, into: Path) -> Kept:
+    """Copy what the folder holds now to `into`, all or nothing; a Refusal where it is too much.
+
+    In a Git work tree: what is tracked, and what is new and not ignored. Elsewhere: everything but caches
+    and environments. `.trainmasterignore` leaves out more. `into` must not exist, or be an earlier copy.
+    """
+    if not workdir.is_dir():
+        raise Refusal(
+            f"The working directory {workdir} does not exist any more: submit from another."
+        )
+    found = _chosen(workdir, _own_folders(workdir, into))
+    _check_limits(workdir, found)
+    into.parent.mkdir(parents=True, exist_ok=True)
+    making = into.with_name(f"{into.name}.{uuid4().hex}.new")
+    try:
+        making.mkdir()
+        kept = _copy(workdir, making, found)
+        if into.exists():
+            shutil.rmtree(into)
+        making.rename(into)
+    except OSError as error:
+        raise Refusal(
+            f"The code in {workdir} could not be copied: {error.strerror or error}"
+            f" ({error.filename}). Free some space, or submit with snapshot: false."
+        ) from error
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return kept
+
+
+def keep_again(kept: Path, into: Path) -> None:
+    """Another copy of one that was just made and not run yet, for a job submitted together with it."""
+    making = into.with_name(f"{into.name}.{uuid4().hex}.new")
+    into.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        shutil.copytree(kept, making, symlinks=True, copy_function=_copy_file)
+        making.rename(into)
+    except (OSError, shutil.Error) as error:
+        raise Refusal(
+            f"The code in {kept} could not be copied: {error}. Free some space, or submit with"
+            " snapshot: false."
+        ) from error
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+
+
+def is_as_copied(path: Path) -> bool:
+    """Whether this file or link of a copy is as it was copied: the job has not written to it."""
+    try:
+        seen = path.lstat()
+    except FileNotFoundError:
+        return False
+    return not stat.S_ISDIR(seen.st_mode) and seen.st_mtime_ns == COPIED_NS
+
+
+# -- choosing ------------------------------------------------------------------------------------------
+
+
+def _own_folders(workdir: Path, into: Path) -> frozenset[Path]:
+    """Folders of the daemon's own that may lie inside: its state is nobody's code."""
+    state = into.absolute().parent.parent.parent
+    base = workdir.resolve()
+    own = {into.absolute().resolve()}
+    if base in state.resolve().parents:
+        own.add(state.resolve())
+    return frozenset(own)
+
+
+def _chosen(workdir: Path, own: frozenset[Path]) -> list[_Found]:
+    patterns = Patterns(_ignore_lines(workdir))
+    listed = _listed_by_git(workdir)
+    base = str(workdir.resolve())
+    inside = tuple(f"{os.path.relpath(each, base)}/" for each in own if Path(base) in each.parents)
+    found: list[_Found] = []
+    paths = (
+        _walked(workdir, "", patterns, own) if listed is None else _expanded(workdir, listed, own)
+    )
+    for path in paths:
+        if patterns.leaves_out_within(path) or path.startswith(inside):
+            continue
+        if NEVER.intersection(path.split("/")[:-1]):
+            continue
+        seen = _seen(workdir, path)
+        if seen is not None:
+            found.append(seen)
+        if len(found) > MOST_FILES:
+            break
+    return found
+
+
+def _ignore_lines(workdir: Path) -> list[str]:
+    try:
+        return (workdir / IGNORE_FILE).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _listed_by_git(workdir: Path) -> list[str] | None:
+    """What Git would take, relative to the folder; None where there is no Git or no work tree."""
+    command = ["git", "-c", "core.fsmonitor=false", "-C", str(workdir), "ls-files", "-z"]
+    try:
+        done = subprocess.run(
+            [*command, "--cached", "--others", "--exclude-standard"],
+            capture_output=True,
+            timeout=GIT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode != 0:
+        return None
+    return list(dict.fromkeys(os.fsdecode(each) for each in done.stdout.split(b"\0") if each))
+
+
+def _expanded(workdir: Path, listed: list[str], own: frozenset[Path]) -> Iterator[str]:
+    """What Git lists, with the files of repositories inside, which it names as folders only."""
+    for path in listed:
+        place = workdir / path
+        if path.endswith("/") or (place.is_dir() and not place.is_symlink()):
+            name = path.rstrip("/")
+            inner = _listed_by_git(place)
+            if inner is None or not (place / ".git").exists():
+                yield from _walked(workdir, name, Patterns(()), own)
+            else:
+                yield from (f"{name}/{each}" for each in _expanded(place, inner, own))
+        else:
+            yield path
+
+
+def _walked(workdir: Path, start: str, patterns: Patterns, own: frozenset[Path]) -> Iterator[str]:
+    """Every file below, folders in the order of their names."""
+    todo = [start]
+    while todo:
+        folder = todo.pop()
+        try:
+            with os.scandir(workdir / folder) as entries:
+                listed = sorted(entries, key=lambda each: each.name)
+        except OSError:
+            continue
+        for entry in listed:
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if not entry.is_dir(follow_symlinks=False):
+                yield path
+            elif (
+                entry.name not in NEVER
+                and not patterns.leaves_out(path, is_folder=True)
+                and Path(entry.path).resolve() not in own
+            ):
+                todo.append(path)
+
+
+def _seen(workdir: Path, path: str) -> _Found | None:
+    """What is there now; None where it is gone, or is neither a file nor a link."""
+    try:
+        status = os.lstat(workdir / path)
+    except OSError:
+        return None
+    is_link = stat.S_ISLNK(status.st_mode)
+    if not is_link and not stat.S_ISREG(status.st_mode):
+        return None
+    return _Found(path, status.st_size, is_link)
+
+
+def _check_limits(workdir: Path, found: list[_Found]) -> None:
+    total = sum(each.size for each in found)
+    if len(found) <= MOST_FILES and total <= MOST_BYTES:
+        return
+    weights: Counter[str] = Counter()
+    too_many = len(found) > MOST_FILES
+    for each in found:
+        weights[_top(each.path)] += 1 if too_many else each.size
+    where, weight = weights.most_common(1)[0]
+    if too_many:
+        said = f"holds more than {MOST_FILES:,} files, {weight:,} of them in {where}"
+    else:
+        said = (
+            f"holds {_size(total)}, more than the {_size(MOST_BYTES)} that are copied;"
+            f" {where} alone has {_size(weight)}"
+        )
+    raise Refusal(
+        f"The working directory {workdir} {said}: name what the program does not need in"
+        f" {IGNORE_FILE}, or submit with snapshot: false."
+    )
+
+
+def _top(path: str) -> str:
+    first, slash, _ = path.partition("/")
+    return f"{first}/" if slash else first
+
+
+def _size(count: int) -> str:
+    return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count / MIB:.0f} MiB"
+
+
+# -- copying -------------------------------------------------------------------------------------------
+
+
+def _copy(workdir: Path, making: Path, found: list[_Found]) -> Kept:
+    files = size = 0
+    made: set[str] = set()
+    for each in found:
+        target = making / each.path
+        folder = os.path.dirname(each.path)
+        if folder not in made:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            made.add(folder)
+        try:
+            if each.is_link:
+                os.symlink(os.readlink(workdir / each.path), target)
+                os.utime(target, ns=(COPIED_NS, COPIED_NS), follow_symlinks=False)
+            else:
+                size += _copy_file(workdir / each.path, target)
+        except FileNotFoundError as gone:
+            if gone.filename is not None and str(gone.filename).startswith(str(making)):
+                raise
+            continue  # Deleted while it was being copied: then it is not there.
+        except PermissionError as refused:
+            raise Refusal(
+                f"{workdir / each.path} cannot be read: change its permissions, or name it in"
+                f" {IGNORE_FILE}."
+            ) from refused
+        files += 1
+    return Kept(files, size)
+
+
+def _copy_file(source: str | Path, target: str | Path) -> int:
+    """Give the target the source's content and rights, as a file of its own; how many bytes."""
+    with Path(source).open("rb") as reading, Path(target).open("wb") as writing:
+        if not _share_blocks(reading.fileno(), writing.fileno()):
+            _copy_bytes(reading, writing, source)
+        writing.flush()
+        rights = stat.S_IMODE(os.fstat(reading.fileno()).st_mode) & 0o777
+        os.fchmod(writing.fileno(), rights | stat.S_IRUSR | stat.S_IWUSR)
+        os.utime(writing.fileno(), ns=(COPIED_NS, COPIED_NS))
+        return os.fstat(writing.fileno()).st_size
+
+
+def _share_blocks(source: int, target: int) -> bool:
+    """Let the target share the source's blocks; whether this file system can."""
+    try:
+        fcntl.ioctl(target, FICLONE, source)
+    except OSError:
+        return False
+    return True
+
+
+def _copy_bytes(reading: BinaryIO, writing: BinaryIO, source: str | Path) -> None:
+    size = 0
+    while piece := reading.read(PIECE):
+        size += len(piece)
+        if size > MOST_BYTES:
+            raise Refusal(
+                f"{source} grows while it is being copied: name it in {IGNORE_FILE}, or submit"
+                " with snapshot: false."
+            )
+        writing.write(piece)

@@ -1,0 +1,396 @@
+"""What users may ask of the daemon: submit jobs, change them, change the queues and the policy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from trainmaster.core.occupancy import Occupancy
+from trainmaster.daemon.code_snapshot import keep_again, keep_code
+from trainmaster.daemon.dependencies import Outlook, ended_as, outlook
+from trainmaster.daemon.driver import PIECE, Driver, is_ended
+from trainmaster.daemon.inbox import Wish
+from trainmaster.daemon.live_job import Hold, Kept, LiveJob, submitted_job
+from trainmaster.daemon.policies import policy_of
+from trainmaster.daemon.report_events import Fact
+from trainmaster.daemon.service_api import (
+    Accepted,
+    Array,
+    Changes,
+    Conflict,
+    Dependency,
+    NotFound,
+    Refusal,
+    Submission,
+)
+from trainmaster.model import events as e
+from trainmaster.model.actions import Migrate
+from trainmaster.model.job import Demand, Job
+from trainmaster.model.placement import Placement, Slice
+from trainmaster.model.queue import Queue
+from trainmaster.model.topology import SLOT_TYPE, Topology
+from trainmaster.model.units import GIB, SECOND, WHOLE
+from trainmaster.placement.gang import bits
+from trainmaster.placement.placers import ever_fits
+from trainmaster.store.protocol import Wanted
+from trainmaster.store.rows import KeyRow
+
+MOST_ELEMENTS = 100_000
+DEFAULT_QUEUE = "default"
+T = TypeVar("T")
+
+
+class Asking:
+    """Turns wishes into facts; every method returns when what it did is durable."""
+
+    def __init__(self, driver: Driver, folder: Path) -> None:
+        self._driver = driver
+        self._folder = folder
+        self._number = driver.store.last_number()
+        self._empty = Occupancy(driver.controller.state.topology)
+        self._demands: dict[Demand, Demand] = {}
+        """Equal ones are one value: the controller knows them by identity, and remembers each."""
+        self._in_flight: dict[str, asyncio.Task[Sequence[Accepted]]] = {}
+        """Idempotency keys of submissions that are being taken in."""
+
+    # -- submitting ------------------------------------------------------------------------------------
+
+    async def submit(
+        self, asked: Sequence[Submission], key: str | None, request_hash: str
+    ) -> Sequence[Accepted]:
+        if key is None:
+            return await self._submit(asked, ())
+        while key in self._in_flight:
+            await asyncio.wait([self._in_flight[key]])
+        task = asyncio.create_task(self._submit_once(asked, key, request_hash))
+        self._in_flight[key] = task
+        task.add_done_callback(lambda _: self._in_flight.pop(key))
+        return await asyncio.shield(task)  # whoever hangs up, the key is busy until it is kept
+
+    async def _submit_once(
+        self, asked: Sequence[Submission], key: str, request_hash: str
+    ) -> Sequence[Accepted]:
+        known = await asyncio.to_thread(self._driver.store.key, key)
+        if known is not None:
+            return _answered(known, request_hash)
+        row = KeyRow(key, self._driver.clock.now(), request_hash, "")
+        return await self._submit(asked, (row,))
+
+    async def _submit(
+        self, asked: Sequence[Submission], keys: Sequence[KeyRow]
+    ) -> Sequence[Accepted]:
+        checked = [self.check(each) async for each in _unhurried(asked)]
+        waits = [
+            await asyncio.to_thread(self._dependencies, each) if each.depends_on else ()
+            for each in checked
+        ]
+        answers: list[Accepted] = []
+        newcomers: list[LiveJob] = []
+        housed: dict[str, Path] = {}
+        async for each, depends_on in _unhurried(zip(checked, waits, strict=True)):
+            self._number += 1
+            number = str(self._number)
+            each = await self._housed(each, number, housed)
+            elements = [one async for one in _unhurried(self._elements(each, number, depends_on))]
+            newcomers += elements
+            ids = tuple(live.id for live in elements)
+            answers.append(Accepted((number, *ids) if each.array is not None else ids))
+        answer = json.dumps([list(each.ids) for each in answers])
+        wish = Wish(
+            facts=[_submitted(live) for live in newcomers],
+            newcomers=newcomers,
+            keys=[replace(row, answer_json=answer) for row in keys],
+        )
+        await self._driver.ask(wish)
+        return answers
+
+    def check(self, asked: Submission) -> Submission:
+        """With what this cluster adds to it; a Refusal where it can never run here."""
+        state = self._driver.controller.state
+        demand = _on_slots(asked.demand, state.topology)
+        asked = replace(asked, demand=self._demands.setdefault(demand, demand))
+        molds = self._driver.controller.policy.molds
+        if not ever_fits(self._empty, asked.demand, molds=molds):
+            raise Refusal(
+                f"{asked.name or 'the job'} asks for {_words(asked)}, but {_room_of(state.topology)}:"
+                " ask for less, or for another type."
+            )
+        self._check_queue(asked.queue)
+        if asked.array is not None and len(asked.array.indices) > MOST_ELEMENTS:
+            raise Refusal(f"an array has at most {MOST_ELEMENTS:,} jobs.")
+        return asked
+
+    def _check_queue(self, name: str) -> None:
+        """Where queues were stated, another name is a typing error."""
+        queues = self._driver.controller.state.queues
+        if queues and name not in {*queues, DEFAULT_QUEUE}:
+            raise Refusal(f"there is no queue {name}: `trainmaster queues` lists them.")
+
+    def _dependencies(self, asked: Submission) -> tuple[Dependency, ...]:
+        """What it waits for, arrays taken apart; a Refusal where that can never come."""
+        found: list[Dependency] = []
+        for wanted in asked.depends_on:
+            if self._driver.state_of(wanted.job) is not None:
+                found.append(wanted)
+                continue
+            rows = self._driver.store.jobs(Wanted(array=wanted.job, limit=MOST_ELEMENTS))
+            if not rows:
+                raise NotFound(f"there is no job {wanted.job} to wait for.")
+            found += [replace(wanted, job=row.id) for row in rows]
+        for wanted in found:
+            state = self._driver.state_of(wanted.job)
+            if outlook(wanted, state) is Outlook.NEVER:
+                how = ended_as(state or "unknown")
+                raise Conflict(f"job {wanted.job} {how}: what is to run after it never would.")
+        return tuple(found)
+
+    async def _housed(self, asked: Submission, number: str, housed: dict[str, Path]) -> Submission:
+        """Its code copied, from an earlier copy where another of these jobs has the same folder."""
+        if not asked.keeps_code:
+            return asked
+        into = self._folder / "jobs" / number / "code"
+        workdir = asked.recipe.workdir
+        if workdir in housed:
+            await asyncio.to_thread(keep_again, housed[workdir], into)
+        else:
+            await asyncio.to_thread(keep_code, Path(workdir), into)
+            housed[workdir] = into
+        return replace(asked, recipe=replace(asked.recipe, workdir=str(into)))
+
+    def _elements(
+        self, asked: Submission, number: str, depends_on: tuple[Dependency, ...]
+    ) -> Iterator[LiveJob]:
+        now, array = self._driver.clock.now(), asked.array
+        shared = {Hold.OWNER} if asked.is_held else set()
+        open_ones = (
+            wanted
+            for wanted in depends_on
+            if outlook(wanted, self._driver.state_of(wanted.job)) is not Outlook.MET
+        )
+        if any(True for _ in open_ones):
+            shared.add(Hold.DEPENDENCY)
+        for position, index in enumerate((None,) if array is None else array.indices):
+            id = number if index is None else f"{number}_{index}"
+            holds = set(shared)
+            if array is not None and array.limit is not None and position >= array.limit:
+                holds.add(Hold.ARRAY)
+            recipe = asked.recipe
+            place = recipe.checkpoint_dir or str(self._folder / "jobs" / id / "checkpoints")
+            size = None if array is None else len(array.indices)
+            recipe = replace(recipe, checkpoint_dir=place, array_index=index, array_size=size)
+            kept_array = None if array is None else Array((), array.limit)
+            job = submitted_job(asked, id, now)
+            yield LiveJob(
+                job=job,
+                name=asked.name,
+                kept=Kept(recipe, job, depends_on, kept_array),
+                spec=asked.spec,
+                array=None if index is None else number,
+                array_index=index,
+                holds=holds,
+            )
+
+    def drafted(self, asked: Submission) -> LiveJob:
+        """What a submission would be, without submitting it; the first of an array."""
+        return next(self._elements(asked, "0", self._dependencies(asked)))
+
+    # -- changing --------------------------------------------------------------------------------------
+
+    async def cancel(self, job: str) -> None:
+        lives = await self.live(job)
+        await self._tell([Fact(e.JobWithdrawn(live.id)) for live in lives])
+
+    async def suspend(self, job: str) -> None:
+        facts = []
+        for live in await self._changeable(job):
+            if Hold.OWNER not in live.holds:
+                live.holds.add(Hold.OWNER)
+                facts.append(Fact(e.JobHeld(live.id), {"by": "its owner"}))
+        await self._tell(facts)
+
+    async def resume(self, job: str) -> None:
+        lives = [live for live in await self._changeable(job) if Hold.OWNER in live.holds]
+        if not lives:
+            raise Conflict(
+                f"job {job} was not suspended by hand: `trainmaster explain {job}` says why it waits."
+            )
+        gate = self._driver.gate
+        await self._tell([fact for live in lives for fact in gate.lift(live, Hold.OWNER)], lives)
+
+    async def change(self, job: str, changes: Changes) -> None:
+        facts = []
+        if changes.queue is not None:
+            self._check_queue(changes.queue)
+        for live in await self._changeable(job):
+            changed = _changed(live.job, changes)
+            live.respecify(_told(changes))
+            if changes.name is not None:
+                live.name = changes.name
+            if changes.max_runtime_ms is not None:
+                live.with_runtime(changes.max_runtime_ms)
+                self._driver.limit(live)
+            facts.append(Fact(e.JobChanged(changed), _told(changes)))
+        await self._tell(facts)
+
+    async def move(self, job: str, node: str) -> None:
+        (live,) = await self.one(job)
+        record = live.record
+        if record is None or record.placement is None:
+            raise Conflict(f"job {job} does not run now, so there is nothing to move.")
+        placement = self._room(record.placement, node)
+        if placement is None:
+            raise Conflict(f"{node} has not {len(record.placement.slices)} free devices.")
+        asked = Fact(e.ActionRequested(Migrate(live.id, placement)), {"to": node})
+        await self._driver.ask(Wish(facts=[asked], about=live.id))
+
+    def _room(self, held: Placement, name: str) -> Placement | None:
+        """As many devices of that node, free now."""
+        state = self._driver.controller.state
+        node = state.topology.node_by_name.get(name)
+        if node is None:
+            raise NotFound(f"there is no node {name}: `trainmaster nodes` lists them.")
+        free = [node.first_gpu + local for local in bits(state.occupancy.whole[node.index])]
+        count = len(held.slices)
+        if len(free) < count:
+            return None
+        slices = tuple(
+            Slice(node.index, gpu, WHOLE, piece.memory, piece.stage)
+            for gpu, piece in zip(free, held.slices, strict=False)
+        )
+        return replace(held, slices=slices, span=state.topology.span_of_gpus(free[:count]))
+
+    async def define_queue(self, queue: Queue) -> None:
+        await self._tell([Fact(e.QueueDefined(queue))])
+
+    async def set_policy(self, name: str, options: Mapping[str, str]) -> None:
+        policy_of(name, options)
+        await self._tell([Fact(e.PolicyChanged(name, tuple(sorted(options.items()))))])
+
+    async def _changeable(self, job: str) -> Sequence[LiveJob]:
+        """The same, where a change would be kept: what is changed before it is refused stays changed."""
+        found = await self.live(job)
+        self._driver.keeper.refuse_in_trouble()
+        return found
+
+    # -- finding ---------------------------------------------------------------------------------------
+
+    async def live(self, job: str) -> Sequence[LiveJob]:
+        """The live job of that id or name, or all live elements of an array."""
+        jobs = self._driver.jobs
+        if job in jobs:
+            return [jobs[job]]
+        found = [live for live in jobs.values() if live.array == job]
+        if not found:
+            named = [live for live in jobs.values() if live.name == job]
+            found = named[-1:]
+        if found:
+            return found
+        row = await asyncio.to_thread(self._driver.store.job, job)
+        if row is not None and is_ended(row.state):
+            raise Conflict(f"job {job} has ended: it {ended_as(row.state)}.")
+        if await asyncio.to_thread(self._driver.store.jobs, Wanted(array=job, limit=1)):
+            raise Conflict(f"all jobs of array {job} have ended.")
+        raise NotFound(f"there is no job {job}: `trainmaster ps -a` lists all.")
+
+    async def one(self, job: str) -> Sequence[LiveJob]:
+        """The live job of that id or name; a Refusal for an array."""
+        found = await self.live(job)
+        if len(found) != 1:
+            raise Refusal(f"{job} is an array: name one of its jobs, such as {found[0].id}.")
+        return found
+
+    async def _tell(self, facts: Iterable[Fact], touched: Iterable[LiveJob] = ()) -> None:
+        """Have these taken in; nothing to tell is no step, but what it touched is written."""
+        facts = list(facts)
+        said = {fact.event.job for fact in facts if isinstance(fact.event, e.JobReleased)}
+        facts += [Fact(e.JobChanged(live.job)) for live in touched if live.id not in said]
+        if facts:
+            await self._driver.ask(Wish(facts=facts))
+
+
+async def _unhurried(many: Iterable[T]) -> AsyncIterator[T]:
+    """These, with a word to others now and then."""
+    for count, each in enumerate(many, 1):
+        yield each
+        if count % PIECE == 0:
+            await asyncio.sleep(0)
+
+
+def _answered(known: KeyRow, request_hash: str) -> Sequence[Accepted]:
+    if known.request_hash != request_hash:
+        raise Conflict("this idempotency key was used for another request: use a new one.")
+    return [Accepted(tuple(ids), was_known=True) for ids in json.loads(known.answer_json)]
+
+
+def _on_slots(demand: Demand, topology: Topology) -> Demand:
+    """A job on CPU slots books as much host memory as it may keep there while it is suspended.
+
+    Without a word of its owner's it is a quarter of what a slot's part would be: the rest is for others
+    that are suspended in memory meanwhile.
+    """
+    slots = [node.type.memory for node in topology.nodes if node.type.name == SLOT_TYPE]
+    if not slots or demand.host_memory is not None:
+        return demand
+    return replace(demand, host_memory=min(slots))
+
+
+def _submitted(live: LiveJob) -> Fact:
+    detail: dict[str, object] = {"name": live.name}
+    if live.holds:
+        detail["held_for"] = sorted(hold.value for hold in live.holds)
+    return Fact(e.JobSubmitted(live.job, held=bool(live.holds)), detail)
+
+
+def _changed(job: Job, changes: Changes) -> Job:
+    return replace(
+        job,
+        priority=job.priority if changes.priority is None else changes.priority,
+        queue=job.queue if changes.queue is None else changes.queue,
+        retries=job.retries if changes.retries is None else changes.retries,
+        deadline_ms=job.deadline_ms
+        if changes.deadline_ms is None
+        else job.submit_ms + changes.deadline_ms,
+    )
+
+
+def _told(changes: Changes) -> dict[str, object]:
+    """In the words of a job file."""
+    values: dict[str, object] = {
+        "priority": changes.priority,
+        "queue": changes.queue,
+        "max_runtime": _seconds(changes.max_runtime_ms),
+        "deadline": _seconds(changes.deadline_ms),
+        "retries": changes.retries,
+        "name": changes.name,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _seconds(ms: int | None) -> str | None:
+    return None if ms is None else f"{ms / SECOND:g}s"
+
+
+def _words(asked: Submission) -> str:
+    demand, said = asked.demand, asked.recipe
+    count, kind = demand.nominal.total_share / WHOLE, demand.gpu_type or "GPU"
+    words = [f"{count:g} {kind}" if count == 1 else f"{count:g} {kind}s"]
+    if said.memory is not None and demand.host_memory is not None:
+        words.append(f"{demand.host_memory / GIB:g} GiB of memory for each")
+    if said.cpus is not None and demand.cpus is not None:
+        words.append(f"{demand.cpus / 1000:g} cores for each")
+    return ", ".join(words)
+
+
+def _room_of(topology: Topology) -> str:
+    """What the largest node has, in words."""
+    node = max(topology.nodes, key=lambda each: (each.gpus, each.memory))
+    has = (
+        f"{node.gpus} {node.type.name}s, {node.cpus / 1000:g} cores and {node.memory / GIB:.0f} GiB"
+    )
+    if len(topology.nodes) == 1:
+        return f"this machine has {has}"
+    return f"this cluster has {topology.gpu_count} of them, {has} on its largest node"

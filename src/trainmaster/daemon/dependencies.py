@@ -1,0 +1,143 @@
+"""Holds jobs back until what they wait for has come: the end of other jobs, a place in their array."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+
+from trainmaster.daemon.live_job import Hold, LiveJob
+from trainmaster.daemon.report_events import Fact
+from trainmaster.daemon.service_api import Dependency, When
+from trainmaster.model import events as e
+
+StateOf = Callable[[str], str | None]
+"""The state of any job, live or ended; None where there is none."""
+
+
+class Outlook(Enum):
+    MET = "met"
+    OPEN = "open"
+    NEVER = "never"
+
+
+ENDS: dict[When, dict[str, Outlook]] = {
+    When.OK: {"succeeded": Outlook.MET, "failed": Outlook.NEVER, "cancelled": Outlook.NEVER},
+    When.ANY: {"succeeded": Outlook.MET, "failed": Outlook.MET, "cancelled": Outlook.MET},
+    When.FAIL: {"succeeded": Outlook.NEVER, "failed": Outlook.MET, "cancelled": Outlook.MET},
+}
+
+
+def outlook(wanted: Dependency, state: str | None) -> Outlook:
+    """What becomes of a dependency on a job in this state; a job that is gone will never end."""
+    if state is None:
+        return Outlook.NEVER
+    return ENDS[wanted.when].get(state, Outlook.OPEN)
+
+
+ENDED_AS = {"succeeded": "succeeded", "failed": "failed", "cancelled": "was cancelled"}
+
+
+def ended_as(state: str) -> str:
+    """How a job ended, as the end of a sentence."""
+    return ENDED_AS.get(state, f"is {state}")
+
+
+class Gate:
+    """Who is held for whom. Built anew from the live jobs after a restart."""
+
+    def __init__(self, jobs: dict[str, LiveJob]) -> None:
+        self._jobs = jobs
+        self._dependents: dict[str, list[str]] = {}
+        self._lines: dict[str, deque[str]] = {}
+        """By array: its elements that wait for a place."""
+        self._places: dict[str, int] = {}
+        """By array: how many places are free; absent = as many as there are elements."""
+        self._limits: dict[str, int] = {}
+
+    # -- who comes -----------------------------------------------------------------------------------
+
+    def admit(self, newcomers: Iterable[LiveJob]) -> None:
+        """Note what new jobs, or those of before a restart, are held for."""
+        for live in newcomers:
+            for wanted in live.kept.depends_on:
+                self._dependents.setdefault(wanted.job, []).append(live.id)
+            array = live.kept.array
+            if live.array is None or array is None or array.limit is None:
+                continue
+            self._places.setdefault(live.array, array.limit)
+            self._limits[live.array] = array.limit
+            if Hold.ARRAY in live.holds:
+                self._lines.setdefault(live.array, deque()).append(live.id)
+            else:
+                self._places[live.array] -= 1
+
+    # -- who goes ------------------------------------------------------------------------------------
+
+    def waiting_for(self, ended: LiveJob) -> list[LiveJob]:
+        """Jobs that are held until this one has ended."""
+        found = [self._jobs.get(id) for id in self._dependents.pop(ended.id, ())]
+        return [live for live in found if live is not None and Hold.DEPENDENCY in live.holds]
+
+    def placed_after(self, ended: LiveJob) -> Iterator[Fact]:
+        """Who gets the place of this one in its array."""
+        array = ended.array
+        if array is None or array not in self._places:
+            return
+        if Hold.ARRAY not in ended.holds:
+            self._places[array] += 1
+        yield from self._give_places(array)
+        if array not in self._lines and self._places[array] >= self._limits[array]:
+            del self._places[array], self._limits[array]
+
+    def places_left(self) -> Iterator[Fact]:
+        """After a restart: places that were free and not yet given."""
+        for array in list(self._lines):
+            yield from self._give_places(array)
+
+    def looked_at(self, live: LiveJob, state_of: StateOf) -> Iterator[Fact]:
+        """Release a job whose dependencies are met, withdraw one for which they never will be."""
+        for wanted in live.kept.depends_on:
+            found = outlook(wanted, state_of(wanted.job))
+            if found is Outlook.NEVER:
+                state = state_of(wanted.job) or "unknown"
+                why = f"it was to run after job {wanted.job}, which {ended_as(state)}"
+                yield Fact(e.JobWithdrawn(live.id), {"why": why})
+                return
+            if found is Outlook.OPEN:
+                return
+        yield from self.lift(live, Hold.DEPENDENCY)
+
+    def _give_places(self, array: str) -> Iterator[Fact]:
+        line = self._lines.get(array)
+        while line and self._places[array] > 0:
+            live = self._jobs.get(line.popleft())
+            if live is not None and not live.has_ended and Hold.ARRAY in live.holds:
+                self._places[array] -= 1
+                yield from self.lift(live, Hold.ARRAY)
+        if not line:
+            self._lines.pop(array, None)
+
+    def lift(self, live: LiveJob, hold: Hold) -> Iterator[Fact]:
+        """One reason less; with the last one the job is free to start."""
+        if hold not in live.holds:
+            return
+        live.holds.discard(hold)
+        if not live.holds:
+            yield Fact(e.JobReleased(live.id))
+
+
+def held_for(live: LiveJob) -> str:
+    """Why a job is held, in words."""
+    if not live.holds:
+        return ""
+    reasons = []
+    if Hold.OWNER in live.holds:
+        has_run = live.record is not None and live.record.first_start_ms is not None
+        reasons.append("it was suspended by hand" if has_run else "it was held by hand")
+    if Hold.DEPENDENCY in live.holds:
+        named = ", ".join(wanted.job for wanted in live.kept.depends_on)
+        reasons.append(f"it waits for job {named}")
+    if Hold.ARRAY in live.holds and live.kept.array is not None:
+        reasons.append(f"only {live.kept.array.limit} jobs of its array may run at once")
+    return "; ".join(reasons)

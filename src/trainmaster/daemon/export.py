@@ -1,0 +1,95 @@
+"""The past for others to read: ended jobs as a native trace, and the event log line by line."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from typing import Any
+
+from trainmaster.daemon.live_job import Kept
+from trainmaster.model import codec
+from trainmaster.model.trace import Outcome, Trace, TracedJob
+from trainmaster.store.protocol import Store, Wanted
+from trainmaster.store.rows import JobRow
+from trainmaster.traces.native import write
+
+ENDS = frozenset(outcome.value for outcome in Outcome)
+PAGE = 1000
+SHORTEST_MS = 1
+
+
+def ended_rows(store: Store) -> Iterator[JobRow]:
+    """Every job that has ended, the last submitted first."""
+    before: str | None = None
+    while True:
+        rows = store.jobs(Wanted(states=ENDS, before=before, limit=PAGE))
+        yield from rows
+        if len(rows) < PAGE:
+            return
+        before = rows[-1].id
+
+
+def traced(row: JobRow) -> TracedJob | None:
+    """An ended job as a trace has it; None where it was never started.
+
+    One that ended as soon as it was started is written with the shortest time that there is.
+    """
+    kept = codec.decode(json.loads(row.spec_json)["kept"])
+    assert isinstance(kept, Kept)
+    happened: dict[str, Any] = json.loads(row.record_json)
+    outcome = Outcome(row.state)
+    failed = tuple(int(ms) for ms in happened["failed_ms"] if ms > 0)
+    last = outcome is Outcome.FAILED and bool(failed)
+    before = failed[:-1] if last else failed
+    if row.start_ms is None and not happened.get("attempts"):
+        return None
+    service = max(SHORTEST_MS, int(happened["run_ms"]) - sum(before))
+    job = replace(kept.job, queue=row.queue, app=kept.job.app or row.name)
+    return TracedJob(job, service, outcome, before, kept.recipe.may_stay_in_memory)
+
+
+def trace_of(store: Store) -> str:
+    """The history as a native trace; times count from the first submission."""
+    found = [each for each in map(traced, ended_rows(store)) if each is not None]
+    found.sort(key=lambda each: each.job.submit_ms)
+    first = found[0].job.submit_ms if found else 0
+    moved = tuple(_moved(each, first) for each in found)
+    text = io.StringIO()
+    write(Trace(moved), text)
+    return text.getvalue()
+
+
+def _moved(each: TracedJob, first: int) -> TracedJob:
+    deadline = each.job.deadline_ms
+    job = replace(
+        each.job,
+        submit_ms=each.job.submit_ms - first,
+        deadline_ms=None if deadline is None else deadline - first,
+    )
+    return replace(each, job=job)
+
+
+async def events_of(store: Store) -> AsyncIterator[str]:
+    """The event log: the oldest snapshot that is kept, then every step since, as lines of JSON."""
+    snapshot = await asyncio.to_thread(store.snapshot, oldest=True)
+    if snapshot is None:
+        return
+    body = json.loads(snapshot.body_json)
+    yield json.dumps({"snapshot": body, "seq": snapshot.seq, "now_ms": snapshot.at_ms}) + "\n"
+    after = snapshot.seq
+    while True:
+        steps = await asyncio.to_thread(store.steps, after, PAGE)
+        for step in steps:
+            line = {
+                "seq": step.seq,
+                "now_ms": step.now_ms,
+                "events": json.loads(step.events_json),
+                "orders": json.loads(step.orders_json),
+            }
+            yield json.dumps(line, separators=(",", ":")) + "\n"
+        if len(steps) < PAGE:
+            return
+        after = steps[-1].seq

@@ -1,0 +1,86 @@
+"""A job's story: what happened to it, sentence by sentence, from events and orders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from trainmaster.daemon.live_job import named_devices
+from trainmaster.daemon.report_events import Fact
+from trainmaster.model import actions as a
+from trainmaster.model import events as e
+from trainmaster.model.deadline_notices import Notice
+from trainmaster.model.topology import Topology
+from trainmaster.store.rows import StoryRow
+
+HAPPENED: Mapping[type, str] = {
+    e.JobSubmitted: "submitted",
+    e.JobWithdrawn: "withdrawn",
+    e.JobHeld: "held",
+    e.JobReleased: "released",
+    e.JobChanged: "changed",
+    e.RunStarted: "started",
+    e.RunSuspended: "suspended",
+    e.RunResumed: "resumed",
+    e.RunResized: "resized",
+    e.RunSaved: "saved",
+    e.RunSucceeded: "succeeded",
+    e.RunFailed: "failed",
+    e.RunLost: "lost",
+    e.RunStopped: "stopped",
+}
+"""Events that a job's story tells; speeds and progress have places of their own."""
+ORDERED: Mapping[type, str] = {
+    a.Launch: "launch ordered",
+    a.Freeze: "freeze ordered",
+    a.Thaw: "thaw ordered",
+    a.Halt: "halt ordered",
+    a.Kill: "end ordered",
+    a.Reshape: "resize ordered",
+}
+
+
+def job_of(event: e.Event) -> str | None:
+    """The job that an event is about."""
+    run = getattr(event, "run", None)
+    if run is not None:
+        return str(run.job)
+    job = getattr(event, "job", None)
+    if job is None:
+        return None
+    return job if isinstance(job, str) else str(job.id)
+
+
+def told(
+    facts: Sequence[Fact],
+    orders: Sequence[a.Order],
+    notices: Sequence[Notice],
+    topology: Topology,
+    now: int,
+    step: int,
+) -> Iterator[StoryRow]:
+    """All sentences of one step, in order."""
+    for fact in facts:
+        job, what = job_of(fact.event), HAPPENED.get(type(fact.event))
+        if job is not None and what is not None:
+            detail = dict(fact.detail)
+            run = getattr(fact.event, "run", None)
+            if run is not None:
+                detail["attempt"] = run.attempt
+            yield StoryRow(job, now, step, what, _json(detail))
+    for notice in notices:
+        detail = {
+            "deadline_ms": notice.deadline_ms,
+            "finish_ms": notice.finish_ms,
+            "feasible_ms": notice.feasible_ms,
+        }
+        yield StoryRow(notice.job, now, step, f"deadline {notice.what.value}", _json(detail))
+    for order in orders:
+        detail = {"attempt": order.run.attempt}
+        if isinstance(order, a.Launch | a.Reshape):
+            detail["on"] = named_devices(order.placement, topology)
+        yield StoryRow(order.run.job, now, step, ORDERED[type(order)], _json(detail))
+
+
+def _json(detail: Mapping[str, object]) -> str:
+    return json.dumps(detail, separators=(",", ":"))

@@ -1,0 +1,68 @@
+"""Takes orders to the engine, and remembers the last one to each job: a restart sends it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import structlog
+
+from trainmaster.core.lifecycle import Phase
+from trainmaster.core.state import State
+from trainmaster.daemon.clock import Clock
+from trainmaster.daemon.live_job import LiveJob
+from trainmaster.engines.protocol import Engine
+from trainmaster.model.actions import Order
+
+log = structlog.get_logger("trainmaster.daemon")
+
+UNSETTLED = frozenset({Phase.STARTING, Phase.SUSPENDING, Phase.RESIZING, Phase.STOPPING})
+
+
+class Courier:
+    """Orders on their way. Engines carry each out once, so sending one again does no harm."""
+
+    def __init__(self, engine: Engine, jobs: dict[str, LiveJob], clock: Clock) -> None:
+        self._engine = engine
+        self._jobs = jobs
+        self._clock = clock
+        self.standing: dict[str, Order] = {}
+        """The last order to each live job's run."""
+        self.unsent: list[Order] = []
+        """Orders that the engine could not take; they are tried again."""
+
+    def note(self, orders: Iterable[Order]) -> None:
+        """These are kept by now: whatever happens, they must reach the engine."""
+        for order in orders:
+            self.standing[order.run.job] = order
+
+    def forget(self, job: str) -> None:
+        self.standing.pop(job, None)
+
+    async def carry(self, orders: Iterable[Order]) -> None:
+        """In this order, after those that did not get through before."""
+        waiting, self.unsent = [*self.unsent, *orders], []
+        for order in waiting:
+            live = self._jobs.get(order.run.job)
+            if live is None:
+                continue
+            try:
+                await self._engine.execute(order, live.recipe_now(self._clock.now()))
+            except Exception:
+                log.exception(
+                    "an order did not get through", order=type(order).__name__, run=order.run
+                )
+                self.unsent.append(order)
+
+    async def carry_standing(self, state: State) -> None:
+        """After a restart: whatever may not have reached the engine, once more."""
+        self.standing = {id: each for id, each in self.standing.items() if id in state.jobs}
+        await self.carry([each for each in self.standing.values() if _is_open(each, state)])
+
+
+def _is_open(order: Order, state: State) -> bool:
+    """Whether what it asks for has not been reported yet."""
+    if order.run in state.leaving:
+        return True
+    record = state.jobs[order.run.job]
+    is_promised = record.id in state.promises
+    return record.run == order.run and record.phase in UNSETTLED and not is_promised

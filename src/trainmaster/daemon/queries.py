@@ -1,0 +1,321 @@
+"""What the daemon shows: jobs live and ended, why they wait, nodes, queues, logs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from trainmaster.core.lifecycle import HOLDING, WAITING, Phase
+from trainmaster.core.state import JobRecord
+from trainmaster.daemon.dependencies import held_for
+from trainmaster.daemon.driver import Driver
+from trainmaster.daemon.live_job import LiveJob, named_devices
+from trainmaster.daemon.policies import effective_options
+from trainmaster.daemon.service_api import (
+    LogFile,
+    NodeSheet,
+    NotFound,
+    PolicySheet,
+    Progress,
+    QueueSheet,
+    Sheet,
+)
+from trainmaster.model import codec
+from trainmaster.model.placement import Placement
+from trainmaster.model.queue import Queue
+from trainmaster.model.reasons import Reason, Why
+from trainmaster.store.protocol import Wanted
+from trainmaster.store.rows import JobRow
+
+LOG_NAME = re.compile(r"rank-(\d+)\.log(?:\.(\d+))?")
+FOLDED = (
+    "running",
+    "starting",
+    "resizing",
+    "suspending",
+    "stopping",
+    "pending",
+    "suspended",
+    "held",
+)
+"""The state of an array is the first of these that one of its jobs is in, else how they ended."""
+MOST_ELEMENTS = 100_000
+NOWHERE: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+PIECE = 250
+"""Jobs of a list that are looked at in one go: others ask as well."""
+MUTE = "It has not spoken through trainmaster.sdk, so its progress is unknown."
+STAYS = "When others need its devices it waits in memory, and goes on from there."
+SAVES = "To make room it is told to save and to end, and goes on from there later."
+LEAVES = "To make room it is ended, and starts over later, unless its program saves and resumes by itself."
+
+
+class Looking:
+    """Reads the controller's state and the store; changes nothing."""
+
+    def __init__(self, driver: Driver, folder: Path) -> None:
+        self._driver = driver
+        self._folder = folder
+        self._reasons: dict[str, Reason] = {}
+        self._reasons_of: tuple[int, bool] | None = None
+        """The step after which those are the reasons: a cache, for nothing changes between steps."""
+        self._counts: Mapping[str, int] = {}
+        self._counts_of: int | None = None
+
+    # -- jobs ------------------------------------------------------------------------------------------
+
+    async def jobs(self, wanted: Wanted) -> Sequence[Sheet]:
+        wanted = replace(wanted, is_brief=True)
+        return await self._all(await asyncio.to_thread(self._driver.store.jobs, wanted))
+
+    async def _all(self, rows: Sequence[JobRow]) -> list[Sheet]:
+        """Sheets for a list, made piece by piece."""
+        now = self._driver.clock.now()
+        sheets: list[Sheet] = []
+        for begin in range(0, len(rows), PIECE):
+            sheets += [self._listed(row, now) for row in rows[begin : begin + PIECE]]
+            await asyncio.sleep(0)
+        return sheets
+
+    async def counts(self) -> Mapping[str, int]:
+        """How many jobs are in each state; counted once for each step."""
+        seq = self._driver.keeper.seq
+        if self._counts_of != seq:
+            self._counts = await asyncio.to_thread(self._driver.store.count)
+            self._counts_of = seq
+        return self._counts
+
+    async def sheet(self, job: str) -> Sheet:
+        """By id, by the id of an array, or by name: the newest of that name."""
+        store, now = self._driver.store, self._driver.clock.now()
+        row = await asyncio.to_thread(store.job, job)
+        if row is not None:
+            return self._sheet(row, now)
+        elements = await asyncio.to_thread(store.jobs, Wanted(array=job, limit=MOST_ELEMENTS))
+        if elements:
+            return self._folded(job, await self._all(elements))
+        for each in await asyncio.to_thread(store.jobs, Wanted(text=job, limit=1000)):
+            if each.name == job:
+                return self._sheet(each, now)
+        raise NotFound(f"there is no job {job}: `trainmaster ps -a` lists all.")
+
+    def _sheet(self, row: JobRow, now: int) -> Sheet:
+        live = self._driver.jobs.get(row.id)
+        if live is None or live.record is None:
+            return _past_sheet(row)
+        return self._live_sheet(live, live.record, now, live.row(now))
+
+    def _listed(self, row: JobRow, now: int) -> Sheet:
+        """The same for a list: with the row as it was read, where that says the same of it."""
+        live = self._driver.jobs.get(row.id)
+        if live is None or live.record is None:
+            return _past_sheet(row)
+        is_fresh = row.state == live.record.phase.name.lower()
+        return self._live_sheet(live, live.record, now, row if is_fresh else live.row(now))
+
+    def _live_sheet(self, live: LiveJob, record: JobRecord, now: int, row: JobRow) -> Sheet:
+        placement = None if record.phase in WAITING else record.placement
+        devices, nodes = NOWHERE if placement is None else self._places(placement)
+        return Sheet(
+            row=row,
+            priority=live.job.priority,
+            attempt=record.attempt,
+            restarts=max(0, record.attempt - 1),
+            failures=record.failures,
+            retries=live.job.retries,
+            preemptions=record.preemptions,
+            migrations=record.migrations,
+            run_ms=live.ran_ms(now),
+            gpu_ms=record.attained_at(now),
+            devices=devices,
+            nodes=nodes,
+            pids=live.pids,
+            progress=live.progress,
+            saved_at_ms=live.saved_at_ms,
+            reason=self._reason(record),
+            held_for=held_for(live),
+            remarks=self._remarks(live, record),
+        )
+
+    def _places(self, placement: Placement) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of devices and of nodes."""
+        topology = self._driver.controller.state.topology
+        names = tuple(topology.nodes[node].name for node in placement.nodes)
+        return named_devices(placement, topology), names
+
+    def drafted(self, live: LiveJob) -> Sheet:
+        """A job that was not submitted."""
+        return replace(_past_sheet(live.row(self._driver.clock.now())), held_for=held_for(live))
+
+    def _reason(self, record: JobRecord) -> Reason | None:
+        """Why it waits, by the policy's word."""
+        driver = self._driver
+        if record.id in driver.controller.state.promises:
+            return Reason(Why.WAITING_FOR_RELEASE, record.demand.nominal.total_share)
+        if record.phase not in WAITING:
+            return None
+        step = (driver.keeper.seq, driver.keeper.is_torn)
+        if self._reasons_of != step:
+            self._reasons, self._reasons_of = {}, step
+        found = self._reasons.get(record.id)
+        if found is None:
+            found = self._reasons[record.id] = driver.controller.explain(record.id)
+        return found
+
+    def _remarks(self, live: LiveJob, record: JobRecord) -> tuple[str, ...]:
+        """What cannot be done for this job, and what would have to change."""
+        speaks = live.has_hello or live.saved_at_ms is not None
+        stays = live.recipe.may_stay_in_memory and self._driver.controller.state.can_freeze
+        room = STAYS if stays else SAVES if speaks else LEAVES
+        return (room,) if speaks or record.first_start_ms is None else (MUTE, room)
+
+    def _folded(self, array: str, elements: Sequence[Sheet]) -> Sheet:
+        """An array as one job."""
+        first, rows = elements[-1], [each.row for each in elements]
+        states = Counter(row.state for row in rows)
+        order = (*FOLDED, "failed", "cancelled", "succeeded")
+        state = next(each for each in order if states[each])
+        finishes = [row.finish_ms for row in rows if row.finish_ms is not None]
+        starts = [row.start_ms for row in rows if row.start_ms is not None]
+        row = replace(
+            first.row,
+            id=array,
+            state=state,
+            start_ms=min(starts, default=None),
+            finish_ms=max(finishes) if len(finishes) == len(rows) else None,
+            exit_code=max((row.exit_code or 0 for row in rows), default=None),
+            array=None,
+            array_index=None,
+        )
+        counted = ", ".join(f"{number} {each}" for each, number in sorted(states.items()))
+        return replace(
+            first,
+            row=row,
+            run_ms=sum(each.run_ms for each in elements),
+            gpu_ms=sum(each.gpu_ms for each in elements),
+            preemptions=sum(each.preemptions for each in elements),
+            devices=tuple(name for each in elements for name in each.devices),
+            nodes=tuple(dict.fromkeys(name for each in elements for name in each.nodes)),
+            pids=(),
+            reason=None,
+            held_for="",
+            remarks=(f"An array of {len(rows)} jobs: {counted}.",),
+        )
+
+    # -- logs ------------------------------------------------------------------------------------------
+
+    async def log_files(self, job: str) -> Sequence[LogFile]:
+        sheet = await self.sheet(job)
+        return await asyncio.to_thread(self._log_files, sheet.row.id)
+
+    def _log_files(self, id: str) -> list[LogFile]:
+        found: dict[tuple[int, int], list[tuple[int, Path]]] = {}
+        for path in (self._folder / "runs" / id).glob("*/rank-*.log*"):
+            named = LOG_NAME.fullmatch(path.name)
+            if named is not None and path.parent.name.isdecimal():
+                key = (int(path.parent.name), int(named[1]))
+                found.setdefault(key, []).append((int(named[2] or 0), path))
+        return [
+            LogFile(attempt, rank, tuple(path for _, path in sorted(pieces, reverse=True)))
+            for (attempt, rank), pieces in sorted(found.items())
+        ]
+
+    # -- the cluster -------------------------------------------------------------------------------------
+
+    def nodes(self) -> Sequence[NodeSheet]:
+        state = self._driver.controller.state
+        on: dict[int, list[str]] = {}
+        frozen: dict[int, list[str]] = {}
+        for record in state.jobs.values():
+            if record.placement is not None:
+                for gpu in record.placement.gpus():
+                    on.setdefault(gpu, []).append(record.id)
+            elif record.frozen is not None:
+                for node in record.frozen.nodes:
+                    frozen.setdefault(node, []).append(record.id)
+        return [
+            NodeSheet(
+                name=node.name,
+                device_type=node.type.name,
+                devices=tuple(f"{node.name}:{local}" for local in range(node.gpus)),
+                jobs=tuple(tuple(on.get(node.first_gpu + i, ())) for i in range(node.gpus)),
+                frozen=tuple(frozen.get(node.index, ())),
+                state=self._node_state(node.index),
+                cpus=node.cpus,
+                memory=node.memory,
+                remarks=self._driver.engine.abilities.remarks,
+            )
+            for node in state.topology.nodes
+        ]
+
+    def _node_state(self, node: int) -> str:
+        state = self._driver.controller.state
+        named = (("away", state.away), ("draining", state.draining), ("set aside", state.set_aside))
+        return next((name for name, nodes in named if node in nodes), "up")
+
+    def queues(self) -> Sequence[QueueSheet]:
+        state = self._driver.controller.state
+        running: Counter[str] = Counter()
+        waiting: Counter[str] = Counter()
+        held: Counter[str] = Counter()
+        gpus: Counter[str] = Counter()
+        for record in state.jobs.values():
+            queue = record.job.queue
+            running[queue] += record.phase in HOLDING
+            waiting[queue] += record.phase in WAITING
+            held[queue] += record.phase is Phase.HELD
+            if record.placement is not None:
+                gpus[queue] += record.placement.total_share
+        names = sorted({*state.queues, *running})
+        return [
+            QueueSheet(
+                queue=state.queues.get(name, Queue(name)),
+                is_defined=name in state.queues,
+                running=running[name],
+                waiting=waiting[name],
+                held=held[name],
+                gpus=gpus[name],
+            )
+            for name in names
+        ]
+
+    def policy(self) -> PolicySheet:
+        driver = self._driver
+        return PolicySheet(
+            name=driver.policy[0],
+            options=effective_options(driver.controller.policy),
+            since_ms=driver.policy_since_ms,
+            trouble=driver.refused,
+        )
+
+
+def _past_sheet(row: JobRow) -> Sheet:
+    """A job that has ended, as the store has it."""
+    happened: dict[str, Any] = json.loads(row.record_json)
+    progress = happened.get("progress")
+    decoded = None if progress is None else codec.decode(progress)
+    return Sheet(
+        row=row,
+        priority=happened.get("priority", 0),
+        attempt=happened.get("attempts", 0),
+        restarts=max(0, happened.get("attempts", 0) - 1),
+        failures=happened.get("failures", 0),
+        retries=happened.get("retries", 0),
+        preemptions=happened.get("preemptions", 0),
+        migrations=happened.get("migrations", 0),
+        run_ms=happened.get("run_ms", 0),
+        gpu_ms=happened.get("gpu_ms", 0),
+        devices=(),
+        nodes=(),
+        pids=(),
+        progress=decoded if isinstance(decoded, Progress) else None,
+        saved_at_ms=happened.get("saved_at_ms"),
+        reason=None,
+        held_for="",
+        remarks=(),
+    )

@@ -1,0 +1,205 @@
+"""Reports of an engine made into facts: only the daemon knows how much work had been done by then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainmaster.core.lifecycle import Phase
+from trainmaster.core.state import JobRecord
+from trainmaster.daemon.live_job import LiveJob
+from trainmaster.daemon.service_api import Progress
+from trainmaster.model import engine_reports as r
+from trainmaster.model import events as e
+from trainmaster.model.job import Estimate, Source
+from trainmaster.model.progress import Sample
+from trainmaster.model.units import NOMINAL, SECOND
+
+NOTICEABLE_PPM = NOMINAL // 10
+"""A speed that differs by less from what is assumed is left alone: reports are noisy."""
+SAMPLE_EVERY_MS = 5 * SECOND
+NOT_TO_BE_TRIED_AGAIN = frozenset({126, 127})
+"""Exit codes of a command that cannot be started: another attempt would end the same way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """An event, and what its job's story tells of it."""
+
+    event: e.Event
+    detail: Mapping[str, object] = field(default_factory=dict)
+
+
+def facts_of(report: r.Report, live: LiveJob, now: int) -> Iterator[Fact]:
+    """What the controller is told; the live job takes note of the rest."""
+    record = live.record
+    if record is None or record.run != report.run:
+        return
+    yield from FACTS[type(report)](report, live, record, now)
+
+
+def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+    live.pids = said.pids
+    live.before_ms = live.ran_ms(now)
+    live.began(_moment(said, live, now))
+    yield Fact(e.RunStarted(said.run, assumed_speed(record)), {"pids": list(said.pids)})
+
+
+def _frozen(said: r.Frozen, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+    live.paused(_moment(said, live, now))
+    detail = {"how": "in memory", **_took(record, now)}
+    yield Fact(e.RunSuspended(said.run, record.work_at(now), frozen=True), detail)
+
+
+def _thawed(said: r.Thawed, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+    live.began(_moment(said, live, now))
+    yield Fact(e.RunResumed(said.run, assumed_speed(record)))
+
+
+def _reshaped(said: r.Reshaped, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+    live.pids = said.pids
+    live.began(_moment(said, live, now))
+    yield Fact(
+        e.RunResized(said.run, record.saved_work, assumed_speed(record)),
+        {"pids": list(said.pids)},
+    )
+
+
+def _saved(said: r.Saved, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+    live.saved_at_ms = now
+    yield Fact(e.RunSaved(said.run, record.work_at(now)), {"at_step": said.step})
+
+
+def _progressed(said: r.Progressed, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+    last = live.progress
+    total = said.total_steps or (None if last is None else last.total_steps)
+    live.has_hello = True
+    is_due = last is None or now - last.at_ms >= SAMPLE_EVERY_MS
+    if not is_due and last is not None:
+        live.progress = Progress(last.at_ms, said.step, total, said.loss, said.samples_per_s)
+        return
+    live.progress = Progress(now, said.step, total, said.loss, said.samples_per_s)
+    if record.placement is None or record.since_ms is None:
+        return
+    estimate = foreseen(record, said.step, total, now)
+    if estimate is not None:
+        yield Fact(e.JobProfiled(live.id, estimate=estimate))
+    speed = measured_speed(live, record, said.samples_per_s)
+    if speed is not None and abs(speed - record.speed_ppm) > NOTICEABLE_PPM:
+        yield Fact(e.RunSpeedChanged(said.run, record.work_at(now), speed))
+    if said.loss is None:
+        return
+    sample = Sample(
+        step=said.step,
+        loss_ppm=round(said.loss * NOMINAL),
+        gpus=len(record.placement.slices),
+        speed_ppm=speed or record.speed_ppm,
+        epoch_steps=said.epoch_steps or 1,
+        work=record.work_at(now),
+    )
+    yield Fact(e.RunProgressed(said.run, sample))
+
+
+def _ended(said: r.Ended, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+    live.pids, live.exit_code = (), said.code
+    live.ended_ms = _moment(said, live, now)
+    live.paused(live.ended_ms)
+    detail = _told(said)
+    if said.asked is r.Asked.KILL:
+        if record.phase is Phase.STOPPING:
+            yield Fact(e.RunStopped(said.run), detail)
+        else:  # a daemon that did not know it had it ended
+            yield Fact(e.RunLost(said.run, record.saved_work), detail | _lost_work(record, now))
+    elif said.asked is r.Asked.HALT:
+        has_saved = said.has_left and said.code == 0  # by a signal: it did not see it coming
+        work = record.work_at(now) if has_saved else record.saved_work
+        detail["how"] = "by a checkpoint" if has_saved else "by ending it"
+        detail |= {} if has_saved else _lost_work(record, now)
+        yield Fact(e.RunSuspended(said.run, work), detail | _took(record, now))
+    elif said.code == 0:
+        yield Fact(e.RunSucceeded(said.run), detail)
+    else:
+        live.failure = dict(detail)
+        live.failed_ms += (live.ran_ms(now) - live.before_ms,)
+        can_help = said.code not in NOT_TO_BE_TRIED_AGAIN
+        detail |= _lost_work(record, now)
+        yield Fact(e.RunFailed(said.run, record.saved_work, retryable=can_help), detail)
+
+
+def _told(said: r.Ended) -> dict[str, object]:
+    """What a story tells of an end."""
+    detail: dict[str, object] = {"code": said.code}
+    if said.rank is not None:
+        detail["rank"] = said.rank
+    detail |= {key: text for key, text in (("why", said.why), ("tail", said.tail)) if text}
+    if said.was_killed:
+        detail["killed"] = "it did not end within its grace period"
+    return detail
+
+
+def _lost(said: r.Lost, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+    live.pids = ()
+    live.paused(_moment(said, live, now))
+    detail = {"why": said.why, **_lost_work(record, now)}
+    yield Fact(e.RunLost(said.run, record.saved_work), detail)
+
+
+def _moment(said: r.Report, live: LiveJob, now: int) -> int:
+    """When it happened, by the engine's clock as far as that can be."""
+    return min(now, max(said.at_ms, live.job.submit_ms, live.since_ms or 0))
+
+
+def _took(record: JobRecord, now: int) -> dict[str, object]:
+    """How long a suspension took that was ordered to make room."""
+    ordered = record.suspend_ordered_ms
+    if record.phase is not Phase.SUSPENDING or ordered is None or record.is_moving:
+        return {}
+    return {"took_s": round((now - ordered) / SECOND, 3)}
+
+
+def _lost_work(record: JobRecord, now: int) -> dict[str, object]:
+    """Work that was done and is to be done again."""
+    return {"lost_s": round((record.work_at(now) - record.saved_work) / NOMINAL / SECOND, 3)}
+
+
+FACTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[Fact]]] = {
+    r.Started: _started,
+    r.Frozen: _frozen,
+    r.Thawed: _thawed,
+    r.Reshaped: _reshaped,
+    r.Progressed: _progressed,
+    r.Saved: _saved,
+    r.Ended: _ended,
+    r.Lost: _lost,
+}
+
+
+def assumed_speed(record: JobRecord) -> int:
+    """Its speed until that is measured: in proportion to its devices."""
+    placement, nominal = record.placement, record.demand.nominal
+    if placement is None or not record.demand.is_elastic:
+        return NOMINAL
+    return NOMINAL * len(placement.slices) // nominal.count
+
+
+def foreseen(record: JobRecord, step: int, total: int | None, now: int) -> Estimate | None:
+    """How much work it needs in all, by its own count of steps; None where that is no news."""
+    if not total or step <= 0:
+        return None
+    work = record.work_at(now) * total // step
+    known = record.estimate
+    if known is not None and abs(known.work - work) * 10 < known.work:
+        return None
+    return Estimate(work, Source.FIT)
+
+
+def measured_speed(live: LiveJob, record: JobRecord, samples_per_s: float | None) -> int | None:
+    """Its speed by its own word, against the best that it has said at its nominal size."""
+    if not samples_per_s or record.placement is None:
+        return None
+    if len(record.placement.slices) == record.demand.nominal.count:
+        live.samples_per_s = max(live.samples_per_s or 0.0, samples_per_s)
+    if not live.samples_per_s:
+        return None
+    return max(1, round(samples_per_s / live.samples_per_s * NOMINAL))

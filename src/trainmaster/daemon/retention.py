@@ -1,0 +1,67 @@
+"""What is thrown away, and when: logs and copied code of jobs that ended long ago. Never checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from trainmaster.daemon.code_snapshot import is_as_copied
+from trainmaster.model.job import Run
+from trainmaster.model.units import SECOND
+from trainmaster.store.protocol import Store, Wanted
+from trainmaster.store.rows import JobRow
+
+IsLive = Callable[[str], bool]
+
+
+def outdated_runs(folder: Path, store: Store, is_live: IsLive, before_ms: int) -> list[Run]:
+    """Runs whose logs may go: their job ended before that time, or is known to nobody."""
+    return [
+        Run(place.name, int(attempt.name))
+        for place in _folders(folder / "runs")
+        if not is_live(place.name) and _is_over([store.job(place.name)], before_ms)
+        for attempt in _folders(place)
+        if attempt.name.isdecimal()
+    ]
+
+
+def drop_code(folder: Path, store: Store, is_live: IsLive, before_ms: int) -> int:
+    """Remove the copied code of jobs and arrays that ended before that time; how many copies."""
+    dropped = 0
+    for place in _folders(folder / "jobs"):
+        code = place / "code"
+        if not code.is_dir() or is_live(place.name):
+            continue
+        row = store.job(place.name)
+        rows = store.jobs(Wanted(array=place.name, limit=1_000_000)) if row is None else [row]
+        if not rows and code.stat().st_mtime * SECOND >= before_ms:
+            continue  # of a submission that is under way
+        if not any(is_live(each.id) for each in rows) and _is_over(rows, before_ms):
+            dropped += _drop_copied(code)
+    return dropped
+
+
+def _drop_copied(code: Path) -> int:
+    """Remove what was copied, and nothing that the job wrote there itself; whether there was anything."""
+    copied = [path for path in code.rglob("*") if is_as_copied(path)]
+    for path in copied:
+        path.unlink(missing_ok=True)
+    for folder in sorted((path for path in code.rglob("*") if path.is_dir()), reverse=True):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+    with contextlib.suppress(OSError):
+        code.rmdir()
+    return bool(copied)
+
+
+def _is_over(rows: Sequence[JobRow | None], before_ms: int) -> bool:
+    return all(
+        row is None or (row.finish_ms is not None and row.finish_ms < before_ms) for row in rows
+    )
+
+
+def _folders(place: Path) -> list[Path]:
+    if not place.is_dir():
+        return []
+    return [each for each in place.iterdir() if each.is_dir() and not each.name.startswith(".")]

@@ -1,0 +1,45 @@
+"""Jobs whose running time is limited, and when each has run as long as it may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainmaster.daemon.live_job import LiveJob
+from trainmaster.daemon.report_events import Fact
+from trainmaster.model import events as e
+from trainmaster.model.units import SECOND
+
+
+class Limits:
+    """Looks at the clock for jobs with a `max_runtime`."""
+
+    def __init__(self) -> None:
+        self._limited: dict[str, LiveJob] = {}
+
+    def note(self, live: LiveJob) -> bool:
+        """Watch it, if it has a limit; whether it has."""
+        if live.recipe.max_runtime_ms is None:
+            return False
+        self._limited[live.id] = live
+        return True
+
+    def forget(self, job: str) -> None:
+        self._limited.pop(job, None)
+
+    def overdue(self, now: int) -> Iterator[Fact]:
+        """Jobs that have run as long as they may; each is told once."""
+        for live in list(self._limited.values()):
+            most = live.recipe.max_runtime_ms
+            if most is not None and live.ran_ms(now) >= most:
+                del self._limited[live.id]
+                why = f"it has run for its max_runtime of {most / SECOND:g} s"
+                live.failure = {"why": why}
+                yield Fact(e.JobWithdrawn(live.id), {"why": why})
+
+    def next_due(self, now: int) -> int | None:
+        times = [
+            now + max(1, (live.recipe.max_runtime_ms or 0) - live.ran_ms(now))
+            for live in self._limited.values()
+            if live.since_ms is not None
+        ]
+        return min(times, default=None)

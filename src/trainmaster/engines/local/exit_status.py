@@ -1,0 +1,118 @@
+"""How a run ended, made of what its ranks returned and what it had been told."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from trainmaster.engines.local.rank_processes import NotStarted, Rank
+from trainmaster.sdk.wire import Line
+
+
+class Told(Enum):
+    """Why a run is being ended, with the word that programs hear; the later ones win."""
+
+    RESIZE = ("resize", 0, "nothing")
+    HALT = ("suspend", 1, "halt")
+    KILL = ("cancel", 2, "kill")
+    FAILURE = ("", 3, "nothing")
+    """One rank has failed: the others have nobody to work with."""
+
+    def __init__(self, asks: str, weight: int, asked: str) -> None:
+        self.asks = asks
+        self.weight = weight
+        self.asked = asked
+
+    def yields_to(self, other: Told) -> bool:
+        return self.weight < other.weight
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the journal's last entry says."""
+
+    code: int
+    asked: str
+    rank: int | None
+    has_left: bool
+    was_killed: bool
+    why: str
+    tail: str
+
+    @property
+    def is_success(self) -> bool:
+        """It ended by itself with all its work done."""
+        return self.code == 0 and self.asked == "nothing" and not self.has_left
+
+    def said(self) -> Line:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def failed_verdict(why: str, code: int = 126, rank: int | None = None) -> Verdict:
+    """Of a run that could not be started."""
+    return Verdict(code, "nothing", rank, False, False, why, "")
+
+
+def verdict_of(
+    ranks: Sequence[Rank],
+    first: Rank | None,
+    not_started: NotStarted | None,
+    told: Told | None,
+    was_killed: bool,
+    has_left: bool,
+    done: Collection[int],
+    limit: int | None,
+    oom_ranks: Collection[int],
+    machine_oom: bool,
+) -> Verdict:
+    """Success only if all ranks returned 0, and nobody told it to leave before it was done.
+
+    One whose ranks had said that they were done when our signal hit them on their way out has succeeded
+    as well; what one rank says does not hold for another that never came so far.
+    """
+    if not_started is not None:
+        return failed_verdict(not_started.why, not_started.code, not_started.rank)
+    deciding = first or next((rank for rank in ranks if rank.code), None)
+    code = 0 if deciding is None else deciding.code or 0
+    was_late = told in (Told.HALT, Told.RESIZE) and all(
+        rank.code == 0 or (rank.code == 128 + signal.SIGTERM and rank.number in done)
+        for rank in ranks
+    )
+    is_success = (bool(code) and was_late) or (
+        code == 0 and not was_killed and (told in (None, Told.FAILURE) or bool(done))
+    )
+    if is_success and told is not Told.KILL:
+        return Verdict(0, "nothing", None, False, False, "", ranks[0].log.tail())
+    why = ""
+    if deciding is not None and told in (None, Told.FAILURE):
+        why = _why(deciding, limit, oom_ranks, machine_oom)
+    return Verdict(
+        code=code,
+        asked="nothing" if told is None else told.asked,
+        rank=deciding.number if deciding is not None and told in (None, Told.FAILURE) else None,
+        has_left=told in (Told.HALT, Told.RESIZE) and (has_left or not was_killed),
+        was_killed=was_killed,
+        why=why,
+        tail=(deciding or ranks[0]).log.tail(),
+    )
+
+
+def _why(rank: Rank, limit: int | None, oom_ranks: Collection[int], machine_oom: bool) -> str:
+    """One sentence where the kernel says more than an exit code."""
+    if rank.number in oom_ranks and limit is not None:
+        allowed = f"{limit / (1 << 20):,.0f} MiB"
+        return f"Rank {rank.number} used more host memory than the {allowed} that it may; raise `memory`."
+    code = rank.code or 0
+    if code <= 128:
+        return ""
+    try:
+        name = signal.Signals(code - 128).name
+    except ValueError:
+        return ""
+    if name == "SIGKILL" and machine_oom:
+        return (
+            f"Rank {rank.number} was killed, probably by the kernel: the machine ran out of memory."
+        )
+    return f"Rank {rank.number} was ended by {name}, which Trainmaster did not send."

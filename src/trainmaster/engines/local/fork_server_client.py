@@ -1,0 +1,103 @@
+"""The engine's end of the spawner: asks for supervisors, and starts it again when it has died."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+
+import trainmaster
+
+ANSWER_S = 30.0
+"""How long a supervisor may take to answer on a machine that is very busy."""
+
+
+class Spawning:
+    """One spawner process, while the engine is open."""
+
+    def __init__(self) -> None:
+        self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._asked: dict[str, asyncio.Future[bool]] = {}
+        self._starting = asyncio.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The spawner's, while it lives."""
+        process = self._process
+        return None if process is None or process.returncode is not None else process.pid
+
+    async def spawn(self, folder: Path) -> bool:
+        """Whether a supervisor answered for this folder; it may have found that one is there already."""
+        name = str(folder)
+        answered = self._asked.get(name)
+        if answered is None:
+            answered = self._asked[name] = asyncio.get_running_loop().create_future()
+            try:
+                await self._ask(name)
+            except OSError:
+                self._answer(name, False)
+        try:
+            return await asyncio.wait_for(asyncio.shield(answered), ANSWER_S)
+        except TimeoutError:
+            self._answer(name, False)
+            return False
+
+    async def close(self) -> None:
+        """It ends when nobody writes to it any more; who still waits for an answer gets none."""
+        for name in [*self._asked]:
+            self._answer(name, False)
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            await self._process.wait()
+            self._process = None
+        if self._reader is not None:
+            self._reader.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._reader
+            self._reader = None
+
+    async def start(self) -> None:
+        """Be sure that there is one."""
+        async with self._starting:
+            if self.pid is not None:
+                return
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", "trainmaster.engines.local.fork_server"),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env=os.environ | {"PYTHONPATH": _python_path()},
+                start_new_session=True,
+            )
+            self._reader = asyncio.create_task(self._read(self._process))
+
+    async def _ask(self, name: str) -> None:
+        await self.start()
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(name).encode() + b"\n")
+        await self._process.stdin.drain()
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        """Hand out the answers; when it dies, those that are missing are not coming."""
+        assert process.stdout is not None
+        while line := await process.stdout.readline():
+            self._answer(json.loads(line), True)
+        await process.wait()
+        for name in [*self._asked]:
+            self._answer(name, False)
+
+    def _answer(self, name: str, came: bool) -> None:
+        answered = self._asked.pop(name, None)
+        if answered is not None and not answered.done():
+            answered.set_result(came)
+
+
+def _python_path() -> str:
+    """Where this very Trainmaster is, before what the user has there."""
+    here = str(Path(trainmaster.__file__).parents[1])
+    return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH", ""))))

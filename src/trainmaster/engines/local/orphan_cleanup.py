@@ -1,0 +1,147 @@
+"""Runs that have lost their supervisor, or never had one: what is left is ended, and that is written down."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trainmaster.engines.freezer import send
+from trainmaster.engines.local import journal, processes, runfile
+from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
+from trainmaster.engines.local.run_spec import RUN
+from trainmaster.engines.local.runfile import CgroupPlan
+from trainmaster.sdk import wire
+
+WHY_LOST = "Its supervisor was killed, or the machine was restarted; nobody saw how it ended."
+SWEEPING_S = 1.0
+"""How long one look for what is left takes, at most; it is looked again until there is nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A run's folder, and where its traces are if nothing in there says so."""
+
+    folder: Path
+    socket: str
+    cgroups: CgroupPlan
+
+    @property
+    def name(self) -> str:
+        return f"{self.folder.parent.name}.{self.folder.name}"
+
+
+def never_started(order: str) -> journal.Entry:
+    """The end of a run that was told to halt, or was killed, before it began."""
+    return {
+        "code": 143,
+        "asked": order,
+        "rank": None,
+        "has_left": order == "halt",
+        "was_killed": False,
+        "why": "It was told to end before it had started.",
+        "tail": "",
+    }
+
+
+def settle_lost(trace: Trace, floor: int, why: str = WHY_LOST) -> bool:
+    """End what is left of a run without a supervisor and say so; False while anything is left.
+
+    What it says has a number beyond `floor`, the last that was seen: the journal may have become shorter.
+    """
+    with _held(trace) as is_ours:
+        if not is_ours:
+            return False
+        newest = journal.last(str(trace.folder))
+        what, said = "lost", {"why": why}
+        if newest is not None and newest["what"] in journal.LAST:
+            if newest["n"] >= floor:
+                return True
+            what, said = newest["what"], newest
+        if not end_all(trace):
+            return False
+        _write(trace, floor, what, said)
+        return True
+
+
+def settle_unbegun(trace: Trace, what: str, said: journal.Entry) -> bool:
+    """End a run that has not begun, so that it never will; False where it has."""
+    with _held(trace, patience_s=1.0) as is_ours:
+        if not is_ours or journal.has_begun(str(trace.folder)):
+            return False
+        _write(trace, 0, what, said)
+        return True
+
+
+def end_holder(trace: Trace) -> None:
+    """Kill the run's supervisor, whose ranks die with it: nobody here can follow it."""
+    for pid in processes.lock_holders(str(trace.folder / journal.LOCK)):
+        if pid != os.getpid():
+            send(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def _held(trace: Trace, patience_s: float = 0.0) -> Iterator[bool]:
+    """Hold the run, whose folder is made again where it is gone; False: somebody else does."""
+    trace.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = journal.take_lock(str(trace.folder), patience_s)
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _write(trace: Trace, floor: int, what: str, said: journal.Entry) -> None:
+    book = journal.Journal(str(trace.folder), floor)
+    try:
+        book.append(said | book.entry(what, {}))
+        if not book.is_written:
+            raise OSError(book.trouble)
+    finally:
+        book.close()
+
+
+def end_all(trace: Trace) -> bool:
+    """SIGKILL to everything that carries the run's name; whether nothing does any more.
+
+    Found by the run's name and that of its socket, which both follow from its folder: its file may be gone.
+    """
+    plan, sockets = _whereabouts(trace)
+    groups = [RunCgroups(plan, cgroup_name(socket)) for socket in sockets]
+    ends = ["/" + os.path.basename(socket) for socket in sockets]
+    until = time.monotonic() + SWEEPING_S
+    while True:
+        for group in groups:
+            group.kill()
+        left = {pid for group in groups for pid in group.members() if processes.is_alive(pid)}
+        left.update(processes.carriers(f"{RUN}={trace.name}", wire.SOCKET, ends))
+        if not left:
+            break
+        if time.monotonic() > until:
+            return False
+        for pid in left:
+            send(pid, signal.SIGKILL)
+        time.sleep(0.005)
+    for group in groups:
+        group.remove()
+    for socket in sockets:
+        with contextlib.suppress(OSError):
+            os.unlink(socket)
+    return True
+
+
+def _whereabouts(trace: Trace) -> tuple[CgroupPlan, list[str]]:
+    """Its control groups and its sockets: as its file says, and where they would be."""
+    try:
+        file = runfile.read(str(trace.folder))
+    except (OSError, ValueError):
+        said = runfile.socket_of(str(trace.folder))
+        sockets = [trace.socket] if said is None else [said, trace.socket]
+        # No limits are known: groups for them are looked for wherever they could be.
+        return replace(trace.cgroups, memory=0, cpus=0), list(dict.fromkeys(sockets))
+    return file.cgroups, list(dict.fromkeys((file.socket, trace.socket)))

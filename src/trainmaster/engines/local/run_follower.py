@@ -1,0 +1,300 @@
+"""Follows one run: over its supervisor's socket while there is one, in its journal when there is not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from trainmaster.engines.local import journal, runfile
+from trainmaster.engines.local import orphan_cleanup as leftovers
+from trainmaster.engines.local.fork_server_client import Spawning
+from trainmaster.engines.local.journal import Entry
+from trainmaster.engines.local.journal_reports import report_of
+from trainmaster.engines.local.orphan_cleanup import Trace
+from trainmaster.engines.local.pending_orders import Orders
+from trainmaster.model.engine_reports import Asked, Ended, Lost, Report
+from trainmaster.model.job import Run
+from trainmaster.sdk.wire import Line, Lines, line_of
+
+log = structlog.get_logger(__name__)
+
+RETRY_S = 0.5
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 1.0
+STARTS = 5
+"""How often a supervisor is asked for before the run is given up."""
+PIECE = 500
+"""Entries that are told in one go: the daemon has other things to do as well."""
+
+NEVER_BEGUN = "Its supervisor could not be started: look into supervisor.log in the run's folder."
+NOT_FOLLOWED = "It could not be followed any more and was ended: daemon.log says why."
+NOBODYS = "It was ended because nobody owned it, before it was launched again."
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What must happen before there is anything to follow."""
+
+    spawning: Spawning
+    prepare: Callable[[], None]
+    """Writes down what is to be run."""
+    end_earlier: Callable[[], Sequence[Path]]
+    """Ends earlier attempts of the job; files that go when those are over: never two at once."""
+
+
+class Watch:
+    """One run's reports in order, each once, and the way for its orders.
+
+    `after` is the last report that was seen: 0 for none, and then the run may not have begun.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        trace: Trace,
+        after: int,
+        tell: Callable[[Report, int], None] | None,
+        over: Callable[[Watch], None],
+    ) -> None:
+        self.run = run
+        self._trace = trace
+        self._folder = str(trace.folder)
+        self._after = after
+        self._tell = tell
+        """None: nobody wants to hear of it; it is only being ended."""
+        self._over = over
+        self.has_ended = False
+        """Whether its last entry has been read."""
+        self.never_began = False
+        """Whether it is over because its launch never came."""
+        self._was_nobodys = tell is None
+        self._beginning: Beginning | None = None
+        self._socket: str | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._orders = Orders()
+        self._is_over, self._is_broken = False, False
+        self._task: asyncio.Task[None] | None = None
+        self._making: list[asyncio.Task[None]] = []
+        """Orders whose files are being written."""
+
+    def begin(self, beginning: Beginning | None) -> None:
+        """Start following; what may have to be begun first comes with how."""
+        self._beginning = beginning
+        self._task = asyncio.create_task(self._follow())
+
+    def launch(self, tell: Callable[[Report, int], None] | None, beginning: Beginning) -> None:
+        """It is to run: begin it if it never was, and tell its owner, whom it may not have had."""
+        if self._tell is None:
+            self._tell = tell
+            if self._after == 0:  # nothing that its owner should know has passed unheard
+                self._orders.drop_unsent()
+        if self._after == 0 and self._beginning is None:
+            self._beginning = beginning
+
+    async def stop(self) -> None:
+        tasks = [*self._making, *([] if self._task is None else [self._task])]
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    def send(self, said: Line) -> None:
+        """To the supervisor, now or as soon as it answers."""
+        self._orders.add(said)
+        if self._writer is not None:
+            self._hand_over(self._writer)
+
+    def send_made(self, make: Callable[[], Line]) -> None:
+        """The same for an order that takes files, which are written as soon as the disk lets us."""
+        task = asyncio.create_task(self._make(make, [*self._making]))
+        self._making.append(task)
+        task.add_done_callback(self._making.remove)
+
+    async def _make(self, make: Callable[[], Line], before: Sequence[asyncio.Task[None]]) -> None:
+        if before:
+            await asyncio.wait(before)
+        trouble = ""
+        while not self._is_over:
+            try:
+                self.send(await asyncio.to_thread(make))
+                return
+            except OSError as problem:
+                if trouble != str(problem):
+                    trouble = str(problem)
+                    log.warning("an order has to wait", run=self.run, why=trouble)
+                await asyncio.sleep(RETRY_S)
+            except Exception:
+                log.exception("an order cannot be carried out", run=self.run)
+                self._is_broken = True
+                if self._writer is not None:
+                    self._writer.close()
+                return
+
+    # -- following -----------------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        """Until it is over; what the machine refuses, a full disk say, is tried again.
+
+        Whatever else goes wrong loses the run: one that nobody follows would hang for ever.
+        """
+        trouble = ""
+        try:
+            while not self._is_over:
+                try:
+                    await self._go_on()
+                except OSError as problem:
+                    if trouble != str(problem):
+                        trouble = str(problem)
+                        log.warning("a run has to wait", run=self.run, why=trouble)
+                    await asyncio.sleep(RETRY_S)
+                except Exception as problem:
+                    if trouble != repr(problem):
+                        trouble = repr(problem)
+                        log.exception("a run cannot be followed", run=self.run)
+                    if self._is_broken:
+                        await asyncio.sleep(RETRY_S)
+                    self._is_broken = True
+        finally:
+            for task in self._making:
+                task.cancel()
+            self._over(self)
+
+    async def _go_on(self) -> None:
+        if self._is_broken:
+            await self._give_up()
+            return
+        if self._beginning is not None:
+            await self._begin(
+                self._beginning
+            )  # kept until there is an entry: who held it may leave
+        await self._hear_out()
+
+    async def _hear_out(self) -> None:
+        """Follow its supervisor from one connection to the next."""
+        pause = FIRST_PAUSE_S
+        while not self._is_over and not self._is_broken:
+            has_heard = await self._listen()
+            if await self._catch_up():
+                return
+            if not journal.is_locked(self._folder):
+                if self._beginning is not None and not journal.has_begun(self._folder):
+                    return
+                if await self._without_supervisor():
+                    return
+            pause = FIRST_PAUSE_S if has_heard else min(2 * pause, LONGEST_PAUSE_S)
+            await asyncio.sleep(pause)
+
+    async def _begin(self, beginning: Beginning) -> None:
+        """See that it has been begun, by us or somebody else, or never will be."""
+        earlier = beginning.end_earlier()
+        while any(marker.exists() for marker in earlier):
+            await asyncio.sleep(0.02)
+        if journal.has_begun(self._folder):
+            return
+        beginning.prepare()
+        self._socket = None
+        for _ in range(STARTS):
+            ends = self._orders.ends
+            if ends:
+                await self._settle_unbegun("ended", leftovers.never_started(ends[-1]))
+                return
+            came = await beginning.spawning.spawn(self._trace.folder)
+            if journal.has_begun(self._folder) or (came and journal.is_locked(self._folder)):
+                return
+            await asyncio.sleep(0.1)
+        await self._settle_unbegun("lost", {"why": NEVER_BEGUN})
+
+    async def _settle_unbegun(self, what: str, said: Entry) -> bool:
+        """No effect where it has begun after all."""
+        return await asyncio.to_thread(leftovers.settle_unbegun, self._trace, what, said)
+
+    async def _listen(self) -> bool:
+        """Hear a supervisor out; False where none answers."""
+        if await self._catch_up():  # first, so that what is heard afterwards is new
+            return False
+        if self._socket is None:
+            self._socket = runfile.socket_of(self._folder)
+        try:
+            reader, writer = await asyncio.open_unix_connection(self._socket or self._trace.socket)
+        except OSError:
+            return False
+        lines = Lines()
+        try:
+            writer.write(line_of({"say": "follow", "after": self._after}))
+            self._orders.say_again()
+            self._hand_over(writer)
+            self._writer = writer
+            while piece := await reader.read(1 << 16):
+                for entry in lines.feed(piece):
+                    self._take(entry)
+                if self._is_over:
+                    break
+        except OSError:
+            pass
+        finally:
+            self._writer = None
+            writer.close()
+        return True
+
+    def _hand_over(self, writer: asyncio.StreamWriter) -> None:
+        for said in self._orders.hand_over(self._after):
+            writer.write(line_of(said))
+
+    async def _catch_up(self) -> bool:
+        """Take what the journal has that was not heard; whether it is over by that."""
+        for count, entry in enumerate(journal.read(self._folder, self._after)):
+            self._take(entry)
+            if count % PIECE == PIECE - 1:
+                await asyncio.sleep(0)
+        return self._is_over
+
+    async def _without_supervisor(self) -> bool:
+        """Nobody holds the run: it has ended, or is lost, or never began; False: not settled yet."""
+        is_unseen = self._after == 0 and not journal.has_begun(self._folder)
+        if is_unseen and (self._tell is None or not (self._orders or self._making)):
+            self._is_over = self.never_began = True
+            return True
+        ends = self._orders.ends
+        if is_unseen and ends:
+            is_settled = await self._settle_unbegun("ended", leftovers.never_started(ends[-1]))
+        else:
+            is_settled = await asyncio.to_thread(leftovers.settle_lost, self._trace, self._after)
+        if is_settled:
+            await self._catch_up()
+            self._is_over = self.has_ended = True
+        return is_settled
+
+    async def _give_up(self) -> None:
+        """End everything of a run that cannot be followed, and report how it ended, or that it is lost."""
+        await asyncio.to_thread(leftovers.end_holder, self._trace)
+        lose = leftovers.settle_lost
+        if not await asyncio.to_thread(lose, self._trace, self._after, NOT_FOLLOWED):
+            await asyncio.sleep(RETRY_S)
+            return
+        entry = journal.last(self._folder)
+        assert entry is not None
+        self._is_over = self.has_ended = True
+        try:
+            report = report_of(self.run, entry)
+        except Exception:
+            report = None
+        if self._tell is not None and entry["n"] > self._after:
+            self._tell(report or Lost(self.run, entry["at_ms"], NOT_FOLLOWED), entry["n"])
+
+    def _take(self, entry: Entry) -> None:
+        if self._is_over or entry.get("n", 0) <= self._after:
+            return
+        report = report_of(self.run, entry)
+        self._after = entry["n"]
+        self._beginning = None
+        self._orders.answered_by(entry)
+        self._is_over = self.has_ended = entry["what"] in journal.LAST
+        if self._was_nobodys and isinstance(report, Ended) and report.asked is Asked.KILL:
+            report = Lost(self.run, report.at_ms, NOBODYS)
+        if report is not None and self._tell is not None:
+            self._tell(report, entry["n"])

@@ -1,0 +1,174 @@
+"""From an order and a recipe to the file that a supervisor runs: who is which rank, with what around it.
+
+Nothing is started here, so that it can be shown before it is done.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
+from trainmaster.model.job import Run
+from trainmaster.model.launch_spec import Ranks, Recipe
+from trainmaster.model.placement import Placement
+from trainmaster.model.topology import Topology
+from trainmaster.sdk import wire
+
+RUN = "TRAINMASTER_RUN"
+DEVICES = "TRAINMASTER_DEVICES"
+NOT_HANDED_ON = ("TRAINMASTER_", "TORCHELASTIC_", "SLURM_")
+"""Variables of the daemon's own environment that would tell a program something untrue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where one rank sits: which of how many, and what it may see."""
+
+    rank: int
+    world: int
+    local_rank: int
+    local_world: int
+    node_rank: int
+    devices: tuple[int, ...]
+    """All GPUs of the run on this node, as the topology counts them."""
+    slots: int
+    """How many of them are this rank's own."""
+
+
+def seats(placement: Placement, ranks: Ranks) -> tuple[Seat, ...]:
+    """One seat for each slice, node by node, or one for each node."""
+    by_node: dict[int, list[int]] = {}
+    for piece in placement.slices:
+        by_node.setdefault(piece.node, []).append(piece.gpu)
+    per_node = ranks is Ranks.PER_NODE
+    world = len(by_node) if per_node else len(placement.slices)
+    found: list[Seat] = []
+    for node_rank, gpus in enumerate(by_node.values()):
+        here = 1 if per_node else len(gpus)
+        devices = tuple(dict.fromkeys(gpus))
+        for local_rank in range(here):
+            slots = len(devices) if per_node else 1
+            found.append(Seat(len(found), world, local_rank, here, node_rank, devices, slots))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a launch must know of the place: its devices, and what may be limited."""
+
+    topology: Topology
+    uuids: tuple[str, ...]
+    """By the topology's GPU numbers; empty where CPU slots stand in for GPUs."""
+    cgroups: CgroupPlan
+    freezer: str
+
+
+def run_file(
+    run: Run, placement: Placement, recipe: Recipe, machine: Machine, at: str, generation: int
+) -> RunFile:
+    """Everything that the supervisor of this run, which listens there, must know.
+
+    A port is chosen anew each time.
+    """
+    cgroups = machine.cgroups
+    sitting = seats(placement, recipe.ranks)
+    argv = (*recipe.prefix, *recipe.command)
+    everybody = common_env(run, recipe, at, generation) | {"MASTER_PORT": str(free_port())}
+    own = dict(recipe.env)
+    return RunFile(
+        name=f"{run.job}.{run.attempt}",
+        generation=generation,
+        workdir=recipe.workdir,
+        env=base_env(os.environ) | own | everybody,
+        ranks=tuple(RankSpec(argv, rank_env(seat, recipe, machine, own)) for seat in sitting),
+        socket=at,
+        grace_ms=recipe.grace_ms,
+        log_bytes=recipe.logs.file_bytes,
+        log_files=recipe.logs.files,
+        freezer=machine.freezer,
+        placement=repr(placement.slices),
+        cgroups=CgroupPlan(
+            tracked_in=cgroups.tracked_in,
+            memory_in=cgroups.memory_in,
+            cpus_in=cgroups.cpus_in,
+            version=cgroups.version,
+            memory=recipe.memory if cgroups.memory_in else None,
+            cpus=recipe.cpus if cgroups.cpus_in else None,
+        ),
+    )
+
+
+def base_env(ours: Mapping[str, str]) -> dict[str, str]:
+    """What a program inherits of the daemon: PATH, HOME and the like."""
+    return {name: value for name, value in ours.items() if not name.startswith(NOT_HANDED_ON)}
+
+
+def common_env(run: Run, recipe: Recipe, socket: str, generation: int) -> dict[str, str]:
+    env = {
+        "MASTER_ADDR": "127.0.0.1",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "PYTHONUNBUFFERED": "1",
+        wire.JOB: run.job,
+        wire.ATTEMPT: str(run.attempt),
+        RUN: f"{run.job}.{run.attempt}",
+        wire.RESTART_COUNT: str(run.attempt - 1 + generation),
+        wire.CHECKPOINT_DIR: recipe.checkpoint_dir,
+        wire.SOCKET: socket,
+    }
+    if recipe.array_index is not None:
+        env[wire.ARRAY_INDEX] = str(recipe.array_index)
+    if recipe.array_size is not None:
+        env[wire.ARRAY_SIZE] = str(recipe.array_size)
+    if recipe.max_runtime_ms is not None:
+        env[wire.END_TIME] = str((time.time_ns() // 1_000_000 + recipe.max_runtime_ms) // 1000)
+    return env
+
+
+def rank_env(
+    seat: Seat, recipe: Recipe, machine: Machine, own: Mapping[str, str]
+) -> dict[str, str]:
+    node = machine.topology.nodes[machine.topology.node_of_gpu[seat.devices[0]]]
+    uuids = [machine.uuids[gpu] for gpu in seat.devices] if machine.uuids else []
+    env = {
+        "RANK": str(seat.rank),
+        "WORLD_SIZE": str(seat.world),
+        "LOCAL_RANK": str(seat.local_rank),
+        "LOCAL_WORLD_SIZE": str(seat.local_world),
+        "NODE_RANK": str(seat.node_rank),
+        "GROUP_RANK": str(seat.node_rank),
+        "CUDA_VISIBLE_DEVICES": ",".join(uuids),
+        DEVICES: ",".join(f"{node.name}:{gpu - node.first_gpu}" for gpu in seat.devices),
+    }
+    if "OMP_NUM_THREADS" not in own:
+        env["OMP_NUM_THREADS"] = str(threads(seat, recipe, node.cpus, node.gpus))
+    return env
+
+
+def threads(seat: Seat, recipe: Recipe, cpus: int, gpus: int) -> int:
+    """A rank's part of its node's cores, unless it said how many it wants."""
+    wanted = cpus * seat.slots // max(1, gpus) if recipe.cpus is None else recipe.cpus
+    return max(1, wanted // 1000)
+
+
+# -- places --------------------------------------------------------------------------------------------
+
+
+_given: list[int] = []
+"""Ports handed out last: their programs may not listen yet."""
+MOST_GIVEN = 512
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody listens on, and that was not handed out just now."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if port not in _given:
+            _given.append(port)
+            del _given[:-MOST_GIVEN]
+            return port

@@ -1,0 +1,50 @@
+"""Where supervisors listen: a place that is the same from every session, and closed to others."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+from trainmaster.engines.protocol import EngineError
+
+SHARED = "/tmp"
+"""Not XDG_RUNTIME_DIR: it differs between ssh, cron and services, and vanishes at logout."""
+LONGEST = 107
+"""Bytes that the path of a socket may have."""
+END = ".sock"
+
+
+def folder_for(state: Path) -> str:
+    """A folder for sockets that only we can enter: below /tmp, or in the state folder."""
+    shared = os.path.join(SHARED, f"trainmaster-{os.getuid()}")
+    if _is_ours(shared):
+        return shared
+    own = os.path.join(os.path.abspath(state), "sockets")
+    if len(os.fsencode(path_in(own, state))) <= LONGEST and _is_ours(own):
+        return own
+    raise EngineError(
+        f"{shared} must be a folder of yours that is closed to others: remove it, "
+        "or use a state folder with a shorter path."
+    )
+
+
+def path_in(folder: str, run_folder: Path) -> str:
+    """The socket of the run with this folder; no other run on this machine has the same."""
+    name = hashlib.sha256(os.fsencode(run_folder.resolve())).hexdigest()[:20]
+    return os.path.join(folder, name + END)
+
+
+def _is_ours(folder: str) -> bool:
+    """Whether it is there, or could be made, and nobody else can enter it."""
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        found = os.stat(folder, follow_symlinks=False)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            return False
+        if stat.S_IMODE(found.st_mode) != 0o700:
+            os.chmod(folder, 0o700)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK | os.X_OK)

@@ -1,0 +1,92 @@
+"""The contract that every engine keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from trainmaster.model.actions import Order
+from trainmaster.model.engine_reports import Report
+from trainmaster.model.job import Run
+from trainmaster.model.launch_spec import Recipe
+from trainmaster.model.topology import Topology
+
+Tell = Callable[[Report, int], None]
+"""How an engine reports: called in the daemon's event loop, in the order in which things happened. The
+number is the report's place in its run's journal, from 1: the daemon keeps the last one that it has seen."""
+
+
+class EngineError(ValueError):
+    """An engine that cannot work here: one sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What an engine can do on this machine, and what it cannot, in words."""
+
+    can_freeze: bool
+    limits_memory: bool
+    limits_cpus: bool
+    remarks: tuple[str, ...] = ()
+    """One sentence for each thing that a user would expect and this machine does not let us do."""
+
+
+class Engine(Protocol):
+    """Starts, suspends and ends gangs of processes.
+
+    Orders are idempotent: one that has been carried out already changes nothing, so that a daemon that
+    does not know whether it sent an order sends it again. Every order names an attempt; an attempt is
+    launched at most once, whoever asks.
+
+    No order is left without an answer. One to a run of which nothing is left, because its machine was
+    switched off say, or its files were removed, is answered by Lost or Ended; so is an order to end a run
+    whose launch never came. Its number is beyond all that the daemon has seen of the run.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def topology(self) -> Topology: ...
+
+    @property
+    def abilities(self) -> Abilities: ...
+
+    async def open(self, tell: Tell) -> None:
+        """Be ready to take orders; EngineError where that cannot be."""
+        ...
+
+    async def execute(self, order: Order, recipe: Recipe) -> None:
+        """Begin to carry it out; what comes of it is reported. Never raises, whatever the job or the
+        machine has done: what a full disk refuses, say, is tried again."""
+        ...
+
+    async def observe(self, runs: Mapping[Run, int]) -> None:
+        """After a restart: report what has happened to these runs since, and go on watching them.
+
+        For each the last report that the daemon has seen, 0 for none: only later ones are told.
+
+        What runs under this engine's folder and is not among them is ended: nobody owns it any more.
+        A run that was seen before and of which nothing is left is reported as lost, with a number beyond
+        the last that was seen. One of which nothing was ever seen or written is not reported: its launch
+        never came.
+        """
+        ...
+
+    async def save(self, run: Run) -> None:
+        """Ask a run to write a checkpoint now and go on; one that cannot is left alone."""
+        ...
+
+    def environment(self, run: Run) -> tuple[Path, Mapping[str, str]]:
+        """Working directory and environment of its first rank."""
+        ...
+
+    async def forget(self, run: Run) -> None:
+        """Its logs are not needed any more."""
+        ...
+
+    async def close(self) -> None:
+        """Stop watching. Runs go on."""
+        ...

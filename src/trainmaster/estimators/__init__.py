@@ -1,0 +1,1 @@
+"""What a policy may learn: service, throughput, convergence."""

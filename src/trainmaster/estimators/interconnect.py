@@ -1,0 +1,116 @@
+"""The wires between GPUs, and what a step spends on them: bandwidth and latency by level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from trainmaster.config.fields import Fields
+from trainmaster.estimators.allocation import Allocation
+from trainmaster.model.topology import INSIDE_NODE
+
+GB = 1_000_000_000
+MB = 1_000_000
+
+
+class LinksError(ValueError):
+    """A description of links that cannot be used: one sentence."""
+
+
+class Link(NamedTuple):
+    """What an exchange gets of a level's wires."""
+
+    bytes_per_s: int
+    latency_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Step 1 of the poster: the system's own figures, measured once, without any job."""
+
+    by_level: tuple[tuple[str, Link], ...] = (
+        # NVLink of a P100 or V100 pair: 2 x 20-25 GB/s each way, of which rings reach about 35.
+        ("island", Link(35 * GB, 10)),
+        # One PCIe 3.0 switch: peers reach 12 of its 15.75 GB/s.
+        ("pcie", Link(12 * GB, 10)),
+        ("socket", Link(10 * GB, 15)),
+        # PCIe 3.0 x16: 15.75 GB/s raw, about 10 reached by rings that cross the CPU's root.
+        ("node", Link(10 * GB, 15)),
+        # The poster's cluster: 40 Gb/s RoCEv2, 5 GB/s raw, 80 % of it.
+        ("rack", Link(4 * GB, 30)),
+        # No source measured it; 2:1 oversubscription above the rack is usual.
+        ("fabric", Link(2 * GB, 50)),
+        ("cluster", Link(2 * GB, 50)),
+    )
+    bucket_bytes: int = 25 * MB
+    """Gradients travel in buckets of this size (PyTorch's default); the last one hides behind nothing."""
+    overlap_ppm: int = 500_000
+    """The part of the backward pass behind which an exchange can hide."""
+    update_bytes_per_s: int = 100 * GB
+    """Parameters that a GPU updates per second: gradients, weights and momentum are read and written."""
+
+    def at(self, level: str) -> Link:
+        """The link of a level; a level of the user's own counts as the outermost."""
+        known = dict(self.by_level)
+        return known.get(level) or known["cluster"]
+
+    def with_level(self, level: str, gbytes_per_s: float, latency_us: int) -> Links:
+        """The same with another link at one level."""
+        table = dict(self.by_level)
+        table[level] = Link(round(gbytes_per_s * GB), latency_us)
+        return replace(self, by_level=tuple(table.items()))
+
+    def inside_ns(self, allocation: Allocation, size: int) -> int:
+        """Time to add up the gradients of the GPUs within each node: a ring on the fullest."""
+        level = allocation.span if allocation.span in INSIDE_NODE else "node"
+        return self._ring_ns(allocation.per_node[0], size, self.at(level))
+
+    def between_ns(self, allocation: Allocation, size: int) -> int:
+        """Time to add up what the nodes have: a ring of nodes, each with one wire."""
+        nodes = len(allocation.per_node)
+        return self._ring_ns(nodes, size, self.at(allocation.span)) if nodes > 1 else 0
+
+    def update_ns(self, size: int) -> int:
+        return round(size * 1e9 / self.update_bytes_per_s)
+
+    def _ring_ns(self, members: int, size: int, link: Link) -> int:
+        """Ring all-reduce: 2(n-1) hops, each with 1/n of the bytes, for every bucket."""
+        if members == 1:
+            return 0
+        hops = 2 * (members - 1)
+        buckets = max(1, -(-size // self.bucket_bytes))
+        travel = hops * size * 1e9 / (members * link.bytes_per_s)
+        return round(travel + hops * buckets * link.latency_us * 1e3)
+
+
+DEFAULT_LINKS = Links()
+
+LINK_KEYS = ("gbytes_per_s", "latency_us")
+
+
+def links_from(description: Mapping[str, object], where: str = "links") -> Links:
+    """`{rack: {gbytes_per_s: 12, latency_us: 20}, overlap: 0.7}` over the defaults."""
+    top = Fields(description, where, LinksError)
+    links = DEFAULT_LINKS
+    for key in top.values:
+        if key in ("overlap", "bucket_mb", "update_gbytes_per_s"):
+            continue
+        level = top.section(key, LINK_KEYS)
+        before = links.at(key)
+        speed, latency = level.number("gbytes_per_s", positive=True), level.number("latency_us")
+        links = links.with_level(
+            key,
+            before.bytes_per_s / GB if speed is None else speed,
+            before.latency_us if latency is None else round(latency),
+        )
+    overlap, bucket = top.number("overlap"), top.number("bucket_mb", positive=True)
+    update = top.number("update_gbytes_per_s", positive=True)
+    if overlap is not None and overlap > 1:
+        raise LinksError(f"{where}.overlap must be at most 1, not {overlap:g}.")
+    return replace(
+        links,
+        overlap_ppm=links.overlap_ppm if overlap is None else round(overlap * 1_000_000),
+        bucket_bytes=links.bucket_bytes if bucket is None else max(1, round(bucket * MB)),
+        update_bytes_per_s=links.update_bytes_per_s if update is None else round(update * GB),
+    )

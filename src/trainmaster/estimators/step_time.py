@@ -1,0 +1,127 @@
+"""One training step as a timeline: compute, exchange of gradients partly behind it, update.
+
+Seed 002 (KAIST poster, later CoDDL): a profile of one GPU and the figures of the links foretell the
+step on any allocation. Of the computing, a third is the forward pass and two thirds the backward one;
+gradients are exchanged as the backward pass releases them, so part of the exchange hides behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heapify, heapreplace
+
+from trainmaster.estimators.allocation import Allocation, Kind
+from trainmaster.estimators.interconnect import DEFAULT_LINKS, Links
+from trainmaster.model.codec import stored_as
+from trainmaster.model.profile import Profile
+from trainmaster.model.units import NOMINAL
+
+BACKWARD = 2 / 3
+"""The part of the computing that the backward pass takes: twice the products of the forward one."""
+FIXED = 0.05
+"""The part of a step on one GPU that a smaller batch does not shorten, where the profile is silent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """What measuring says of each part of the timeline: so many times the prediction."""
+
+    compute: float = 1.0
+    fixed: float = 1.0
+    inside: float = 1.0
+    between: float = 1.0
+
+
+AS_PREDICTED = Scales()
+
+
+@stored_as("throughput.StepTime")
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The parts of one step on one allocation, in nanoseconds."""
+
+    compute_ns: int
+    """The busiest GPU with its samples."""
+    fixed_ns: int
+    """What it spends whatever their number, the update of the parameters included."""
+    inside_ns: int
+    """Exchange within the nodes."""
+    between_ns: int
+    """Exchange between them."""
+    tail_ppm: int
+    """The part of the exchange that comes after the last gradient, and hides behind nothing."""
+    overlap_ppm: int
+    """The part of the computing that the rest may hide behind."""
+
+    def parts_ns(self, scales: Scales = AS_PREDICTED) -> tuple[float, float, float, float]:
+        """What compute, fixed, inside and between add to the step, what is hidden being taken off."""
+        compute, fixed = self.compute_ns * scales.compute, self.fixed_ns * scales.fixed
+        inside, between = self.inside_ns * scales.inside, self.between_ns * scales.between
+        tail, cover = self.tail_ppm / NOMINAL, self.overlap_ppm / NOMINAL
+        if (inside + between) * (1 - tail) < compute * cover:
+            return compute, fixed, inside * tail, between * tail
+        return compute * (1 - cover), fixed, inside, between
+
+    def step_ns(self, scales: Scales = AS_PREDICTED) -> float:
+        """How long the step takes."""
+        return sum(self.parts_ns(scales))
+
+
+def shares(batch: int, kinds: tuple[Kind, ...]) -> tuple[int, ...]:
+    """Samples of the busiest GPU of each kind when all end together, as nearly as whole samples allow."""
+    speed = sum(kind.speed_ppm * kind.count for kind in kinds)
+    base = [batch * kind.speed_ppm // speed for kind in kinds]
+    left = batch - sum(each * kind.count for each, kind in zip(base, kinds, strict=True))
+    most = list(base)
+    next_ends = [
+        ((base[i] + 1) / kind.speed_ppm, i, base[i] + 1, kind.count) for i, kind in enumerate(kinds)
+    ]
+    heapify(next_ends)
+    while left > 0:
+        _, i, samples, count = next_ends[0]
+        most[i] = samples
+        left -= count
+        heapreplace(next_ends, ((samples + 1) / kinds[i].speed_ppm, i, samples + 1, count))
+    return tuple(most)
+
+
+def timeline(
+    profile: Profile,
+    allocation: Allocation,
+    links: Links = DEFAULT_LINKS,
+    *,
+    is_balanced: bool = True,
+) -> Timeline:
+    """The step of a profiled job on an allocation; unbalanced = every GPU gets as many samples."""
+    step = profile.step_us * 1e3
+    fixed = step * FIXED if profile.fixed_us is None else min(step, profile.fixed_us * 1e3)
+    slowest = min(kind.speed_ppm for kind in allocation.kinds)
+    part = _longest_part(profile.batch, allocation, is_balanced=is_balanced)
+    is_alone = allocation.count == 1
+    update = 0 if is_alone else links.update_ns(profile.sync_bytes)
+    return Timeline(
+        compute_ns=round((step - fixed) * part),
+        fixed_ns=round(fixed * NOMINAL / slowest) + update,
+        inside_ns=links.inside_ns(allocation, profile.sync_bytes),
+        between_ns=links.between_ns(allocation, profile.sync_bytes),
+        tail_ppm=min(NOMINAL, links.bucket_bytes * NOMINAL // max(1, profile.sync_bytes)),
+        overlap_ppm=round(BACKWARD * links.overlap_ppm),
+    )
+
+
+def _longest_part(batch: int, allocation: Allocation, *, is_balanced: bool) -> float:
+    """The time of the busiest GPU, as a part of the time that one of nominal speed needs for all."""
+    kinds = allocation.kinds
+    if not is_balanced:
+        most = -(-batch // allocation.count) if batch else 1
+        whole = batch or allocation.count
+        return most * NOMINAL / (whole * min(kind.speed_ppm for kind in kinds))
+    if not batch:
+        return NOMINAL / allocation.speed_ppm
+    busiest = zip(shares(batch, kinds), kinds, strict=True)
+    return max(samples * NOMINAL / (batch * kind.speed_ppm) for samples, kind in busiest)
+
+
+def predict(profile: Profile, allocation: Allocation, links: Links = DEFAULT_LINKS) -> int:
+    """Speed in parts per million of the speed on one GPU of nominal speed."""
+    return round(profile.step_us * 1e3 * NOMINAL / timeline(profile, allocation, links).step_ns())

@@ -1,0 +1,147 @@
+"""Step 3 of the poster: the estimation corrected by what runs really do.
+
+For each model, the measured steps on other allocations are fitted by scaling the parts of their
+predicted timelines: the most probable scales, given that a prediction of each part is off by the
+factors of `TRUST` and a measurement by `NOISE`. What has been measured itself is believed as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp, log
+
+from trainmaster.estimators.allocation import Allocation
+from trainmaster.estimators.least_squares import solved
+from trainmaster.estimators.step_time import AS_PREDICTED, Scales, Timeline
+from trainmaster.model.codec import stored_as
+
+TRUST = (0.2, 0.7, 1.0, 1.0)
+"""How far compute, fixed, inside and between may be off (standard deviation of the logarithm)."""
+NOISE = 0.1
+"""The same for a measured step, what no scaling of the parts can explain included."""
+ROUNDS = 12
+SETTLED = 1e-3
+FARTHEST = 4.0
+"""No part is off by more than this logarithm: a factor of 55."""
+
+MOST_KEYS = 256
+MOST_MEASURED = 24
+
+
+@stored_as("throughput.Measurement")
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What was foretold of a step, and what it took."""
+
+    allocation: Allocation
+    predicted: Timeline
+    step_ns: int
+
+
+Measured = tuple[Measurement, ...]
+
+
+@stored_as("throughput.Corrections")
+@dataclass(frozen=True)
+class Corrections:
+    """All measurements that matter, by job or model, the least recently extended first; a value."""
+
+    entries: tuple[tuple[str, Measured], ...] = ()
+
+    @cached_property
+    def _by_key(self) -> dict[str, Measured]:
+        return dict(self.entries)
+
+    def of(self, key: str) -> Measured:
+        return self._by_key.get(key, ())
+
+    def updated(
+        self, key: str, allocation: Allocation, predicted: Timeline, step_ns: int
+    ) -> Corrections:
+        """With one more measurement; a repeated one is averaged with what was known of it."""
+        kept = []
+        for known in self.of(key):
+            if known.allocation == allocation and known.predicted == predicted:
+                step_ns = (known.step_ns + step_ns) // 2
+            else:
+                kept.append(known)
+        kept.append(Measurement(allocation, predicted, step_ns))
+        entry = (key, tuple(kept[-MOST_MEASURED:]))
+        others = tuple(each for each in self.entries if each[0] != key)
+        return Corrections((*others, entry)[-MOST_KEYS:])
+
+
+NOTHING_MEASURED = Corrections()
+
+
+def measured_ns(measured: Measured, allocation: Allocation, predicted: Timeline) -> int | None:
+    """The measured step of this very allocation, if there was one."""
+    for known in measured:
+        if known.allocation == allocation and known.predicted == predicted:
+            return known.step_ns
+    return None
+
+
+def fitted(measured: Measured) -> Scales:
+    """The most probable scales of the timeline's parts: damped Gauss-Newton on their logarithms."""
+    if not measured:
+        return AS_PREDICTED
+    logs = [0.0] * len(TRUST)
+    damping, misfit = 1e-3, _misfit(measured, logs)
+    for _ in range(ROUNDS):
+        normal, right = _normal_equations(measured, logs)
+        for i, row in enumerate(normal):
+            row[i] *= 1 + damping
+        changes = solved(normal, right)
+        assert changes is not None, "the priors make the matrix positive definite"
+        moved = [old + change for old, change in zip(logs, changes, strict=True)]
+        found = _misfit(measured, moved)
+        if found >= misfit:
+            damping *= 10
+            continue
+        has_settled = misfit - found < SETTLED * misfit
+        logs, misfit, damping = moved, found, damping / 10
+        if has_settled:
+            break
+    return _scales(logs)
+
+
+def _scales(logs: list[float]) -> Scales:
+    return Scales(*(exp(max(-FARTHEST, min(FARTHEST, each))) for each in logs))
+
+
+def _misfit(measured: Measured, logs: list[float]) -> float:
+    """Minus twice the logarithm of how probable these scales are."""
+    scales = _scales(logs)
+    prior = sum((each / trust) ** 2 for each, trust in zip(logs, TRUST, strict=True))
+    return prior + sum(
+        (log(known.predicted.step_ns(scales) / known.step_ns) / NOISE) ** 2 for known in measured
+    )
+
+
+def _normal_equations(
+    measured: Measured, logs: list[float]
+) -> tuple[list[list[float]], list[float]]:
+    """Matrix and right side of the next Gauss-Newton step.
+
+    A step is the sum of its parts, each in proportion to its scale, so the slope of its logarithm by
+    that of a scale is the part's share of the step.
+    """
+    scales, size = _scales(logs), len(logs)
+    normal = [[0.0] * size for _ in range(size)]
+    right = [0.0] * size
+    for i, (each, trust) in enumerate(zip(logs, TRUST, strict=True)):
+        normal[i][i] = 1 / trust**2
+        right[i] = -each / trust**2
+    for known in measured:
+        parts = known.predicted.parts_ns(scales)
+        step = sum(parts)
+        slopes = [part / (step * NOISE) for part in parts]
+        residual = log(step / known.step_ns) / NOISE
+        for i, slope in enumerate(slopes):
+            right[i] -= slope * residual
+            row = normal[i]
+            for j, other in enumerate(slopes):
+                row[j] += slope * other
+    return normal, right

@@ -1,0 +1,60 @@
+"""The section on why jobs waited: by size and by cause, as Philly's authors asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from trainmaster.evaluation.report.comparisons import Comparison, Entrant
+from trainmaster.evaluation.report.document_model import Block, Figure, Heading, Paragraph, slug
+from trainmaster.evaluation.report.stacked_bars import StackPanel, stacks
+from trainmaster.evaluation.suite import Standing
+
+ASKED = "delay"
+"""An experiment with this in its name is about waiting."""
+MOST_PANELS = 9
+
+
+def waiting(found: Sequence[Comparison]) -> Iterator[Block]:
+    """The experiments on delays; without one, the first comparison with locality."""
+    recorded = [each for each in found if any(_sizes(entrant) for entrant in each.entrants)]
+    asked = [each for each in recorded if ASKED in each.experiment.name]
+    chosen = asked or [each for each in recorded if each.experiment.track == "placement"][:1]
+    if not chosen:
+        return
+    yield Heading("Why jobs waited", "waiting")
+    yield Paragraph(
+        "Every second that a job waits is put down to one cause: fair share (its queue holds its share"
+        " already), fragmentation (enough GPUs are free, but not where the job can use them), contention"
+        " (too few are free, or the policy's order holds the job back)."
+    )
+    for place, each in enumerate(chosen):
+        yield _figure(each, place)
+
+
+def _figure(comparison: Comparison, place: int) -> Figure:
+    usable = comparison.of_standing(Standing.OURS, Standing.PUBLISHED)
+    entrants = [each for each in usable if _sizes(each)][:MOST_PANELS]
+    panels = [StackPanel(each.label, _sizes(each)) for each in entrants]
+    caption = (
+        f"Waiting by size and cause: {comparison.experiment.title}, {comparison.title}. Each bar"
+        " is all the waiting of the jobs of one size, in parts; beside it the job-hours (the mean over"
+        " seeds)."
+    )
+    return Figure(
+        f"overall-waiting-{slug(comparison.title)}-{place + 1}", caption, stacks(panels, caption)
+    )
+
+
+def _sizes(entrant: Entrant) -> dict[str, tuple[float, float, float]]:
+    """Mean over seeds, by size class in order of first mention."""
+    number = len(entrant.scores)
+    sums: dict[str, tuple[float, float, float]] = {}
+    for _, score in sorted(entrant.scores.items()):
+        for each in score.delays:
+            a, b, c = sums.get(each.size, (0.0, 0.0, 0.0))
+            sums[each.size] = (
+                a + each.fair_share_s / number,
+                b + each.fragmentation_s / number,
+                c + each.contention_s / number,
+            )
+    return sums

@@ -1,0 +1,155 @@
+"""Finished trials on disk, one file each, named by everything that determines what is in it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from hashlib import sha256
+from inspect import getsourcefile
+from pathlib import Path
+from typing import Any
+
+from trainmaster.config.options import is_from_file
+from trainmaster.evaluation.code_digest import code_digest, digest_of_policy, file_digest
+from trainmaster.evaluation.score import (
+    SERVICE_FLOOR_S,
+    TRANSIENT,
+    BinTimes,
+    Score,
+    Scored,
+    SizeDelay,
+)
+from trainmaster.evaluation.suite import (
+    Contender,
+    Crafted,
+    FromFile,
+    Settings,
+    SuiteError,
+    Trial,
+)
+from trainmaster.evaluation.workloads import file_of
+from trainmaster.policy_files import policy_named
+
+FOLDER = ".trials"
+NAME_LENGTH = 40
+
+
+def key_of(trial: Trial, folder: Path | None) -> str:
+    """The name of the trial's file: equal for equal recipes, whatever they are called."""
+    recipe = {
+        "workload": _workload(trial, folder),
+        "conditions": [trial.conditions.perf, trial.conditions.estimates],
+        "contender": _contender(trial.contender),
+        "seed": trial.seed,
+        "rules": [SERVICE_FLOOR_S, TRANSIENT],
+        "sources": digest_of_policy(trial.contender.policy),
+    }
+    text = json.dumps(recipe, sort_keys=True, default=_plain)
+    return sha256(text.encode()).hexdigest()[:NAME_LENGTH]
+
+
+def _workload(trial: Trial, folder: Path | None) -> dict[str, object]:
+    workload, source = trial.workload, trial.workload.source
+    return {
+        "kind": type(source).__name__,
+        "source": asdict(source),
+        "cluster": workload.cluster,
+        "queues": workload.queues,
+        "warm_up": workload.warm_up,
+        "content": _content(source, folder),
+    }
+
+
+def _content(source: object, folder: Path | None) -> str | None:
+    """What a recipe only names: a file's bytes, a function's code."""
+    if isinstance(source, FromFile):
+        file = file_of(source, folder)
+        try:
+            return file_digest(file)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise SuiteError(f"{file} cannot be read: {reason}.") from error
+    if isinstance(source, Crafted):
+        from trainmaster.evaluation.suites.synthetic_traces import craft_of
+
+        code = getsourcefile(craft_of(source.name))
+        assert code is not None
+        return code_digest(Path(code))
+    return None
+
+
+def _contender(contender: Contender) -> dict[str, object]:
+    tried = (contender.settings, *contender.grid)
+    return {
+        "policy": contender.policy,
+        "settings": contender.settings,
+        "grid": contender.grid,
+        "files": [_named_files(contender.policy, settings) for settings in tried],
+    }
+
+
+def _named_files(policy: str, settings: Settings) -> dict[str, str]:
+    """Digests of files that options name."""
+    kind = policy_named(policy).options_type
+    named = {key: Path(value) for key, value in settings.items() if is_from_file(kind, key)}
+    return {key: file_digest(path) for key, path in named.items() if path.is_file()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{value!r} cannot be part of a recipe")
+
+
+class Archive:
+    """The folder of finished trials; a file is there whole or not at all."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find(self, key: str, trial: Trial) -> Scored | None:
+        """What is known of the trial; None if nothing, or nothing that can be read."""
+        try:
+            kept = json.loads(self._file(key).read_text(encoding="utf-8"))
+            return Scored(trial, score_from(kept["score"]), float(kept["wall_s"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def keep(self, key: str, scored: Scored) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        kept = {
+            "trial": str(scored.trial),
+            "score": asdict(scored.score),
+            "wall_s": round(scored.wall_s, 3),
+        }
+        target = self._file(key)
+        partial = target.with_name(f".{key}.{os.getpid()}.partial")
+        try:
+            partial.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+            os.replace(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def _file(self, key: str) -> Path:
+        return self._folder / f"{key}.json"
+
+
+def score_from(mapping: Mapping[str, object]) -> Score:
+    """A score as it was written; one with other measures than today's is none."""
+    if set(mapping) != {each.name for each in fields(Score)}:
+        raise ValueError("other measures")
+    values: dict[str, object] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in mapping.items()
+    }
+    values["delays"] = tuple(SizeDelay(**each) for each in _listed(mapping, "delays"))
+    values["bins"] = tuple(BinTimes(**each) for each in _listed(mapping, "bins"))
+    return Score(**values)  # type: ignore[arg-type]
+
+
+def _listed(mapping: Mapping[str, object], key: str) -> list[dict[str, Any]]:
+    value = mapping[key]
+    if not isinstance(value, list):
+        raise TypeError(f"{key} is no list")
+    return value

@@ -1,0 +1,1 @@
+"""What at least two policies use, each a verb on a Draft."""

@@ -1,0 +1,141 @@
+"""Starting jobs in order without preemption, and who may overtake a head that does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.rank_index import Order
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.mechanisms.rank_order import PlacerOf
+from trainmaster.model.actions import OpenTo
+from trainmaster.model.job import Shape
+from trainmaster.model.placement import Placement, Sharing
+from trainmaster.model.units import MINUTE
+from trainmaster.placement.placers import RELAXING
+
+BACKFILL = ("none", "skip", "easy")
+Remaining = Callable[[JobRecord, int], int | None]
+"""How long a job is expected to go on from now, if anyone knows."""
+
+
+def start_in_order(
+    view: View,
+    draft: Draft,
+    order: Order,
+    now: int,
+    placer_of: PlacerOf,
+    backfill: str,
+    *,
+    can_mold: bool = False,
+    remaining: Remaining | None = None,
+) -> bool:
+    """Start whoever may start; True when nobody is left waiting. `easy` goes by `remaining`, or estimates."""
+    remaining = remaining or view.remaining
+    window: Window | None = None
+    head: JobRecord | None = None
+    for job in view.reservations:
+        draft.release(view.jobs[job])
+    candidates = order.candidates(now)
+    for _, group, record in candidates:
+        placement = _fit(draft, record, placer_of, can_mold=can_mold)
+        if head is None:
+            if placement is not None:
+                draft.start(record, placement)
+                continue
+            head = record
+            if backfill == "none":
+                break
+            candidates.drop(group)
+            if backfill == "easy":
+                window = open_window(view, draft, head, now, remaining)
+        elif placement is None:
+            candidates.drop(group)
+        elif window is None or window.admits(remaining(record, now), placement, now):
+            draft.start(record, placement)
+    if head is not None and window is not None:
+        reserve(draft, head, window)
+    return head is None
+
+
+def _fit(
+    draft: Draft, record: JobRecord, placer_of: PlacerOf, *, can_mold: bool
+) -> Placement | None:
+    placer = placer_of(record)
+    if not (can_mold and record.demand.is_elastic):
+        return placer.place(draft.space, record)
+    demand = record.demand
+    for count in range(demand.nominal.count, demand.min_count - 1, -1):
+        placement = placer.shaped(draft.space, demand, demand.sized(count))
+        if placement is not None:
+            return placement
+    return None
+
+
+@dataclass(slots=True)
+class Window:
+    """What may be used until the head is expected to start, and how much of it for longer."""
+
+    shadow_ms: int | None
+    """When enough GPUs are expected to be free; None when nobody knows."""
+    spare: int
+    """Whole GPUs that the head will not need then."""
+
+    def admits(self, left: int | None, placement: Placement, now: int) -> bool:
+        """Ends in time, or takes only what the head can spare."""
+        if self.shadow_ms is not None and left is not None and now + left <= self.shadow_ms:
+            return True
+        size = len(placement.slices)
+        if size <= self.spare:
+            self.spare -= size
+            return True
+        return False
+
+
+def open_window(
+    view: View, draft: Draft, head: JobRecord, now: int, remaining: Remaining
+) -> Window:
+    """Look ahead: when will the head fit, and what is left over then?"""
+    space, need = draft.space, head.demand.nominal.count
+    kinds = space.kinds_for(head.demand)
+    free = sum(space.free_gpus[kind] for kind in kinds)
+    if free >= need:
+        return Window(shadow_ms=None, spare=0)
+    ends: list[tuple[int, int]] = []
+    for record in view.running():
+        end = expected_end(remaining(record, now), record, now)
+        if end is not None and record.placement is not None and record.is_whole:
+            mine = [piece.node for piece in record.placement.slices]
+            ends.append((end, sum(space.node_type[node] in kinds for node in mine)))
+    for end, size in sorted(ends):
+        free += size
+        if free >= need:
+            return Window(shadow_ms=end, spare=free - need)
+    return Window(shadow_ms=None, spare=0)
+
+
+def expected_end(left: int | None, record: JobRecord, now: int) -> int | None:
+    """By what is left; one that has outlived it is given a tenth of its run time more each time."""
+    if left is None:
+        return None
+    if left > 0:
+        return now + left
+    run_ms = now - record.since_ms if record.since_ms is not None else 0
+    return now + max(MINUTE, run_ms // 10)
+
+
+def reserve(draft: Draft, head: JobRecord, window: Window) -> None:
+    """Hold what is still free for the head; short jobs may use it in the next pass."""
+    demand = head.demand
+    if demand.mode is not Sharing.EXCLUSIVE:
+        return
+    space = draft.space
+    free = sum(space.free_gpus[kind] for kind in space.kinds_for(demand))
+    count = min(free - min(window.spare, free), demand.nominal.count)
+    if count < 1:
+        return
+    held = RELAXING.shaped(space, demand, Shape(count=count))
+    if held is not None:
+        draft.reserve(head, held.slices, window.shadow_ms, OpenTo.SHORT)

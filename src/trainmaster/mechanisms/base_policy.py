@@ -1,0 +1,144 @@
+"""What policies have in common: options, a place in line, and a plain answer to 'why am I waiting?'."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import ClassVar, Generic, TypeVar
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.lifecycle import HOLDING
+from trainmaster.core.rank_index import Order
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View, by_demand
+from trainmaster.mechanisms.rank_order import Stuck, run_in_order
+from trainmaster.mechanisms.starvation import Guards
+from trainmaster.model.placement import Sharing
+from trainmaster.model.plan import Plan, Rank
+from trainmaster.model.reasons import Reason, Why
+from trainmaster.model.units import WHOLE
+from trainmaster.placement.placers import RELAXING, Placer
+
+O = TypeVar("O")  # noqa: E741
+
+
+class BasePolicy(Generic[O]):
+    """A policy with options O. Subclasses say `rank`; those with other ideas override `plan`."""
+
+    name: ClassVar[str]
+    options_type: ClassVar[type]
+    needs_oracle: bool = False
+    profiles: bool = False
+    """Whether it decides by measured speeds of elastic jobs: they are measured before they run."""
+
+    @property
+    def molds(self) -> bool:
+        """Whether it may start an elastic job below its nominal size."""
+        return False
+
+    @property
+    def splits(self) -> bool:
+        """Whether it wants to know how each one-GPU job could run in two halves."""
+        return False
+
+    @property
+    def progress_every_ms(self) -> int | None:
+        """How often elastic runs report their progress to it; None = it does not ask."""
+        return None
+
+    def __init__(self, options: O) -> None:
+        self.options = options
+        self.guards = Guards.of(options)
+        self.stuck: dict[Hashable, Stuck] = {}
+
+    def first_memo(self) -> object:
+        return None
+
+    def forget(self) -> None:
+        """Drop every cache; policies that cache more drop that too."""
+        self.stuck.clear()
+
+    def group(self, record: JobRecord) -> Hashable:
+        """Jobs of one group fit or do not fit alike."""
+        return by_demand(record)
+
+    def placer(self, record: JobRecord) -> Placer:
+        return RELAXING
+
+    def rank(self, view: View, record: JobRecord, now: int) -> Rank:
+        raise NotImplementedError
+
+    def in_line(self, view: View, now: int, *, with_running: bool) -> Order:
+        """Every job at its rank."""
+
+        def rank(record: JobRecord) -> Rank:
+            ranked = self.rank(view, record, now)
+            return self.guards.rank(record, ranked, now) if self.guards.are_on else ranked
+
+        return view.order(rank, now, group=self.group, with_running=with_running)
+
+    def line(self, view: View, memo: object, now: int) -> Order | None:
+        """Every job at its rank, runs too, for a policy between queues; None where there is no line."""
+        if type(self).rank is BasePolicy.rank:
+            return None
+        return self.in_line(view, now, with_running=True)
+
+    @property
+    def skips(self) -> bool:
+        """Whether a later job may start where an earlier one does not fit."""
+        return True
+
+    def plan(self, view: View, memo: object, now: int) -> Plan:
+        """Preemptive: the best-ranked jobs that fit run, whoever runs now."""
+        if view.is_settled():
+            return Plan((), memo)
+        order = self.in_line(view, now, with_running=True)
+        draft = Draft(view)
+        run_in_order(view, draft, order, now, self.group, self.placer, self.stuck)
+        return draft.plan(memo, self.wake_at(order, draft, now))
+
+    def wake(self, view: View, memo: object, now: int) -> int | None:
+        """When the rank of a run that has just started runs out; for most it never does."""
+        if not self.guards.are_on or view.is_settled():
+            return None
+        return self.in_line(view, now, with_running=True).next_expiry()
+
+    def wake_at(self, order: Order, draft: Draft, now: int) -> int | None:
+        """When ranks will have changed by themselves."""
+        return order.next_expiry()
+
+    def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
+        """The first of these that holds: too few free, fragmented, reserved, behind others."""
+        space, demand = view.occupancy, record.demand
+        need = demand.nominal.total_share
+        free = sum(space.free_gpus[kind] for kind in space.kinds_for(demand)) * WHOLE
+        row = [space.by_free[kind] for kind in space.kinds_for(demand)]
+        block = max((n for masks in row for n in range(len(masks)) if masks[n]), default=0) * WHOLE
+        held_by = tuple(other.id for other in _holders(view))
+        if record.placement is not None:
+            return Reason(Why.WAITING_FOR_RELEASE, need, free, block, held_by)
+        if self.placer(record).place(space, record) is not None:
+            return Reason(Why.BEHIND_OTHERS, need, free, block)
+        if demand.mode is Sharing.EXCLUSIVE and free >= need:
+            return Reason(Why.FRAGMENTED, need, free, block, held_by)
+        reserved = sum(len(held.slices) for held in view.reservations.values()) * WHOLE
+        if reserved and free + reserved >= need:
+            return Reason(Why.RESERVED, need, free, block, tuple(view.reservations))
+        return Reason(Why.NOT_ENOUGH_FREE, need, free, block, held_by)
+
+
+NAMED = 5
+"""Jobs that a reason names at most."""
+
+
+def _holders(view: View) -> list[JobRecord]:
+    """The largest of those that hold GPUs, looked for where GPUs are: ten thousand may wait."""
+    jobs, nodes = view.jobs, range(len(view.topology.nodes))
+    there = {other.seq: other for node in nodes for other in view.residents(node)}
+    running = [
+        there[seq] for seq in sorted(there) if there[seq].phase in HOLDING and there[seq].id in jobs
+    ]
+    return sorted(running, key=lambda other: -_size(other))[:NAMED]
+
+
+def _size(record: JobRecord) -> int:
+    return record.placement.total_share if record.placement is not None else 0

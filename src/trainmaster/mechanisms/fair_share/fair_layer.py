@@ -1,0 +1,147 @@
+"""Fair sharing between queues with preemption: who starves, who gives back, what past usage counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trainmaster.config.options import at_least_zero, choice, fraction, option
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.mechanisms.fair_share.decayed_fair_share import lessened_weight
+from trainmaster.mechanisms.fair_share.hierarchical_policy import (
+    BetweenQueues,
+    Q,
+    QueueOptions,
+    capacity,
+)
+from trainmaster.mechanisms.fair_share.queue_pass import Round, RoundMemo
+from trainmaster.mechanisms.fair_share.queue_tree import Node
+from trainmaster.mechanisms.fair_share.reclaim import Reclaim, guaranteed, latest_started
+from trainmaster.mechanisms.fair_share.usage_decay import Usage, in_thousandths
+from trainmaster.model.codec import stored_as
+from trainmaster.model.plan import FrozenMap, Plan
+from trainmaster.model.reasons import Reason
+from trainmaster.model.units import NOMINAL, to_ms
+
+
+@dataclass(frozen=True, slots=True)
+class FairOptions(QueueOptions):
+    preemption: str = option("on", choice("on", "off"), "whether starving queues take GPUs back")
+    preempt_timeout_s: float = option(
+        300.0, at_least_zero, "how long a queue starves before it takes GPUs back"
+    )
+    share_threshold: float = option(
+        0.5, fraction, "a queue starves below this part of its fair share"
+    )
+    utilisation_threshold: float = option(
+        0.8, fraction, "nothing is taken back while no more of the GPUs than this is held"
+    )
+    half_life_s: float = option(
+        0.0, at_least_zero, "past usage counts, halved after this time; 0: only the present does"
+    )
+
+
+@stored_as("fair.Memo")
+@dataclass(frozen=True, slots=True)
+class FairMemo:
+    """The round's memory, since when queues starve, and what they have used."""
+
+    rounds: RoundMemo = field(default_factory=RoundMemo)
+    starving: FrozenMap[str, int] = field(default_factory=FrozenMap)
+    usage: Usage = field(default_factory=Usage)
+
+
+class FairLayer(BetweenQueues[Q]):
+    """Fair sharing on these terms, for a policy with options of its own."""
+
+    def __init__(self, options: Q, terms: FairOptions) -> None:
+        super().__init__(options)
+        self.is_preemptive = terms.preemption == "on"
+        self._timeout_ms = to_ms(terms.preempt_timeout_s)
+        self._half_life_ms = to_ms(terms.half_life_s)
+        self._threshold_ppm = round(terms.share_threshold * NOMINAL)
+        self._full_ppm = round(terms.utilisation_threshold * NOMINAL)
+
+    def first_memo(self) -> object:
+        return FairMemo()
+
+    def plan(self, view: View, memo: object, now: int) -> Plan:
+        assert isinstance(memo, FairMemo)
+        total, averages = capacity(view), self._averages(memo, now)
+        round_ = self.begin(view, memo.rounds, now, *averages)
+        starving = FrozenMap[str, int]()
+        if view.is_settled():
+            round_.take_note()
+        elif not (round_.is_enough_for_all(total) and round_.serve_all()):
+            self._divide(round_, total, averages)
+            round_.plan_within_budgets()
+            if self.is_preemptive:
+                self._take_back(round_, memo.starving, total)
+            round_.lend()
+            starving = FrozenMap(self._starving_since(round_, memo.starving))
+        usage = self._noted(round_, averages)
+        wake = self._wake_at(round_, starving)
+        return round_.draft.plan(FairMemo(round_.memo(), starving, usage), wake)
+
+    def _divide(self, round_: Round, total: int, averages: dict[str, int]) -> None:
+        tree = round_.tree
+        tree.divide_fairly(total)
+        if self._half_life_ms:
+            tree.remember(in_thousandths(averages))
+            tree.divide_budgets(total, lessened_weight)
+        else:
+            tree.divide_budgets(total)
+
+    # -- starving --------------------------------------------------------------------------------
+
+    def _is_starving(self, tip: Node) -> bool:
+        owed = max(tip.fair * self._threshold_ppm // NOMINAL, tip.minimum)
+        return tip.used < min(owed, tip.wanted)
+
+    def _starving_since(self, round_: Round, before: FrozenMap[str, int]) -> dict[str, int]:
+        return {
+            tip.name: before.get(tip.name, round_.now)
+            for tip in round_.tree.offers()
+            if self._is_starving(tip)
+        }
+
+    def _take_back(self, round_: Round, since: FrozenMap[str, int], total: int) -> None:
+        tips = round_.tree.offers()
+        if sum(tip.used for tip in tips) * NOMINAL <= self._full_ppm * total:
+            return
+        for tip in tips:
+            began = since.get(tip.name, round_.now)
+            if round_.now >= began + self._timeout_ms and self._is_starving(tip):
+                Reclaim(round_, _fair, latest_started).serve(tip, min(tip.fair, tip.wanted))
+                Reclaim(round_, guaranteed, latest_started).serve(tip, tip.claim.least)
+
+    def _wake_at(self, round_: Round, starving: FrozenMap[str, int]) -> int | None:
+        times = [round_.wake_at()]
+        if self.is_preemptive:
+            times += [began + self._timeout_ms for began in starving.values()]
+        return min((at for at in times if at is not None and at > round_.now), default=None)
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def _averages(self, memo: FairMemo, now: int) -> dict[str, int]:
+        return memo.usage.at(now, self._half_life_ms) if self._half_life_ms else {}
+
+    def _noted(self, round_: Round, averages: dict[str, int]) -> Usage:
+        if not self._half_life_ms:
+            return Usage()
+        held = {name: tip.used for name, tip in round_.tree.tips.items() if tip.used}
+        return Usage(round_.now, FrozenMap(averages), FrozenMap(held))
+
+    # -- the rest --------------------------------------------------------------------------------
+
+    def wake(self, view: View, memo: object, now: int) -> int | None:
+        assert isinstance(memo, FairMemo)
+        return self.wake_of(view, memo.rounds, now)
+
+    def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
+        assert isinstance(memo, FairMemo)
+        return self.explain_in(view, memo.rounds, record, now)
+
+
+def _fair(node: Node) -> int:
+    return node.fair

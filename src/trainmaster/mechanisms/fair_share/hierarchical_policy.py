@@ -1,0 +1,217 @@
+"""What policies between queues have in common: their queues, an inner policy for each, and its options.
+
+`inner` is any policy that does not divide between queues itself; each queue has one of its own, with
+its own memory. `inner_options` are passed on to it, and so are `starve_after_s` and `min_run_s`, which
+hold inside queues as between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self, TypeVar
+
+from trainmaster.catalog import CatalogError, policy_class
+from trainmaster.config.options import (
+    FromFile,
+    Pairs,
+    allows,
+    divides_queues,
+    is_from_file,
+    option,
+    queue_weights,
+    read_options,
+    settings,
+    shown,
+)
+from trainmaster.core.queue_views import Part, parts_of
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.fair_share.queue_pass import Inner, Round, RoundMemo, sooner
+from trainmaster.mechanisms.fair_share.queue_tree import Node, QueueTree
+from trainmaster.mechanisms.starvation import PreemptiveOptions
+from trainmaster.model.queue import Queue
+from trainmaster.model.reasons import Reason, Why
+from trainmaster.model.topology import CPU_TYPE
+from trainmaster.model.units import WHOLE
+from trainmaster.placement.placers import Placer
+
+PASSED_ON = ("starve_after_s", "min_run_s")
+
+
+@allows("a policy without queues")
+def inner_policy(text: str) -> str:
+    """The name of a policy that can plan for the jobs of one queue."""
+    try:
+        kind = policy_class(text)
+    except CatalogError as error:
+        raise ValueError(f"a policy ({str(error).rstrip('.')})") from None
+    if not issubclass(kind, BasePolicy) or divides_queues(kind):
+        raise ValueError("a policy that does not divide between queues itself")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class DividingOptions(PreemptiveOptions):
+    queues: Pairs[int] = option(
+        Pairs(), queue_weights, "name:weight,...; goes before the weights of --queues"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOptions(DividingOptions):
+    inner: str = option("fifo", inner_policy, "the policy inside each queue")
+    inner_options: Pairs[str | FromFile[str]] = option(
+        Pairs((), "=", ";"), settings, "options of the inner policy, key=value;..."
+    )
+
+    def with_files(self, read_file: Callable[[str], str]) -> Self:
+        """The same with the content of the files that inner options name."""
+        kind = policy_class(self.inner).options_type
+        items = tuple(
+            (key, FromFile(str(value), read_file(str(value))))
+            if value and is_from_file(kind, key)
+            else (key, value)
+            for key, value in self.inner_options.items
+        )
+        return replace(self, inner_options=replace(self.inner_options, items=items))
+
+
+Q = TypeVar("Q", bound=DividingOptions)
+
+
+class BetweenQueues(BasePolicy[Q]):
+    """A policy that divides GPUs between queues and leaves the rest to an inner policy."""
+
+    inner_defaults: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    """By inner policy: options that it gets here unless it is told otherwise."""
+
+    def __init__(self, options: Q) -> None:
+        super().__init__(options)
+        kind, self._inner_options = self.chosen_inner(options)
+        self._inner_kind = kind
+        self._overrules = self.guards.are_on and not self.keeps_promises(kind)
+        self._any_inner: Inner = kind(self._inner_options)
+        self._inners: dict[str, Inner] = {}
+        self._weights = dict(options.queues.items)
+        self._tree: QueueTree | None = None
+        self._tree_of: tuple[tuple[Queue, ...], tuple[str, ...]] = ((), ())
+        self.needs_oracle = self._any_inner.needs_oracle
+        self.profiles = self.profiles or self._any_inner.profiles
+
+    def keeps_promises(self, kind: Any) -> bool:
+        """Whether the inner policy can be told of `starve_after_s` and `min_run_s`."""
+        return {each.name for each in fields(kind.options_type)}.issuperset(PASSED_ON)
+
+    def chosen_inner(self, options: Q) -> tuple[Any, object]:
+        """The class of the inner policy, and its options; a policy with one of its own overrides this."""
+        assert isinstance(options, QueueOptions)
+        kind = policy_class(options.inner)
+        passed = dict(options.inner_options.items)
+        files = {each.name: each.value for each in passed.values() if isinstance(each, FromFile)}
+        given = dict(self.inner_defaults.get(options.inner, {}))
+        given |= {key: str(shown(value)) for key, value in passed.items()}
+        known = {each.name for each in fields(kind.options_type)}
+        for key in PASSED_ON:
+            if key in known:
+                given.setdefault(key, str(getattr(options, key)))
+        read_file = files.__getitem__ if files else None
+        return kind, read_options(options.inner, kind.options_type, given, read_file)
+
+    @property
+    def molds(self) -> bool:
+        return self._any_inner.molds
+
+    @property
+    def splits(self) -> bool:
+        return self._any_inner.splits
+
+    @property
+    def progress_every_ms(self) -> int | None:
+        return self._any_inner.progress_every_ms
+
+    def placer(self, record: JobRecord) -> Placer:
+        return self._any_inner.placer(record)
+
+    def forget(self) -> None:
+        super().forget()
+        self._tree = None
+        for inner in (*self._inners.values(), self._any_inner):
+            inner.forget()
+
+    def inner_of(self, queue: str) -> Inner:
+        found = self._inners.get(queue)
+        if found is None:
+            found = self._inners[queue] = self._inner_kind(self._inner_options)
+        return found
+
+    # -- a pass ----------------------------------------------------------------------------------
+
+    def begin(self, view: View, memo: RoundMemo, now: int, *also: str) -> Round:
+        """A round with what each queue holds and wants; `also`: queues to know of besides."""
+        parts = parts_of(view)
+        tree = self._tree_for(view.queues, (*parts, *also))
+        tree.count(parts)
+        self._overrule(parts)
+        return Round(view, parts, tree, self.inner_of, memo, self.guards, now)
+
+    def _overrule(self, parts: Mapping[str, Part]) -> None:
+        """Let our promises hold inside queues whose policy cannot be told of them."""
+        if self._overrules:
+            for part in parts.values():
+                part.overrule = self.guards.rank
+
+    def _tree_for(self, queues: Mapping[str, Queue], names: tuple[str, ...]) -> QueueTree:
+        key = (tuple(queues.values()), names)
+        if self._tree is None or key != self._tree_of:
+            self._tree = QueueTree(queues, self._weights, names)
+            self._tree_of = key
+        return self._tree
+
+    def wake_of(self, view: View, memo: RoundMemo, now: int) -> int | None:
+        """After runs have started: when their queues' inner policies want to be asked."""
+        if view.is_settled():
+            return None
+        parts, times = parts_of(view), list[int | None]()
+        self._overrule(parts)
+        for queue in view.stirred & parts.keys():
+            part, inner = parts[queue], self.inner_of(queue)
+            known = memo.inner[queue] if queue in memo.inner else inner.first_memo()
+            times.append(sooner(inner, part, known, inner.wake(part, known, now), now))
+        if self.guards.min_run_ms:
+            times.append(now + self.guards.min_run_ms)
+        return min((at for at in times if at is not None), default=None)
+
+    # -- why a job waits -------------------------------------------------------------------------
+
+    def explain_in(self, view: View, memo: RoundMemo, record: JobRecord, now: int) -> Reason:
+        """Its queue's share is used up, or what every policy says."""
+        reason = super().explain(view, memo, record, now)
+        if record.placement is not None:
+            return reason
+        round_ = self.begin(view, memo, now)
+        round_.tree.divide_budgets(capacity(view))
+        tip, need = round_.tree.tips[record.job.queue], reason.need
+        if tip.never_holds(need):
+            return Reason(Why.NEVER_FITS, need, reason.free, reason.largest_block)
+        is_spent = tip.used + need > tip.budget and len(round_.parts) > 1
+        if is_spent or _is_full(tip, need):
+            held_by = tuple(each.id for each in round_.parts[tip.name].running()[:5])
+            return Reason(Why.SHARE_USED_UP, need, reason.free, reason.largest_block, held_by)
+        return reason
+
+
+def _is_full(tip: Node, need: int) -> bool:
+    """Whether a maximum stands in the way."""
+    room = tip.headroom
+    return room is not None and need > room
+
+
+def capacity(view: View) -> int:
+    """Thousandths of a GPU that there are to divide: GPUs of nodes that can be used."""
+    gpus, nodes = view.topology.training_gpus, view.topology.nodes
+    closed = view.occupancy.closed
+    if closed:
+        gpus -= sum(nodes[node].gpus for node in closed if nodes[node].type.name != CPU_TYPE)
+    return gpus * WHOLE

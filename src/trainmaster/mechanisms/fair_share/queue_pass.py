@@ -1,0 +1,375 @@
+"""One pass of a policy between queues: the inner policy within budgets, then taking back, then lending.
+
+1. In the order of offers, each queue's inner policy plans for its own jobs within the queue's budget
+   (and what nobody else can claim), and jobs that fit the budget start. A queue above its budget may
+   still swap its own jobs for each other. The inner policy is asked only where a job of the queue has
+   changed or its own time has come.
+2. Queues that are owed GPUs get them back from queues that hold more than theirs (reclaim.py).
+3. What is left is lent, job by job, to whoever is first in the order of offers, up to its maximum.
+
+Nobody is touched twice in a round, so no job goes back and forth at one instant: what is taken back is
+given within a budget, and what is within a budget is not taken back while demands stay the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.queue_views import Part
+from trainmaster.core.rank_index import Order
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.fair_share.gang_accumulation import may_collect
+from trainmaster.mechanisms.fair_share.queue_tree import Node, QueueTree
+from trainmaster.mechanisms.starvation import STARVING, Guards
+from trainmaster.model.codec import stored_as
+from trainmaster.model.placement import Placement
+from trainmaster.model.plan import FrozenMap
+from trainmaster.model.units import WHOLE
+from trainmaster.placement.placers import Placer
+
+Inner = BasePolicy[object]
+
+
+@stored_as("fair-share.Inner")
+@dataclass(frozen=True, slots=True)
+class RoundMemo:
+    """By queue: the inner policy's memory, and when it wants to be asked again."""
+
+    inner: FrozenMap[str, object] = field(default_factory=FrozenMap)
+    wakes: FrozenMap[str, int] = field(default_factory=FrozenMap)
+
+
+class Round:
+    """The draft of one pass, and what each queue holds in it."""
+
+    def __init__(
+        self,
+        view: View,
+        parts: Mapping[str, Part],
+        tree: QueueTree,
+        inner_of: Callable[[str], Inner],
+        memo: RoundMemo,
+        guards: Guards,
+        now: int,
+    ) -> None:
+        self.parts = parts
+        self.tree = tree
+        self.draft = Draft(view)
+        self.now = now
+        self._inner_of = inner_of
+        self.guards = guards
+        self._memo = memo
+        self._new_memos: dict[str, object] = {}
+        self._wakes: dict[str, int] | None = None
+        """As in the memo until one changes."""
+        self._molds = any(inner_of(name).molds for name in list(parts)[:1])
+        self._to_ask = self._those_to_ask(view)
+        self._due: int | None = None
+        self._collecting: list[JobRecord] = []
+        """Starving jobs for which free GPUs collect, once all that is within budgets has started."""
+
+    def _those_to_ask(self, view: View) -> set[str]:
+        """Queues with news, those whose inner policy's time has come, and all where nodes drain.
+
+        A policy that gives jobs other sizes than they ask for has to say itself what fits: all.
+        """
+        if view.draining or self._molds:
+            return set(self.parts)
+        found = {name for name in view.stirred if name in self.parts}
+        for name, at in self._memo.wakes.items():
+            if at <= self.now and name in self.parts:
+                found.add(name)
+        for job in view.reservations:
+            found.add(view.jobs[job].job.queue)
+        return found
+
+    def memo(self) -> RoundMemo:
+        """The memory after this round: the same value where nothing has changed."""
+        inner, wakes = self._memo.inner, self._memo.wakes
+        if self._new_memos:
+            inner = inner.updated(self._new_memos)
+        if self._wakes is not None:
+            wakes = FrozenMap({name: at for name, at in self._wakes.items() if name in self.parts})
+        if inner is self._memo.inner and wakes is self._memo.wakes:
+            return self._memo
+        return RoundMemo(inner, wakes)
+
+    def wake_by(self, time: int | None) -> None:
+        """Ask again then at the latest."""
+        if time is not None and (self._due is None or time < self._due):
+            self._due = time
+
+    def wake_at(self) -> int | None:
+        """When an inner policy wants to be asked again, or a protected run no longer is."""
+        wakes = self._memo.wakes if self._wakes is None else self._wakes
+        times = [at for at in wakes.values() if at > self.now]
+        if self._due is not None:
+            times.append(self._due)
+        return min(times, default=None)
+
+    # -- when there is enough for all ------------------------------------------------------------
+
+    def is_enough_for_all(self, total: int) -> bool:
+        """Whether all demands together fit, so that there is nothing to divide."""
+        if self.tree.has_maxima:
+            return False
+        return sum([part.wanted for part in self.parts.values()]) <= total
+
+    def serve_all(self) -> bool:
+        """Let everybody start who can; False where somebody is left waiting nevertheless."""
+        is_done = True
+        for name, part in self.parts.items():
+            tip = self.tree.tips[name]
+            tip.budget = part.wanted
+            if name in self._to_ask:
+                self._planned(part, tip, 0 if self._keeps_line(part) else None)
+            if part.waiting_count and self._may_fit(part, None):
+                self._start_in_line(part, tip, None)
+            is_done = is_done and (not part.waiting_count or tip.used >= part.wanted)
+        return is_done
+
+    # -- within budgets --------------------------------------------------------------------------
+
+    def plan_within_budgets(self) -> None:
+        tips = self.tree.offers()
+        is_contended = sum([self.parts[tip.name].waiting_count > 0 for tip in tips]) > 1
+        for tip in tips:
+            part = self.parts[tip.name]
+            if tip.name in self._to_ask:
+                self._ask(part, tip, is_contended=is_contended)
+            if part.waiting_count:
+                self._start_in_line(part, tip, tip.budget)
+        self.take_note()
+
+    def take_note(self) -> None:
+        """Ask those that have not been asked yet though they have news."""
+        for name in sorted(self._to_ask & self.parts.keys()):
+            self._planned(self.parts[name], self.tree.tips[name], None)
+
+    def _claimed(self, tip: Node) -> int:
+        """What it could still use of its budget, if only GPUs were free."""
+        part = self.parts[tip.name]
+        smallest, left = part.smallest_waiting, tip.budget - tip.used
+        if smallest is None or smallest > left:
+            return 0
+        return min(left, part.wanted - part.held)
+
+    def _ask(self, part: Part, tip: Node, *, is_contended: bool) -> None:
+        """Let the inner policy plan with what is the queue's, and what nobody else waits for."""
+        if self._keeps_line(part):
+            self._planned(part, tip, 0)
+            return
+        free = 0 if is_contended else self.draft.space.total_free() * WHOLE
+        allowance, room = max(0, tip.budget - tip.used, free), tip.headroom
+        self._planned(part, tip, allowance if room is None else max(0, min(allowance, room)))
+
+    def _planned(self, part: Part, tip: Node, allowance: int | None) -> None:
+        inner, space, queue = self._inner_of(part.queue), self.draft.space, part.queue
+        memo = self._memo_of(queue)
+        self._to_ask.discard(queue)
+        space.allowance = allowance
+        try:
+            plan = inner.plan(part, memo, self.now)
+            if plan.actions:
+                space.allowance = 0
+                self.draft.apply(plan)
+                tip.give(-space.allowance)
+        finally:
+            space.allowance = None
+        if plan.memo is not memo:
+            self._new_memos[queue] = plan.memo
+        self._set_wake(queue, sooner(inner, part, plan.memo, plan.wake_at, self.now))
+
+    def _set_wake(self, queue: str, wake: int | None) -> None:
+        wakes = self._memo.wakes if self._wakes is None else self._wakes
+        if wakes.get(queue) == wake:
+            return
+        self._wakes = dict(wakes)
+        if wake is None:
+            del self._wakes[queue]
+        else:
+            self._wakes[queue] = wake
+
+    def _memo_of(self, queue: str) -> object:
+        if queue in self._new_memos:
+            return self._new_memos[queue]
+        if queue not in self._memo.inner:
+            self._new_memos[queue] = self._inner_of(queue).first_memo()
+            return self._new_memos[queue]
+        return self._memo.inner[queue]
+
+    def needy(self) -> list[Node]:
+        """Queues that hold less than their budget and have a job that would fit it."""
+        return [tip for tip in self.tree.offers() if tip.used < tip.budget and self._claimed(tip)]
+
+    # -- starting in line ------------------------------------------------------------------------
+
+    def line_of(self, part: Part) -> Order | None:
+        """The queue's jobs in the order of its inner policy, if that keeps one."""
+        return self._inner_of(part.queue).line(part, self._memo_of(part.queue), self.now)
+
+    def _keeps_line(self, part: Part) -> bool:
+        """Whether a starving job of the queue is not to be passed by an inner policy that knows none."""
+        if part.overrule is None or not self.guards.starve_after_ms or not part.waiting_count:
+            return False
+        order = self.line_of(part)
+        first = None if order is None else order.best_waiting(self.now)
+        return first is not None and first[0] <= STARVING
+
+    def _collects(self, record: JobRecord) -> bool:
+        """Whether this job, which does not fit now, has waited so long that GPUs collect for it."""
+        if not self.guards.is_starving(record, self.now):
+            return False
+        tip, space = self.tree.tips[record.job.queue], self.draft.space
+        return may_collect(record, self._least(record), tip, space, self.placer_of)
+
+    def _first_that_collects(self, part: Part) -> Iterator[JobRecord]:
+        """Of a queue that holds less than its part: to the others it owes nothing."""
+        tip = self.tree.tips[part.queue]
+        order = self.line_of(part) if part.waiting_count and tip.used < tip.budget else None
+        for _, _, record in order.candidates(self.now) if order is not None else ():
+            if not self.guards.is_starving(record, self.now):
+                return
+            if not self.draft.is_touched(record) and self._collects(record):
+                yield record
+                return
+
+    def _may_fit(self, part: Part, room: int | None) -> bool:
+        """Whether there is any use in looking at its waiting jobs."""
+        smallest = part.smallest_waiting
+        if smallest is not None and self._molds:
+            return True
+        if smallest is None or (room is not None and smallest > room):
+            return False
+        return smallest < WHOLE or smallest <= self.draft.space.total_free() * WHOLE
+
+    def _start_in_line(self, part: Part, tip: Node, limit: int | None) -> None:
+        """Start waiting jobs, first in line first, while the queue holds no more than the limit."""
+
+        def room() -> int | None:
+            return tip.headroom if limit is None else tip.room_below(limit)
+
+        if not self._may_fit(part, room()):
+            return
+        for record in self.waiting_in_line(part, room):
+            placement = self.placed(record, room())
+            if placement is not None:
+                self.start(tip, record, placement)
+
+    def waiting_in_line(self, part: Part, room: Callable[[], int | None]) -> Iterator[JobRecord]:
+        """Waiting jobs that nobody has placed yet and the room affords, first in line first.
+
+        A job that is not placed by whoever asks is taken as one that does not fit: others like it
+        are passed over, and where the inner policy does not skip, so is everybody else. Where it
+        starves, so is whoever could use the same GPUs (collecting.py).
+        """
+        skips = self._inner_of(part.queue).skips
+        order = self.line_of(part)
+        if order is None:
+            yield from self._without_line(part, room)
+            return
+        candidates, space, barred = (
+            order.candidates(self.now),
+            self.draft.space,
+            self._barred_to(part),
+        )
+        for _, group, record in candidates:
+            if self.draft.is_touched(record):
+                continue
+            left = room()
+            is_barred = not barred.isdisjoint(space.kinds_for(record.demand))
+            if not is_barred and (left is None or self._least(record) <= left):
+                yield record
+            if not self.draft.is_touched(record):
+                if not skips:
+                    return
+                candidates.drop(group)
+                if not is_barred and self._collects(record):
+                    barred.update(space.kinds_for(record.demand))
+
+    def _barred_to(self, part: Part) -> set[int]:
+        """Device types of which what is free collects for starving jobs of other queues."""
+        others = [each for each in self._collecting if each.job.queue != part.queue]
+        return {kind for each in others for kind in self.draft.space.kinds_for(each.demand)}
+
+    def _without_line(self, part: Part, room: Callable[[], int | None]) -> Iterator[JobRecord]:
+        ranked = sorted(part.waiting(), key=lambda record: (-record.job.priority, record.seq))
+        failed: set[int] = set()
+        for record in ranked:
+            left = room()
+            if record.group in failed or self.draft.is_touched(record):
+                continue
+            if left is None or self._least(record) <= left:
+                yield record
+            if not self.draft.is_touched(record):
+                failed.add(record.group)
+
+    def placer_of(self, record: JobRecord) -> Placer:
+        return self._inner_of(record.job.queue).placer(record)
+
+    def _least(self, record: JobRecord) -> int:
+        """The smallest share that it could start with."""
+        demand = record.demand
+        if self._molds and demand.is_elastic:
+            return demand.sized(demand.min_count).total_share
+        return demand.nominal.total_share
+
+    def placed(self, record: JobRecord, room: int | None) -> Placement | None:
+        """Where it fits now within the room, smaller than nominal where the inner policy molds."""
+        demand, space, placer = record.demand, self.draft.space, self.placer_of(record)
+        found = None
+        if room is None or demand.nominal.total_share <= room:
+            found = placer.place(space, record)
+        if found is None and self._molds and demand.is_elastic:
+            for count in range(demand.nominal.count - 1, demand.min_count - 1, -1):
+                shape = demand.sized(count)
+                if found is None and (room is None or shape.total_share <= room):
+                    found = placer.shaped(space, demand, shape, record.job.role)
+        return found
+
+    def start(self, tip: Node, record: JobRecord, placement: Placement) -> None:
+        self.draft.unreserve(record)
+        self.draft.start(record, placement)
+        tip.give(placement.total_share)
+
+    # -- lending ---------------------------------------------------------------------------------
+
+    def lend(self) -> None:
+        """One job at a time to the first in the order of offers that can use what is left."""
+        if self.guards.starve_after_ms:
+            parts = self.parts.values()
+            self._collecting = [each for part in parts for each in self._first_that_collects(part)]
+        lines = {
+            tip.name: self._borrowers(self.parts[tip.name], tip)
+            for tip in self.tree.tips.values()
+            if tip.wanted and self._may_fit(self.parts[tip.name], tip.headroom)
+        }
+        while lines:
+            for tip in self.tree.offers():
+                if tip.name in lines:
+                    if not self._lend_one(tip, lines[tip.name]):
+                        del lines[tip.name]
+                    break
+
+    def _borrowers(self, part: Part, tip: Node) -> Iterator[JobRecord]:
+        return self.waiting_in_line(part, lambda: tip.headroom)
+
+    def _lend_one(self, tip: Node, line: Iterator[JobRecord]) -> bool:
+        """Start the next that fits; what did not fit before does not fit now."""
+        for record in line:
+            placement = self.placed(record, tip.headroom)
+            if placement is not None:
+                self.start(tip, record, placement)
+                return True
+        return False
+
+
+def sooner(inner: Inner, part: Part, memo: object, wake: int | None, now: int) -> int | None:
+    """That time, or when a promise of ours to a job of the queue begins or ends to hold."""
+    line = inner.line(part, memo, now) if part.overrule is not None else None
+    due = line.next_expiry() if line is not None else None
+    return wake if due is None or (wake is not None and wake < due) else due

@@ -1,0 +1,215 @@
+"""Taking GPUs back from queues that hold more than theirs: whole gangs, no more than needed.
+
+A run goes only while its queue, and every queue around that which the claimant is not in, keeps what
+is its own, and never while it is protected by `min_run_s`. Runs are counted before anything is booked:
+an attempt that cannot succeed costs a look at each run and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+
+from trainmaster.core.lifecycle import HOLDING
+from trainmaster.core.queue_views import Part
+from trainmaster.core.state import JobRecord
+from trainmaster.mechanisms.fair_share.queue_pass import Round
+from trainmaster.mechanisms.fair_share.queue_tree import Node
+from trainmaster.mechanisms.gang_victims import Clearing
+from trainmaster.model.units import WHOLE
+
+Own = Callable[[Node], int]
+"""What is a queue's own: nobody takes that from it."""
+ToGo = Callable[["Reclaim", Sequence[Part]], Iterator[JobRecord]]
+"""Runs of these queues in the order in which they have to go."""
+
+
+class Reclaim:
+    """One rule of what may be taken from whom, applied in one round."""
+
+    def __init__(self, round_: Round, own: Own, to_go: ToGo) -> None:
+        self.round = round_
+        self._own = own
+        self._to_go = to_go
+        self._in_vain: dict[Hashable, int] = {}
+        """The fewest GPUs for which nobody could make room: room only shrinks during a round."""
+
+    def serve(self, tip: Node, owed: int) -> None:
+        """Start waiting jobs of a queue while it holds less than it is owed, at the cost of others."""
+        round_ = self.round
+        part = round_.parts[tip.name]
+        smallest = part.smallest_waiting
+        if smallest is None or smallest > owed - tip.used:
+            return
+        for record in round_.waiting_in_line(part, lambda: owed - tip.used):
+            placement = round_.placed(record, owed - tip.used)
+            if placement is not None and not tip.full_for(placement.total_share):
+                round_.start(tip, record, placement)
+            elif record.demand.nominal.total_share <= owed - tip.used:
+                self._make_room(tip, record, has_gpus=placement is not None)
+
+    def excess(self, tip: Node) -> int:
+        """How much more than its own a queue holds."""
+        return tip.used - self._own(tip)
+
+    def _make_room(self, tip: Node, record: JobRecord, *, has_gpus: bool) -> None:
+        """Start the job where runs give way; those that are not in its way stay."""
+        round_, draft, size = self.round, self.round.draft, record.demand.nominal.total_share
+        givers = [
+            each
+            for each in reversed(round_.tree.offers())
+            if each is not tip and self.excess(each) > 0
+        ]
+        reach = Reach(round_, record, has_gpus=has_gpus)
+        likeness = (reach.likeness, tip.parent)
+        if size >= self._in_vain.get(likeness, size + 1):
+            return
+        if not reach.could_come(sum(self.excess(each) for each in givers)):
+            return
+        mark, gone, going = draft.checkpoint(), list[JobRecord](), list[JobRecord]()
+        placement = None
+        for victim in self._to_go(self, [round_.parts[each.name] for each in givers]):
+            if not self._can_go(victim, tip, size):
+                continue
+            self._give(victim, -1)
+            going.append(victim)
+            if reach.comes_with(victim) and not tip.full_for(size):
+                needed = [each for each in going if reach.is_needed(each)]
+                going = [each for each in going if not reach.is_needed(each)]
+                for each in needed:
+                    draft.suspend(each)
+                gone += needed
+                placement = round_.placed(record, size)
+                if placement is not None:
+                    break
+        for victim in going:
+            self._give(victim, 1)
+        if placement is None:
+            draft.roll_back(mark)
+            for victim in gone:
+                self._give(victim, 1)
+            if reach.likeness is not None:
+                self._in_vain[likeness] = size
+            return
+        round_.start(tip, record, placement)
+        for victim in reversed(gone):
+            if not self._tip(victim).full_for(self._size(victim)) and draft.keep(victim):
+                self._give(victim, 1)
+
+    def _give(self, victim: JobRecord, sign: int) -> None:
+        self._tip(victim).give(sign * self._size(victim))
+
+    def _tip(self, victim: JobRecord) -> Node:
+        return self.round.tree.tips[victim.job.queue]
+
+    def _size(self, victim: JobRecord) -> int:
+        return self.round.parts[victim.job.queue].held_by(victim)
+
+    def _can_go(self, victim: JobRecord, claimant: Node, wanted: int) -> bool:
+        """Whether it would help, and its queue and those around keep what is their own without it."""
+        round_, size, tip = self.round, self._size(victim), self._tip(victim)
+        if not 0 < size <= self.excess(tip):
+            return False
+        if round_.draft.is_touched(victim) or victim.phase not in HOLDING:
+            return False
+        if tip.parent is not claimant.parent:
+            around = set(claimant.path())
+            outside = [node for node in tip.path() if node not in around]
+            if any(size > self.excess(node) for node in outside):
+                return False
+        full = claimant.full_for(wanted)
+        if full and not set(tip.path()).issuperset(full):
+            return False
+        guards = round_.guards
+        if guards.are_on and guards.is_protected(victim, round_.now):
+            round_.wake_by(guards.next_due(victim, round_.now))
+            return False
+        return True
+
+
+class Reach:
+    """Counts what runs would free if they went, to say when a job may have room."""
+
+    def __init__(self, round_: Round, record: JobRecord, *, has_gpus: bool) -> None:
+        space, demand = round_.draft.space, record.demand
+        self._space = space
+        self._kinds = space.kinds_for(demand)
+        self._need = demand.nominal.count
+        self._free = sum([space.free_gpus[kind] for kind in self._kinds])
+        self._is_counted = record.is_whole and not space.shared_gpus and not has_gpus
+        self._clearing: Clearing | None = None
+        if round_.placer_of(record).insists:
+            is_even = all(space.is_even[kind] for kind in self._kinds)
+            self._is_counted &= is_even and demand.cpus is None and demand.host_memory is None
+            largest = max([space.largest[kind] for kind in self._kinds])
+            self._clearing = Clearing(space, self._kinds, self._need, largest)
+
+    @property
+    def likeness(self) -> Hashable:
+        """Jobs alike in this need what the smaller of them needs, and more; None = nobody is alike."""
+        if not self._is_counted:
+            return None
+        return (self._kinds, self._clearing is not None)
+
+    def could_come(self, excess: int) -> bool:
+        """Whether so much more could be enough."""
+        return not self._is_counted or self._free * WHOLE + excess >= self._need * WHOLE
+
+    def comes_with(self, victim: JobRecord) -> bool:
+        """Whether, this run gone too, there may be room."""
+        if not self._is_counted:
+            return True
+        if self._clearing is not None:
+            return self._clearing.add(victim)
+        space = self._space
+        assert victim.placement is not None
+        for piece in victim.placement.slices:
+            if space.node_type[piece.node] in self._kinds and piece.node not in space.closed:
+                self._free += 1
+        return self._free >= self._need
+
+    def is_needed(self, victim: JobRecord) -> bool:
+        """Whether a run counted is one of those that make the room."""
+        if not self._is_counted or self._clearing is None:
+            return True
+        return self._clearing.is_needed(victim)
+
+
+def settle(round_: Round) -> None:
+    """Give every queue its part back from whoever holds more, guarantees too, and lend what is left."""
+    budgets = Reclaim(round_, _budget, worst_in_line)
+    guarantees = Reclaim(round_, guaranteed, worst_in_line)
+    for tip in round_.needy():
+        budgets.serve(tip, tip.budget)
+        guarantees.serve(tip, tip.claim.least)
+    round_.lend()
+
+
+def _budget(node: Node) -> int:
+    return node.budget
+
+
+def guaranteed(node: Node) -> int:
+    return node.claim.least
+
+
+def worst_in_line(reclaim: Reclaim, parts: Sequence[Part]) -> Iterator[JobRecord]:
+    """Queue by queue, as they come, the worst in line first."""
+    round_ = reclaim.round
+    for part in parts:
+        order, tip = round_.line_of(part), round_.tree.tips[part.queue]
+        runs = latest_started(reclaim, [part]) if order is None else order.worst_first(round_.now)
+        for record in runs:
+            if reclaim.excess(tip) <= 0:
+                break
+            yield record
+
+
+def latest_started(reclaim: Reclaim, parts: Sequence[Part]) -> Iterator[JobRecord]:
+    """Of all together, those that have run for the shortest time: the least work is lost."""
+    runs = [record for part in parts for record in part.running()]
+    yield from sorted(runs, key=_latest_first)
+
+
+def _latest_first(record: JobRecord) -> tuple[bool, int, int]:
+    since = record.run_since_ms
+    return (since is not None, -(since or 0), -record.seq)

@@ -1,0 +1,237 @@
+"""Who gets how many GPUs: claims of jobs on what is free or held, asked in rank order.
+
+Every job first gets its minimum or nothing; a divider says how what remains is given to those that can
+use more. Runs that cannot be resized now keep what they have and are not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from itertools import chain
+from typing import Protocol
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.lifecycle import Phase
+from trainmaster.core.rank_index import Candidates, Key, Order
+from trainmaster.core.state import JobRecord
+from trainmaster.mechanisms.apply_allocation import Shortfall, can_resize
+from trainmaster.mechanisms.speedup_curves import Curve
+from trainmaster.model.units import WHOLE
+
+
+class Claim:
+    """One job in a division: what it can take, and what it has been given so far."""
+
+    __slots__ = ("count", "curve", "high", "kinds", "low", "need", "record", "work")
+
+    def __init__(self, record: JobRecord, count: int, need: int, kinds: tuple[int, ...]) -> None:
+        self.record = record
+        self.low = self.high = count
+        self.need = need
+        """Thousandths of a GPU that `low` takes."""
+        self.kinds = kinds
+        """Device types that it may use, fastest first."""
+        self.count = 0
+        self.curve: Curve | None = None
+        """How fast it would be; None where it has no choice."""
+        self.work = 0
+        """How long it still is, in ms x parts per million of its nominal speed."""
+
+
+class Pool:
+    """What there is to divide: thousandths of a GPU by device type."""
+
+    def __init__(self, left: list[int], most: int | None) -> None:
+        self.left = left
+        self.total = sum(left) if most is None else min(sum(left), most)
+
+    def has(self, kinds: tuple[int, ...], share: int) -> bool:
+        if share > self.total:
+            return False
+        return share <= sum([self.left[kind] for kind in kinds])
+
+    def take(self, kinds: tuple[int, ...], share: int) -> bool:
+        """Take that much, from the first types first; False, and nothing, where it is not there."""
+        if not self.has(kinds, share):
+            return False
+        self.total -= share
+        for kind in kinds:
+            part = min(share, self.left[kind])
+            self.left[kind] -= part
+            share -= part
+            if not share:
+                break
+        return True
+
+
+class Divider(Protocol):
+    """Gives claims their GPUs, in the order of its policy."""
+
+    def admit(self, claim: Claim) -> bool:
+        """Give a job its minimum, if it is its turn and there is enough."""
+        ...
+
+    def finish(self) -> None:
+        """Divide what is left."""
+        ...
+
+
+DividerOf = Callable[[Pool], Divider]
+CurveOf = Callable[[JobRecord], Curve]
+LengthOf = Callable[[JobRecord, int], int]
+
+
+class Limits:
+    """What the cluster has been found not to follow in this pass."""
+
+    def __init__(self) -> None:
+        self.caps: dict[int, int] = {}
+        """By seq: more GPUs than this would not help."""
+        self.unplaced: set[int] = set()
+        """By seq: waiting jobs that fit nowhere; nor does who stands behind them in their group."""
+        self.may_evict = True
+
+    def note(self, short: Shortfall) -> None:
+        self.caps.update(short.fewer)
+        self.unplaced.update(record.seq for record in short.unplaced)
+
+
+class Round:
+    """One division of what is free or held among all who are there."""
+
+    def __init__(
+        self,
+        draft: Draft,
+        order: Order,
+        limits: Limits,
+        divider: DividerOf,
+        curve: CurveOf,
+        length: LengthOf,
+        now: int,
+    ) -> None:
+        self._divider = divider
+        self._curve = curve
+        self._length = length
+        self._draft = draft
+        self._space = draft.space
+        self._order = order
+        self._limits = limits
+        self._now = now
+
+    def targets(self) -> list[tuple[JobRecord, int]]:
+        """Who gets how many, in rank order; whoever would get GPUs in vain is capped and all done again."""
+        caps = self._limits.caps
+        while True:
+            claims = self._divided()
+            vain = [
+                (claim, claim.curve.useful[claim.count])
+                for claim in claims
+                if claim.curve is not None and claim.curve.useful[claim.count] < claim.count
+            ]
+            if not vain:
+                return [(claim.record, claim.count) for claim in claims]
+            caps.update((claim.record.seq, useful) for claim, useful in vain)
+
+    def _divided(self) -> list[Claim]:
+        holders = self._holders()
+        candidates = self._order.candidates(self._now)
+        pool = self._pool(holders)
+        divider = self._divider(pool)
+        claims: list[Claim] = []
+        if self._limits.may_evict:
+            line = merged(holders, candidates)
+        else:
+            line = chain(((key, None, record) for key, record in holders), candidates)
+        for _, group, record in line:
+            if not pool.total:
+                break
+            if record.seq in self._limits.unplaced:
+                candidates.drop(group)
+                continue
+            claim = self._claim(record)
+            claims.append(claim)
+            if not divider.admit(claim) and record.placement is None:
+                candidates.drop(group)
+        divider.finish()
+        asked = {claim.record.seq for claim in claims}
+        claims += [self._claim(record) for _, record in holders if record.seq not in asked]
+        return claims
+
+    def _holders(self) -> list[tuple[Key, JobRecord]]:
+        """Runs that may be touched, best rank first; all others keep what they have."""
+        now, draft, space = self._now, self._draft, self._space
+        found: list[tuple[Key, JobRecord]] = []
+        for line in self._order.running.values():
+            shift = line.rate * now
+            for level, value, submit, seq, record in line.entries:
+                if record.phase is Phase.RUNNING and not draft.is_touched(record):
+                    found.append(((level, value + shift, submit, seq), record))
+        if space.closed:
+            found = [each for each in found if not self._is_on_closed(each[1])]
+        found.sort(key=first)
+        return found
+
+    def _is_on_closed(self, record: JobRecord) -> bool:
+        assert record.placement is not None
+        return not self._space.closed.isdisjoint(record.placement.nodes)
+
+    def _pool(self, holders: list[tuple[Key, JobRecord]]) -> Pool:
+        """What is free, and what those hold who may be touched."""
+        space = self._space
+        left = [free * WHOLE for free in space.free_gpus]
+        for kind, table in enumerate(space.partial):
+            left[kind] += sum(share * mask.bit_count() for share, mask in table.items())
+        held = sum([record.rate for _, record in holders])
+        if len(left) == 1:
+            left[0] += held
+        else:
+            for _, record in holders:
+                assert record.placement is not None
+                for piece in record.placement.slices:
+                    left[space.node_type[piece.node]] += piece.share
+        return Pool(left, None if space.allowance is None else space.allowance + held)
+
+    def _claim(self, record: JobRecord) -> Claim:
+        space, placement, demand = self._space, record.placement, record.demand
+        kinds = space.kinds_for(demand)
+        if placement is not None:
+            if len(space.free_gpus) > 1:
+                held = (space.node_type[node] for node in placement.nodes)
+                kinds = tuple(dict.fromkeys((*held, *kinds)))
+            claim = Claim(record, len(placement.slices), record.rate, kinds)
+            is_free_to_choose = is_divisible(record) and can_resize(record, space)
+        else:
+            claim = Claim(record, demand.nominal.count, demand.nominal.total_share, kinds)
+            is_free_to_choose = is_divisible(record)
+        if is_free_to_choose:
+            curve = claim.curve = self._curve(record)
+            claim.low, claim.need = curve.low, curve.low * WHOLE
+            cap = self._limits.caps.get(record.seq, curve.high)
+            claim.high = max(curve.low, curve.useful[min(cap, curve.high)])
+            claim.work = self._length(record, self._now)
+        return claim
+
+
+def is_divisible(record: JobRecord) -> bool:
+    """Whether the job takes whole GPUs, more or fewer."""
+    return record.is_whole and record.demand.is_elastic
+
+
+def merged(
+    holders: list[tuple[Key, JobRecord]], candidates: Candidates
+) -> Iterator[tuple[Key, Hashable, JobRecord]]:
+    """Runs and waiting jobs together, best rank first."""
+    waiting = iter(candidates)
+    best = next(waiting, None)
+    for key, record in holders:
+        while best is not None and best[0] < key:
+            yield best
+            best = next(waiting, None)
+        yield key, None, record
+    if best is not None:
+        yield best
+    yield from waiting
+
+
+def first(pair: tuple[Key, JobRecord]) -> Key:
+    return pair[0]

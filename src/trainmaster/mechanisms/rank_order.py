@@ -1,0 +1,355 @@
+"""Run jobs in rank order, whole gangs, skipping what does not fit, evicting from the tail.
+
+The result is that of sorting all jobs, running or not, by rank and placing one after another; but
+only heads and tails are looked at. Why it is the same: let w be the best waiting job. All running
+jobs with a better rank stay. If w fits into what is free, it runs, and nobody is hurt. Else the
+worst-ranked running jobs go, just as many as w needs; those of them that still fit stay; the others
+wait at their rank. If even all jobs ranked behind w do not make room, w waits, and so does every
+later job of its demand: the room left to worse ranks only shrinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.lifecycle import Phase
+from trainmaster.core.rank_index import Candidates, GroupOf, Key, Order, Tail
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.mechanisms.gang_victims import Clearing
+from trainmaster.mechanisms.victim_counter import Vacating
+from trainmaster.model.placement import Placement
+from trainmaster.model.units import WHOLE
+from trainmaster.placement.placers import Placer
+
+PlacerOf = Callable[[JobRecord], Placer]
+MayPass = Callable[[JobRecord, Placement], bool]
+OnBlocked = Callable[[Key, JobRecord], MayPass | None]
+"""Asked for the first in line that finds no room: who behind it may start nevertheless; None = all."""
+Victims = list[tuple[Key, JobRecord]]
+"""Running jobs that must go, worst rank first."""
+
+
+@dataclass(slots=True)
+class Stuck:
+    """The first of a group that found no room together: only touched nodes can have come to offer it."""
+
+    key: Key
+    untried: set[int]
+
+
+@dataclass(slots=True)
+class Pass:
+    """One walk down the line."""
+
+    draft: Draft
+    order: Order
+    group: GroupOf
+    placer_of: PlacerOf
+    now: int
+    candidates: Candidates
+    view: View
+    stuck: dict[Hashable, Stuck]
+    """A cache by group: whoever is remembered here is not tried in vain again."""
+    touched: set[int]
+    standing: dict[int, list[tuple[Key, int, JobRecord]]]
+    on_blocked: OnBlocked | None = None
+    tail: Tail | None = None
+    blocked: JobRecord | None = None
+    """The first in line that found no room."""
+    may_pass: MayPass | None = None
+    """Who behind it may start; None = all."""
+
+    def walk(self) -> None:
+        draft, candidates, space = self.draft, self.candidates, self.draft.space
+        for key, group, record in candidates:
+            if draft.is_evicted(record):
+                if draft.keep(record):
+                    self.worst_first().give_back(key, record)
+                    continue
+                if record.phase is Phase.RESIZING:
+                    continue  # it can be suspended now, but not moved
+            placer = self.placer_of(record)
+            if placer.insists and self._is_still_stuck(key, group, record):
+                candidates.drop(group)
+                self._note_blocked(key, record)
+                continue
+            placement = placer.place(space, record)
+            if placement is not None and self.may_pass and not self.may_pass(record, placement):
+                candidates.drop(group)
+                continue
+            if placement is None:
+                worst = (self.tail or self.worst_first()).worst
+                if worst is not None and worst > key:
+                    placement = self._make_room(key, record, placer)
+            if placement is None:
+                candidates.drop(group)
+                self._note_blocked(key, record)
+                if placer.insists and self._will_stay_stuck(record):
+                    self.stuck[group] = Stuck(key, set())
+            else:
+                self.stuck.pop(group, None)
+                draft.start(record, placement)
+
+    def _note_blocked(self, key: Key, record: JobRecord) -> None:
+        if self.blocked is None and self.on_blocked is not None:
+            self.blocked = record
+            self.may_pass = self.on_blocked(key, record)
+
+    def _will_stay_stuck(self, record: JobRecord) -> bool:
+        """Whether only touched nodes can change that it found no room."""
+        is_unbounded = self.draft.space.allowance is None
+        return is_unbounded and record.placement is None and not self.order.ages()
+
+    def _is_still_stuck(self, key: Key, group: Hashable, record: JobRecord) -> bool:
+        """Whether it found no room last time, and no node touched since could help."""
+        known = self.stuck.get(group)
+        if known is None or known.key != key or self.order.ages() or not self._is_plain(record):
+            return False
+        if self.draft.space.allowance is not None:
+            return False
+        known.untried |= self.touched
+        space, need = self.draft.space, record.demand.nominal.count
+        largest = max(space.largest[kind] for kind in space.kinds_for(record.demand))
+        wanted = need if need <= largest else need % largest or largest
+        if space.shared_gpus or any(self._could_give(n, wanted, key) for n in known.untried):
+            return False
+        known.untried.clear()
+        return True
+
+    def _could_give(self, node: int, wanted: int, key: Key) -> bool:
+        """Whether a node has that many GPUs free or held by jobs ranked behind `key`."""
+        free = self.draft.space.whole[node].bit_count()
+        if free >= wanted:
+            return True
+        for theirs, held, record in self._standing_on(node):
+            if theirs > key and not self.draft.is_evicted(record):
+                free += held
+                if free >= wanted:
+                    return True
+        return False
+
+    def _standing_on(self, node: int) -> list[tuple[Key, int, JobRecord]]:
+        """The jobs on a node with their places in line: looked up once a pass."""
+        known = self.standing.get(node)
+        if known is None:
+            known = self.standing[node] = []
+            for record in self.view.residents(node):
+                key, placement = self.order.key_of(record, self.now), record.placement
+                if key is not None and placement is not None:
+                    held = sum([piece.node == node for piece in placement.slices])
+                    known.append((key, held, record))
+        return known
+
+    def worst_first(self) -> Tail:
+        if self.tail is None:
+            self.tail = self.order.tail(self.now)
+        return self.tail
+
+    def _make_room(self, key: Key, record: JobRecord, placer: Placer) -> Placement | None:
+        """Evict jobs ranked behind `key` so that this one fits, or leave all as it is."""
+        space = self.draft.space
+        if not record.is_whole or space.shared_gpus:
+            return self._by_trial(key, record, placer)
+        if not placer.insists:
+            return self._by_count(key, record, placer)
+        if not self._is_plain(record):
+            return self._by_trial(key, record, placer)
+        victims = self._together(key, record)
+        return None if victims is None else self._evict(victims, record, placer)
+
+    def _is_plain(self, record: JobRecord) -> bool:
+        """Whether counting GPUs is enough: nodes of one size, hosts in proportion."""
+        space, demand = self.draft.space, record.demand
+        is_even = all(space.is_even[kind] for kind in space.kinds_for(demand))
+        return is_even and demand.cpus is None and demand.host_memory is None
+
+    # -- enough GPUs anywhere --------------------------------------------------------------------
+
+    def _by_count(self, key: Key, record: JobRecord, placer: Placer) -> Placement | None:
+        """Evict until the count is enough; keep those that still fit beside the newcomer."""
+        space = self.draft.space
+        kinds = space.kinds_for(record.demand)
+        free = sum(space.free_gpus[kind] for kind in kinds)
+        if space.allowance is not None:
+            free = min(free, space.allowance // WHOLE)
+        slack = free - record.demand.nominal.count
+        victims: Victims = []
+        for worst, victim in self._behind(key):
+            victims.append((worst, victim))
+            slack += self._yield_of(victim, kinds)
+            if slack >= 0:
+                break
+        if slack < 0:
+            self._spare(victims)
+            return None
+        for _, victim in victims:
+            self._suspend(victim)
+        for worst, victim in reversed(victims):
+            size = self._yield_of(victim, kinds)
+            if size <= slack and self.draft.keep(victim):
+                slack -= size
+                self.worst_first().give_back(worst, victim)
+            else:
+                self.candidates.put_back(worst, self.group(victim), victim)
+        return placer.place(space, record)
+
+    def _yield_of(self, victim: JobRecord, kinds: tuple[int, ...]) -> int:
+        """How many usable whole GPUs its eviction frees."""
+        space, placement = self.draft.space, victim.placement
+        assert placement is not None
+        if len(kinds) == len(space.free_gpus) and not space.closed:
+            return len(placement.slices)
+        return sum(
+            space.node_type[piece.node] in kinds and piece.node not in space.closed
+            for piece in placement.slices
+        )
+
+    # -- GPUs together ---------------------------------------------------------------------------
+
+    def _together(self, key: Key, record: JobRecord) -> Victims | None:
+        """The worst-ranked jobs that clear enough of the fewest nodes, or None."""
+        space = self.draft.space
+        kinds = space.kinds_for(record.demand)
+        largest = max(space.largest[kind] for kind in kinds)
+        clearing = Clearing(space, kinds, record.demand.nominal.count, largest)
+        missing = (
+            0 if space.allowance is None else record.demand.nominal.count - space.allowance // WHOLE
+        )
+        victims: Victims = []
+        has_room = False
+        for worst, victim in self._behind(key):
+            victims.append((worst, victim))
+            has_room = clearing.add(victim) or has_room
+            missing -= _size(victim)
+            if has_room and missing <= 0:
+                return self._needed(clearing, victims, record)
+        self._spare(victims)
+        return None
+
+    def _needed(self, clearing: Clearing, victims: Victims, record: JobRecord) -> Victims:
+        """Those on the nodes that make the room, and whoever else must go to afford it."""
+        needed = [each for each in victims if clearing.is_needed(each[1])]
+        others = [each for each in victims if not clearing.is_needed(each[1])]
+        allowance = self.draft.space.allowance
+        if allowance is not None:
+            missing = record.demand.nominal.count - allowance // WHOLE
+            missing -= sum([_size(victim) for _, victim in needed])
+            while missing > 0:
+                missing -= _size(others[0][1])
+                needed.append(others.pop(0))
+        self._spare(others)
+        return needed
+
+    def _evict(self, victims: Victims, record: JobRecord, placer: Placer) -> Placement | None:
+        """Suspend them, place the newcomer, and let stay whoever is not in its way."""
+        draft, space = self.draft, self.draft.space
+        for _, victim in victims:
+            self._suspend(victim)
+        placement = placer.place(space, record)
+        if placement is not None:
+            space.book(placement, record.demand)
+        for worst, victim in reversed(victims):
+            if draft.keep(victim):
+                self.worst_first().give_back(worst, victim)
+            else:
+                self.candidates.put_back(worst, self.group(victim), victim)
+        if placement is not None:
+            space.unbook(placement, record.demand)
+        return placement
+
+    # -- parts of GPUs ---------------------------------------------------------------------------
+
+    def _by_trial(self, key: Key, record: JobRecord, placer: Placer) -> Placement | None:
+        """Find the shortest tail whose eviction makes room; whoever is not in the way stays.
+
+        A gang is not tried before enough GPUs would be free at all.
+        """
+        draft, space = self.draft, self.draft.space
+        is_gang = record.is_whole and record.demand.nominal.count > 1
+        vacating = Vacating(space, record.demand) if is_gang else None
+        victims: Victims = []
+        gone = 0
+        for worst, victim in self._behind(key):
+            victims.append((worst, victim))
+            if vacating is not None:
+                vacating.add(victim)
+                if vacating.missing > 0:
+                    continue
+            for _, each in victims[gone:]:
+                draft.suspend(each)
+            gone = len(victims)
+            if placer.place(space, record) is not None:
+                break
+        if vacating is not None and vacating.missing > 0:
+            self._spare(victims)
+            return None
+        for _, victim in reversed(victims):
+            draft.restore(victim)
+        return self._evict(victims, record, placer)
+
+    # -- victims ---------------------------------------------------------------------------------
+
+    def _behind(self, key: Key) -> Iterator[tuple[Key, JobRecord]]:
+        """Running jobs ranked behind a key, worst first, taken out of the tail one by one."""
+        tail = self.worst_first()
+        while tail.worst is not None and tail.worst > key:
+            worst, victim = tail.worst, tail.pop()
+            if not self.draft.is_touched(victim):  # it may just have been moved off its node
+                yield worst, victim
+
+    def _suspend(self, victim: JobRecord) -> None:
+        assert victim.placement is not None
+        self.touched.update([piece.node for piece in victim.placement.slices])
+        self.draft.suspend(victim)
+
+    def _spare(self, victims: Victims) -> None:
+        for worst, victim in victims:
+            self.worst_first().give_back(worst, victim)
+
+
+def _size(victim: JobRecord) -> int:
+    """GPUs that it holds."""
+    assert victim.placement is not None
+    return len(victim.placement.slices)
+
+
+def run_in_order(
+    view: View,
+    draft: Draft,
+    order: Order,
+    now: int,
+    group: GroupOf,
+    placer_of: PlacerOf,
+    stuck: dict[Hashable, Stuck],
+    on_blocked: OnBlocked | None = None,
+) -> None:
+    """Fill the draft: the best-ranked jobs that fit together run, the others wait."""
+    if view.draining:
+        evacuate(view, draft, placer_of)
+    if order.has_waiting():
+        touched = view.take_touched() | draft.vacated_nodes()
+        candidates = order.candidates(now)
+        Pass(
+            draft, order, group, placer_of, now, candidates, view, stuck, touched, {}, on_blocked
+        ).walk()
+
+
+def evacuate(view: View, draft: Draft, placer_of: PlacerOf) -> None:
+    """Move runs off draining nodes where there is room elsewhere; the others stay until there is."""
+    for node in sorted(view.draining):
+        for record in view.running():
+            placement = record.placement
+            assert placement is not None
+            if record.phase is not Phase.RUNNING or draft.is_evicted(record):
+                continue
+            if all(piece.node != node for piece in placement.slices):
+                continue
+            draft.suspend(record)
+            elsewhere = placer_of(record).place(draft.space, record)
+            if elsewhere is None:
+                draft.restore(record)
+            else:
+                draft.start(record, elsewhere)

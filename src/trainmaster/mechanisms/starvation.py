@@ -1,0 +1,92 @@
+"""Two promises that any preemptive policy can make: nobody starves, nobody is evicted too soon.
+
+A job that has waited `starve_after_s` goes before all others (seed 003's proposal), and keeps that
+place until it has run as long. A run younger than `min_run_s` is not preempted. Both are ranks, so
+whoever orders jobs by rank has them at once; a policy that does not asks `is_starving` and
+`is_protected`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainmaster.config.options import at_least_zero, option
+from trainmaster.core.lifecycle import HOLDING
+from trainmaster.core.state import JobRecord
+from trainmaster.model.plan import Rank
+from trainmaster.model.units import to_ms
+
+PROTECTED = -(1 << 81)
+"""Level of a run that may not be preempted yet: before everybody who waits."""
+STARVING = -(1 << 80)
+"""Level of a job that has waited too long: before everybody but the protected."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptiveOptions:
+    """What every preemptive policy can be told."""
+
+    starve_after_s: float = option(
+        0.0, at_least_zero, "a job that has waited this long goes first; 0: off"
+    )
+    min_run_s: float = option(0.0, at_least_zero, "no run is preempted before it has run this long")
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """The two options in ms; 0 = off."""
+
+    starve_after_ms: int = 0
+    min_run_ms: int = 0
+
+    @classmethod
+    def of(cls, options: object) -> Guards:
+        """Those that the policy's options state, if it has any."""
+        if not isinstance(options, PreemptiveOptions):
+            return cls()
+        return cls(to_ms(options.starve_after_s), to_ms(options.min_run_s))
+
+    @property
+    def are_on(self) -> bool:
+        return bool(self.starve_after_ms or self.min_run_ms)
+
+    def is_protected(self, record: JobRecord, now: int) -> bool:
+        """Whether it holds GPUs and has not had them for long enough to be preempted."""
+        if not self.min_run_ms or record.phase not in HOLDING:
+            return False
+        return record.run_since_ms is None or now < record.run_since_ms + self.min_run_ms
+
+    def is_starving(self, record: JobRecord, now: int) -> bool:
+        """Whether it has waited too long, or did before this run and has not run as long yet."""
+        if not self.starve_after_ms:
+            return False
+        if record.run_since_ms is None:
+            return now - record.waiting_since_ms >= self.starve_after_ms
+        waited = record.run_since_ms - record.waiting_since_ms
+        return waited >= self.starve_after_ms and now < record.run_since_ms + self.starve_after_ms
+
+    def rank(self, record: JobRecord, rank: Rank, now: int) -> Rank:
+        """The policy's rank, overruled where a promise is due, and valid until one may become so."""
+        if self.is_protected(record, now):
+            return Rank(PROTECTED, record.seq, until_ms=self._until(record, self.min_run_ms))
+        if self.is_starving(record, now):
+            until = self._until(record, self.starve_after_ms)
+            return Rank(STARVING, record.waiting_since_ms, until_ms=until)
+        if self.starve_after_ms and record.run_since_ms is None:
+            due = record.waiting_since_ms + self.starve_after_ms
+            until = due if rank.until_ms is None else min(due, rank.until_ms)
+            return rank._replace(until_ms=until)
+        return rank
+
+    def _until(self, record: JobRecord, length_ms: int) -> int | None:
+        """When the present run will have lasted that long; unknown until it starts."""
+        return None if record.run_since_ms is None else record.run_since_ms + length_ms
+
+    def next_due(self, record: JobRecord, now: int) -> int | None:
+        """When a promise to this job begins or ends to hold, for policies without ranks."""
+        since = record.run_since_ms
+        if since is None:
+            due = [record.waiting_since_ms + self.starve_after_ms] if self.starve_after_ms else []
+        else:
+            due = [since + length for length in (self.min_run_ms, self.starve_after_ms) if length]
+        return min((time for time in due if time > now), default=None)

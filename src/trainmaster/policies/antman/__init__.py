@@ -1,0 +1,1 @@
+"""AntMan (OSDI'20): guaranteed jobs by quota, opportunistic jobs beside them."""

@@ -1,0 +1,184 @@
+"""Guaranteed runs and opportunistic ones on the same GPU: each in a layer of its own, memory in common.
+
+A guaranteed run takes GPUs of which no other guaranteed run has a part; an opportunistic one joins
+the least busy GPUs that leave it enough idle cycles and memory. All of them share by turns, so that
+nobody has to be launched anew when another comes or goes.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterable
+
+from trainmaster.core.occupancy import Occupancy
+from trainmaster.core.state import JobRecord
+from trainmaster.model.job import Demand, Job, Part, Shape
+from trainmaster.model.placement import Placement, Role, Sharing, Slice
+from trainmaster.model.units import NOMINAL, WHOLE
+from trainmaster.placement.fractions import place_parts
+from trainmaster.placement.gang import bits
+from trainmaster.placement.placers import RELAXING
+
+SHARING = Sharing.TIME
+
+
+def place_guaranteed(space: Occupancy, record: JobRecord, share: int) -> Placement | None:
+    """The nominal shape on GPUs that nobody uses, each booked with `share` of its guaranteed layer.
+
+    With a share below a whole GPU, also beside other guaranteed runs, where its memory is known.
+    """
+    demand, shape = record.demand, record.demand.nominal
+    wanted, shares = parts_of(shape), guaranteed_shares(shape, share)
+    if shape.is_whole and shares[0] == WHOLE:
+        found = RELAXING.shaped(space, demand, shape)
+    else:
+        parts = tuple(Part(shares[at], part.memory) for at, part in enumerate(wanted))
+        found = place_parts(space, demand, Shape(len(parts), parts=parts), SHARING, Role.GUARANTEED)
+    if found is None:
+        return None
+    slices = tuple(
+        Slice(piece.node, piece.gpu, shares[at], memory_on(space, piece.gpu, wanted[at]), stage)
+        for at, piece in enumerate(found.slices)
+        for stage in (at if shape.parts else 0,)
+    )
+    placement = Placement(slices, found.span, SHARING, Role.GUARANTEED)
+    return None if space.refusal(placement, demand) else placement
+
+
+def parts_of(shape: Shape) -> tuple[Part, ...]:
+    """Its pieces, equal or not."""
+    return shape.parts or (Part(shape.share, shape.memory),) * shape.count
+
+
+def guaranteed_shares(shape: Shape, share: int) -> list[int]:
+    """What each piece books of a GPU's guaranteed layer: `share`, or all where memory is unstated."""
+    if shape.is_whole:
+        return [share if shape.memory else WHOLE] * shape.count
+    return [max(share, part.share) for part in parts_of(shape)]
+
+
+def guaranteed_size(demand: Demand, share: int) -> int:
+    """What the nominal shape books in all."""
+    return sum(guaranteed_shares(demand.nominal, share))
+
+
+def memory_on(space: Occupancy, gpu: int, part: Part) -> int:
+    """What a piece may use there: what it states, else its part of the GPU's memory."""
+    return part.memory or space.topology.type_of_gpu[gpu].memory * part.share // WHOLE
+
+
+def unguaranteed(space: Occupancy, demand: Demand, most: int) -> tuple[Slice, ...]:
+    """Up to so many GPUs that no guaranteed run uses or has reserved, idle ones first."""
+    chosen: list[Slice] = []
+    loads: dict[int, int] = {}
+    for gpu in _unguaranteed(space, demand):
+        if len(chosen) == most:
+            break
+        node = space.node_of[gpu]
+        load = loads.get(node, 0) + WHOLE
+        if space.has_host_room(node, load, demand):
+            loads[node] = load
+            chosen.append(space.whole_slices[gpu])
+    return tuple(chosen)
+
+
+def _unguaranteed(space: Occupancy, demand: Demand) -> Iterable[int]:
+    kinds = space.kinds_for(demand)
+    for kind in kinds:
+        for row in space.by_free[kind][1:]:
+            for node in bits(row):
+                for local in bits(space.whole[node]):
+                    yield space.first_gpu[node] + local
+    for kind in kinds:
+        for gpu in bits(space.partial[kind].get(WHOLE, 0)):
+            if space.mode[gpu] is SHARING:
+                yield gpu
+
+
+def utilisation(job: Job) -> int:
+    """Part of a GPU's cycles that a job keeps busy, all of them where nobody knows."""
+    return NOMINAL if job.gpu_util_ppm is None else job.gpu_util_ppm
+
+
+class SpareCycles:
+    """GPUs that an opportunistic run may join in this pass, the least busy first."""
+
+    def __init__(self, space: Occupancy, busy: Callable[[int], int], limit_ppm: int) -> None:
+        self._space = space
+        self._limit = limit_ppm
+        self._open: list[tuple[int, int]] = []
+        """(utilisation, GPU), growing."""
+        for gpu in [gpu for gpu, free in enumerate(space.free_memory) if free > 0]:
+            mode = space.mode[gpu]
+            if mode not in (None, SHARING) or not space.free_spare[gpu]:
+                continue
+            if space.withheld.get(gpu, True) and space.node_of[gpu] not in space.closed:
+                used = busy(gpu) if mode is not None else 0
+                if mode is None or used < limit_ppm:
+                    self._open.append((used, gpu))
+        self._open.sort()
+
+    def place(self, record: JobRecord) -> Placement | None:
+        """All its pieces, each on the least busy GPU that has the memory for it, or None."""
+        space, demand = self._space, record.demand
+        parts = parts_of(demand.nominal)
+        if len(parts) > len(self._open):
+            return None
+        kinds = set(space.kinds_for(demand))
+        chosen: dict[int, Slice] = {}
+        loads: dict[int, int] = {}
+        for stage, part in sorted(enumerate(parts), key=lambda each: -each[1].memory):
+            piece = self._least_busy(record, part, stage, kinds, chosen, loads)
+            if piece is None:
+                return None
+            chosen[piece.gpu] = piece
+            loads[piece.node] = loads.get(piece.node, 0) + piece.share
+        has_stages = bool(demand.nominal.parts)
+        slices = tuple(
+            piece if has_stages else piece._replace(stage=0)
+            for piece in sorted(chosen.values(), key=lambda each: each.stage)
+        )
+        span = space.topology.span_of_gpus([piece.gpu for piece in slices])
+        return Placement(slices, span, SHARING, Role.OPPORTUNISTIC)
+
+    def _least_busy(
+        self,
+        record: JobRecord,
+        part: Part,
+        stage: int,
+        kinds: set[int],
+        chosen: dict[int, Slice],
+        loads: dict[int, int],
+    ) -> Slice | None:
+        space, demand = self._space, record.demand
+        for _, gpu in self._open:
+            node = space.node_of[gpu]
+            memory = memory_on(space, gpu, part)
+            if gpu in chosen or space.node_type[node] not in kinds:
+                continue
+            if space.free_memory[gpu] < memory:
+                continue
+            share = self._share(record, part, gpu)
+            load = loads.get(node, 0) + share
+            if share <= space.free_spare[gpu] and space.has_host_room(
+                node, load, demand, is_spare=True
+            ):
+                return Slice(node, gpu, share, memory, stage)
+        return None
+
+    def _share(self, record: JobRecord, part: Part, gpu: int) -> int:
+        """What it keeps busy of the idle cycles, as far as other opportunists leave them."""
+        if not record.demand.nominal.is_whole:
+            return part.share
+        wanted = utilisation(record.job) * WHOLE // NOMINAL
+        return max(1, min(wanted, self._space.free_spare[gpu]))
+
+    def note(self, record: JobRecord, placement: Placement) -> None:
+        """It runs there from now on: those GPUs are busier, or closed."""
+        used = utilisation(record.job)
+        mine = set(placement.gpus())
+        busier = [(busy + used, gpu) for busy, gpu in self._open if gpu in mine]
+        self._open = [entry for entry in self._open if entry[1] not in mine]
+        for entry in busier:
+            if entry[0] < self._limit and self._space.free_spare[entry[1]]:
+                insort(self._open, entry)

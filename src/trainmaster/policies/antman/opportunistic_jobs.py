@@ -1,0 +1,367 @@
+"""One pass over guaranteed and opportunistic jobs (AntMan): who is started, upgraded, evicted, held for.
+
+Guaranteed jobs go first, queue by queue; whoever only lives on idle cycles makes way for their memory
+and comes after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush, merge
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.lifecycle import HOLDING, Phase
+from trainmaster.core.rank_index import Candidates, Key, Line, Order
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.mechanisms.starvation import Guards
+from trainmaster.model.actions import OpenTo
+from trainmaster.model.placement import Placement, Role
+from trainmaster.model.units import SECOND, WHOLE
+from trainmaster.policies.antman.opportunistic_colocation import (
+    SpareCycles,
+    guaranteed_shares,
+    guaranteed_size,
+    parts_of,
+    place_guaranteed,
+    unguaranteed,
+    utilisation,
+)
+from trainmaster.policies.antman.queue_limits import Ceilings
+from trainmaster.policies.antman.quotas import Quotas
+
+GUARANTEED, LATE, OPPORTUNISTIC = "guaranteed", "late", "opportunistic"
+"""Lines of a queue: still only guaranteed; those that may also start on idle cycles; only those."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the options say, in the units of a pass."""
+
+    util_limit_ppm: int
+    share: int
+    """Of a GPU's guaranteed layer, for each guaranteed run."""
+    reserves: bool
+    upgrades: bool
+    guards: Guards
+
+
+@dataclass(slots=True)
+class Pass:
+    """The decisions of one pass, in the order in which they are made."""
+
+    view: View
+    draft: Draft
+    now: int
+    rules: Rules
+    quotas: Quotas
+    guests: list[JobRecord]
+    """Opportunistic runs, in order of submission."""
+    lines: Mapping[str, Order]
+    """Of the queues in which somebody waits."""
+    held: dict[str, int]
+    """Per queue: thousandths of a GPU that its guaranteed runs hold."""
+    ceilings: Ceilings
+    """Of all that queues hold; a guest counts with the GPUs that it asked for."""
+    busier: dict[int, int] = field(default_factory=dict)
+    """Utilisation that this pass adds, by GPU."""
+    evicted: list[JobRecord] = field(default_factory=list)
+    again_at: int | None = None
+    """When to look again, although nothing may happen until then."""
+
+    # -- guaranteed ------------------------------------------------------------------------------
+
+    def serve_guaranteed(self) -> None:
+        """The queue that holds the smallest part of its quota starts its first job, and so on."""
+        upgradable = {record.job.queue: None for record in self.guests if self._can_upgrade(record)}
+        queues = sorted({*self.lines, *upgradable})
+        waiting = {queue: iter(self._in_line(queue)) for queue in queues}
+        turns: list[tuple[int, int, int, str, JobRecord]] = []
+
+        def take_turn(queue: str) -> None:
+            first = next(waiting[queue], None)
+            if first is not None:
+                part = self.quotas.used(queue, self.held[queue])
+                heappush(turns, (part, first.job.submit_ms, first.seq, queue, first))
+
+        for queue in waiting:
+            take_turn(queue)
+        while turns:
+            _, _, _, queue, record = heappop(turns)
+            if self._serve(queue, record):
+                take_turn(queue)
+
+    def _in_line(self, queue: str) -> Iterable[JobRecord]:
+        """Its guaranteed jobs that wait, and those that already run on idle cycles."""
+        order = self.lines.get(queue)
+        lines = {} if order is None else order.waiting
+        mine = {key: line for key, line in lines.items() if _tag(key[0]) != OPPORTUNISTIC}
+        waiting = ((key, record) for key, _, record in Candidates(mine, self.now))
+        running = [
+            (_key(record), record)
+            for record in self.guests
+            if self._can_upgrade(record) and record.job.queue == queue
+        ]
+        for _, record in merge(waiting, sorted(running, key=lambda each: each[0])):
+            yield record
+
+    def _can_upgrade(self, record: JobRecord) -> bool:
+        is_plain = record.job.role is Role.GUARANTEED and record.phase is Phase.RUNNING
+        return self.rules.upgrades and is_plain
+
+    def _serve(self, queue: str, record: JobRecord) -> bool:
+        """Start or upgrade it; False where the queue must wait behind it."""
+        size = guaranteed_size(record.demand, self.rules.share)
+        if not self.quotas.allow(queue, size):
+            return True  # never guaranteed: it does not stand in the others' way
+        has_quota = self.quotas.allow(queue, self.held[queue] + size)
+        if record.placement is not None:
+            more = size - record.demand.nominal.total_share
+            has_quota = has_quota and self.ceilings.has_room(queue, more)
+            if has_quota and self._upgrade(record):
+                self._charge(queue, size, more)
+            return True
+        leaving = self._make_way(queue, size) if has_quota else None
+        if leaving is None:
+            return False
+        placement = self._place(record) or self._make_room(record)
+        if placement is None:
+            for guest in leaving:
+                self._stay(guest)
+            if self.rules.reserves:
+                self._reserve(record)
+            return False
+        self.evicted += leaving
+        self._charge(queue, size, size)
+        self._busy_with(record, placement)
+        return True
+
+    def _charge(self, queue: str, guaranteed: int, more: int) -> None:
+        self.held[queue] += guaranteed
+        self.ceilings.give(queue, more)
+
+    def _make_way(self, queue: str, size: int) -> list[JobRecord] | None:
+        """Guests that leave so that a queue stays within its maximum, the latest; None: too few."""
+        leaving: list[JobRecord] = []
+        for guest in reversed(self.guests):
+            if self.ceilings.has_room(queue, size):
+                break
+            if not self.ceilings.is_in_the_way(guest.job.queue, queue, size):
+                continue
+            if self._is_evictable(guest):
+                self._leave(guest)
+                leaving.append(guest)
+            elif self.rules.guards.is_protected(guest, self.now):
+                self._look_again(self.now + SECOND)
+        if self.ceilings.has_room(queue, size):
+            return leaving
+        for guest in leaving:
+            self._stay(guest)
+        return None
+
+    def _leave(self, guest: JobRecord) -> None:
+        self.draft.suspend(guest)
+        self.ceilings.give(guest.job.queue, -guest.demand.nominal.total_share)
+
+    def _stay(self, guest: JobRecord) -> None:
+        self.draft.restore(guest)
+        self.ceilings.give(guest.job.queue, guest.demand.nominal.total_share)
+
+    def _place(self, record: JobRecord) -> Placement | None:
+        placement = place_guaranteed(self.draft.space, record, self.rules.share)
+        if placement is not None:
+            self.draft.start(record, placement)
+        return placement
+
+    def _make_room(self, record: JobRecord) -> Placement | None:
+        """On GPUs that only opportunistic runs use: those that do not fit beside it have to go."""
+        draft = self.draft
+        if not self.guests or self._is_hopeless(record):
+            return None
+        able = [guest for guest in self.guests if self._is_evictable(guest)]
+        if len(able) < len(self.guests):
+            self._look_again(self.now + SECOND)
+        going, placement = self._fewest_going(record, able)
+        if placement is None:
+            return None
+        draft.start(record, placement)
+        for guest in going:
+            if not draft.keep(guest):
+                self.evicted.append(guest)
+                self.ceilings.give(guest.job.queue, -guest.demand.nominal.total_share)
+        return placement
+
+    def _fewest_going(
+        self, record: JobRecord, able: list[JobRecord]
+    ) -> tuple[list[JobRecord], Placement | None]:
+        """The latest guests that must go, suspended by now, and a place as compact as if all went."""
+        draft, space, share = self.draft, self.draft.space, self.rules.share
+        for guest in able:
+            draft.suspend(guest)
+        best = place_guaranteed(space, record, share)
+        staying, too_many = 0, len(able)
+        if best is None:
+            staying = self._let_stay(able, 0, too_many)
+        stay = staying
+        while best is not None and too_many - staying > 1:
+            stay = self._let_stay(able, stay, (staying + too_many) // 2)
+            found = place_guaranteed(space, record, share)
+            if found is not None and _spread(found) <= _spread(best):
+                staying, best = stay, found
+            else:
+                too_many = stay
+        self._let_stay(able, stay, staying)
+        return able[staying:], best
+
+    def _let_stay(self, able: list[JobRecord], before: int, after: int) -> int:
+        """So many of the oldest stay where they are, instead of as many as before."""
+        for guest in able[before:after]:
+            self.draft.restore(guest)
+        for guest in able[after:before]:
+            self.draft.suspend(guest)
+        return after
+
+    def _is_hopeless(self, record: JobRecord) -> bool:
+        """Whether even without opportunistic runs too few GPUs would be left."""
+        need = len(parts_of(record.demand.nominal))
+        found = unguaranteed(self.draft.space, record.demand, need)
+        return self.rules.share == WHOLE and len(found) < need
+
+    def _is_evictable(self, guest: JobRecord) -> bool:
+        if guest.phase not in HOLDING or self.draft.is_touched(guest):
+            return False
+        assert guest.placement is not None
+        is_open = self.draft.space.closed.isdisjoint(guest.placement.nodes)
+        return is_open and not self.rules.guards.is_protected(guest, self.now)
+
+    def _reserve(self, record: JobRecord) -> None:
+        """Hold what there is of its GPUs: closed to other guaranteed jobs, open to the others."""
+        need = len(parts_of(record.demand.nominal))
+        found = unguaranteed(self.draft.space, record.demand, need)
+        if found and need > 1:
+            self.draft.reserve(record, found, None, OpenTo.OPPORTUNISTIC)
+
+    def _upgrade(self, record: JobRecord) -> bool:
+        """Guaranteed from now on: where it runs, else on GPUs that nobody uses."""
+        draft, space, placement = self.draft, self.draft.space, record.placement
+        assert placement is not None
+        if draft.is_touched(record):
+            return False
+        shares = guaranteed_shares(record.demand.nominal, self.rules.share)
+        pairs = zip(placement.slices, shares, strict=True)
+        slices = tuple(piece._replace(share=share) for piece, share in pairs)
+        better = replace(placement, slices=slices, role=Role.GUARANTEED)
+        space.unbook(placement, record.demand)
+        why = space.refusal(better, record.demand)
+        space.book(placement, record.demand)
+        if why is None:
+            draft.resize(record, better)
+            return True
+        if not space.closed.isdisjoint(placement.nodes):
+            return False
+        draft.suspend(record)
+        elsewhere = self._place(record)
+        if elsewhere is None:
+            draft.restore(record)
+            return False
+        self._busy_with(record, elsewhere)
+        return True
+
+    # -- opportunistic ---------------------------------------------------------------------------
+
+    def serve_opportunistic(self) -> None:
+        """In order of submission, each where the least is going on."""
+        lines: dict[tuple[Hashable, int], Line] = {
+            ((queue, group), rate): line
+            for queue, order in self.lines.items()
+            for (group, rate), line in order.waiting.items()
+            if _tag(group) != GUARANTEED and line.entries
+        }
+        if not lines and not self.evicted:
+            return
+        spare = SpareCycles(self.draft.space, self._busy, self.rules.util_limit_ppm)
+        for guest in self.evicted:
+            if guest.phase in (Phase.RUNNING, Phase.STARTING):
+                self._join(spare, guest)
+        full: set[int] = set()
+        candidates = Candidates(lines, self.now)
+        for _, group, record in candidates:
+            if self.draft.is_touched(record):
+                continue
+            size = record.demand.nominal.total_share
+            if not self.ceilings.has_room(record.job.queue, size):
+                candidates.drop(group)
+            elif record.group in full or not self._join(spare, record):
+                full.add(record.group)
+                candidates.drop(group)
+
+    def _join(self, spare: SpareCycles, record: JobRecord) -> bool:
+        """Start it where there is room for it and its queue's maximum allows."""
+        queue, size = record.job.queue, record.demand.nominal.total_share
+        placement = spare.place(record) if self.ceilings.has_room(queue, size) else None
+        if placement is None:
+            return False
+        self.ceilings.give(queue, size)
+        if self.draft.unreserve(record):
+            self._look_again(self.now + 1)  # others may have what it gives back
+        self.draft.start(record, placement)
+        spare.note(record, placement)
+        return True
+
+    def _busy_with(self, record: JobRecord, placement: Placement) -> None:
+        for gpu in placement.gpus():
+            self.busier[gpu] = self.busier.get(gpu, 0) + utilisation(record.job)
+
+    def _busy(self, gpu: int) -> int:
+        """How much of a GPU is in use, by what this pass leaves there."""
+        used = self.busier.get(gpu, 0)
+        for record in self.view.residents(self.draft.space.node_of[gpu]):
+            placement = record.placement
+            if placement is None or self.draft.is_evicted(record):
+                continue
+            if any(piece.gpu == gpu for piece in placement.slices):
+                used += utilisation(record.job)
+        return used
+
+    # -- both ------------------------------------------------------------------------------------
+
+    def leave_draining(self) -> None:
+        """Move runs off draining nodes where there is room elsewhere."""
+        draft = self.draft
+        for node in sorted(self.view.draining):
+            for record in list(self.view.residents(node)):
+                if record.phase is Phase.RUNNING and not draft.is_touched(record):
+                    self._move(record)
+
+    def _move(self, record: JobRecord) -> None:
+        assert record.placement is not None
+        self.draft.suspend(record)
+        if record.placement.role is Role.GUARANTEED:
+            placement = place_guaranteed(self.draft.space, record, self.rules.share)
+        else:
+            limit = self.rules.util_limit_ppm
+            placement = SpareCycles(self.draft.space, self._busy, limit).place(record)
+        if placement is None:
+            self.draft.restore(record)
+        else:
+            self.draft.start(record, placement)
+            self._busy_with(record, placement)
+
+    def _look_again(self, time: int) -> None:
+        self.again_at = time if self.again_at is None else min(self.again_at, time)
+
+
+def _tag(group: object) -> object:
+    assert isinstance(group, tuple)
+    return group[0]
+
+
+def _spread(placement: Placement) -> tuple[int, int]:
+    """How far apart its GPUs are."""
+    return len(placement.nodes), -placement.span
+
+
+def _key(record: JobRecord) -> Key:
+    job = record.job
+    return (-job.priority, job.submit_ms, job.submit_ms, record.seq)

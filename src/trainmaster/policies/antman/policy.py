@@ -1,0 +1,205 @@
+"""AntMan (Xiao et al., OSDI'20): guaranteed jobs as if alone, opportunistic ones on what they leave idle.
+
+Section 4. Guaranteed jobs are charged to their queue's quota, one per GPU; the queue that holds the
+smallest part of its quota goes next, first in first out inside; a gang that finds only a part of its
+GPUs holds that part, closed to other guaranteed jobs and open to opportunistic ones. Opportunistic
+jobs have no quota: each goes to the least busy GPU among those with a utilisation below `util_limit`
+that has the memory for it, beside whoever is there. A guaranteed job that has waited
+`opportunistic_after_s` may start as an opportunistic one, and is upgraded when quota and a GPU are
+free. A guaranteed job whose memory does not fit evicts opportunistic runs, never guaranteed ones. A
+queue's maximum bounds all that it holds.
+
+Deviations. Every GPU is shared by turns, so that nobody is launched anew when another joins. Memory is
+booked, not spilled to the host; cutting an opportunistic job's cycles belongs to the run's supervisor.
+Utilisation is what is known of each job (unknown = all of the GPU); who measures it keeps the 10 s
+window. A gang larger than its queue's quota is opportunistic from the start. An upgrade may move a job
+to free GPUs. Only jobs that asked for a guarantee are upgraded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+
+from trainmaster.config.options import (
+    Pairs,
+    at_least_zero,
+    choice,
+    fraction,
+    option,
+    queue_weights,
+    whole_number,
+)
+from trainmaster.core.draft import Draft
+from trainmaster.core.lifecycle import HOLDING
+from trainmaster.core.queue_views import Part, parts_of
+from trainmaster.core.rank_index import Order
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.starvation import PreemptiveOptions
+from trainmaster.model.placement import Role
+from trainmaster.model.plan import Plan, Rank
+from trainmaster.model.reasons import Reason, Why
+from trainmaster.model.units import NOMINAL, WHOLE, to_ms
+from trainmaster.policies.antman.opportunistic_colocation import guaranteed_size
+from trainmaster.policies.antman.opportunistic_jobs import (
+    GUARANTEED,
+    LATE,
+    OPPORTUNISTIC,
+    Pass,
+    Rules,
+)
+from trainmaster.policies.antman.queue_limits import Ceilings
+from trainmaster.policies.antman.quotas import Quotas
+
+Memo = tuple[str, ...] | None
+"""Opportunistic runs; None = not known, to be found among all jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class AntManOptions(PreemptiveOptions):
+    queues: Pairs[int] = option(Pairs(), queue_weights, "name:weight,...: quotas by weight")
+    util_limit: float = option(0.8, fraction, "opportunistic jobs join GPUs less busy than this")
+    opportunistic_after_s: float = option(
+        1800.0,
+        at_least_zero,
+        "a guaranteed job may be opportunistic after waiting so long; 0: never",
+    )
+    classes: str = option(
+        "on", choice("on", "off"), "off: every job that its quota allows is guaranteed"
+    )
+    reserve: str = option("on", choice("on", "off"), "hold part of a gang's GPUs for it")
+    upgrade: str = option("on", choice("on", "off"), "opportunistic to guaranteed when quota frees")
+    guaranteed_per_gpu: int = option(1, whole_number(1, 16), "most guaranteed jobs on one GPU")
+
+
+class AntMan(BasePolicy[AntManOptions]):
+    name = "antman"
+    options_type = AntManOptions
+
+    def __init__(self, options: AntManOptions) -> None:
+        super().__init__(options)
+        self._patience = to_ms(options.opportunistic_after_s)
+        self._weights = dict(options.queues.items)
+        self._quotas: Quotas | None = None
+        self._rules = Rules(
+            util_limit_ppm=round(options.util_limit * NOMINAL),
+            share=WHOLE // options.guaranteed_per_gpu,
+            reserves=options.reserve == "on",
+            upgrades=options.upgrade == "on",
+            guards=self.guards,
+        )
+
+    def forget(self) -> None:
+        super().forget()
+        self._quotas = None
+
+    def plan(self, view: View, memo: object, now: int) -> Plan:
+        guests = self._guests(view, memo)
+        is_idle = view.is_settled() and not any(_is_demoted(guest) for guest in guests)
+        if is_idle:
+            return Plan((), tuple(guest.id for guest in guests))
+        quotas = self._known_quotas(view)
+        parts = parts_of(view)
+        waiting = [part for part in parts.values() if part.waiting_count]
+        lines = {part.queue: self._line(part, quotas, now) for part in waiting}
+        draft = Draft(view)
+        for job in view.reservations:
+            draft.release(view.jobs[job])
+        held = {queue: part.held for queue, part in parts.items()}
+        for guest in guests:
+            assert guest.placement is not None
+            held[guest.job.queue] -= guest.placement.total_share
+        ceilings = _ceilings(view, parts, guests)
+        turn = Pass(view, draft, now, self._rules, quotas, guests, lines, held, ceilings)
+        if view.draining:
+            turn.leave_draining()
+        turn.serve_guaranteed()
+        turn.serve_opportunistic()
+        due = [line.next_expiry() for line in lines.values()] + [turn.again_at]
+        wake_at = min((time for time in due if time is not None), default=None)
+        here = {guest.id: None for guest in guests} | dict.fromkeys(draft.placed())
+        return draft.plan(tuple(here), wake_at)
+
+    def _guests(self, view: View, memo: object) -> list[JobRecord]:
+        """Opportunistic runs, in order of submission."""
+        assert memo is None or isinstance(memo, tuple)
+        jobs = view.jobs
+        known = jobs.values() if memo is None else [jobs[job] for job in memo if job in jobs]
+        return sorted((job for job in known if _is_guest(job)), key=lambda record: record.seq)
+
+    def _known_quotas(self, view: View) -> Quotas:
+        total = view.topology.training_gpus * WHOLE
+        quotas = Quotas.of(view.queues, self._weights, total)
+        if quotas != self._quotas:
+            self._quotas = quotas
+            view.forget()  # who may ever be guaranteed has changed: all stand in line anew
+        return quotas
+
+    def _line(self, part: Part, quotas: Quotas, now: int) -> Order:
+        def rank(record: JobRecord) -> Rank:
+            job = record.job
+            until = None
+            if self._patience and self._tag(record, quotas, now) == GUARANTEED:
+                until = record.waiting_since_ms + self._patience
+            waits = record.placement is None
+            ranked = Rank(-job.priority, job.submit_ms, until_ms=until if waits else None)
+            return self.guards.rank(record, ranked, now)
+
+        def group(record: JobRecord) -> Hashable:
+            return (self._tag(record, quotas, now), record.group)
+
+        return part.order(rank, now, group=group, with_running=True)
+
+    def _tag(self, record: JobRecord, quotas: Quotas, now: int) -> str:
+        """In which line of its queue a waiting job stands."""
+        has_classes = self.options.classes == "on"
+        if has_classes and record.job.role is Role.OPPORTUNISTIC:
+            return OPPORTUNISTIC
+        size = guaranteed_size(record.demand, self._rules.share)
+        if not quotas.allow(record.job.queue, size):
+            return LATE
+        is_late = self._patience and now - record.waiting_since_ms >= self._patience
+        return LATE if is_late and has_classes else GUARANTEED
+
+    def wake(self, view: View, memo: object, now: int) -> int | None:
+        """A start changes nothing here."""
+        return None
+
+    def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
+        """The queue's quota where that is in the way, else what the GPUs say."""
+        queue, size = record.job.queue, guaranteed_size(record.demand, self._rules.share)
+        ceilings = _ceilings(
+            view, parts_of(view), [each for each in view.running() if _is_guest(each)]
+        )
+        if ceilings.never_holds(queue, record.demand.nominal.total_share):
+            return Reason(Why.NEVER_FITS, size)
+        quota = Quotas.of(view.queues, self._weights, view.topology.training_gpus * WHOLE)
+        mine = [each for each in view.running() if each.job.queue == queue and not _is_guest(each)]
+        held = sum(each.placement.total_share for each in mine if each.placement is not None)
+        is_spent = record.job.role is Role.GUARANTEED and not quota.allow(queue, held + size)
+        if is_spent or not ceilings.has_room(queue, record.demand.nominal.total_share):
+            left = max(0, (quota.of_queue(queue) or 0) - held)
+            return Reason(Why.SHARE_USED_UP, size, left, 0, tuple(each.id for each in mine[:5]))
+        return super().explain(view, memo, record, now)
+
+
+def _ceilings(view: View, parts: Mapping[str, Part], guests: Iterable[JobRecord]) -> Ceilings:
+    """Maxima, with all that queues hold: of guests the GPUs they asked for, however small their part."""
+    ceilings = Ceilings(view.queues, parts)
+    for guest in guests:
+        assert guest.placement is not None
+        more = guest.demand.nominal.total_share - guest.placement.total_share
+        ceilings.give(guest.job.queue, more)
+    return ceilings
+
+
+def _is_guest(record: JobRecord) -> bool:
+    """Whether it has GPUs and lives on what others leave of them."""
+    placement = record.placement
+    return placement is not None and placement.role is Role.OPPORTUNISTIC
+
+
+def _is_demoted(record: JobRecord) -> bool:
+    return record.job.role is Role.GUARANTEED and record.phase in HOLDING

@@ -1,0 +1,199 @@
+"""Big Brain (Arasanipalai and Shetty, seed 004): whole jobs in slots of GPUs, split where none is left.
+
+Section 4 of the seed: `concurrency` is the most whole jobs per GPU. In order of submission: if a GPU
+has a free slot, the job goes there; else if two GPUs have room for half of it each, it is split in two;
+else it waits, and so do all behind it. The wrapper alone prevents running out of memory: a job goes
+beside others only where its stated memory fits; one that states none, and one of several GPUs, has its
+GPUs for itself. With `concurrency=auto` the factor is found by measuring, for each class of jobs
+(model and quarter of utilisation), only jobs of one class share a GPU, and a job is split only where
+its class was found to gain from company.
+
+Deviations. The seed leaves the factor to its user and asks for the sweet spot: the tuner is ours. A
+free slot is taken on the least crowded GPU. At most one half sits on a GPU. A run that was packed for
+a trial is not undone when the trial shows a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trainmaster.config.options import allows, choice, option, positive_seconds, whole_number
+from trainmaster.core.draft import Draft
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.rank_order import evacuate
+from trainmaster.model.placement import Placement, Sharing
+from trainmaster.model.plan import Plan, Rank
+from trainmaster.model.units import NOMINAL, to_ms
+from trainmaster.placement.placers import RELAXING
+from trainmaster.policies.big_brain.gpu_occupants import Tenants
+from trainmaster.policies.big_brain.packing_factor_tuner import Lessons, Tuner
+from trainmaster.policies.big_brain.packing_slots import IsOpen, place_halves, place_in_slot, slot
+
+MOST_CLIENTS = 48  # processes that a GPU serves at once under MPS, Volta and later
+QUARTERS = 4
+
+
+@allows(f"auto|1 to {MOST_CLIENTS}")
+def factor_or_auto(text: str) -> str:
+    try:
+        return text if text == "auto" else str(whole_number(1, MOST_CLIENTS)(text))
+    except ValueError as error:
+        raise ValueError(f"auto or {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class BigBrainOptions:
+    concurrency: int | str = option("auto", factor_or_auto, "most whole jobs on a GPU, or auto")
+    split: str = option("on", choice("on", "off"), "split a job in two where no slot is free")
+    sharing: str = option("time", choice("time", "mps"), "how jobs on one GPU share it")
+    trial_s: float = option(30.0, positive_seconds, "auto: run time that measures a factor")
+
+
+class BigBrain(BasePolicy[BigBrainOptions]):
+    name = "big-brain"
+    options_type = BigBrainOptions
+
+    def __init__(self, options: BigBrainOptions) -> None:
+        super().__init__(options)
+        self._fixed = None if options.concurrency == "auto" else int(options.concurrency)
+        self._tuner = Tuner(to_ms(options.trial_s))
+        self._sharing = Sharing(options.sharing)
+
+    @property
+    def splits(self) -> bool:
+        """Whether it wants to know how each one-GPU job could be split in two."""
+        return self.options.split == "on"
+
+    def first_memo(self) -> Lessons:
+        return Lessons()
+
+    def rank(self, view: View, record: JobRecord, now: int) -> Rank:
+        return Rank(-record.job.priority, record.job.submit_ms)
+
+    def plan(self, view: View, memo: object, now: int) -> Plan:
+        assert isinstance(memo, Lessons)
+        lessons = self._tuner.learned(memo, view, now)
+        draft = Draft(view)
+        tenants = Tenants(view, draft)
+        if not view.is_settled():
+            if view.draining:
+                evacuate(view, draft, self.placer)
+            for _, _, record in self.in_line(view, now, with_running=False).candidates(now):
+                placement = self._place(tenants, lessons, record)
+                if placement is None:
+                    break
+                tenants.start(record, placement)
+        if self._fixed is None:
+            lessons = self._tuner.watching(lessons, self._company(tenants, lessons), now)
+        due = None if view.is_settled() else self._tuner.due(lessons, view, now)
+        return draft.plan(lessons, due)
+
+    def wake(self, view: View, memo: object, now: int) -> int | None:
+        """A run that has just started can be measured from now on."""
+        assert isinstance(memo, Lessons)
+        return None if view.is_settled() else self._tuner.due(memo, view, now)
+
+    def _company(self, tenants: Tenants, lessons: Lessons) -> Iterator[tuple[JobRecord, str, int]]:
+        """Packed runs that are measured or new, without those beside half a job."""
+        jobs, draft = tenants.view.jobs, tenants.draft
+        known = [jobs[watch.job] for watch in lessons.watched if watch.job in jobs]
+        here = [(record, record.placement) for record in known if not draft.is_touched(record)]
+        new = [pair for pairs in tenants.added.values() for pair in pairs]
+        for record, placement in (*here, *new):
+            if placement is None or not self._is_packed(record, placement):
+                continue
+            beside = list(tenants.on(placement.slices[0].gpu))
+            if all(len(each.slices) == 1 for _, each in beside):
+                yield record, label_of(record), len(beside)
+
+    def _is_packed(self, record: JobRecord, placement: Placement) -> bool:
+        is_shared = placement.sharing is self._sharing and self._can_share(record)
+        return is_shared and len(placement.slices) == 1
+
+    def _can_share(self, record: JobRecord) -> bool:
+        """A job of one whole GPU whose memory is known, and who does not ask for another way."""
+        demand = record.demand
+        is_single = demand.nominal.is_whole and demand.nominal.count == 1
+        is_free = demand.sharing is None or demand.sharing is self._sharing
+        return is_single and demand.nominal.memory > 0 and is_free
+
+    def _place(self, tenants: Tenants, lessons: Lessons, record: JobRecord) -> Placement | None:
+        """Into a slot, else in two halves; whoever cannot share gets GPUs for itself."""
+        space, demand = tenants.draft.space, record.demand
+        if not self._can_share(record):
+            return RELAXING.place(space, record)
+        label = label_of(record)
+        ceiling = self._fixed or self._tuner.ceiling(lessons, label)
+        is_open = self._open_to(tenants, lessons, label)
+        share = slot(ceiling, splits=self.splits)
+        placement = place_in_slot(space, demand, share, self._sharing, is_open)
+        if placement is not None or not self._may_split(lessons, label):
+            return placement
+        for split in demand.splits:
+            if len(split.parts) == 2 and all(part.memory > 0 for part in split.parts):
+                is_open = self._open_to_half(tenants, label)
+                return place_halves(space, demand, split, self._sharing, is_open)
+        return None
+
+    def _may_split(self, lessons: Lessons, label: str) -> bool:
+        """In auto only where company was found to pay: half a job is company too."""
+        if self._fixed is not None:
+            return self.splits
+        is_known = self._tuner.next_trial(lessons, label) is None
+        return self.splits and is_known and self._tuner.factor(lessons, label) > 1
+
+    def _open_to(self, tenants: Tenants, lessons: Lessons, label: str) -> IsOpen:
+        """Shared GPUs that may take one more whole job of a class."""
+        if self._fixed is not None:
+            most = self._fixed
+            return lambda gpu: self._count(tenants, gpu) < most
+        factor, trial = self._tuner.factor(lessons, label), self._tuner.next_trial(lessons, label)
+        on_trial = self._on_trial(tenants, lessons, label, factor)
+
+        def is_open(gpu: int) -> bool:
+            if not _is_among_its_own(tenants, gpu, label):
+                return False
+            most = trial if trial is not None and on_trial <= {gpu} else factor
+            return self._count(tenants, gpu) < most
+
+        return is_open
+
+    def _on_trial(self, tenants: Tenants, lessons: Lessons, label: str, factor: int) -> set[int]:
+        """GPUs that hold more jobs of the class than its best factor."""
+        jobs = tenants.view.jobs
+        held = [
+            jobs[w.job].placement for w in lessons.watched if w.label == label and w.job in jobs
+        ]
+        known = {placement.slices[0].gpu for placement in held if placement is not None}
+        return {
+            gpu
+            for gpu in known | tenants.added.keys()
+            if self._count(tenants, gpu) > factor and _is_among_its_own(tenants, gpu, label)
+        }
+
+    def _count(self, tenants: Tenants, gpu: int) -> int:
+        return sum(self._is_packed(*each) for each in tenants.on(gpu))
+
+    def _open_to_half(self, tenants: Tenants, label: str) -> IsOpen:
+        """GPUs with no half of another job on them, in auto only beside one's own class."""
+
+        def is_open(gpu: int) -> bool:
+            is_unsplit = all(len(placement.slices) == 1 for _, placement in tenants.on(gpu))
+            is_fine = self._fixed is not None or _is_among_its_own(tenants, gpu, label)
+            return is_unsplit and is_fine
+
+        return is_open
+
+
+def label_of(record: JobRecord) -> str:
+    """The class of a job: its model, and in which quarter its utilisation lies."""
+    used = record.job.gpu_util_ppm
+    quarter = "?" if used is None else str(min(QUARTERS - 1, used * QUARTERS // NOMINAL))
+    return f"{record.job.model}/{quarter}"
+
+
+def _is_among_its_own(tenants: Tenants, gpu: int, label: str) -> bool:
+    return all(label_of(record) == label for record, _ in tenants.on(gpu))

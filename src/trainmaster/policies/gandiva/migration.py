@@ -1,0 +1,307 @@
+"""Moves that mend what arrivals and departures left behind, each measured and taken back if it hurt.
+
+On departures: gangs on more servers than they need move together, jobs on servers of another affinity
+move to their own, and small jobs make room for a wide one that waits (Gandiva, OSDI'18, section 3.3).
+A pass makes `MOST_MOVES` of the first two kinds at most, and helps one waiting job. A job that has moved
+rests for `REST_QUANTA`; one whose move slowed it down goes back and never moves again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.lifecycle import Phase
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
+from trainmaster.model.placement import Placement, Sharing
+from trainmaster.placement.affinity import (
+    EVERYWHERE,
+    Home,
+    could_carry,
+    free_server,
+    home_of,
+    least_loaded_free,
+)
+from trainmaster.placement.gang import bits, placement_of
+from trainmaster.placement.placers import RELAXING
+from trainmaster.policies.gandiva.server_index import Roster
+from trainmaster.policies.gandiva.time_slicing import Shift
+
+MOST_MOVES = 2
+"""Moves for the sake of locality in one pass."""
+MOST_MOVERS = 4
+"""Small jobs that may have to move for a wide one."""
+MOST_TRIED = 4
+"""Servers, gangs or jobs that are looked at for one purpose in one pass."""
+REST_QUANTA = 10
+"""Quanta for which a job that has moved is left alone."""
+HARM_PERCENT = 99
+"""Below this much of its speed before, a move has done harm."""
+
+
+@stored_as("gandiva.Move")
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A move that was made, to be judged by what came of it."""
+
+    at_ms: int
+    before_ppm: int
+    """Speed before."""
+    back: Home
+    """Where it came from."""
+    is_judged: bool = False
+    is_final: bool = False
+    """It did harm: never again."""
+
+
+@dataclass(slots=True)
+class Moving:
+    """The moves of one pass: as remembered, and as changed."""
+
+    view: View
+    draft: Draft
+    roster: Roster
+    shift: Shift
+    trial_ms: int
+    rest_ms: int
+    now: int
+    moves: dict[str, Move]
+    heading: dict[str, Home] = field(default_factory=dict)
+    """Where the movers of this pass go."""
+
+    # -- judging ---------------------------------------------------------------------------------
+
+    def judge(self) -> None:
+        """Look at what the moves have done to speeds; forget those that are long past."""
+        for job, move in list(self.moves.items()):
+            record = self.view.jobs.get(job)
+            is_past = move.is_judged and self.now - move.at_ms >= self.rest_ms
+            if record is None or (is_past and not move.is_final):
+                del self.moves[job]
+            elif not move.is_judged and self._is_measured(record):
+                is_harm = record.speed_ppm * 100 < move.before_ppm * HARM_PERCENT
+                self.moves[job] = Move(
+                    move.at_ms, move.before_ppm, move.back, is_judged=True, is_final=is_harm
+                )
+                if is_harm:
+                    self._take_back(record, move.back)
+
+    def _is_measured(self, record: JobRecord) -> bool:
+        due = measured_at(record, self.trial_ms)
+        return due is not None and due <= self.now and not self.draft.is_touched(record)
+
+    def _take_back(self, record: JobRecord, back: Home) -> None:
+        """Return where it came from, if there is room."""
+        self.draft.suspend(record)
+        placement = self._on(record, back)
+        if placement is None:
+            self.draft.restore(record)
+        else:
+            self._send(record, placement)
+
+    # -- locality --------------------------------------------------------------------------------
+
+    def tidy(self) -> None:
+        """Bring gangs together and strays home."""
+        space = self.draft.space
+        if not space.total_free():
+            return
+        left = MOST_MOVES
+        for record in self._scattered():
+            if left and self._gather(record):
+                left -= 1
+        for size, nodes in self.roster.servers.astray():
+            if left and self._bring_home(size, nodes):
+                left -= 1
+
+    def _scattered(self) -> list[JobRecord]:
+        """Gangs on more nodes than they could be on, in order of submission."""
+        space, found = self.draft.space, []
+        for seq in sorted(self.roster.gangs):
+            record = self.roster.gangs[seq]
+            home, demand = self.roster.home(record), record.demand
+            kinds = space.kinds_for(demand)
+            fewest = space.fewest_nodes(kinds, demand, demand.nominal.count)
+            if home is not None and len(home) > fewest and self._may_move(record):
+                found.append(record)
+        return found[:MOST_TRIED]
+
+    def _gather(self, record: JobRecord) -> bool:
+        old = record.placement
+        assert old is not None
+        self.draft.suspend(record)
+        new = RELAXING.place(self.draft.space, record)
+        if new is None or (len(new.nodes), -new.span) >= (len(old.nodes), -old.span):
+            self.draft.restore(record)
+            return False
+        self._note(record)
+        self._send(record, new)
+        return True
+
+    def _bring_home(self, size: int, nodes: int) -> bool:
+        """Move one job of this size from a server of another affinity to one of its own."""
+        own = self.roster.servers.with_affinity(size)
+        tried = 0
+        for node in bits(nodes):
+            for record in self._movable_on(node):
+                if record.demand.nominal.count != size or len(record.placement.slices) != size:  # type: ignore[union-attr]
+                    continue
+                if self._move(record, own):
+                    return True
+                tried += 1
+                if tried == MOST_TRIED:
+                    return False
+        return False
+
+    def _move(self, record: JobRecord, among: int) -> bool:
+        """To a server of these with room, if there is one."""
+        space, servers, demand = self.draft.space, self.roster.servers, record.demand
+        count = demand.nominal.count
+        node = least_loaded_free(space, servers, demand, count, among)
+        placement = None if node is None else self._on(record, ((node, count),))
+        if placement is None:
+            return False
+        self._note(record)
+        self.draft.suspend(record)
+        self._send(record, placement)
+        return True
+
+    # -- room for wide jobs ----------------------------------------------------------------------
+
+    def make_room(self, *, for_all: bool) -> None:
+        """Move small jobs away so that one that waits can start on one server.
+
+        Tried for whoever is first of his demand, where something may have changed; else for newcomers.
+        """
+        space = self.draft.space
+        candidates = self.roster.line.candidates(self.now)
+        for _, group, record in candidates:
+            candidates.drop(group)
+            demand = record.demand
+            count, kinds = demand.nominal.count, space.kinds_for(demand)
+            if count < 2 or not record.is_whole or self.draft.is_touched(record):
+                continue
+            is_new = record.first_start_ms is None and record.waiting_since_ms == self.now
+            if not is_new and not for_all:
+                continue
+            if space.has_too_few(demand) or space.fewest_nodes(kinds, demand, count) > 1:
+                continue
+            if self._clear_for(record, count):
+                return
+
+    def _clear_for(self, record: JobRecord, count: int) -> bool:
+        """Try the servers with the most free GPUs first: there the fewest have to move."""
+        space, tried = self.draft.space, 0
+        for kind in space.kinds_for(record.demand):
+            row = space.by_free[kind]
+            for free in range(min(count, len(row)) - 1, 0, -1):
+                for node in bits(row[free]):
+                    if not could_carry(space, node, record.demand, count):
+                        continue
+                    if self._clear(record, node, count - free):
+                        return True
+                    tried += 1
+                    if tried == MOST_TRIED:
+                        return False
+        return False
+
+    def _clear(self, record: JobRecord, node: int, missing: int) -> bool:
+        """Move the smallest jobs off this server until so many more GPUs are free."""
+        movers: list[JobRecord] = []
+        for mover in self._movable_on(node):
+            if missing > 0 and mover.demand.nominal.count < record.demand.nominal.count:
+                movers.append(mover)
+                missing -= mover.demand.nominal.count
+        if missing > 0 or len(movers) > MOST_MOVERS:
+            return False
+        mark, known = self.draft.checkpoint(), dict(self.moves)
+        for mover in movers:
+            self.draft.suspend(mover)
+        if all(self._leave(mover, node) for mover in movers):
+            placement = self._on(record, ((node, record.demand.nominal.count),))
+            if placement is not None and self.draft.space.affords(placement.total_share):
+                self._send(record, placement)
+                for mover in movers:
+                    self.roster.assume(mover, self.heading[mover.id])
+                return True
+        self.draft.roll_back(mark)
+        self.moves = known
+        return False
+
+    def _leave(self, mover: JobRecord, node: int) -> bool:
+        """Place a job that has been taken off a server on another, at the speed it has or more."""
+        space, demand, servers = self.draft.space, mover.demand, self.roster.servers
+        count = demand.nominal.count
+        other = free_server(space, servers, demand, count, EVERYWHERE & ~(1 << node))
+        placement = None if other is None else self._on(mover, ((other, count),))
+        if placement is None:
+            return False
+        self._note(mover)
+        self.draft.start(mover, placement)
+        self.heading[mover.id] = home_of(placement)
+        return True
+
+    # -- movers ----------------------------------------------------------------------------------
+
+    def _movable_on(self, node: int) -> list[JobRecord]:
+        """Jobs that live on this node alone and may move, the smallest first."""
+        found = [each for each in self.view.residents(node) if self._may_move(each)]
+        found = [each for each in found if each.seq not in self.roster.gangs]
+        return sorted(found, key=lambda each: (each.demand.nominal.count, each.seq))
+
+    def _may_move(self, record: JobRecord) -> bool:
+        placement = record.placement
+        return (
+            record.phase is Phase.RUNNING
+            and placement is not None
+            and placement.sharing is Sharing.EXCLUSIVE
+            and len(placement.slices) == record.demand.nominal.count
+            and record.run_since_ms is not None
+            and record.run_since_ms < self.now
+            and record.id in self.view.jobs
+            and record.id not in self.moves
+            and record.id not in self.shift.fixed
+            and not self.draft.is_touched(record)
+            and not self.shift.guards.is_protected(record, self.now)
+        )
+
+    def _on(self, record: JobRecord, home: Home) -> Placement | None:
+        """The job on idle GPUs of these nodes."""
+        space, shape = self.draft.space, record.demand.nominal
+        if any(space.whole[node].bit_count() < count for node, count in home):
+            return None
+        placement = placement_of(space, home, shape, record.job.role)
+        return None if space.refusal(placement, record.demand) else placement
+
+    def _send(self, record: JobRecord, placement: Placement) -> None:
+        self.roster.assume(record, home_of(placement))
+        self.draft.start(record, placement)
+
+    def _note(self, record: JobRecord) -> None:
+        assert record.placement is not None
+        self.moves[record.id] = Move(self.now, record.speed_ppm, home_of(record.placement))
+
+
+def measured_at(record: JobRecord, trial_ms: int) -> int | None:
+    """When it will have run long enough where it now is; None while it does not run alone."""
+    placement = record.placement
+    if record.phase is not Phase.RUNNING or placement is None:
+        return None
+    if placement.sharing is not Sharing.EXCLUSIVE or record.run_since_ms is None:
+        return None
+    return record.run_since_ms + trial_ms
+
+
+def judgements(
+    jobs: Mapping[str, JobRecord], moves: Mapping[str, Move], trial_ms: int
+) -> Iterator[int]:
+    """When each move can be judged."""
+    for job, move in moves.items():
+        record = jobs.get(job)
+        if record is not None and not move.is_judged:
+            due = measured_at(record, trial_ms)
+            if due is not None:
+                yield due

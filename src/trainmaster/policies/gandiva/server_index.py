@@ -1,0 +1,136 @@
+"""Who is hosted where and who stands in line, kept from pass to pass: a cache of view and homes.
+
+A job that runs is at home where it runs; one that was suspended stays at home where it ran, until it
+runs again. Dropped, the roster is built again from the view and the memo's homes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+
+from trainmaster.core.lifecycle import HOLDING, UNSEEN
+from trainmaster.core.rank_index import Order
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.mechanisms.starvation import Guards
+from trainmaster.model.plan import Rank
+from trainmaster.placement.affinity import Home, Servers, home_of
+
+LONGEST_MS = 1 << 40
+"""Longer than any job runs: 35 years."""
+Homes = Mapping[str, Home]
+"""Where suspended jobs ran."""
+
+
+class Roster:
+    """The index behind a time-slicing policy."""
+
+    def __init__(self, view: View, homes: Homes, guards: Guards, quantum_ms: int, now: int) -> None:
+        self._guards = guards
+        self._quantum = quantum_ms
+        self.servers = Servers(view.topology)
+        self.line = Order()
+        """Waiting jobs: the starving, then the longest wait in quanta, then who has run least."""
+        self.holding: dict[int, JobRecord] = {}
+        self.gangs: dict[int, JobRecord] = {}
+        """Jobs at home on more than one node."""
+        self.elastic: dict[int, JobRecord] = {}
+        self.packable: dict[int, JobRecord] = {}
+        """Whole-GPU jobs whose memory and utilisation are known."""
+        self._homes: dict[int, tuple[Home, int]] = {}
+        self._known: dict[int, JobRecord] = {}
+        self._assumed: list[tuple[JobRecord, Home | None]] = []
+        """What the present pass has decided, with the homes before."""
+        self._closed = frozenset(view.occupancy.closed)
+        view.take_changed()
+        self._take(view.jobs.values(), homes, now)
+
+    def keep_up(self, view: View, homes: Homes, now: int) -> bool:
+        """Take in what has changed; False where that is not enough and it must be built again."""
+        if self._closed != view.occupancy.closed:
+            return False
+        changed = {record.seq: record for record in view.ended}
+        changed.update((record.seq, record) for record in self.line.expired(now))
+        changed.update((record.seq, record) for record in view.take_changed())
+        self._take(changed.values(), homes, now)
+        return len(self._known) == len(view.jobs)
+
+    def _take(self, records: Iterable[JobRecord], homes: Homes, now: int) -> None:
+        records = list(records)
+        for record in records:
+            self._drop(record.seq)
+            if record.phase not in UNSEEN:
+                self._note(record, homes)
+
+        def group(record: JobRecord) -> Hashable:
+            return (record.group, record.id in homes)
+
+        def rank(record: JobRecord) -> Rank:
+            return self._guards.rank(record, Rank(0, self._turn(record, now)), now)
+
+        self.line.refresh(records, rank, group, with_running=False)
+
+    def _turn(self, record: JobRecord, now: int) -> int:
+        """Its place in the round: those who began to wait in one quantum, by how long they have run.
+
+        By the ms, whoever is suspended faster, or was submitted before, would always be next.
+        """
+        ran = min(ran_ms(record, now), LONGEST_MS - 1)
+        return record.waiting_since_ms // self._quantum * LONGEST_MS + ran
+
+    def _drop(self, seq: int) -> None:
+        self._known.pop(seq, None)
+        self.holding.pop(seq, None)
+        self.gangs.pop(seq, None)
+        self.elastic.pop(seq, None)
+        self.packable.pop(seq, None)
+        counted = self._homes.pop(seq, None)
+        if counted is not None:
+            self.servers.remove(*counted)
+
+    def _note(self, record: JobRecord, homes: Homes) -> None:
+        seq, job = record.seq, record.job
+        self._known[seq] = record
+        if record.phase in HOLDING:
+            self.holding[seq] = record
+            if record.demand.is_elastic:
+                self.elastic[seq] = record
+        if not record.demand.nominal.is_whole or not record.is_whole:
+            return
+        if record.demand.nominal.memory and job.gpu_util_ppm is not None:
+            self.packable[seq] = record
+        home = homes.get(record.id) if record.placement is None else home_of(record.placement)
+        self._settle(record, home)
+
+    def _settle(self, record: JobRecord, home: Home | None) -> None:
+        seq = record.seq
+        counted = self._homes.pop(seq, None)
+        if counted is not None:
+            self.servers.remove(*counted)
+            self.gangs.pop(seq, None)
+        if home is not None:
+            self._homes[seq] = (home, record.demand.nominal.count)
+            self.servers.add(*self._homes[seq])
+            if len(home) > 1:
+                self.gangs[seq] = record
+
+    def assume(self, record: JobRecord, home: Home) -> None:
+        """Count a whole-GPU job as hosted there for the rest of the pass."""
+        if record.is_whole and record.demand.nominal.is_whole:
+            self._assumed.append((record, self.home(record)))
+            self._settle(record, home)
+
+    def take_back(self) -> None:
+        """Assume nothing any more: what really happens will be told."""
+        while self._assumed:
+            self._settle(*self._assumed.pop())
+
+    def home(self, record: JobRecord) -> Home | None:
+        """Where it runs or waits for its turn."""
+        counted = self._homes.get(record.seq)
+        return None if counted is None else counted[0]
+
+
+def ran_ms(record: JobRecord, now: int) -> int:
+    """How long it has run in all, counted at its nominal size."""
+    return record.attained_at(now) // record.demand.nominal.total_share

@@ -1,0 +1,103 @@
+"""Jobs that have waited too long go first (`starve_after_s`): a turn at once, on any server.
+
+Runs yield to them however short their own turn was. Where some may not yield yet (protected, starving
+themselves, being measured or still starting), idle GPUs there are kept until they may: smaller
+jobs would take them one by one, and a wide one would never find all of its GPUs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trainmaster.core.state import JobRecord
+from trainmaster.mechanisms.starvation import STARVING
+from trainmaster.model.placement import Slice
+from trainmaster.placement.affinity import Home
+from trainmaster.placement.gang import bits
+from trainmaster.policies.gandiva.time_slicing import MOST_TURNS, Shift, takes_turns
+
+
+@dataclass(slots=True)
+class Starving:
+    """Those of one pass."""
+
+    shift: Shift
+    again_at: int | None = None
+    """When more runs may yield, or more of the starving can be seen to."""
+    has_kept: bool = False
+    """Whether GPUs are kept for somebody until others yield."""
+    _kept: list[Slice] = field(default_factory=list)
+
+    def fill(self) -> None:
+        """Idle GPUs: the starving first, then whoever fits."""
+        if self.shift.guards.starve_after_ms:
+            self.serve()
+        self.shift.fill()
+
+    def serve(self) -> None:
+        """Start them on idle GPUs, else in place of others, else keep GPUs; the longest wait first."""
+        self.give_back()
+        self.has_kept = False
+        shift, taken, turns = self.shift, set[int](), 0
+        candidates = shift.roster.line.candidates(shift.now)
+        for key, group, record in candidates:
+            if key[0] != STARVING:
+                break
+            if shift.draft.is_touched(record) or not takes_turns(record):
+                continue
+            if self._serve(record, taken):
+                turns += 1
+                if turns == MOST_TURNS:
+                    self._look_again(shift.now + 1)
+                    break
+            elif shift.roster.home(record) is None:
+                candidates.drop(group)
+
+    def give_back(self) -> None:
+        """Nothing is kept any more."""
+        self.shift.draft.space.give_back(self._kept)
+        self._kept.clear()
+
+    def _serve(self, record: JobRecord, taken: set[int]) -> bool:
+        shift = self.shift
+        placement = shift.free_place(record)
+        if placement is not None:
+            shift.start(record, placement)
+            return True
+        home = shift.turn_home(record, is_starving=True)
+        if home is None or any(node in taken for node, _ in home):
+            return False
+        victims = shift.yielding(home, at_once=True)
+        if victims is not None:
+            return shift.replace(victims, record, home)
+        if all(self._will_be_free(node, count) for node, count in home):
+            self._keep(home)
+            taken.update(node for node, _ in home)
+        return False
+
+    def _will_be_free(self, node: int, count: int) -> bool:
+        """Whether so many GPUs are idle there, or held by runs that take turns."""
+        held = {
+            piece.gpu
+            for each in self.shift.view.residents(node)
+            if each.placement is not None and not takes_turns(each)
+            for piece in each.placement.slices
+            if piece.node == node
+        }
+        return self.shift.view.topology.nodes[node].gpus - len(held) >= count
+
+    def _keep(self, home: Home) -> None:
+        shift, space = self.shift, self.shift.draft.space
+        for node, _ in home:
+            first = space.first_gpu[node]
+            idle = [space.whole_slices[first + local] for local in bits(space.whole[node])]
+            space.withhold(idle)
+            self._kept += idle
+            shift.held.add(node)
+            for each in shift.view.residents(node):
+                self._look_again(shift.guards.next_due(each, shift.now))
+        self.has_kept = True
+
+    def _look_again(self, time: int | None) -> None:
+        if time is not None:
+            self.again_at = time if self.again_at is None else min(self.again_at, time)

@@ -1,0 +1,327 @@
+"""Over-subscribed servers: jobs take turns, whole gangs, round robin (Gandiva, OSDI'18, section 3.1).
+
+Whoever waits gets GPUs that are idle at once, by affinity. Where none are, the end of the quantum
+comes: in order of waiting time each takes its turn on its own server, and those who have run longest
+without a break there yield. So of n jobs of one size on m places each runs m of n quanta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.lifecycle import HOLDING, WAITING, Phase
+from trainmaster.core.state import JobRecord
+from trainmaster.core.topology_index import most_on
+from trainmaster.core.view import View
+from trainmaster.mechanisms.starvation import Guards
+from trainmaster.model.job import Demand
+from trainmaster.model.placement import Placement, Sharing
+from trainmaster.placement.affinity import EVERYWHERE, Choice, Home, free_server, home_of
+from trainmaster.placement.gang import placement_of
+from trainmaster.placement.placers import RELAXING, can_thaw
+from trainmaster.policies.gandiva.server_index import Roster, ran_ms
+
+MOST_TURNS = 250
+"""Turns that begin in one pass: thousands at once would hold up the controller."""
+
+
+@dataclass(slots=True)
+class Shift:
+    """One pass over the servers: what is being decided, and what it is decided from."""
+
+    view: View
+    draft: Draft
+    roster: Roster
+    guards: Guards
+    now: int
+    least_turn_ms: int
+    """A turn that began so late that it would be shorter lasts until the end of the next quantum."""
+    migrates: bool
+    """Whether a job that has run may go on on another server."""
+    homes: dict[str, Home] = field(default_factory=dict)
+    """Where those suspended in this pass ran."""
+    fixed: set[str] = field(default_factory=set)
+    """Jobs that are being measured: they stay as they are."""
+    partner: Callable[[JobRecord], JobRecord | None] = lambda record: None
+    """Who shares GPUs with this job whenever both run."""
+    start_pair: Callable[[JobRecord, JobRecord, Placement], None] = lambda one, other, place: None
+    """Start both on the GPUs of a placement, sharing them; the first alone where that cannot be."""
+    _choices: dict[int, Choice] = field(default_factory=dict)
+    """By demand: servers to join."""
+    held: set[int] = field(default_factory=set)
+    """Nodes on which somebody has to wait for a turn that has just begun."""
+
+    # -- idle GPUs -------------------------------------------------------------------------------
+
+    def fill(self) -> None:
+        """Start whoever fits into idle GPUs, the longest wait first."""
+        space, draft = self.draft.space, self.draft
+        if not self.roster.line.has_waiting():
+            return
+        candidates = self.roster.line.candidates(self.now)
+        for _, group, record in candidates:
+            if not space.shared_gpus and not space.total_free():
+                return
+            if draft.is_touched(record):
+                continue
+            placement = self.free_place(record)
+            if placement is not None:
+                self.start(record, placement)
+            elif self.migrates or self.roster.home(record) is None:
+                candidates.drop(group)
+
+    def free_place(self, record: JobRecord) -> Placement | None:
+        """Idle GPUs for this job: at home, else by affinity; a gang wider than any server: anywhere."""
+        space, demand = self.draft.space, record.demand
+        if not takes_turns(record):
+            return RELAXING.place(space, record)
+        if not space.affords(demand.nominal.total_share) or space.has_too_few(demand):
+            return None
+        home = self.roster.home(record)
+        if home is not None:
+            placement = self._at(record, home)
+            if placement is not None or not self.migrates:
+                return placement
+        count = demand.nominal.count
+        if space.fewest_nodes(space.kinds_for(demand), demand, count) > 1:
+            return RELAXING.place(space, record)
+        node = free_server(space, self.roster.servers, demand, count)
+        return None if node is None else self._at(record, ((node, count),))
+
+    def _at(self, record: JobRecord, home: Home) -> Placement | None:
+        """The job on idle GPUs of these nodes; where a frozen run of it lies, if they are idle."""
+        space, frozen = self.draft.space, record.frozen
+        if any(node in space.closed for node, _ in home):
+            return None
+        if frozen is not None and home_of(frozen) == home and can_thaw(space, record, frozen):
+            return frozen
+        if any(space.whole[node].bit_count() < count for node, count in home):
+            return None
+        shape, role = record.demand.nominal, record.job.role
+        placement = placement_of(space, home, shape, role)
+        return None if space.refusal(placement, record.demand) else placement
+
+    def start(self, record: JobRecord, placement: Placement) -> None:
+        """Start a job, beside the one that it shares its GPUs with if that one waits too."""
+        self.roster.assume(record, home_of(placement))
+        other = self.partner(record)
+        is_waiting = other is not None and other.phase in WAITING
+        if other is None or not is_waiting or self.draft.is_touched(other):
+            self.draft.start(record, placement)
+        else:
+            self.start_pair(record, other, placement)
+
+    # -- turns -----------------------------------------------------------------------------------
+
+    def rotate(self, ended_ms: int) -> bool:
+        """Give those who waited when the quantum ended their turn.
+
+        False where `MOST_TURNS` were not enough for all: the others have theirs in the next pass.
+        """
+        turns, candidates = 0, self.roster.line.candidates(self.now)
+        for _, group, record in candidates:
+            if not takes_turns(record) or self.draft.is_touched(record):
+                continue
+            if _has_just_yielded(record, ended_ms):
+                continue
+            home = self.turn_home(record, is_starving=False)
+            if home is not None and self._take_turn(record, home):
+                turns += 1
+                if turns == MOST_TURNS:
+                    return False
+            elif self.roster.home(record) is None:
+                candidates.drop(group)
+        return True
+
+    def has_served_everyone(self) -> bool:
+        """Whether nobody is left who got nothing in this pass."""
+        waiting = self.roster.line.candidates(self.now)
+        return all(self.draft.is_touched(record) for _, _, record in waiting)
+
+    def awaits_turn(self) -> bool:
+        """Whether somebody who got nothing in this pass has a server to take turns on."""
+        self._choices.clear()
+        candidates = self.roster.line.candidates(self.now)
+        for _, group, record in candidates:
+            if self.draft.is_touched(record) or not takes_turns(record):
+                continue
+            if self.turn_home(record, is_starving=False) is not None:
+                return True
+            if self.roster.home(record) is None:
+                candidates.drop(group)
+        return False
+
+    def turn_home(self, record: JobRecord, *, is_starving: bool) -> Home | None:
+        """Its own servers; for one that has none, the least loaded of its affinity, or it queues.
+
+        One that starves is content with any server.
+        """
+        space, roster, demand = self.draft.space, self.roster, record.demand
+        home, count = roster.home(record), demand.nominal.count
+        if home is not None and all(node not in space.closed for node, _ in home):
+            return home
+        own = roster.servers.with_affinity(count)
+        if space.fewest_nodes(space.kinds_for(demand), demand, count) > 1:
+            gang_home = self._gang_home(count)
+            return self._any_servers(demand) if gang_home is None and is_starving else gang_home
+        choice = self._choices.get(record.group)
+        if choice is None:
+            choice = Choice(space, roster.servers, demand, count, own)
+            self._choices[record.group] = choice
+        node = choice.least_loaded()
+        if node is None and is_starving:
+            node = Choice(space, roster.servers, demand, count, EVERYWHERE).least_loaded()
+        return None if node is None else ((node, count),)
+
+    def _gang_home(self, count: int) -> Home | None:
+        """The servers of a gang of the same size: the least loaded such set."""
+        space, servers = self.draft.space, self.roster.servers
+        best: tuple[int, int, Home] | None = None
+        for seq, gang in self.roster.gangs.items():
+            home = self.roster.home(gang)
+            if home is None or sum(gpus for _, gpus in home) != count:
+                continue
+            if any(node in space.closed for node, _ in home):
+                continue
+            load = max(servers.load(node) for node, _ in home)
+            if best is None or (load, seq) < best[:2]:
+                best = (load, seq, home)
+        return None if best is None else best[2]
+
+    def _any_servers(self, demand: Demand) -> Home | None:
+        """As few servers of one type as hold a gang, whoever is there: the least loaded."""
+        space, load = self.draft.space, self.roster.servers.load
+        for kind in space.kinds_for(demand):
+            sizes = [
+                (-most_on(node, demand), load(node.index), node.index)
+                for node in space.topology.nodes
+                if space.node_type[node.index] == kind and node.index not in space.closed
+            ]
+            home, left = [], demand.nominal.count
+            for size, _, node in sorted(sizes):
+                count = min(-size, left)
+                left -= count
+                if count:
+                    home.append((node, count))
+            if not left:
+                return tuple(home)
+        return None
+
+    def _take_turn(self, record: JobRecord, home: Home) -> bool:
+        """Start it at home in place of those who have run longest there."""
+        if any(node in self.held for node, _ in home):
+            return False
+        victims = self.yielding(home, at_once=False)
+        return victims is not None and self.replace(victims, record, home)
+
+    def replace(self, victims: list[JobRecord], record: JobRecord, home: Home) -> bool:
+        """Start a job at home in place of these; False, and they stay, where it would not fit."""
+        for victim in victims:
+            self.suspend(victim)
+        share = record.demand.nominal.total_share
+        placement = self._at(record, home) if self.draft.space.affords(share) else None
+        if placement is None:
+            for victim in reversed(victims):
+                self.draft.restore(victim)
+                self.homes.pop(victim.id, None)
+            return False
+        self.start(record, placement)
+        return True
+
+    def suspend(self, record: JobRecord) -> None:
+        """Take a run's GPUs away; it stays at home there."""
+        assert record.placement is not None
+        self.draft.suspend(record)
+        self.homes[record.id] = home_of(record.placement)
+
+    def yielding(self, home: Home, *, at_once: bool) -> list[JobRecord] | None:
+        """The runs to suspend so that those GPUs are idle; None where they cannot be.
+
+        At once: also those whose turn has just begun.
+        """
+        least = 0 if at_once else self.least_turn_ms
+        space = self.draft.space
+        short = {node: count - space.whole[node].bit_count() for node, count in home}
+        chosen: dict[int, JobRecord] = {}
+        for node, _ in home:
+            for victim in self._longest_run_first(node, least) if short[node] > 0 else ():
+                if victim.seq in chosen:
+                    continue
+                for each in self._sharers(victim, least):
+                    chosen[each.seq] = each
+                _count(victim, short, -1)
+                if short[node] <= 0:
+                    break
+            if short[node] > 0:
+                if not at_once:
+                    self._hold(node)
+                return None
+        for victim in list(chosen.values()):
+            assert victim.placement is not None
+            if victim.placement.sharing is Sharing.EXCLUSIVE:
+                _count(victim, short, 1)
+                if all(left <= 0 for left in short.values()):
+                    del chosen[victim.seq]
+                else:
+                    _count(victim, short, -1)
+        return list(chosen.values())
+
+    def _sharers(self, victim: JobRecord, least: int) -> list[JobRecord]:
+        """The run and the one it shares its GPUs with: they yield together."""
+        other = self.partner(victim)
+        if other is None or other.placement is None or not self._may_yield(other, least):
+            return [victim]
+        return [victim, other]
+
+    def _longest_run_first(self, node: int, least: int) -> list[JobRecord]:
+        """Runs on this node that may have to yield.
+
+        Of those that began together who has run most in all, then the youngest job.
+        """
+        now = self.now
+        residents = [each for each in self.view.residents(node) if self._may_yield(each, least)]
+        return sorted(
+            residents, key=lambda each: (each.run_since_ms, -ran_ms(each, now), -each.seq)
+        )
+
+    def _may_yield(self, record: JobRecord, least_turn_ms: int) -> bool:
+        since = record.run_since_ms
+        return (
+            record.phase is Phase.RUNNING
+            and since is not None
+            and since + least_turn_ms <= self.now
+            and takes_turns(record)
+            and record.id in self.view.jobs
+            and record.id not in self.fixed
+            and not self.draft.is_touched(record)
+            and not self.guards.is_protected(record, self.now)
+            and not self.guards.is_starving(record, self.now)
+        )
+
+    def _hold(self, node: int) -> None:
+        """Where turns have just begun, nobody else takes one: else a gang might never get its."""
+        latest = self.now - self.least_turn_ms
+        for each in self.view.residents(node):
+            since = each.run_since_ms
+            if each.phase in HOLDING and (since is None or since > latest):
+                self.held.add(node)
+
+
+def takes_turns(record: JobRecord) -> bool:
+    """Jobs for whole GPUs do."""
+    return record.is_whole and record.demand.nominal.is_whole
+
+
+def _has_just_yielded(record: JobRecord, ended_ms: int) -> bool:
+    """Whether it has had its turn of the quantum that ended then."""
+    return record.phase is Phase.SUSPENDED and record.waiting_since_ms >= ended_ms
+
+
+def _count(record: JobRecord, short: dict[int, int], sign: int) -> None:
+    """What is short on each node when this run's GPUs are given back (-1) or kept after all (1)."""
+    assert record.placement is not None
+    for node, count in home_of(record.placement):
+        if node in short:
+            short[node] += sign * count

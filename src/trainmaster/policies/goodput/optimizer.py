@@ -1,0 +1,159 @@
+"""The division of GPUs under which jobs fare best against their fair shares (Pollux, OSDI'21).
+
+A job fares s(n) = speed on n GPUs / speed on its fair share, times f < 1 wherever n is not what it has:
+moving it costs. The division sought has the highest power mean of s over all jobs. Because the mean is
+a sum of terms of one job each, it is found by steps, the one with the best gain per GPU first, each step
+as long as its own gain per GPU is highest: exact, but for what the last steps leave over, and never
+worse than leaving all as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from math import log
+
+from trainmaster.core.state import JobRecord
+from trainmaster.mechanisms.gpu_claims import Claim, Pool
+from trainmaster.model.units import WHOLE
+
+LEAST = 1e-3
+"""Added to every speed-up: what fares infinitely badly must still be better or worse than another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a division is to know of a job besides its curve."""
+
+    held: int
+    """GPUs that it has; 0 while it waits."""
+    most: int
+    """GPUs that it may have at most this time."""
+    penalty: float = 1.0
+    """What its speed-up is multiplied with if it is given another number."""
+    fixed: int | None = None
+    """What it is to have, as far as there is enough; None where it may be divided anew."""
+
+
+StandingOf = Callable[[JobRecord], Standing]
+Step = tuple[float, int]
+"""(gain per GPU, number of GPUs after it)."""
+
+
+class Fittest:
+    """Gives everybody the minimum, in the order asked, and the rest where the mean gains most."""
+
+    def __init__(self, pool: Pool, standing_of: StandingOf, fair: int, power: float) -> None:
+        self._pool = pool
+        self._standing_of = standing_of
+        self._fair = fair
+        self._power = power
+        self._open: list[Contest] = []
+        self.claims: list[Claim] = []
+
+    def admit(self, claim: Claim) -> bool:
+        self.claims.append(claim)
+        standing = self._standing_of(claim.record)
+        if claim.curve is None:
+            return self._give(claim, claim.low, claim.need)
+        if standing.fixed is not None:
+            least = min(standing.held, claim.high)
+            wanted = max(least, min(standing.fixed, claim.high))
+            return self._give(claim, wanted) or self._give(claim, least)
+        if not self._give(claim, claim.low):
+            return False
+        most = min(claim.high, max(claim.low, standing.most))
+        if most > claim.low:
+            self._open.append(Contest(claim, standing, most, self._fair, self._power))
+        return True
+
+    def _give(self, claim: Claim, count: int, need: int | None = None) -> bool:
+        if not self._pool.take(claim.kinds, count * WHOLE if need is None else need):
+            return False
+        claim.count = count
+        return True
+
+    def finish(self) -> None:
+        """As it is, or by steps, whichever is better."""
+        self._by_steps()
+        contests = self._open
+        if all(contest.claim.low <= contest.held <= contest.most for contest in contests):
+            more = sum(contest.held - contest.claim.count for contest in contests)
+            is_better = sum(contest.gain for contest in contests) > 0
+            if not is_better and more * WHOLE <= self._pool.total:
+                for contest in contests:
+                    contest.claim.count = contest.held
+
+    def _by_steps(self) -> None:
+        """The best step of all, again and again."""
+        queue: list[tuple[float, int, int]] = []
+        for index, contest in enumerate(self._open):
+            self._enter(queue, index, contest, contest.most)
+        heapify(queue)
+        while queue and self._pool.total >= WHOLE:
+            _, index, count = heappop(queue)
+            contest = self._open[index]
+            claim = contest.claim
+            if self._pool.take(claim.kinds, (count - claim.count) * WHOLE):
+                claim.count = count
+                self._enter(queue, index, contest, contest.most)
+            else:
+                self._enter(queue, index, contest, min(count - 1, claim.count + self._left(claim)))
+
+    def _enter(
+        self, queue: list[tuple[float, int, int]], index: int, contest: Contest, most: int
+    ) -> None:
+        step = contest.best_step(most)
+        if step is not None:
+            heappush(queue, (-step[0], index, step[1]))
+
+    def _left(self, claim: Claim) -> int:
+        """Whole GPUs that it could still be given."""
+        left = self._pool.left
+        return min(self._pool.total, sum(left[kind] for kind in claim.kinds)) // WHOLE
+
+
+class Contest:
+    """One job among those that more GPUs could go to."""
+
+    def __init__(
+        self, claim: Claim, standing: Standing, most: int, fair: int, power: float
+    ) -> None:
+        curve = claim.curve
+        assert curve is not None
+        self.claim = claim
+        self.held = standing.held
+        self.most = most
+        unit = curve.speeds[min(max(fair, curve.low), curve.high)]
+        factors = [standing.penalty] * (most + 1)
+        if not standing.held:
+            factors = [1.0] * (most + 1)
+        elif standing.held <= most:
+            factors[standing.held] = 1.0
+        self._worth = [
+            worth(curve.speeds[n] / unit * factors[n], power) if n >= claim.low else 0.0
+            for n in range(most + 1)
+        ]
+
+    @property
+    def gain(self) -> float:
+        """How much better it fares with what it is given than with what it has."""
+        return self._worth[self.claim.count] - self._worth[self.held]
+
+    def best_step(self, most: int) -> Step | None:
+        """From what it has been given to at most so many: the step with the best gain per GPU, if any."""
+        start, values = self.claim.count, self._worth
+        now, best, end = values[start], 0.0, 0
+        for count in range(start + 1, most + 1):
+            gain = (values[count] - now) / (count - start)
+            if gain > best:
+                best, end = gain, count
+        return (best, end) if end else None
+
+
+def worth(speedup: float, power: float) -> float:
+    """A job's term of the power mean: the larger the sum of these, the larger the mean."""
+    speedup += LEAST
+    value: float = speedup**power / power if power else log(speedup)
+    return value

@@ -1,0 +1,201 @@
+"""Goodput-driven elastic shares in the manner of Pollux (Qiao et al., OSDI'21).
+
+At whole multiples of `interval_s` the GPUs of elastic jobs are chosen anew, so that the power mean
+(`power`, -1 = harmonic) over all jobs of speed-up over a fair share (all GPUs / jobs) is highest
+(optimizer.py). A job that is given another number counts only
+(T - R d)/(T + d) of its speed-up: T its age since submission, R how often that has happened, d =
+`resize_cost_s`. It gets at most twice as many as it ever had, its minimum at first. Jobs have their
+minimum before anybody gets more: runs first, then waiting ones, the smallest first. Nobody is suspended
+for anybody, rigid jobs keep their size. Between two intervals newcomers start on what is free.
+
+Verified in the authors' released simulator: 60 s, the power, the penalty and its 30 s, the fair share,
+the doubling, 0.001 added to speed-ups.
+
+Deviations. Goodput is throughput x statistical efficiency; profiles here state no efficiency and jobs
+keep their batch, so it is throughput alone, measured where runs have shown it. Pollux searches numbers
+and places together by a genetic algorithm, at random; ours divides numbers by the best gain per GPU,
+which needs no search for a sum of one term per job and is the same each time, and then places them as
+`max-min` does. Smallest first is not the paper's: with nothing to gain by preemption, each job let in
+adds about the same to the mean, so that those who take least are let in. Pollux starts nobody between
+intervals and does not resize the cluster here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trainmaster.config.options import allows, at_least_zero, option, positive_seconds
+from trainmaster.core.draft import Draft
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.gpu_claims import Pool
+from trainmaster.mechanisms.rank_order import evacuate, run_in_order
+from trainmaster.mechanisms.reallocating_policy import Redividing, RedividingOptions, resident
+from trainmaster.mechanisms.speedup_curves import Curve, Measured
+from trainmaster.model.actions import Resize, Resume, Start
+from trainmaster.model.codec import stored_as
+from trainmaster.model.plan import FrozenMap, Plan, Rank
+from trainmaster.model.units import ceil_div, to_ms
+from trainmaster.policies.goodput.optimizer import Fittest, Standing
+
+PATIENCE = 4
+"""Where a division changed nothing, the next is due when the youngest run is a quarter older."""
+
+
+@allows("-10 to 1")
+def power(text: str) -> float:
+    """The exponent of the mean; above 1 it would prefer one fast job to many."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 2.0
+    if not -10 <= value <= 1:
+        raise ValueError("a number from -10 to 1")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class GoodputOptions(RedividingOptions):
+    interval_s: float = option(60.0, positive_seconds, "seconds between two divisions of all GPUs")
+    power: float = option(-1.0, power, "exponent of the mean over jobs; the lower, the fairer")
+    resize_cost_s: float = option(
+        30.0, at_least_zero, "seconds that a re-allocation is taken to cost; 0: nothing"
+    )
+
+
+@stored_as("goodput.JobHistory")
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What has become of one job so far."""
+
+    moves: int = 0
+    """How often it has been given other GPUs."""
+    most: int = 0
+    """The most GPUs that it has had."""
+
+
+@stored_as("goodput.Memo")
+@dataclass(frozen=True, slots=True)
+class Memo:
+    """Measured speeds, what has become of each job, and growth that waits for others to leave."""
+
+    measured: Measured = field(default_factory=Measured)
+    stories: FrozenMap[str, Story] = field(default_factory=FrozenMap)
+    owed: FrozenMap[str, int] = field(default_factory=FrozenMap)
+    divided_ms: int | None = None
+    """When all GPUs were last divided: once in an instant is enough."""
+
+
+class Goodput(Redividing[GoodputOptions]):
+    name = "goodput"
+    options_type = GoodputOptions
+
+    def __init__(self, options: GoodputOptions) -> None:
+        super().__init__(options)
+        self._interval = to_ms(options.interval_s)
+        self._division: Fittest | None = None
+        self._circumstances = (Memo(), 0, 1, False)
+        """Of the present pass: memo, time, fair share, and whether all is divided anew."""
+
+    def first_memo(self) -> Memo:
+        return Memo()
+
+    def place_in_line(self, view: View, record: JobRecord) -> Rank:
+        """Runs first; then whoever needs least to start."""
+        if record.placement is not None:
+            return Rank(0, 0)
+        demand = record.demand
+        if record.is_whole and demand.is_elastic:
+            return Rank(1, demand.sized(demand.min_count).total_share)
+        return Rank(1, demand.nominal.total_share)
+
+    def is_worth_growing(self, record: JobRecord, count: int, curve: Curve, now: int) -> bool:
+        return True  # the penalty has been weighed before
+
+    # -- a pass --------------------------------------------------------------------------------
+
+    def plan(self, view: View, memo: object, now: int) -> Plan:
+        assert isinstance(memo, Memo)
+        elastic = self._live_elastic(view)
+        if not elastic and view.is_settled():
+            return Plan((), Memo(memo.measured))
+        order = self.in_line(view, now, with_running=True)
+        draft = Draft(view)
+        if not elastic:
+            run_in_order(view, draft, order, now, self.group, self.placer, self.stuck)
+            return draft.plan(Memo(memo.measured), order.next_expiry())
+        view.take_touched()
+        measured = self.curves(view).learned(elastic.values(), memo.measured, view.jobs)
+        if view.draining:
+            evacuate(view, draft, resident)
+        is_due = now % self._interval == 0 and now != memo.divided_ms
+        fair = ceil_div(view.topology.training_gpus, len(view.jobs))
+        self._circumstances = (memo, now, fair, is_due)
+        is_owed = self._redivide(view, draft, order, measured.corrections, now, is_news=is_due)
+        plan = draft.plan()
+        stories = _told(plan, memo.stories).only(view.jobs)
+        owed = self._owed(plan) if is_owed else FrozenMap[str, int]()
+        is_quiet = is_due and not plan.actions and measured is memo.measured
+        wake = self._next_division(elastic, now, is_quiet=is_quiet)
+        expiry = order.next_expiry()
+        wake = wake if expiry is None else min(wake, expiry)
+        divided_ms = now if is_due else memo.divided_ms
+        return Plan(plan.actions, Memo(measured, stories, owed, divided_ms), wake)
+
+    def wake(self, view: View, memo: object, now: int) -> int | None:
+        """At once where growth waited for what has just been left."""
+        assert isinstance(memo, Memo)
+        return now + 1 if memo.owed else BasePolicy.wake(self, view, memo, now)
+
+    def _next_division(self, elastic: Mapping[int, JobRecord], now: int, *, is_quiet: bool) -> int:
+        """The end of the interval; later where only the ages of jobs can still change anything."""
+        patience = 1
+        if is_quiet:
+            youngest = min(now - record.job.submit_ms for record in elastic.values())
+            patience = max(1, youngest // PATIENCE)
+        return ((now + patience - 1) // self._interval + 1) * self._interval
+
+    # -- dividing ------------------------------------------------------------------------------
+
+    def divider(self, pool: Pool) -> Fittest:
+        fair = self._circumstances[2]
+        self._division = Fittest(pool, self._standing, fair, self.options.power)
+        return self._division
+
+    def _standing(self, record: JobRecord) -> Standing:
+        memo, now, _, is_due = self._circumstances
+        held = len(record.placement.slices) if record.placement is not None else 0
+        story = memo.stories.get(record.id, Story())
+        if held and not is_due:
+            return Standing(held, held, fixed=memo.owed.get(record.id, held))
+        age, cost = now - record.job.submit_ms, self._cost_ms
+        penalty = max(0, age - story.moves * cost) / (age + cost) if cost else 1.0
+        return Standing(held, 2 * max(held, story.most), penalty)
+
+    def _owed(self, plan: Plan) -> FrozenMap[str, int]:
+        """Growth that the division wants and the plan does not have."""
+        assert self._division is not None
+        done = {each.job for each in plan.actions if isinstance(each, Resize)}
+        return FrozenMap(
+            {
+                claim.record.id: claim.count
+                for claim in self._division.claims
+                if claim.record.placement is not None
+                and claim.count > len(claim.record.placement.slices)
+                and claim.record.id not in done
+            }
+        )
+
+
+def _told(plan: Plan, stories: FrozenMap[str, Story]) -> FrozenMap[str, Story]:
+    """The stories with what the plan does to each job; its first start is no re-allocation."""
+    news = {}
+    for action in plan.actions:
+        if isinstance(action, Start | Resume | Resize):
+            known, size = stories.get(action.job), len(action.placement.slices)
+            news[action.job] = (
+                Story(0, size) if known is None else Story(known.moves + 1, max(known.most, size))
+            )
+    return stories.updated(news)

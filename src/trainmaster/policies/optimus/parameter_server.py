@@ -1,0 +1,101 @@
+"""Training with parameter servers: how fast on p servers and w workers (Optimus, EuroSys'18, section 3.2).
+
+    asynchronous   f(p, w) = w / (t0 + t1 w/p + t2 w + t3 p)
+    synchronous    f(p, w) = 1 / (t0 M/w + t1 + t2 w/p + t3 w + t4 p),   M the global batch
+
+in steps per unit of time, all t >= 0, fitted to measured points; a measured point overrides the fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trainmaster.estimators.least_squares import nonnegative
+
+Point = tuple[int, int, float]
+"""(servers, workers, measured speed)."""
+TINY = 0.01
+"""Blocks below this part of a server's fair load are dealt out by the number of requests."""
+
+
+def terms(servers: int, workers: int, batch: float | None) -> tuple[float, ...]:
+    """What the times t are multiplied by; without a batch, asynchronous."""
+    ratio = workers / servers
+    if batch is None:
+        return (1.0, ratio, float(workers), float(servers))
+    return (batch / workers, 1.0, ratio, float(workers), float(servers))
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedModel:
+    """The fitted surface, and the points where it is not needed."""
+
+    times: tuple[float, ...]
+    batch: float | None = None
+    """Samples per step over all workers when these wait for each other; None: they do not."""
+    measured: Mapping[tuple[int, int], float] = field(default_factory=dict)
+
+    def speed(self, servers: int, workers: int) -> float:
+        known = self.measured.get((servers, workers))
+        if known is not None:
+            return known
+        parts = zip(self.times, terms(servers, workers, self.batch), strict=True)
+        time = sum(coefficient * term for coefficient, term in parts)
+        if time <= 0:
+            return 0.0
+        return (1.0 if self.batch is not None else workers) / time
+
+
+def fitted(
+    points: Sequence[Point], batch: float | None = None, trust: Sequence[float] = ()
+) -> SpeedModel | None:
+    """The model through these points, each as likely to be off by a given percentage.
+
+    None where they are fewer than the times that they can tell apart: two less than all where there
+    are always as many servers as workers. `trust` weighs points (1 unless said), and only those of full
+    trust count as measured.
+    """
+    is_tied = all(servers == workers for servers, workers, _ in points)
+    if len(points) < len(terms(1, 1, batch)) - (2 if is_tied else 0):
+        return None
+    weights = trust or [1.0] * len(points)
+    rows, values = [], []
+    for (servers, workers, speed), weight in zip(points, weights, strict=True):
+        scale = weight * speed / (1.0 if batch is not None else workers)
+        rows.append([scale * term for term in terms(servers, workers, batch)])
+        values.append(weight)
+    times = tuple(nonnegative(rows, values))
+    measured = {
+        (servers, workers): speed
+        for (servers, workers, speed), weight in zip(points, weights, strict=True)
+        if weight >= 1.0
+    }
+    return SpeedModel(times, batch, measured)
+
+
+def assigned_blocks(sizes: Sequence[int], servers: int) -> list[list[tuple[int, int]]]:
+    """Which parameters each server keeps, as (block, size): Optimus' PAA.
+
+    Best fit, largest first, up to the average load; tiny blocks to the server with the fewest
+    requests; a block above the average is split.
+    """
+    average = max(1, -(-sum(sizes) // servers))
+    kept: list[list[tuple[int, int]]] = [[] for _ in range(servers)]
+    loads = [0] * servers
+    for block, size in sorted(enumerate(sizes), key=lambda pair: (-pair[1], pair[0])):
+        while size > 0:
+            piece = min(size, average)
+            if piece < TINY * average:
+                chosen = min(range(servers), key=lambda s: (len(kept[s]), loads[s], s))
+            else:
+                fitting = [s for s in range(servers) if loads[s] + piece <= average]
+                chosen = max(fitting, key=lambda s: (loads[s], -s), default=_least(loads))
+            kept[chosen].append((block, piece))
+            loads[chosen] += piece
+            size -= piece
+    return kept
+
+
+def _least(loads: Sequence[int]) -> int:
+    return min(range(len(loads)), key=lambda server: (loads[server], server))

@@ -1,0 +1,202 @@
+"""Optimus (Peng et al., EuroSys'18): workers by marginal gain in completion time, decided every interval.
+
+At whole multiples of `interval_s` all GPUs are divided anew: every job, in order of arrival, gets its
+minimum while GPUs last; then single workers go to the job whose predicted completion they bring forward
+most per GPU (section 4.1: `marginal_gain`). Remaining work comes from the fitted loss curve and speed
+from the fitted parameter-server model, both from reports of progress (section 3: `forecast`). Placement
+is even over the fewest servers (section 4.2: `workers`).
+
+Deviations. Parameter servers need no GPUs here: their number is tied to that of workers, and only
+workers are allocated. Gangs: a job's minimum stands for its first worker; rigid jobs get all or nothing.
+Between intervals, jobs that arrive or wait share GPUs that are free, by the same rule, and runs are left
+alone. A run keeps its GPUs when it grows or shrinks, so it may end up less evenly placed than the rule
+says. No extra runs on samples of the data: a job's speed is foretold until it has run. Runs on parts of
+GPUs are neither resized nor suspended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainmaster.config.options import choice, option, positive_seconds
+from trainmaster.core.draft import Draft
+from trainmaster.core.lifecycle import UNSEEN, Phase
+from trainmaster.core.rank_index import Order
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.mechanisms.apply_allocation import RESIDENT, can_resize
+from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.rank_order import evacuate
+from trainmaster.mechanisms.starvation import PreemptiveOptions
+from trainmaster.model.codec import stored_as
+from trainmaster.model.plan import FrozenMap, Plan, Rank
+from trainmaster.model.units import to_ms
+from trainmaster.placement.placers import Placer
+from trainmaster.policies.optimus.convergence_forecast import Forecasts
+from trainmaster.policies.optimus.worker_allocation import GpuPool, Headcount, in_turn
+from trainmaster.policies.optimus.worker_placement import Staffing
+
+NOTHING_OWED: FrozenMap[str, int] = FrozenMap()
+TRIES = 3
+"""Divisions tried in one pass; the last suspends nobody, so that nobody goes in vain."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptimusOptions(PreemptiveOptions):
+    interval_s: float = option(600.0, positive_seconds, "seconds between two divisions of all GPUs")
+    learn: str = option(
+        "fit", choice("fit", "given"), "work and speed: fitted to progress, or estimates as given"
+    )
+
+
+@stored_as("optimus.Memo")
+@dataclass(frozen=True, slots=True)
+class Memo:
+    """Workers that runs are to have as soon as others have left their GPUs."""
+
+    owed: FrozenMap[str, int] = NOTHING_OWED
+
+
+class Optimus(BasePolicy[OptimusOptions]):
+    name = "optimus"
+    options_type = OptimusOptions
+    profiles = True
+    staffing = Staffing
+    """How numbers of workers become placements."""
+
+    def __init__(self, options: OptimusOptions) -> None:
+        super().__init__(options)
+        self._interval = to_ms(options.interval_s)
+        self._forecasts: Forecasts | None = None
+        self._elastic: dict[int, JobRecord] | None = None
+
+    @property
+    def molds(self) -> bool:
+        return True
+
+    @property
+    def progress_every_ms(self) -> int | None:
+        return self._interval if self.options.learn == "fit" else None
+
+    def first_memo(self) -> Memo:
+        return Memo()
+
+    def forget(self) -> None:
+        super().forget()
+        self._forecasts = self._elastic = None
+
+    def rank(self, view: View, record: JobRecord, now: int) -> Rank:
+        """Order of arrival."""
+        if self._elastic is not None and record.demand.is_elastic:
+            self._elastic[record.seq] = record
+        return Rank(0, 0)
+
+    # -- one pass --------------------------------------------------------------------------------
+
+    def plan(self, view: View, memo: object, now: int) -> Plan:
+        assert isinstance(memo, Memo)
+        if view.is_settled() and not self._has_elastic(view):
+            return Plan((), Memo())
+        order = self.in_line(view, now, with_running=True)
+        draft = Draft(view)
+        if view.draining:
+            evacuate(view, draft, _resident)
+        if now % self._interval == 0:
+            staffing = self._divide(view, draft, now)
+        else:
+            staffing = self._fill(view, draft, order, memo, now)
+        left = Memo(FrozenMap(staffing.owed))
+        return draft.plan(left, self._next_division(view, draft, order, now))
+
+    def wake(self, view: View, memo: object, now: int) -> int | None:
+        """At once where a run may have left GPUs that another is owed."""
+        assert isinstance(memo, Memo)
+        return now + 1 if memo.owed else None
+
+    def _next_division(self, view: View, draft: Draft, order: Order, now: int) -> int | None:
+        """The end of the interval, while something runs and a division could change anything."""
+        if draft.is_empty() and not order.has_running():
+            return None
+        if not order.has_waiting() and not self._has_elastic(view):
+            return None
+        return (now // self._interval + 1) * self._interval
+
+    # -- at the end of an interval ---------------------------------------------------------------
+
+    def _divide(self, view: View, draft: Draft, now: int) -> Staffing:
+        """Everything anew; whoever turns out to fit nowhere is left out, and it is done again."""
+        staff = [each for each in view.running() if self._is_movable(each, draft, now)]
+        left_out: set[int] = set()
+        mark = draft.checkpoint()
+        for tries_left in reversed(range(TRIES)):
+            waiting = [each for each in view.waiting() if each.group not in left_out]
+            headcount = self._headcount(view, GpuPool(draft.space, staff), now)
+            runs_first = not tries_left
+            for record in in_turn((*staff, *waiting), self.guards, now, runs_first=runs_first):
+                headcount.give_least(record)
+            headcount.give_more()
+            staffing = self.staffing(draft)
+            staffing.carry_out(headcount.targets, headcount.movers)
+            if not staffing.unplaced or not headcount.suspends():
+                break
+            left_out.update(record.group for record in staffing.unplaced)
+            draft.roll_back(mark)
+        self._start_parts(view, staffing)
+        return staffing
+
+    def _is_movable(self, record: JobRecord, draft: Draft, now: int) -> bool:
+        return (
+            record.phase is Phase.RUNNING
+            and not draft.is_touched(record)
+            and can_resize(record, draft.space)
+            and not self.guards.is_protected(record, now)
+        )
+
+    # -- meanwhile -------------------------------------------------------------------------------
+
+    def _fill(self, view: View, draft: Draft, order: Order, memo: Memo, now: int) -> Staffing:
+        """Pay what is owed to runs; waiting jobs share the rest of what is free."""
+        staffing, pool = self.staffing(draft), GpuPool(draft.space, ())
+        for job, count in memo.owed.items():
+            record = view.jobs.get(job)
+            if record is not None and self._is_movable(record, draft, now):
+                pool.withhold(staffing.grow(record, count))
+        headcount = self._headcount(view, pool, now)
+        candidates = order.candidates(now)
+        for _, group, record in candidates:
+            if not headcount.give_least(record):
+                candidates.drop(group)
+        headcount.give_more()
+        staffing.carry_out(headcount.targets)
+        if headcount.has_refused_parts:
+            self._start_parts(view, staffing)
+        return staffing
+
+    def _start_parts(self, view: View, staffing: Staffing) -> None:
+        """Jobs on parts of GPUs that no whole GPU was left for: where others leave room."""
+        for record in view.waiting():
+            if not record.is_whole and not staffing.draft.is_placed(record):
+                staffing.start(record, record.demand.nominal.count)
+
+    def _headcount(self, view: View, pool: GpuPool, now: int) -> Headcount:
+        if self._forecasts is None:
+            learns = self.options.learn == "fit"
+            self._forecasts = Forecasts(view.topology, learns=learns, unknown_ms=self._interval)
+        return Headcount(pool, self._forecasts, now)
+
+    def _has_elastic(self, view: View) -> bool:
+        """Whether a live job could be given another number of workers."""
+        if self._elastic is None:
+            live = view.jobs.values()
+            self._elastic = {record.seq: record for record in live if record.demand.is_elastic}
+        for seq, record in list(self._elastic.items()):
+            if record.phase not in UNSEEN:
+                return True
+            del self._elastic[seq]
+            if self._forecasts is not None:
+                self._forecasts.forget(record)
+        return False
+
+
+def _resident(record: JobRecord) -> Placer:
+    return RESIDENT

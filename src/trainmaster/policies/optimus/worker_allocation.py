@@ -1,0 +1,143 @@
+"""How many workers each job gets: minimums in order, the rest by marginal gain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trainmaster.core.occupancy import Occupancy
+from trainmaster.core.state import JobRecord
+from trainmaster.mechanisms.starvation import Guards
+from trainmaster.model.units import WHOLE
+from trainmaster.policies.optimus.convergence_forecast import Forecasts
+from trainmaster.policies.optimus.marginal_gain import Claim, Task, grow
+
+
+class GpuPool:
+    """GPUs to be divided, by type: what is free, and what runs hold that may be touched."""
+
+    def __init__(self, space: Occupancy, staff: Iterable[JobRecord]) -> None:
+        self._space = space
+        self._left = list(space.free_gpus)
+        held = 0
+        for record in staff:
+            assert record.placement is not None
+            for piece in record.placement.slices:
+                self._left[space.node_type[piece.node]] += 1
+                held += 1
+        self.total = sum(self._left)
+        """GPUs that may still be given."""
+        if space.allowance is not None:
+            self.total = min(self.total, space.allowance // WHOLE + held)
+
+    def withhold(self, count: int) -> None:
+        """Keep some back."""
+        self.total = max(0, self.total - count)
+
+    def take(self, record: JobRecord, count: int, *, to_stay: bool = False) -> bool:
+        """So many of the types that the job may use, those that it has first; or none.
+
+        To stay where it runs, only of those that it has.
+        """
+        kinds = self._kinds(record, to_stay=to_stay)
+        if count > self.total or count > sum(self._left[kind] for kind in kinds):
+            return False
+        self.total -= count
+        for kind in kinds:
+            taken = min(count, self._left[kind])
+            self._left[kind] -= taken
+            count -= taken
+        return True
+
+    def _kinds(self, record: JobRecord, *, to_stay: bool) -> tuple[int, ...]:
+        kinds = self._space.kinds_for(record.demand)
+        if record.placement is None or len(self._left) == 1:
+            return kinds
+        own = (self._space.node_type[node] for node in record.placement.nodes)
+        return tuple(dict.fromkeys(own if to_stay else (*own, *kinds)))
+
+
+class Headcount:
+    """One division of a pool."""
+
+    def __init__(self, pool: GpuPool, forecasts: Forecasts, now: int) -> None:
+        self._pool = pool
+        self._forecasts = forecasts
+        self._now = now
+        self.targets: dict[JobRecord, int] = {}
+        self.movers: dict[JobRecord, int] = {}
+        """Runs that have to leave their GPUs and go on elsewhere."""
+        self._refused: set[int] = set()
+        """Demands for which too little is left."""
+        self.has_refused_parts = False
+
+    def give_least(self, record: JobRecord) -> bool:
+        """As few as it can run on, or none."""
+        is_waiting = record.placement is None
+        if is_waiting and record.group in self._refused:
+            return False
+        least = _least(record)
+        if self._pool.take(record, least, to_stay=True):
+            self.targets[record] = least
+            return True
+        if not is_waiting:
+            self._move_or_suspend(record, least)
+            if record in self.movers:
+                return True
+        self._refused.add(record.group)
+        self.has_refused_parts |= not record.is_whole
+        return False
+
+    def _move_or_suspend(self, record: JobRecord, least: int) -> None:
+        """Others get the GPUs of a run; it may go on on other types that it can use."""
+        self.targets[record] = 0
+        if self._pool.take(record, least):
+            self.movers[record] = least
+
+    def suspends(self) -> bool:
+        """Whether somebody who runs got none."""
+        return not all(self.targets.values())
+
+    def give_more(self) -> None:
+        """Single workers by marginal gain, within what is left."""
+        if not self._pool.total:
+            return
+        claims = {
+            record: self._claim(record, count)
+            for record, count in self.targets.items()
+            if count and record.is_whole and record.demand.is_elastic
+        }
+        grow(claims.values(), self._takes)
+        for record, claim in claims.items():
+            self.targets[record] = claim.counts[Task.WORKER]
+
+    def _takes(self, claim: Claim, task: Task) -> bool:
+        assert isinstance(claim.name, JobRecord)
+        return self._pool.take(claim.name, 1)
+
+    def _claim(self, record: JobRecord, count: int) -> Claim:
+        speeds = self._forecasts.speeds(record)
+        return Claim(
+            record,
+            self._forecasts.work_left(record, self._now),
+            lambda servers, workers: speeds.get(workers, 0.0),
+            most=(0, max(speeds, default=count)),
+            counts=(0, count),
+        )
+
+
+def in_turn(
+    records: Iterable[JobRecord], guards: Guards, now: int, *, runs_first: bool
+) -> list[JobRecord]:
+    """Who is asked first: by arrival, the starving before all; or runs first, so that none must go."""
+
+    def turn(record: JobRecord) -> tuple[bool, bool, int]:
+        comes_after_runs = runs_first and record.placement is None
+        return comes_after_runs, not guards.is_starving(record, now), record.seq
+
+    return sorted(records, key=turn)
+
+
+def _least(record: JobRecord) -> int:
+    """The smallest gang: all of a rigid job."""
+    demand = record.demand
+    return demand.min_count if record.is_whole and demand.is_elastic else demand.nominal.count

@@ -1,0 +1,334 @@
+"""The locality search of waiting jobs: acquire, time out, release, back off, relax (Philly, ATC'19).
+
+A job that finds no place at its step acquires for a while: it may hold what is free of the servers it
+has chosen. When the time is up it lets go of everything, sleeps, and tries again; after some retries
+it is content with one more server, in the end with any GPUs (rack_search.py). The clock runs only
+while nothing but locality stands in its way: its queue may use as many GPUs as it asks for, and as
+many are free somewhere. It stands still meanwhile, and a sleep takes its time.
+
+Bounds. The first job of each demand searches, at most `SEARCHERS` in a queue: those behind it want
+nothing else than it does, and wait for it. One job of a queue holds GPUs at a time: else all that is
+idle would be held by gangs that cannot run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from trainmaster.config.options import NoOptions
+from trainmaster.core.draft import Draft
+from trainmaster.core.lifecycle import WAITING
+from trainmaster.core.occupancy import Occupancy
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.fair_share.queue_pass import Round
+from trainmaster.mechanisms.fair_share.queue_tree import Node
+from trainmaster.mechanisms.rank_order import evacuate
+from trainmaster.model.codec import stored_as
+from trainmaster.model.job import Demand
+from trainmaster.model.placement import Placement, Slice
+from trainmaster.model.plan import FrozenMap, Plan, Rank
+from trainmaster.model.units import WHOLE
+from trainmaster.placement.gang import fewest_nodes, placement_of, slices_of
+from trainmaster.placement.placers import RELAXING, Placer, has_memory
+from trainmaster.policies.philly.rack_search import (
+    REFUSING,
+    Ladders,
+    mask_of,
+    rack_placer,
+    servers_to_acquire,
+)
+
+SEARCHERS = 8
+"""Jobs of a queue that search at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How long a search takes, in ms, and after how many retries it takes what is further apart."""
+
+    acquire_ms: int
+    backoff_ms: int
+    relax_after: int
+
+
+@stored_as("philly.Search")
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One waiting job's search."""
+
+    left_ms: int
+    """Of its time to acquire, when the clock last stood still."""
+    step: int = 0
+    retries: int = 0
+    is_asleep: bool = False
+    due_ms: int | None = None
+    """When its time to acquire or its sleep ends; None while the clock stands still."""
+    servers: tuple[int, ...] = ()
+    """Where it acquires GPUs, if it may hold any."""
+
+    def running(self, now: int) -> Search:
+        return self if self.due_ms is not None else replace(self, due_ms=now + self.left_ms)
+
+    def paused(self, now: int) -> Search:
+        if self.due_ms is None:
+            return self
+        return replace(self, left_ms=self.due_ms - now, due_ms=None, servers=())
+
+    def turned(self, terms: Terms, now: int) -> Search:
+        """Its time is up: it goes to sleep, perhaps content with less; or it wakes."""
+        if self.is_asleep:
+            return replace(self, is_asleep=False, due_ms=None, left_ms=terms.acquire_ms)
+        retries = self.retries + 1
+        step = self.step + (retries % terms.relax_after == 0)
+        return Search(terms.acquire_ms, step, retries, True, now + terms.backoff_ms)
+
+
+Searches = FrozenMap[str, Search]
+"""By job."""
+
+
+class LocalitySearch(BasePolicy[NoOptions]):
+    """The line of a queue: first in, first out, each job in the place that its search allows."""
+
+    name = "locality-search"
+    options_type = NoOptions
+
+    def __init__(self, options: NoOptions) -> None:
+        super().__init__(options)
+        self.ladders = Ladders()
+        self.space: Occupancy | None = None
+        self.searches: Mapping[str, Search] = {}
+        """As the pass that goes on knows them."""
+        self.starves: Callable[[JobRecord], bool] = _nobody
+
+    def rank(self, view: View, record: JobRecord, now: int) -> Rank:
+        return Rank(-record.job.priority, record.job.submit_ms)
+
+    def placer(self, record: JobRecord) -> Placer:
+        """As far apart as its search has come to allow; anywhere for one that has waited too long."""
+        if self.starves(record):
+            return RELAXING
+        search = self.searches.get(record.id)
+        if search is not None and search.is_asleep:
+            return REFUSING
+        assert self.space is not None
+        step = 0 if search is None else search.step
+        return rack_placer(self.space, self.ladders, record.demand, step)
+
+    def plan(self, view: View, memo: object, now: int) -> Plan:
+        """Empty draining nodes; whoever divides between queues starts jobs."""
+        if not view.draining:
+            return Plan((), memo)
+        draft = Draft(view)
+        evacuate(view, draft, lambda record: RELAXING)
+        return draft.plan(memo)
+
+
+class Searching:
+    """All searches in one pass: who goes on, who holds what, and who begins."""
+
+    def __init__(self, round_: Round, known: Searches, inner: LocalitySearch, terms: Terms) -> None:
+        self._round = round_
+        self._draft = round_.draft
+        self._space = round_.draft.space
+        self._ladders = inner.ladders
+        self._terms = terms
+        self._known = known
+        self._now = round_.now
+        self.searches: dict[str, Search] = {}
+        self._of_queue: dict[str, list[JobRecord]] = {}
+        self._has_let_go = False
+        self._turn()
+        inner.searches, inner.space = self.searches, self._space
+        inner.starves = lambda record: round_.guards.is_starving(record, round_.now)
+
+    def _turn(self) -> None:
+        jobs, now = self._draft.view.jobs, self._now
+        for job, search in self._known.items():
+            record = jobs.get(job)
+            if record is None or record.phase not in WAITING:
+                continue
+            if search.due_ms is not None and search.due_ms <= now:
+                search = search.turned(self._terms, now)
+                self._draft.release(record)
+            self.searches[job] = search
+            self._of_queue.setdefault(record.job.queue, []).append(record)
+
+    # -- acquiring -------------------------------------------------------------------------------
+
+    def complete(self, tips: Iterable[Node], may_take: Callable[[Node, int], bool]) -> None:
+        """Start those whose servers have come to have all they need, where their queue may."""
+        if not self._draft.view.reservations:
+            return
+        for tip in tips:
+            for record in self._of_queue.get(tip.name, ()):
+                search = self.searches[record.id]
+                share = record.demand.nominal.total_share
+                if search.servers and not self._draft.is_touched(record) and may_take(tip, share):
+                    self._complete(tip, record, search)
+
+    def _complete(self, tip: Node, record: JobRecord, search: Search) -> None:
+        demand = record.demand
+        if self._in_reach(record, search) < demand.nominal.count:
+            return
+        mark = self._draft.checkpoint()
+        self._draft.release(record)
+        placement = self._placed_on(search.servers, record)
+        if placement is None:
+            self._draft.roll_back(mark)
+        else:
+            self._round.start(tip, record, placement)
+
+    def _in_reach(self, record: JobRecord, search: Search) -> int:
+        """GPUs of its servers that it holds or that are free."""
+        held = self._draft.view.reservations.get(record.id)
+        whole = self._space.whole
+        free = sum([whole[node].bit_count() for node in search.servers])
+        return free + (len(held.slices) if held is not None else 0)
+
+    def _placed_on(self, servers: tuple[int, ...], record: JobRecord) -> Placement | None:
+        space, demand = self._space, record.demand
+        row = space.by_free[space.node_type[servers[0]]]
+        count, mask = demand.nominal.count, mask_of(servers)
+        shares = fewest_nodes(space, row, demand, count, mask, len(servers))
+        if shares is None:
+            return None
+        role, memory = record.job.role, demand.nominal.memory
+        placement = placement_of(space, shares, demand.nominal, role)
+        return placement if has_memory(space, placement, memory) else None
+
+    # -- clocks ----------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """After everybody who could has started: let clocks run or stand, and searches begin."""
+        tips = self._round.tree.offers()
+        self.complete(tips, has_headroom)
+        for tip in tips:
+            part = self._round.parts[tip.name]
+            if not part.waiting_count:
+                continue
+            mine = [each for each in self._of_queue.get(tip.name, ()) if self._still_waits(each)]
+            for record in mine:
+                search = self.searches[record.id]
+                if not search.is_asleep:
+                    self._run_or_pause(record, search, tip)
+            if len(mine) < min(SEARCHERS, part.waiting_count):
+                mine += self._begin(tip, SEARCHERS - len(mine))
+            self._hold(mine)
+        if self._has_let_go:
+            self._round.lend()
+
+    def drop_started(self) -> None:
+        """Nobody is left waiting."""
+        for records in self._of_queue.values():
+            for record in records:
+                self._still_waits(record)
+
+    def _still_waits(self, record: JobRecord) -> bool:
+        if not self._draft.is_touched(record):
+            return True
+        del self.searches[record.id]
+        self._let_go(record)
+        return False
+
+    def _let_go(self, record: JobRecord) -> None:
+        if record.id in self._draft.view.reservations and not self._draft.has_released(record):
+            self._draft.release(record)
+            self._has_let_go = True
+
+    def _run_or_pause(self, record: JobRecord, search: Search, tip: Node) -> None:
+        if self._lacks_only_locality(record, tip):
+            self.searches[record.id] = search.running(self._now)
+        elif search.due_ms is not None:
+            self.searches[record.id] = search.paused(self._now)
+            self._let_go(record)
+
+    def _lacks_only_locality(self, record: JobRecord, tip: Node) -> bool:
+        if not record.is_whole or not has_headroom(tip, record.demand.nominal.total_share):
+            return False
+        free = idle_gpus(self._space, record.demand)
+        held = self._draft.view.reservations.get(record.id)
+        if held is not None and not self._draft.has_released(record):
+            free += len(held.slices)
+        return free >= record.demand.nominal.count
+
+    def _begin(self, tip: Node, most: int) -> list[JobRecord]:
+        part, begun = self._round.parts[tip.name], list[JobRecord]()
+        smallest = part.smallest_waiting
+        if smallest is not None and smallest <= self._space.total_free() * WHOLE:
+            for record in self._round.waiting_in_line(part, lambda: tip.headroom):
+                if record.id not in self.searches and self._lacks_only_locality(record, tip):
+                    search = Search(self._terms.acquire_ms).running(self._now)
+                    self.searches[record.id] = search
+                    begun.append(record)
+                    if len(begun) == most:
+                        break
+        return begun
+
+    # -- holding ---------------------------------------------------------------------------------
+
+    def _hold(self, mine: list[JobRecord]) -> None:
+        """The first that acquires holds what is free of its servers."""
+        acquiring = [each for each in mine if self._acquires(each)]
+        if not acquiring:
+            return
+        with_servers = (each for each in acquiring if self.searches[each.id].servers)
+        record = next(with_servers, None) or min(acquiring, key=_in_line)
+        search = self.searches[record.id]
+        if not search.servers:
+            servers = servers_to_acquire(self._space, self._ladders, record.demand, search.step)
+            search = self.searches[record.id] = replace(search, servers=servers)
+        whole = self._space.whole
+        if any(whole[node] for node in search.servers):
+            self._draft.release(record)
+            slices = tuple(self._taken_of(search.servers, record.demand))
+            if slices:
+                self._draft.reserve(record, slices, search.due_ms)
+
+    def _acquires(self, record: JobRecord) -> bool:
+        search = self.searches[record.id]
+        return not search.is_asleep and search.due_ms is not None
+
+    def _taken_of(self, servers: tuple[int, ...], demand: Demand) -> Iterator[Slice]:
+        space, left = self._space, demand.nominal.count
+        for node in servers:
+            if node not in space.closed:
+                free = min(left, space.whole[node].bit_count())
+                taken = space.room_on(node, free, demand)
+                left -= taken
+                yield from slices_of(space, [(node, taken)], 0)
+
+    # -- afterwards ------------------------------------------------------------------------------
+
+    def memo(self) -> Searches:
+        """The same value where nothing has changed."""
+        if len(self.searches) == len(self._known) and all(
+            self._known.get(job) == search for job, search in self.searches.items()
+        ):
+            return self._known
+        return FrozenMap(self.searches)
+
+    def wake_at(self) -> int | None:
+        times = [each.due_ms for each in self.searches.values() if each.due_ms is not None]
+        return min(times, default=None)
+
+
+def _nobody(record: JobRecord) -> bool:
+    return False
+
+
+def idle_gpus(space: Occupancy, demand: Demand) -> int:
+    """Whole free GPUs that it may use, wherever they are."""
+    return sum([space.free_gpus[kind] for kind in space.kinds_for(demand)])
+
+
+def has_headroom(tip: Node, share: int) -> bool:
+    room = tip.headroom
+    return room is None or share <= room
+
+
+def _in_line(record: JobRecord) -> tuple[int, int, int]:
+    return (-record.job.priority, record.job.submit_ms, record.seq)

@@ -1,0 +1,1 @@
+"""QSSF (Helios, SC'21): shortest predicted service first."""

@@ -1,0 +1,255 @@
+"""Apps as Themis sees them: one or more jobs that end together, and what GPUs are worth to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from trainmaster.core.lifecycle import UNSEEN, WAITING
+from trainmaster.core.state import JobRecord
+from trainmaster.model.units import MINUTE, NOMINAL
+from trainmaster.policies.themis.app_count import Census
+from trainmaster.policies.themis.finish_time_fairness import rho
+
+Grant = tuple[tuple[JobRecord, int], ...]
+"""Jobs of an app, and how many GPUs each would get."""
+SpeedOf = Callable[[JobRecord, int], int | None]
+"""Speed in parts per million of nominal on so many GPUs of the offer; None where they do not fit."""
+FEW_JOBS = 16
+AT_LEAST = MINUTE * NOMINAL
+"""Work that a job is taken to have left when nobody knows, or its estimate was too short."""
+
+
+def app_of(record: JobRecord) -> str:
+    """Jobs of one program of one user; a job without a program is an app of its own."""
+    job = record.job
+    return f"{job.queue}/{job.user}/{job.app}" if job.app else job.id
+
+
+class AppIndex:
+    """Live jobs by app; a cache that follows the changes of the view."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, dict[int, JobRecord]] = {}
+        self.waiting: dict[int, JobRecord] = {}
+        self.holding: dict[int, JobRecord] = {}
+        self.elastic: set[int] = set()
+        self.has_changed = True
+        """Whether apps have come or gone since this was last looked at."""
+        self.news: list[JobRecord] = []
+        """What has changed since this was last taken."""
+
+    def follow(self, changed: Iterable[JobRecord]) -> None:
+        for record in changed:
+            self.news.append(record)
+            app = app_of(record)
+            self.waiting.pop(record.seq, None)
+            self.holding.pop(record.seq, None)
+            if record.phase in UNSEEN:
+                self._forget(app, record)
+                continue
+            if app not in self.jobs:
+                self.jobs[app] = {}
+                self.has_changed = True
+            self.jobs[app][record.seq] = record
+            if record.phase in WAITING:
+                self.waiting[record.seq] = record
+            elif record.placement is not None:
+                self.holding[record.seq] = record
+            if record.demand.is_elastic:
+                self.elastic.add(record.seq)
+
+    def _forget(self, app: str, record: JobRecord) -> None:
+        mine = self.jobs.get(app, {})
+        mine.pop(record.seq, None)
+        self.elastic.discard(record.seq)
+        if not mine and self.jobs.pop(app, None) is not None:
+            self.has_changed = True
+
+    def contending(self, pool: Iterable[JobRecord]) -> dict[str, list[JobRecord]]:
+        """By app: its jobs that wait or whose lease is over, those that run first."""
+        found: dict[str, list[JobRecord]] = {}
+        for record in (*sorted(pool, key=lambda r: r.seq), *self.in_line()):
+            found.setdefault(app_of(record), []).append(record)
+        return found
+
+    def contenders(
+        self,
+        pool: Iterable[JobRecord],
+        census: Census,
+        starves: Callable[[JobRecord], bool],
+        now: int,
+    ) -> list[Contender]:
+        """Apps that could use GPUs of the offer."""
+        return [
+            Contender(
+                name,
+                self.jobs[name],
+                candidates,
+                census.life_of(name, now),
+                census.mean_since(name, now),
+                any(map(starves, candidates)),
+                now,
+            )
+            for name, candidates in self.contending(pool).items()
+        ]
+
+    def in_line(self) -> list[JobRecord]:
+        return [self.waiting[seq] for seq in sorted(self.waiting)]
+
+
+def work_of(record: JobRecord, now: int) -> tuple[int, int]:
+    """(left, total): by its estimate; without one, as much again as it has done.
+
+    A job that has outlived its estimate is taken to need a tenth more each time. No job is taken to
+    be shorter than 1 ms in all: nobody's share of nothing can be compared.
+    """
+    done = record.work_at(now)
+    if record.estimate is None:
+        return max(done, AT_LEAST), done + max(done, AT_LEAST)
+    left = record.estimate.work - done
+    return left if left > 0 else max(done // 10, AT_LEAST), max(record.estimate.work, NOMINAL)
+
+
+def _is_bid_for(jobs: int) -> bool:
+    """Whether an app bids for so many of its jobs: any few, then doublings, else tables grow large."""
+    return jobs <= FEW_JOBS or jobs.bit_count() == 1
+
+
+def present_size(record: JobRecord) -> int:
+    """As many GPUs as it has, or the fewest it can start with."""
+    return sizes_of(record)[0] if record.placement is None else len(record.placement.slices)
+
+
+def sizes_of(record: JobRecord) -> list[int]:
+    """Gang-feasible numbers of GPUs worth bidding for: the bounds, the nominal, doublings between."""
+    demand = record.demand
+    if not demand.is_elastic:
+        return [demand.nominal.count]
+    found = {demand.min_count, demand.nominal.count, demand.max_count}
+    if record.placement is not None:
+        found.add(len(record.placement.slices))
+    size = demand.min_count
+    while size < demand.max_count:
+        found.add(size)
+        size *= 2
+    return sorted(found)
+
+
+@dataclass(slots=True)
+class Contender:
+    """An app with jobs that could use GPUs of the offer."""
+
+    name: str
+    jobs: Mapping[int, JobRecord]
+    candidates: list[JobRecord]
+    """Its jobs in the auction: those that run first, then by submission."""
+    elapsed: int
+    contenders: float
+    """Mean number of apps over its life."""
+    is_starving: bool
+    now: int
+    grants: list[tuple[int, float, Grant]] = field(default_factory=list)
+    """(GPUs, rho, who gets how many), growing in GPUs and falling in rho."""
+    wished: float = 0.0
+    """Where the offer holds nothing for it: rho if it had what its first job needs, somewhere."""
+
+    def value(
+        self, speed_of: SpeedOf, best_speed_of: SpeedOf, cluster_gpus: int, offered: int
+    ) -> None:
+        """Fill in what each bundle is worth that the offer could hold."""
+        first = self.candidates[0]
+        if len(self.jobs) == 1 and not first.demand.is_elastic:
+            self._value_gang(first, speed_of, cluster_gpus)
+            return
+        works = [work_of(record, self.now) for record in self.jobs.values()]
+        sizes = [record.demand.nominal.count for record in self.jobs.values()]
+        left = sum(each[0] * size for each, size in zip(works, sizes, strict=True))
+        alone = self._alone(works, sizes, best_speed_of, cluster_gpus)
+        bidding = {record.seq for record in self.candidates}
+        held = sum(
+            record.speed_ppm * record.demand.nominal.count
+            for seq, record in self.jobs.items()
+            if record.since_ms is not None and seq not in bidding
+        )
+        for grant, gained in self._bundles(speed_of, offered):
+            late = rho(self.elapsed, left, held + gained, alone)
+            if not self.grants or late < self.grants[-1][1]:
+                self.grants.append((sum(count for _, count in grant), late, grant))
+        if not self.grants:
+            gained = first.demand.nominal.count * NOMINAL
+            self.wished = rho(self.elapsed, left, held + gained, alone)
+
+    def _value_gang(self, record: JobRecord, speed_of: SpeedOf, cluster_gpus: int) -> None:
+        """The same for the usual app, one rigid job: most apps, so without detours."""
+        count = record.demand.nominal.count
+        speed = speed_of(record, count)
+        left, total = work_of(record, self.now)
+        alone = total / (NOMINAL * min(1.0, cluster_gpus / count)) * self.contenders
+        if speed is None:
+            self.wished = rho(self.elapsed, left, NOMINAL, alone)
+        else:
+            self.grants.append((count, rho(self.elapsed, left, speed, alone), ((record, count),)))
+
+    def _alone(
+        self,
+        works: list[tuple[int, int]],
+        sizes: list[int],
+        best_speed_of: SpeedOf,
+        cluster_gpus: int,
+    ) -> float:
+        """T_id: all of its work with the cluster for itself, times the mean number of contenders."""
+        total = sum(each[1] * size for each, size in zip(works, sizes, strict=True))
+        most = sum(record.demand.max_count for record in self.jobs.values())
+        speed = sum(
+            (best_speed_of(record, record.demand.max_count) or NOMINAL) * size
+            for record, size in zip(self.jobs.values(), sizes, strict=True)
+        )
+        return total / (speed * min(1.0, cluster_gpus / most)) * self.contenders
+
+    def _bundles(self, speed_of: SpeedOf, offered: int) -> Iterator[tuple[Grant, int]]:
+        """Bundles within the offer, growing, and the speed that the app gains by each.
+
+        One job may have any of its sizes; of several, the first ones get the least they can use, and
+        at last those that run as many as they have.
+        """
+        if len(self.candidates) == 1:
+            (record,) = self.candidates
+            for count in sizes_of(record):
+                speed = speed_of(record, count)
+                if speed is not None:
+                    yield ((record, count),), speed * record.demand.nominal.count
+            return
+        grant: list[tuple[JobRecord, int]] = []
+        used = gained = 0
+        for record in self.candidates:
+            count = sizes_of(record)[0]
+            speed = speed_of(record, count) if used + count <= offered else None
+            if speed is None:
+                continue
+            grant.append((record, count))
+            used += count
+            gained += speed * record.demand.nominal.count
+            if _is_bid_for(len(grant)):
+                yield tuple(grant), gained
+        if grant and not _is_bid_for(len(grant)):
+            yield tuple(grant), gained
+        as_they_are = tuple((record, present_size(record)) for record, _ in grant)
+        more = sum(count for _, count in as_they_are) - used
+        if 0 < more <= offered - used:
+            speeds = [(speed_of(*pair) or 0, pair[0].demand.nominal.count) for pair in as_they_are]
+            yield as_they_are, sum(speed * size for speed, size in speeds)
+
+    @property
+    def rho(self) -> float:
+        """With the best bundle of the offer."""
+        return self.grants[-1][1] if self.grants else self.wished
+
+    @property
+    def has_nothing(self) -> bool:
+        return all(record.placement is None for record in self.jobs.values())
+
+    def order(self) -> tuple[bool, float, int, str]:
+        """Who is asked first: the starving, then the largest rho, the longest wait, the name."""
+        waits = min([record.waiting_since_ms for record in self.candidates])
+        return (not self.is_starving, -self.rho, waits, self.name)

@@ -1,0 +1,225 @@
+"""Turning numbers of GPUs that an auction granted into placements, runs that stay first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.state import JobRecord
+from trainmaster.estimators.throughput import UNKNOWN, Corrections, Estimator, key_of
+from trainmaster.estimators.throughput_calibration import Measured
+from trainmaster.mechanisms.malleable import idle_beside, resized
+from trainmaster.model.placement import Placement, Slice
+from trainmaster.model.profile import Profile
+from trainmaster.model.topology import Topology
+from trainmaster.model.units import NOMINAL
+from trainmaster.placement.placers import RELAXING
+from trainmaster.policies.themis.apps import Contender, Grant, present_size
+
+
+class PlaceEstimator(Estimator):
+    """The estimator, and whether it need be asked at all about gangs inside one node."""
+
+    def __init__(self, topology: Topology) -> None:
+        super().__init__(topology)
+        self.is_ordinary = all(kind.speed_ppm == NOMINAL for kind in topology.types) and not any(
+            len(node.islands) > 1 for node in topology.nodes
+        )
+        """All GPUs are equally fast, and equally near to each other inside a node."""
+        self._told: dict[int, tuple[Placement, int, Measured]] = {}
+
+    def taught_by(self, record: JobRecord, corrections: Corrections) -> Corrections:
+        """With the measured speed of a run; one that had nothing new to say is not heard again."""
+        placement, job = record.placement, record.job
+        if placement is None:
+            return corrections
+        told = (placement, record.speed_ppm, corrections.of(key_of(job)))
+        if self._told.get(record.seq) == told:
+            return corrections
+        where, profile = self.allocation(placement), record.profile or UNKNOWN
+        learned = self.learned(job, profile, where, record.speed_ppm, corrections)
+        if learned is corrections:
+            self._told[record.seq] = told
+        return learned
+
+
+class Granting:
+    """One round's grants on top of a draft in which the pool has been emptied."""
+
+    def __init__(self, draft: Draft, estimator: PlaceEstimator, corrections: Corrections) -> None:
+        self.draft = draft
+        self.corrections = corrections
+        """What measured speeds have taught about the estimates."""
+        self._estimator = estimator
+        self._places: dict[tuple[int, int], Placement | None] = {}
+        """Where a gang of that demand and size would be in the offer, alone."""
+        self._speeds: dict[tuple[int, str, Profile | None, int], int] = {}
+        """What a gang of that demand, model, profile and size would reach there."""
+        self._granted: dict[str, Grant] = {}
+
+    def offered(self) -> int:
+        """Whole GPUs in the offer."""
+        return self.draft.space.total_free()
+
+    def learn(self, pool: Sequence[JobRecord]) -> None:
+        """Take in speeds measured over a lease, where they say more than the nominal one."""
+        for record in pool:
+            placement = record.placement
+            if placement is None or (len(placement.nodes) == 1 and not record.demand.is_elastic):
+                continue
+            self.corrections = self._estimator.taught_by(record, self.corrections)
+
+    def speed(self, record: JobRecord, count: int) -> int | None:
+        """A run that stays keeps its measured speed; others are foretold where they would be."""
+        if record.placement is not None:
+            if record.speed_ppm and not record.demand.is_elastic and not self.draft.space.closed:
+                return record.speed_ppm
+            where = self._where(record, count)
+            if where == record.placement and record.speed_ppm:
+                return record.speed_ppm
+            return None if where is None else self._speed_at(record, where)
+        place = (record.group, count)
+        if place not in self._places:
+            self._places[place] = self._place(record, count)
+        where = self._places[place]
+        if where is None:
+            return None
+        if self._is_nominal(record, where):
+            return NOMINAL
+        whose = key_of(record.job)
+        alike = whose if self.corrections.of(whose) else record.job.model
+        key = (record.group, alike, record.profile, count)
+        if key not in self._speeds:
+            self._speeds[key] = self._speed_at(record, where)
+        return self._speeds[key]
+
+    def _is_nominal(self, record: JobRecord, where: Placement) -> bool:
+        """Whether nothing need be foretold: a rigid gang inside one node of ordinary GPUs."""
+        return (
+            len(where.nodes) == 1 and not record.demand.is_elastic and self._estimator.is_ordinary
+        )
+
+    def best_speed(self, record: JobRecord, count: int) -> int | None:
+        """On that many GPUs of the empty cluster."""
+        profile = record.profile or UNKNOWN
+        curve = self._estimator.curve(record.job, profile, (count,), self.corrections)
+        return curve[0][1] if curve else None
+
+    def is_faster(self, record: JobRecord, where: Placement) -> bool:
+        """Whether a run would gain speed there."""
+        return self._speed_at(record, where) > record.speed_ppm
+
+    def _speed_at(self, record: JobRecord, where: Placement) -> int:
+        there, profile = self._estimator.allocation(where), record.profile or UNKNOWN
+        return self._estimator.speed(record.job, profile, there, self.corrections)
+
+    def _place(self, record: JobRecord, count: int) -> Placement | None:
+        demand = record.demand
+        if record.is_whole and not demand.is_elastic and self.draft.space.has_too_few(demand):
+            return None
+        if count == demand.nominal.count:
+            return RELAXING.place(self.draft.space, record)
+        return RELAXING.shaped(self.draft.space, demand, demand.sized(count))
+
+    def give_to_all(self, waiting: Sequence[JobRecord]) -> bool:
+        """Where all who wait fit into what is free, nobody need be asked: everyone would win."""
+        if sum(record.demand.nominal.count for record in waiting) > self.offered():
+            return False
+        mark = self.draft.checkpoint()
+        for record in waiting:
+            if not self._settle(record, record.demand.nominal.count):
+                self.draft.roll_back(mark)
+                return False
+        return True
+
+    def give(self, contender: Contender, gpus: int) -> None:
+        """The largest of its bundles within so many GPUs; nothing if none is so small."""
+        fitting = [grant for size, _, grant in contender.grants if size <= gpus]
+        if fitting:
+            self._granted[contender.name] = fitting[-1]
+
+    def give_first(self, contender: Contender) -> int:
+        """The smallest of its bundles, placed before anybody else's; how many GPUs that takes."""
+        before = self.offered()
+        for record, count in contender.grants[0][2]:
+            self._settle(record, count)
+        return before - self.offered()
+
+    def keep_all(self) -> None:
+        """First whoever stays where it is, then the others, in the order of the grants."""
+        grants = [pair for grant in self._granted.values() for pair in grant]
+        for record, count in grants:
+            if record.placement is not None and len(record.placement.slices) == count:
+                self.draft.keep(record)
+        for record, count in grants:
+            self._settle(record, count)
+
+    def prolong(self, pool: Sequence[JobRecord]) -> None:
+        """No auction: whoever has GPUs keeps them, or moves where it cannot stay."""
+        for record in pool:
+            self._settle(record, present_size(record))
+
+    def _settle(self, record: JobRecord, count: int) -> bool:
+        """Give a job its GPUs; False where there are none for it."""
+        draft = self.draft
+        if draft.is_placed(record):
+            return True
+        where = self._where(record, count)
+        if where is None:
+            return False
+        if record.placement is None or (draft.is_evicted(record) and not draft.keep(record)):
+            draft.start(record, where)
+        elif where != record.placement:
+            draft.resize(record, where)
+        return True
+
+    def _where(self, record: JobRecord, count: int) -> Placement | None:
+        """Where a job would have so many GPUs: a run in its place, smaller or larger, else anew."""
+        draft, mine = self.draft, record.placement
+        if mine is None:
+            return self._place(record, count)
+        if draft.is_evicted(record) and draft.space.refusal(mine, record.demand):
+            return self._place(record, count)
+        change = count - len(mine.slices)
+        if change == 0:
+            return mine
+        if change < 0:
+            return resized(draft.view, mine, mine.slices[:count])
+        more = self._idle_beside(record, mine, change)
+        return resized(draft.view, mine, (*mine.slices, *more)) if more else mine
+
+    def _idle_beside(self, record: JobRecord, mine: Placement, room: int) -> list[Slice]:
+        """Idle GPUs of its nodes that these can carry beside those that it has or had."""
+        draft, space = self.draft, self.draft.space
+        if not draft.is_evicted(record):
+            return idle_beside(draft, record, mine, room)
+        space.book(mine, record.demand)
+        found = idle_beside(draft, record, mine, room)
+        space.unbook(mine, record.demand)
+        return found
+
+    def has_all(self, contender: Contender) -> bool:
+        """Whether none of its jobs is left without GPUs."""
+        draft = self.draft
+        return all(
+            draft.is_placed(record) or (record.placement and not draft.is_evicted(record))
+            for record in contender.candidates
+        )
+
+    def has_any(self, contender: Contender) -> bool:
+        """Whether any of its waiting jobs has been given GPUs."""
+        return any(map(self.draft.is_placed, contender.candidates))
+
+    def give_leftovers(self, able: Sequence[Contender]) -> None:
+        """What nobody won, was withheld or could not be placed: by need, smallest bundles first.
+
+        Jobs of the pool that got nothing keep their GPUs where those are still free, else they move.
+        """
+        full: set[tuple[int, int]] = set()
+        for contender in able:
+            for record in contender.candidates:
+                count, waits = present_size(record), record.placement is None
+                if self.draft.is_placed(record) or (waits and (record.group, count) in full):
+                    continue
+                if not self._settle(record, count) and waits:
+                    full.add((record.group, count))

@@ -1,0 +1,195 @@
+"""Themis (Mahajan et al., NSDI'20): finish-time fairness by auctions of leased GPUs.
+
+rho = the time an app takes in the shared cluster / the time with a 1/N share of it, N its mean number
+of contenders. Whenever GPUs are free or leases have run out, the (1 - `filter_f`) apps with the largest
+rho bid for them; partial allocation picks disjoint bundles that serve most bidders with the largest
+product of 1/rho; each winner keeps only what its hidden payment leaves; what is withheld or unwanted
+goes to the others by rho, work-conserving. Every grant is a lease of `lease_s`.
+
+Deviations. Gangs: bids are gang-feasible bundles (the paper's apps mould freely); values are products
+over the apps that are served. A bundle is valued at the place that the offer has for it alone. An app
+of several jobs ends its work at the sum of their speeds. A lease lasts at least as long in training, so
+that restarts cannot eat it, and ends on a grid of a fifth of it: rounds come together. A waiting app that
+is worst off (or starving) and that the offer cannot serve has its GPUs collected: until they could be
+together, others are lent GPUs only up to that time; then it is served before the auction. Remaining
+work comes from estimates; without one, a job is taken to need as much again as it has done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from trainmaster.config.options import fraction, option, positive_seconds
+from trainmaster.core.draft import Draft
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.estimators.throughput import NOTHING_MEASURED, Corrections
+from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.malleable import grow_idle
+from trainmaster.mechanisms.rank_order import evacuate
+from trainmaster.mechanisms.starvation import PreemptiveOptions
+from trainmaster.model.codec import stored_as
+from trainmaster.model.plan import Plan
+from trainmaster.model.units import NOMINAL, ceil_div, to_ms
+from trainmaster.policies.themis.app_count import Census
+from trainmaster.policies.themis.apps import AppIndex, Contender
+from trainmaster.policies.themis.auction import Bid, Bundle, allocate, kept_fractions
+from trainmaster.policies.themis.grant_placement import Granting, PlaceEstimator
+from trainmaster.policies.themis.leases import NO_LEASES, Ends, Lease, Leases, Terms, together_at
+
+NO_APPS = Census()
+
+
+@dataclass(frozen=True, slots=True)
+class ThemisOptions(PreemptiveOptions):
+    filter_f: float = option(
+        0.8, fraction, "1 - the fraction of apps, worst off first, that may bid"
+    )
+    lease_s: float = option(600.0, positive_seconds, "how long a grant lasts")
+
+
+@stored_as("themis.Memo")
+@dataclass(frozen=True, slots=True)
+class Memo:
+    """How many apps there were, until when GPUs are leased, what speeds were measured, who is due."""
+
+    census: Census = NO_APPS
+    leases: Leases = NO_LEASES
+    corrections: Corrections = NOTHING_MEASURED
+    awaited: str | None = None
+    """The app that was worst off in the last round, had nothing, and got nothing."""
+
+
+class Themis(BasePolicy[ThemisOptions]):
+    name = "themis"
+    options_type = ThemisOptions
+    profiles = True
+
+    def __init__(self, options: ThemisOptions) -> None:
+        super().__init__(options)
+        self._terms = Terms(to_ms(options.lease_s), self.guards.min_run_ms)
+        self._bidding_ppm = NOMINAL - round(options.filter_f * NOMINAL)
+        self._index: AppIndex | None = None
+        self._ends = Ends()
+        self._estimator: PlaceEstimator | None = None
+
+    @property
+    def molds(self) -> bool:
+        return True
+
+    def first_memo(self) -> Memo:
+        return Memo()
+
+    def forget(self) -> None:
+        super().forget()
+        self._index = self._estimator = None
+
+    # -- one round -------------------------------------------------------------------------------
+
+    def plan(self, view: View, memo: object, now: int) -> Plan:
+        assert isinstance(memo, Memo)
+        index = self._follow(view, memo)
+        if index.has_changed:
+            index.has_changed = False
+            memo = replace(memo, census=memo.census.counted(index.jobs, now))
+        if view.is_settled() and not index.elastic:
+            return Plan((), memo)
+        draft = Draft(view)
+        if view.draining:
+            evacuate(view, draft, self.placer)
+        self._estimator = self._estimator or PlaceEstimator(view.topology)
+        granting = Granting(draft, self._estimator, memo.corrections)
+        if not index.elastic and granting.give_to_all(index.in_line()):
+            return draft.plan(self._leased(draft, memo, (), self._terms.lease(now)))
+        pool = [record for record in self._ends.due(now) if not draft.is_touched(record)]
+        if pool or view.occupancy.total_free():
+            granting.learn(pool)
+            memo = replace(memo, corrections=granting.corrections)
+            memo = self._round(index, memo, granting, pool, now)
+        return draft.plan(memo, self._ends.next())
+
+    def wake(self, view: View, memo: object, now: int) -> int | None:
+        assert isinstance(memo, Memo)
+        index = self._follow(view, memo)
+        return None if view.is_settled() and not index.elastic else self._ends.next()
+
+    def _round(
+        self, index: AppIndex, memo: Memo, granting: Granting, pool: list[JobRecord], now: int
+    ) -> Memo:
+        draft, terms = granting.draft, self._terms
+        for record in pool:
+            draft.suspend(record)
+        starves = partial(self.guards.is_starving, now=now)
+        contenders = index.contenders(pool, memo.census, starves, now)
+        gpus, offered = max(1, draft.view.topology.training_gpus), granting.offered()
+        for contender in contenders:
+            contender.value(granting.speed, granting.best_speed, gpus, offered)
+        contenders.sort(key=Contender.order)
+        worst, together = (contenders[0] if contenders else None), None
+        if worst and worst.has_nothing and not worst.grants:
+            others = [run for run in index.holding.values() if not draft.is_evicted(run)]
+            held = [(terms.foreseen_end_of(run, memo.leases, now), run) for run in others]
+            together = together_at(worst.candidates[0], draft, held)
+        if together is None or together - now >= terms.worth_ms:
+            self._hold_auction(index, granting, contenders, memo.awaited)
+        else:
+            granting.prolong(pool)
+        is_due = worst and worst.has_nothing and not granting.has_any(worst)
+        memo = replace(memo, awaited=worst.name if worst and is_due else None)
+        return self._leased(draft, memo, pool, terms.lease(now, together))
+
+    def _hold_auction(
+        self, index: AppIndex, granting: Granting, contenders: list[Contender], awaited: str | None
+    ) -> None:
+        """The worst off first if that is overdue, then the bidders, then whoever can use the rest."""
+        able = [each for each in contenders if each.grants]
+        bidders = able[: max(1, ceil_div(self._bidding_ppm * len(able), NOMINAL))]
+        offered = granting.offered()
+        if able and able[0].has_nothing and (able[0].is_starving or able[0].name == awaited):
+            offered -= granting.give_first(able[0])
+            bidders = bidders[1:]
+        for contender, gpus_kept in self._auction(bidders, offered):
+            granting.give(contender, gpus_kept)
+        granting.keep_all()
+        granting.give_leftovers(able)
+        if index.elastic and all(map(granting.has_all, contenders)):
+            grow_idle(granting.draft.view, granting.draft, granting.is_faster)
+
+    def _auction(self, bidders: Sequence[Contender], offered: int) -> list[tuple[Contender, int]]:
+        """Who won how many GPUs, after payment; in order of need."""
+        bids = [
+            Bid(each.name, tuple(Bundle(gpus, 1 / late) for gpus, late, _ in each.grants))
+            for each in bidders
+        ]
+        winners = allocate(bids, offered)
+        kept = kept_fractions(bids, offered, winners)
+        return [
+            (each, int(winners[each.name].gpus * kept[each.name] + 1e-9))
+            for each in bidders
+            if each.name in winners
+        ]
+
+    def _leased(self, draft: Draft, memo: Memo, pool: Sequence[JobRecord], lease: Lease) -> Memo:
+        """New leases for whoever was given GPUs or kept them."""
+        kept = [record for record in pool if not draft.is_evicted(record)]
+        new = dict.fromkeys((*(record.id for record in kept), *draft.placed()), lease)
+        if not new:
+            return memo
+        leases = memo.leases.updated(new).only(draft.view.jobs)
+        for record in kept:
+            self._ends.put(record, self._terms.end_of(record, leases))
+        return replace(memo, leases=leases)
+
+    # -- what is known ---------------------------------------------------------------------------
+
+    def _follow(self, view: View, memo: Memo) -> AppIndex:
+        index = view.followed(AppIndex)
+        news, index.news = index.news, []
+        if self._index is not index:
+            self._index, self._ends = index, Ends()
+            news = list(view.jobs.values())
+        for record in news:
+            self._ends.put(record, self._terms.end_of(record, memo.leases))
+        return index

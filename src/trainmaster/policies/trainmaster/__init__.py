@@ -1,0 +1,1 @@
+"""Trainmaster's own policy."""

@@ -1,0 +1,401 @@
+"""Several single-GPU jobs on one GPU while a queue exists, where together they do more.
+
+For policies that run jobs in order of rank. A job that finds no GPU of its own joins another's before
+anybody is evicted for it: where the sum of speeds, each relative to alone, grows most, by at least
+`gain`, and nobody is left with less than `kept`. Speeds are those that were measured of such jobs
+beside each other, else published, else foretold by utilisation (rates.py); where nothing is known, one
+pair of each two kinds is tried. After `trial` of running together what was measured decides: a company
+that gains less than `least` by its last member, or leaves one with less than `kept`, loses its
+worst-ranked member; so does one with a job that has become exempt. Where a GPU is left that nobody
+waits for, one of a company moves there, once it has run for so long that it may be expected to gain
+more than the move costs. All are launched to share from the start, alone on their GPU with all of it,
+so that nobody is launched anew because another comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.lifecycle import HOLDING, Phase
+from trainmaster.core.occupancy import Occupancy
+from trainmaster.core.rank_index import Key, Order
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.placement import Placement
+from trainmaster.model.plan import FrozenMap
+from trainmaster.model.units import NOMINAL, WHOLE
+from trainmaster.placement.placers import Placer
+from trainmaster.policies.trainmaster.colocation_speeds import (
+    NOTHING_MEASURED,
+    Kind,
+    Rates,
+    kind_of,
+)
+from trainmaster.policies.trainmaster.colocation_state import (
+    Crowd,
+    Packed,
+    Terms,
+    judged_at,
+    lasting,
+    soonest,
+)
+from trainmaster.policies.trainmaster.shared_gpus import Rooms, can_share
+
+ABOUT = NOMINAL // 5
+"""Gains within a fifth of a GPU are about the same: foretold ones are not more exact."""
+FIRST: Key = (-(1 << 90), 0, 0, 0)
+Gains = dict[tuple[tuple[Kind, ...], Kind], int | None]
+"""A cache: what a job of a kind adds to the speeds of others, None where that is not enough."""
+IsExempt = Callable[[JobRecord], bool]
+PlacerOf = Callable[[JobRecord], Placer]
+
+
+class Pairing:
+    """The way to plug it in: `begin`, `placer_of` for those who run jobs in order, `end`."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        self._gains: tuple[Rates, Gains] = (NOTHING_MEASURED, {})
+
+    def begin(
+        self,
+        view: View,
+        draft: Draft,
+        order: Order,
+        memo: Packed,
+        now: int,
+        is_exempt: IsExempt = lambda record: False,
+    ) -> PairingPass:
+        """Judge who shares now. The view is that of all jobs, the draft holds nothing else yet."""
+        rooms = Rooms(view, draft, self.terms.sharing, is_exempt)
+        made = PairingPass(self.terms, rooms, order, memo.rates, now)
+        made.take_stock(memo.crowds)
+        made.judge()
+        if self._gains[0] is not made.rates:
+            self._gains = (made.rates, {})
+        made.gains = self._gains[1]
+        return made
+
+    def is_due(self, view: View, memo: Packed, now: int) -> bool:
+        """Whether a pass is worth it although nothing has happened."""
+        dues = (memo.due_ms, *self._judgements(view, memo))
+        return memo.is_held_up or any(due is not None and due <= now for due in dues)
+
+    def wake(self, view: View, memo: Packed, now: int) -> int | None:
+        """When to plan again, after a run has started."""
+        if memo.is_held_up:
+            return now + 1
+        dues = (memo.due_ms, *self._judgements(view, memo))
+        return soonest(*(due for due in dues if due is not None and due > now))
+
+    def _judgements(self, view: View, memo: Packed) -> list[int | None]:
+        crowds = lasting(view, memo.crowds, self.terms.sharing)
+        return [judged_at(view, each, self.terms.trial_ms) for each in crowds.values()]
+
+    def group(self, record: JobRecord, group: object) -> object:
+        """Jobs that fit or do not fit alike, where company counts too."""
+        return (group, kind_of(record)) if can_share(record) else group
+
+
+@dataclass(slots=True)
+class PairingPass:
+    """One pass over the shared GPUs."""
+
+    terms: Terms
+    rooms: Rooms
+    order: Order
+    rates: Rates
+    now: int
+    crowds: dict[int, Crowd] = field(default_factory=dict)
+    parted: list[JobRecord] = field(default_factory=list)
+    is_held_up: bool = False
+    tried: dict[frozenset[Kind], str] = field(default_factory=dict)
+    """Kinds that come together in this pass, and who joined."""
+    gains: Gains = field(default_factory=dict)
+
+    # -- those who share already -----------------------------------------------------------------
+
+    def take_stock(self, crowds: FrozenMap[int, Crowd]) -> None:
+        self.crowds = lasting(self.rooms.view, crowds, self.terms.sharing)
+
+    def judge(self) -> None:
+        """Learn from companies that have been together for long enough; part those that do not pay."""
+        for gpu, crowd in list(self.crowds.items()):
+            records = self._records(crowd)
+            if len(records) < 2 or self._is_shut(gpu):
+                continue
+            if any(self.rooms.is_exempt(record) for record in records):
+                self._part(gpu, records)
+                continue
+            due = judged_at(self.rooms.view, Crowd(crowd.jobs), self.terms.trial_ms)
+            speeds = tuple([record.speed_ppm for record in records])
+            if speeds != crowd.speeds and due is not None and due <= self.now:
+                self._hear(gpu, records)
+                self.crowds[gpu] = Crowd(crowd.jobs, speeds)
+
+    def _hear(self, gpu: int, records: list[JobRecord]) -> None:
+        """Learn how fast they are together; part them where that does not pay."""
+        rates = self._measured(gpu, records)
+        kinds = [kind_of(record) for record in records]
+        self.rates = self.rates.learned(kinds, rates, self.terms.sharing)
+        if not self._pays(records, rates):
+            self._part(gpu, records)
+
+    def _records(self, crowd: Crowd) -> list[JobRecord]:
+        return [self.rooms.view.jobs[job] for job in crowd.jobs]
+
+    def _is_shut(self, gpu: int) -> bool:
+        space = self.rooms.draft.space
+        return space.node_of[gpu] in space.closed
+
+    def _measured(self, gpu: int, records: list[JobRecord]) -> list[int]:
+        """Their speeds, relative to alone on such a GPU."""
+        kind = self.rooms.view.topology.type_of_gpu[gpu]
+        alone = [self.rates.alone_on(record, kind.name, kind.speed_ppm) for record in records]
+        return [
+            min(NOMINAL, record.speed_ppm * NOMINAL // max(1, speed))
+            for record, speed in zip(records, alone, strict=True)
+        ]
+
+    def _pays(self, records: list[JobRecord], rates: list[int]) -> bool:
+        """Whether the last who came adds enough, and all keep enough."""
+        if min(rates) < self.terms.kept_ppm:
+            return False
+        before = self._sum([kind_of(record) for record in records[:-1]])
+        return sum(rates) - before >= self.terms.least_ppm
+
+    def _sum(self, kinds: Sequence[Kind]) -> int:
+        """What these would do without any other."""
+        if len(kinds) == 1:
+            return NOMINAL
+        return sum(self.rates.foretold(kinds, self.terms.sharing) or (NOMINAL,))
+
+    def _part(self, gpu: int, records: list[JobRecord]) -> None:
+        """The worst-ranked of them leaves; never one that is exempt."""
+        can_go = [record for record in records if record.phase in HOLDING]
+        leaving = [record for record in can_go if not self.rooms.is_exempt(record)]
+        if not leaving:
+            return
+        last = max(leaving, key=self._rank)
+        self.rooms.draft.suspend(last)
+        self.parted.append(last)
+
+    # -- joining ---------------------------------------------------------------------------------
+
+    def placer_of(self, inner: PlacerOf) -> PlacerOf:
+        """How to place each job: like `inner`, but who can share does so where no GPU is free."""
+
+        def placer(record: JobRecord) -> Placer:
+            own = inner(record)
+            if not can_share(record) or self.rooms.is_exempt(record):
+                return own
+            return Joining(own.locality, own, self)
+
+        return placer
+
+    def join(self, record: JobRecord) -> Placement | None:
+        """A part of a GPU that others are on, where that pays most; they hold less from now on.
+
+        Of GPUs where it pays about as much, the one whose jobs are ranked worst, then the fullest.
+        """
+        space, best = self.rooms.draft.space, None
+        kinds = space.kinds_for(record.demand)
+        rooms = self.rooms.all()
+        for gpu, tenants in rooms.items():
+            is_right = space.node_type[space.node_of[gpu]] in kinds
+            if not is_right or not self.rooms.has_memory(gpu, record):
+                continue
+            gain = self._gain(tenants, record)
+            if gain is None:
+                continue
+            if not self.rooms.is_open(gpu, tenants, self.terms.most):
+                self.is_held_up |= self._may_open(tenants)
+                continue
+            rank = min(self._rank(tenant) for tenant in tenants)
+            place = (gain // ABOUT, rank, -space.free_memory[gpu], -gpu)
+            if best is None or place > best:
+                best = place
+        if best is None:
+            return None
+        tenants = rooms[-best[3]]
+        self.tried[frozenset(map(kind_of, (*tenants, record)))] = record.id
+        return self.rooms.make_room(-best[3], tenants, record)
+
+    def _rank(self, record: JobRecord) -> Key:
+        """Where it stands in line; one that is on its way from another GPU stands before all."""
+        return self.order.key_of(record, self.now) or FIRST
+
+    def _may_open(self, tenants: list[JobRecord]) -> bool:
+        """Whether the only obstacle is that one of them is just starting."""
+        starting = [each for each in tenants if each.phase is Phase.STARTING]
+        return bool(starting) and len(tenants) < self.terms.most
+
+    def _gain(self, tenants: list[JobRecord], record: JobRecord) -> int | None:
+        """What it would add to the sum of speeds there; None where that is not enough."""
+        kinds, mine = tuple([kind_of(each) for each in tenants]), kind_of(record)
+        key = (kinds, mine)
+        if key in self.gains:
+            return self.gains[key]
+        rates = self.rates.foretold((*kinds, mine), self.terms.sharing)
+        if rates is None:
+            return 0 if self._may_try(kinds, mine, record) else None
+        gain = sum(rates) - self._sum(kinds)
+        is_enough = gain >= self.terms.gain_ppm and min(rates) >= self.terms.kept_ppm
+        self.gains[key] = gain if is_enough else None
+        return self.gains[key]
+
+    def _may_try(self, kinds: tuple[Kind, ...], mine: Kind, record: JobRecord) -> bool:
+        """Whether a pair that nobody knows may be tried: named kinds, one pair of them at a time."""
+        if len(kinds) != 1 or mine.is_nameless or kinds[0].is_nameless:
+            return False
+        pair = frozenset((kinds[0], mine))
+        return self.tried.get(pair, record.id) == record.id and all(
+            pair != frozenset(kind_of(each) for each in self._records(crowd))
+            for crowd in self.crowds.values()
+            if not crowd.is_judged and len(crowd.jobs) > 1
+        )
+
+    # -- afterwards ------------------------------------------------------------------------------
+
+    def end(self, placer_of: PlacerOf) -> tuple[Packed, int | None]:
+        """Spread out where GPUs are left, even out shares, and say when to be asked again."""
+        self._take_note()
+        due = self._judgements()
+        if sum(self.rooms.draft.space.free_gpus):
+            self._resettle(placer_of)
+            moves = self._spread(placer_of)
+            due = min((each for each in (due, moves) if each is not None), default=None)
+        self._even_out()
+        memo = Packed(self.rates, FrozenMap(self.crowds), due, self.is_held_up)
+        return memo, due
+
+    def _take_note(self) -> None:
+        """Who shares with whom after this draft, and how fast those are who have been alone."""
+        draft, jobs = self.rooms.draft, self.rooms.view.jobs
+        changed = {gpu for job in draft.placed() for gpu in self._gpus_of(job)}
+        for gpu, crowd in self.crowds.items():
+            if any(draft.is_touched(jobs[job]) for job in crowd.jobs):
+                changed.add(gpu)
+        for gpu in sorted(changed):
+            known, tenants = self.crowds.pop(gpu, Crowd(())), self.rooms.on(gpu)
+            names = {record.id for record in tenants}
+            staying = tuple(job for job in known.jobs if job in names)
+            coming = [each for each in tenants if each.id not in staying]
+            coming.sort(key=lambda each: (draft.is_evicted(each), each.placement is None, each.seq))
+            now_there = (*staying, *(each.id for each in coming))
+            if now_there != known.jobs:
+                known = Crowd(now_there)
+                self._note_alone(gpu, tenants)
+            if len(now_there) > 1 or any(self._share(each) < WHOLE for each in tenants):
+                self.crowds[gpu] = known
+
+    def _gpus_of(self, job: str) -> list[int]:
+        placement = self.rooms.draft.placement_of(self.rooms.view.jobs[job])
+        return list(placement.gpus()) if placement and self.rooms.is_ours(placement) else []
+
+    def _share(self, record: JobRecord) -> int:
+        placement = self.rooms.draft.placement_of(record)
+        return 0 if placement is None else placement.slices[0].share
+
+    def _note_alone(self, gpu: int, tenants: list[JobRecord]) -> None:
+        """Learn how fast it was alone of a job that no longer is."""
+        kind = self.rooms.view.topology.type_of_gpu[gpu].name
+        for record in tenants:
+            placement = record.placement
+            if placement is None or record.phase is not Phase.RUNNING:
+                continue
+            if self.rooms.is_ours(placement) and placement.slices[0].share == WHOLE:
+                self.rates = self.rates.knowing_alone(record, kind)
+
+    def _judgements(self) -> int | None:
+        view, trial = self.rooms.view, self.terms.trial_ms
+        dues = [judged_at(view, crowd, trial) for crowd in self.crowds.values()]
+        return min((due for due in dues if due is not None and due > self.now), default=None)
+
+    def _resettle(self, placer_of: PlacerOf) -> None:
+        """Who was just parted goes on on a free GPU, if one is left."""
+        for record in self.parted:
+            self._move(record, placer_of)
+
+    def _move(self, record: JobRecord, placer_of: PlacerOf) -> bool:
+        draft = self.rooms.draft
+        if not draft.is_evicted(record) or draft.is_placed(record):
+            return False
+        found = placer_of(record).place(draft.space, record)
+        if found is not None:
+            draft.start(record, self.rooms.slice_of(record, found.slices[0].gpu))
+        return found is not None
+
+    def _spread(self, placer_of: PlacerOf) -> int | None:
+        """Let one of each company move to a free GPU where that pays; when the next one may."""
+        due: list[int] = []
+        for gpu, crowd in list(self.crowds.items()):
+            records = self._records(crowd)
+            if len(records) < 2 or not all(self._is_settled(record) for record in records):
+                continue
+            mover = min(records, key=lambda each: (each.demand.nominal.memory, -each.seq))
+            at = self._pays_to_move_at(gpu, records, mover)
+            if at is None:
+                continue
+            if at > self.now:
+                due.append(at)
+            elif sum(self.rooms.draft.space.free_gpus):
+                self.rooms.draft.suspend(mover)
+                if self._move(mover, placer_of):
+                    staying = tuple(job for job in crowd.jobs if job != mover.id)
+                    self.crowds[gpu] = Crowd(staying)
+                else:
+                    self.rooms.draft.restore(mover)
+        return min(due, default=None)
+
+    def _is_settled(self, record: JobRecord) -> bool:
+        is_quiet = record.phase is Phase.RUNNING and not self.rooms.draft.is_touched(record)
+        return is_quiet and record.run_since_ms is not None
+
+    def _pays_to_move_at(self, gpu: int, records: list[JobRecord], mover: JobRecord) -> int | None:
+        """When it will have run for so long that as long again gains more than moving costs."""
+        others = [kind_of(record) for record in records if record is not mover]
+        lost = self._sum(others) + NOMINAL - sum(self._measured(gpu, records))
+        if lost <= 0:
+            return None
+        cost = self.rooms.view.switch_ms or self.terms.move_ms
+        assert mover.run_since_ms is not None
+        return mover.run_since_ms + 2 * cost * NOMINAL // lost
+
+    def _even_out(self) -> None:
+        """Those whom somebody has left hold more again, once the GPU is at hand."""
+        for gpu, crowd in list(self.crowds.items()):
+            records = self._records(crowd)
+            share = WHOLE // len(records)
+            if self._is_shut(gpu) or all(self._share(record) >= share for record in records):
+                continue
+            if not all(self._can_hold(record, gpu, share) for record in records):
+                self.is_held_up = True
+                continue
+            for record in records:
+                self.rooms.give(record, gpu, share)
+            if len(records) == 1:
+                del self.crowds[gpu]
+
+    def _can_hold(self, record: JobRecord, gpu: int, share: int) -> bool:
+        return self.rooms.draft.is_placed(record) or (
+            self._is_settled(record) and self.rooms.is_left(gpu)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Joining(Placer):
+    """A GPU of its own where one is free, launched to be shared; else a part of another's."""
+
+    own: Placer
+    pairing: PairingPass
+
+    def place(self, space: Occupancy, record: JobRecord) -> Placement | None:
+        found = self.own.place(space, record)
+        if found is None:
+            return self.pairing.join(record)
+        if found == record.frozen:
+            return found
+        return self.pairing.rooms.slice_of(record, found.slices[0].gpu)

@@ -1,0 +1,134 @@
+"""What jobs keep of their speed beside each other on one GPU: measured, else published, else by law.
+
+Pairs and larger companies are known by the kinds of their jobs: model and tenth of utilisation. What
+was measured of a company counts before everything else; then the pairs that somebody published; then
+the law of small and filling jobs, where the utilisation of all is known (perf/default_parameters.py,
+docs/perf.md), corrected by how far it was off so far. Where nothing is known, nothing is said: that
+calls for a trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from trainmaster.core.state import JobRecord
+from trainmaster.model.codec import stored_as
+from trainmaster.model.placement import Role, Sharing
+from trainmaster.model.plan import FrozenMap
+from trainmaster.model.units import NOMINAL
+from trainmaster.perf.default_parameters import SHARED_GPU
+from trainmaster.perf.gpu_interference import Guest
+from trainmaster.perf.model_zoo import table_name
+
+TENTH = NOMINAL // 10
+MOST_COMPANIES = 4_096
+"""Measured companies that are remembered; the oldest are dropped first."""
+WEIGHT = 4
+"""A new measurement counts 1/4, what was known before the rest."""
+
+
+@stored_as("colocation.JobKind")
+class Kind(NamedTuple):
+    """Jobs that are alike to those beside them."""
+
+    model: str
+    busy_ppm: int | None
+    """Utilisation to a tenth, where known."""
+
+    @property
+    def is_nameless(self) -> bool:
+        """Whether nothing can be learned from one such job about the next."""
+        return not self.model and self.busy_ppm is None
+
+
+Company = tuple[Kind, tuple[Kind, ...]]
+"""One job, and those beside it in a fixed order."""
+
+
+def kind_of(record: JobRecord) -> Kind:
+    job = record.job
+    used = job.gpu_util_ppm
+    busy = None if used is None else max(1, (used + TENTH // 2) // TENTH) * TENTH
+    return Kind(table_name(job.model), busy)
+
+
+def companies(kinds: Sequence[Kind]) -> list[Company]:
+    """The same company from the side of each."""
+    return [
+        (mine, tuple(sorted((*kinds[:at], *kinds[at + 1 :]), key=_in_order)))
+        for at, mine in enumerate(kinds)
+    ]
+
+
+def _in_order(kind: Kind) -> tuple[str, int]:
+    return (kind.model, kind.busy_ppm or 0)
+
+
+@stored_as("colocation.Speeds")
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What has been measured so far; a part of a policy's memo."""
+
+    measured: FrozenMap[Company, int] = field(default_factory=FrozenMap)
+    """Speed relative to alone, in parts per million."""
+    alone: FrozenMap[tuple[str, str], int] = field(default_factory=FrozenMap)
+    """Speed alone by model and GPU type."""
+    trust_ppm: int = NOMINAL
+    """What companies that had not been measured before really did, relative to what was foretold."""
+
+    def foretold(self, kinds: Sequence[Kind], sharing: Sharing) -> tuple[int, ...] | None:
+        """What each of them would keep; None where nobody can know."""
+        found = []
+        for mine, beside in companies(kinds):
+            rate = self.measured.get((mine, beside))
+            if rate is None:
+                rate = foretold_by_law(mine, beside, sharing)
+                if rate is None:
+                    return None
+                rate = min(NOMINAL, rate * self.trust_ppm // NOMINAL)
+            found.append(rate)
+        return tuple(found)
+
+    def learned(self, kinds: Sequence[Kind], rates: Sequence[int], sharing: Sharing) -> Rates:
+        """With one more measured company."""
+        seen = dict(self.measured)
+        for company, rate in zip(companies(kinds), rates, strict=True):
+            known = seen.pop(company, None)
+            seen[company] = rate if known is None else known + (rate - known) // WEIGHT
+        while len(seen) > MOST_COMPANIES:
+            del seen[next(iter(seen))]
+        trust = self.trust_ppm
+        if all(company not in self.measured for company in companies(kinds)):
+            laws = [foretold_by_law(*company, sharing) for company in companies(kinds)]
+            if None not in laws:
+                really = sum(rates) * NOMINAL // max(1, sum(law or 0 for law in laws))
+                trust += (really - trust) // WEIGHT
+        return replace(self, measured=FrozenMap(seen), trust_ppm=trust)
+
+    def alone_on(self, record: JobRecord, kind: str, speed_ppm: int) -> int:
+        """Speed of a job alone on a GPU of that type: measured of its model, else the type's own."""
+        return self.alone.get((table_name(record.job.model), kind), speed_ppm)
+
+    def knowing_alone(self, record: JobRecord, kind: str) -> Rates:
+        """With the present speed of a job that runs alone on a GPU of that type."""
+        key = (table_name(record.job.model), kind)
+        if self.alone.get(key) == record.speed_ppm:
+            return self
+        return replace(self, alone=self.alone.updated({key: record.speed_ppm}))
+
+
+NOTHING_MEASURED = Rates()
+
+
+def foretold_by_law(mine: Kind, beside: Sequence[Kind], sharing: Sharing) -> int | None:
+    """By the published pair, or the law; None where the utilisation of one of them is unknown."""
+    if len(beside) == 1:
+        pair = SHARED_GPU.pairs.get((mine.model, beside[0].model))
+        if pair is not None:
+            return pair
+    if mine.busy_ppm is None or any(each.busy_ppm is None for each in beside):
+        return None
+    guests = [Guest("", Role.GUARANTEED, each.busy_ppm or 0) for each in (mine, *beside)]
+    return SHARED_GPU.left(guests[0], guests[1:], sharing)

@@ -1,0 +1,58 @@
+"""Gangs that share a node slow each other down: among the nodes that fit, the one where that costs least."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trainmaster.core.occupancy import Occupancy
+from trainmaster.core.state import JobRecord
+from trainmaster.model.placement import Placement
+from trainmaster.model.units import WHOLE
+from trainmaster.placement.gang import bits, placement_of
+from trainmaster.placement.placers import Locality, Placer
+
+Harm = Callable[[JobRecord, int], int]
+"""What a job on a node that others use would cost it and them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Considerate(Placer):
+    """As another placer says; on one node, the one with the least harm, then the fewest free GPUs."""
+
+    locality: Locality = field(init=False)
+    inner: Placer
+    harm: Harm
+    breaking: int
+    """What it costs to begin an empty node."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "locality", self.inner.locality)
+        object.__setattr__(self, "insists", self.inner.insists)
+
+    def place(self, space: Occupancy, record: JobRecord) -> Placement | None:
+        found = self.inner.place(space, record)
+        if found is None or found == record.frozen or not record.is_whole:
+            return found
+        count, node = len(found.slices), found.slices[0].node
+        if count < 2 or count == space.topology.nodes[node].gpus or len(found.nodes) > 1:
+            return found
+        kindest = self._kindest(space, record, count, space.node_type[node])
+        if kindest == node:
+            return found
+        return placement_of(space, [(kindest, count)], record.demand.nominal, record.job.role)
+
+    def _kindest(self, space: Occupancy, record: JobRecord, count: int, kind: int) -> int:
+        best: tuple[int, int, int] | None = None
+        row = space.by_free[kind]
+        for free in range(count, len(row)):
+            for node in bits(row[free]):
+                is_empty = free == space.topology.nodes[node].gpus
+                harm = self.breaking if is_empty else self.harm(record, node)
+                is_better = best is None or (harm, free) < best[:2]
+                if is_better and space.has_host_room(node, count * WHOLE, record.demand):
+                    best = (harm, free, node)
+            if best is not None and not best[0]:
+                break
+        assert best is not None
+        return best[2]

@@ -1,0 +1,1 @@
+"""Which deadlines can be met, and how commitments are kept."""

@@ -1,0 +1,121 @@
+"""What has been said about deadlines: a frozen value, for the memo."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trainmaster.core.lifecycle import HOLDING
+from trainmaster.core.state import JobRecord
+from trainmaster.model.codec import stored_as
+from trainmaster.model.deadline_notices import Notice
+from trainmaster.model.plan import FrozenMap
+from trainmaster.model.units import ceil_div
+from trainmaster.policies.trainmaster.deadlines.capacity_calendar import (
+    Kinds,
+    Stretches,
+    Want,
+    clipped,
+    latest_start,
+)
+
+
+@stored_as("deadlines.Commitment")
+@dataclass(frozen=True, slots=True)
+class Pledge:
+    """An accepted deadline, and what is booked to keep it."""
+
+    deadline_ms: int
+    estimate: int | None
+    """The estimate of work that it was made of; None where service was guessed."""
+    needs: int
+    """Work that it is expected to need in all, error included: ms x parts per million."""
+    count: int
+    """GPUs that it is booked with."""
+    pace_ppm: int
+    """Its speed on them."""
+    switch_ms: int
+    stretches: Stretches
+    booked_ms: int
+    """When they were booked."""
+    told: Notice
+    """What its owner was told last."""
+    is_late: bool = False
+    """Whether it is predicted to miss its deadline."""
+
+    @property
+    def finish_ms(self) -> int | None:
+        """When it will be done at the latest; None while there are too few GPUs to say."""
+        return self.stretches[-1][1] if self.stretches else None
+
+    def need_ms(self, record: JobRecord, at: int) -> int:
+        """Time on its GPUs that it still needs then; at its present speed, if that is slower."""
+        left = max(1, self.needs - record.work_at(at))
+        pace = self.pace_ppm
+        if record.since_ms is not None and record.speed_ppm < pace:
+            pace = record.speed_ppm
+        return ceil_div(left, pace)
+
+    def want(self, record: JobRecord, kinds: Kinds, now: int) -> Want:
+        """The same as something to be booked."""
+        return Want(
+            kinds=kinds,
+            count=self.count,
+            need_ms=self.need_ms(record, now),
+            switch_ms=self.switch_ms,
+            deadline_ms=self.deadline_ms,
+            is_there=record.phase in HOLDING,
+        )
+
+    def latest_start(self, record: JobRecord) -> int | None:
+        """Until when it may be kept waiting; None where it should have begun before.
+
+        Of a run that trains: as of when it began to, or was booked. While it goes on at that speed
+        it gains on its bookings, so whoever could spare its GPUs then can do so later.
+        """
+        at = self.booked_ms if record.since_ms is None else max(record.since_ms, self.booked_ms)
+        return latest_start(self.stretches, self.need_ms(record, at), self.switch_ms)
+
+    def due(self, record: JobRecord, now: int) -> tuple[bool, int | None]:
+        """Whether it has to hold its GPUs now, and until when that is so; None = as long as it runs."""
+        start = self.latest_start(record)
+        if start is not None:
+            if record.since_ms is None and now < start:
+                return False, start
+            if record.since_ms is not None and max(record.since_ms, self.booked_ms) < start:
+                return False, None
+        ahead = clipped(self.stretches, now)
+        if not ahead:
+            return False, None
+        begin, end = ahead[0]
+        if begin > now:
+            return False, begin
+        return True, end if len(ahead) > 1 else None
+
+
+@stored_as("deadlines.Commitments")
+@dataclass(frozen=True, slots=True)
+class Pledges:
+    """All that is known of deadlines; jobs that have ended are forgotten."""
+
+    judged: int = 0
+    """Jobs with a lower number of submission have had their answer."""
+    accepted: FrozenMap[str, Pledge] = field(default_factory=FrozenMap)
+    declined: FrozenMap[str, Notice] = field(default_factory=FrozenMap)
+    gpus: FrozenMap[Kinds, int] = field(default_factory=FrozenMap)
+    """GPUs by types when the accepted ones were booked."""
+    errors_ppm: tuple[int, ...] = ()
+    """Measured over predicted run times of the jobs that ended last, in that order."""
+
+    def told(self, job: str) -> Notice | None:
+        """What the owner of a live job was told last."""
+        pledge = self.accepted.get(job)
+        return self.declined.get(job) if pledge is None else pledge.told
+
+    def least_count(self, record: JobRecord) -> int:
+        """GPUs below which an elastic job must not be shrunk while it is due."""
+        pledge = self.accepted.get(record.id)
+        return record.demand.min_count if pledge is None else pledge.count
+
+
+NO_PLEDGES = Pledges()
+"""Before the first deadline."""

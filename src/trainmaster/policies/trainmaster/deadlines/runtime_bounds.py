@@ -1,0 +1,114 @@
+"""How long a job with a deadline will take, on the safe side.
+
+Work comes from the job's estimate (declared iterations, a fit, history), else from what the policy has
+learned of such jobs' service. It is padded by `deadline_margin`, or by what the run times of the jobs
+that ended last exceeded their prediction by, in all but the worst cases, if that is more: Clockwork's
+rolling percentile. A job that outlives its padded work is given a tenth of what it has done more each
+time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from trainmaster.core.lifecycle import Phase
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.estimators.throughput import UNKNOWN, Estimator
+from trainmaster.model.units import MINUTE, NOMINAL, ceil_div
+from trainmaster.policies.trainmaster.deadlines.capacity_calendar import Kinds
+
+KEPT = 32
+"""Errors that are remembered, ..."""
+UPPER_PERCENT = 95
+"""... and the percentile of them that counts."""
+OUTLIVED_PART = 10
+OUTLIVED_LEAST = MINUTE * NOMINAL
+
+ExpectedService = Callable[[JobRecord], int | None]
+"""Service (thousandths of a GPU x ms) that a job will hardly exceed in all; None where nobody knows."""
+Sizes = Callable[[JobRecord], Iterable[tuple[int, int]]]
+"""Numbers of GPUs that a job may be booked with, the preferred first, and its speed on each."""
+
+
+def nominal_size(record: JobRecord) -> Iterable[tuple[int, int]]:
+    """As many as it asks for, for policies that do not resize."""
+    return ((record.demand.nominal.count, NOMINAL),)
+
+
+def elastic_sizes(estimator: Estimator) -> Sizes:
+    """The nominal number first, then more of them, then fewer, at the speeds that are foretold."""
+
+    def sizes(record: JobRecord) -> Iterable[tuple[int, int]]:
+        demand = record.demand
+        if not demand.is_elastic:
+            return nominal_size(record)
+        nominal = demand.nominal.count
+        counts = range(demand.min_count, demand.max_count + 1)
+        speeds = dict(estimator.curve(record.job, record.profile or UNKNOWN, counts))
+        speeds[nominal] = NOMINAL
+        larger = [count for count in counts if count > nominal]
+        smaller = [count for count in reversed(counts) if count < nominal]
+        ordered = [nominal, *larger, *smaller]
+        return tuple((count, int(speeds[count])) for count in ordered if count in speeds)
+
+    return sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """What is taken for true of run times."""
+
+    margin_ppm: int
+    """Part of the predicted work that is added at least."""
+    expected_service: ExpectedService | None = None
+
+    def work(self, record: JobRecord, errors_ppm: Sequence[int]) -> int | None:
+        """Padded work that the job needs in all; None where nobody knows."""
+        bare = self._bare(record)
+        if bare is None:
+            return None
+        factor = max(NOMINAL + self.margin_ppm, upper(errors_ppm))
+        return max(1, ceil_div(bare * factor, NOMINAL))
+
+    def _bare(self, record: JobRecord) -> int | None:
+        if record.estimate is not None:
+            return record.estimate.work
+        service = self.expected_service(record) if self.expected_service is not None else None
+        if service is None:
+            return None
+        return ceil_div(service * NOMINAL, record.demand.nominal.total_share)
+
+
+def upper(errors_ppm: Sequence[int]) -> int:
+    """Measured over predicted run time, exceeded by few; 0 where nothing has been measured."""
+    if not errors_ppm:
+        return 0
+    place = min(len(errors_ppm) - 1, len(errors_ppm) * UPPER_PERCENT // 100)
+    return sorted(errors_ppm)[place]
+
+
+def outlived(done: int) -> int:
+    """What a job that has done more than was expected is taken to need in all."""
+    return done + max(OUTLIVED_LEAST, done // OUTLIVED_PART)
+
+
+def with_errors(errors_ppm: tuple[int, ...], ended: Sequence[JobRecord]) -> tuple[int, ...]:
+    """The same after these jobs; elastic ones ran on other numbers of GPUs than predicted for."""
+    found = [
+        record.attained * NOMINAL * NOMINAL // (demand.nominal.total_share * record.estimate.work)
+        for record in ended
+        for demand in (record.demand,)
+        if record.phase is Phase.SUCCEEDED
+        and record.estimate is not None
+        and record.estimate.work
+        and not demand.is_elastic
+    ]
+    return (*errors_ppm, *found)[-KEPT:] if found else errors_ppm
+
+
+def type_speed(view: View, kinds: Kinds) -> int:
+    """Speed of the slowest GPU that it may be given."""
+    types = view.topology.types
+    return min((types[kind].speed_ppm for kind in kinds), default=NOMINAL)

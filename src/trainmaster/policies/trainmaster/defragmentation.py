@@ -1,0 +1,181 @@
+"""Moves that bring GPUs together: small runs make room for a gang, and gangs that lie apart gather.
+
+Before the walk, the first gangs in line that find no room together although enough GPUs are free get it
+by moves of smaller runs off one node (`make_room`): a move costs a change of hands, an eviction costs
+that and a wait. After the walk, runs that lie apart move where they are nearer, if that saves more of
+the time they are expected to go on than the change of hands costs (`gather`). A run that has just
+started or moved rests, so that nothing moves to and fro, and a pass makes few moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.lifecycle import Phase
+from trainmaster.core.rank_index import Order
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.placement import Placement, Sharing
+from trainmaster.model.units import NOMINAL
+from trainmaster.placement.affinity import could_carry
+from trainmaster.placement.gang import bits
+from trainmaster.placement.placers import RELAXING
+from trainmaster.policies.trainmaster.delay_scheduling import Closeness
+
+PAYS = 2
+"""A move has to save so many times what a change of hands costs; a run rests for as long at least."""
+LEAST_GAIN = 20_000
+"""Nobody moves for less than this part of its speed, in parts per million."""
+MOST_MOVES = 2
+"""Runs that gather in one pass."""
+MOST_TRIED = 6
+"""Gangs that are tried in one pass."""
+MOST_HELPED = 2
+"""Gangs in line for which room is looked for in one pass."""
+MOST_NODES = 4
+"""Nodes that are looked at for one of them."""
+MOST_MOVERS = 4
+"""Runs that may have to move for one of them."""
+
+
+@dataclass(slots=True)
+class Tidying:
+    """The moves of one pass."""
+
+    closeness: Closeness
+    view: View
+    draft: Draft
+    now: int
+
+    # -- room for gangs ----------------------------------------------------------------------------
+
+    def make_room(self, order: Order) -> None:
+        """Move small runs away for the first gangs in line that only find GPUs apart."""
+        space = self.draft.space
+        if space.total_free() < 2 or not order.has_waiting():
+            return
+        candidates = order.candidates(self.now)
+        for helped, (_, group, record) in enumerate(candidates):
+            candidates.drop(group)
+            demand = record.demand
+            count = demand.nominal.count
+            is_gang = count > 1 and record.is_whole
+            if helped == MOST_HELPED or not is_gang or space.has_too_few(demand):
+                return
+            is_small = space.fewest_nodes(space.kinds_for(demand), demand, count) == 1
+            placer = self.closeness.placer(record)
+            if is_small and placer.insists and placer.place(space, record) is None:
+                self._clear_for(record, count)
+
+    def _clear_for(self, record: JobRecord, count: int) -> bool:
+        """Try the nodes with the most free GPUs first: there the fewest have to move."""
+        space, tried = self.draft.space, 0
+        for kind in space.kinds_for(record.demand):
+            row = space.by_free[kind]
+            for free in range(min(count, len(row)) - 1, count // 2 - 1, -1):
+                for node in bits(row[free]):
+                    if tried == MOST_NODES:
+                        return False
+                    if could_carry(space, node, record.demand, count):
+                        tried += 1
+                        if self._clear(node, count, count - free):
+                            return True
+        return False
+
+    def _clear(self, node: int, count: int, missing: int) -> bool:
+        """Move runs off this node until so many more GPUs are free, or leave all as it is."""
+        movers: list[JobRecord] = []
+        for mover in self._movable_on(node):
+            size = mover.demand.nominal.count
+            if missing > 0 and size < count:
+                movers.append(mover)
+                missing -= size
+        if missing > 0 or len(movers) > MOST_MOVERS:
+            return False
+        draft, space = self.draft, self.draft.space
+        mark = draft.checkpoint()
+        for mover in movers:
+            draft.suspend(mover)
+        space.close(node)
+        has_left = all(self._leave(mover) for mover in movers)
+        space.open(node)
+        if not has_left:
+            draft.roll_back(mark)
+        return has_left
+
+    def _leave(self, mover: JobRecord) -> bool:
+        placement = self.closeness.placer(mover).place(self.draft.space, mover)
+        if placement is None:
+            return False
+        self.draft.start(mover, placement)
+        return True
+
+    def _movable_on(self, node: int) -> list[JobRecord]:
+        """Runs that lie on this node alone and may move, the largest first: the fewer move."""
+        found = [
+            each
+            for each in self.view.residents(node)
+            if self._may_move(each)
+            and each.placement is not None
+            and all(piece.node == node for piece in each.placement.slices)
+        ]
+        return sorted(found, key=lambda each: (-each.demand.nominal.count, each.seq))
+
+    # -- gathering ---------------------------------------------------------------------------------
+
+    def gather(self) -> None:
+        """Move runs that lie apart to nearer GPUs, those first that waste most."""
+        if self.draft.space.total_free() < 1:
+            return
+        moved = 0
+        for record in sorted(self._scattered(), key=self._waste)[:MOST_TRIED]:
+            if moved < MOST_MOVES and self._gather(record):
+                moved += 1
+
+    def _scattered(self) -> Iterator[JobRecord]:
+        distances = self.closeness.distances
+        for record in distances.training_gangs():
+            assert record.placement is not None
+            if distances.loss(record, record.placement) >= LEAST_GAIN and self._may_move(record):
+                yield record
+
+    def _waste(self, record: JobRecord) -> tuple[int, int]:
+        placement = record.placement
+        assert placement is not None
+        return -self.closeness.distances.loss(record, placement) * len(placement.slices), record.seq
+
+    def _gather(self, record: JobRecord) -> bool:
+        draft, old = self.draft, record.placement
+        assert old is not None
+        draft.suspend(record)
+        new = RELAXING.place(draft.space, record)
+        if new is None or not self._pays(record, old, new):
+            draft.restore(record)
+            return False
+        draft.start(record, new)
+        return True
+
+    def _pays(self, record: JobRecord, old: Placement, new: Placement) -> bool:
+        gain = self.closeness.distances.loss(record, old) - self.closeness.distances.loss(
+            record, new
+        )
+        if gain < LEAST_GAIN:
+            return False
+        left = self.closeness.left_ms(record, self.now)
+        return left * gain // NOMINAL > PAYS * self.view.switch_ms
+
+    def _may_move(self, record: JobRecord) -> bool:
+        placement, since = record.placement, record.run_since_ms
+        rest = max(self.closeness.terms.rest_ms, PAYS * self.view.switch_ms)
+        return (
+            record.phase is Phase.RUNNING
+            and placement is not None
+            and placement.sharing is Sharing.EXCLUSIVE
+            and len(placement.slices) == record.demand.nominal.count
+            and since is not None
+            and self.now - since >= rest
+            and not self.draft.is_touched(record)
+            and not any(piece.node in self.view.draining for piece in placement.slices)
+        )

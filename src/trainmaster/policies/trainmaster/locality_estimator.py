@@ -1,0 +1,211 @@
+"""What distance and company cost each model: as published, put right by how runs were seen to fare.
+
+Every few minutes, in passes that are made anyway, the speed of each gang is looked at once a run. Gangs
+as near as can be tell what is normal for their model; the others, what distance costs; small gangs that
+share a node, what company costs (locality_calibration.py has the estimate). What was seen is a value,
+for the memo; all that is held here is a cache of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from trainmaster.core.lifecycle import Phase
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.model.codec import stored_as
+from trainmaster.model.job import Demand
+from trainmaster.model.placement import Placement, Sharing
+from trainmaster.model.plan import FrozenMap
+from trainmaster.model.units import NOMINAL
+from trainmaster.perf.model_zoo import table_name
+from trainmaster.policies.trainmaster.locality_calibration import FARTHEST, Felt, Foretold
+
+TELLING = 50_000
+"""Who is foretold to lose less than this tells nothing about other models, nor about other places."""
+NOTCH = 4
+"""A correction is believed when it differs from the one before by this part, one in four."""
+NIL = NOMINAL // 32
+"""One below this is none at all."""
+
+Kind = tuple[str, ...]
+"""Model, as tables name it, and type of GPU; in which situation, where it is not plain distance."""
+QUIET = "quiet"
+"""Apart, where it is said to lose next to nothing."""
+ALONE, BESIDE = "alone", "beside"
+"""Small gangs on one node: alone there, and beside others."""
+ANY: Kind = ()
+ANY_BESIDE: Kind = (BESIDE,)
+
+
+@stored_as("locality.Observations")
+@dataclass(frozen=True, slots=True)
+class Nearness:
+    """What was seen of distance and company."""
+
+    felt: FrozenMap[Kind, Felt] = field(default_factory=FrozenMap)
+    believed: FrozenMap[Kind, int] = field(default_factory=FrozenMap)
+    """What foretold losses are multiplied with, in parts per million."""
+    witnesses: int = 0
+    """Runs apart that this rests on."""
+    looked_at: FrozenMap[int, int] = field(default_factory=FrozenMap)
+    """Runs that go on and have been looked at: attempts by number of the job."""
+    next_look_ms: int = 0
+
+
+NOTHING_SEEN = Nearness()
+
+
+class Distances:
+    """Losses of jobs at places, on one topology."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.topology = view.topology
+        self.foretold = Foretold(view.topology)
+        self._believed: FrozenMap[Kind, int] = FrozenMap()
+
+    # -- answering ---------------------------------------------------------------------------------
+
+    def believe(self, seen: Nearness) -> None:
+        """Answer from this from now on."""
+        self._believed = seen.believed
+
+    def loss(self, record: JobRecord, placement: Placement) -> int:
+        """Part of its speed that the job is expected to lose there."""
+        return self._corrected(self._foretold_at(record, placement), self._kind(record, placement))
+
+    def loss_at(self, model: str, demand: Demand, span: int, nodes: int) -> int:
+        """The same for a gang on so many nodes of one domain, on the worst of its types of GPU."""
+        foretold = self.foretold.loss(model, demand, demand.nominal.count, span, nodes)
+        name = table_name(model)
+        kinds = [kind.name for kind in self.topology.types if demand.allows(kind.name)]
+        return max((self._corrected(foretold, (name, kind)) for kind in kinds), default=0)
+
+    def loss_beside(self, record: JobRecord) -> int:
+        """Part of its speed that the job is expected to lose to another gang on its node."""
+        name, anybody = table_name(record.job.model), self._believed.get(ANY_BESIDE, NOMINAL)
+        types = self.topology.types
+        known = max(self._believed.get((name, kind.name, BESIDE), anybody) for kind in types)
+        return self.foretold.beside(record.job.model) * known // NOMINAL
+
+    def training_gangs(self) -> list[JobRecord]:
+        """Gangs that train on what they asked for, in order of submission; found by node, not by job."""
+        found = {
+            each.seq: each
+            for node in range(len(self.topology.nodes))
+            for each in self.view.residents(node)
+            if _trains(each)
+        }
+        return [found[seq] for seq in sorted(found)]
+
+    def gangs_on(self, node: int) -> list[JobRecord]:
+        return [each for each in self.view.residents(node) if _holds_several(each)]
+
+    def _corrected(self, foretold: int, kind: Kind) -> int:
+        if foretold < TELLING:
+            correction = self._believed.get((*kind, QUIET), NOMINAL)
+        else:
+            correction = self._believed.get(kind, self._believed.get(ANY, NOMINAL))
+        return min(FARTHEST, foretold * correction // NOMINAL)
+
+    def _foretold_at(self, record: JobRecord, placement: Placement) -> int:
+        span, count = placement.span, len(placement.slices)
+        nodes = 1 if span >= self.topology.node_level else len(placement.nodes)
+        return self.foretold.loss(record.job.model, record.demand, count, span, nodes)
+
+    def _kind(self, record: JobRecord, placement: Placement) -> Kind:
+        kind = self.topology.type_of_gpu[placement.slices[0].gpu]
+        return table_name(record.job.model), kind.name
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def looked(self, seen: Nearness, next_look_ms: int) -> Nearness:
+        """What is known after a look at all runs that were not looked at before."""
+        gangs = self.training_gangs()
+        known = seen.looked_at
+        new = [record for record in gangs if known.get(record.seq) != record.attempt]
+        if not new:
+            return replace(seen, next_look_ms=next_look_ms)
+        felt = dict(seen.felt)
+        for record in new:
+            assert record.placement is not None
+            self._note(felt, record, record.placement)
+        looked_at = FrozenMap({record.seq: record.attempt for record in gangs})
+        believed = _believed(felt, seen.believed)
+        witnesses = seen.witnesses if believed is seen.believed else felt.get(ANY, Felt()).apart
+        return Nearness(FrozenMap(felt), believed, witnesses, looked_at, next_look_ms)
+
+    def _note(self, felt: dict[Kind, Felt], record: JobRecord, placement: Placement) -> None:
+        kind, speed = self._kind(record, placement), record.speed_ppm
+        own = felt.get(kind, Felt())
+        foretold = self._foretold_at(record, placement)
+        if not foretold:
+            felt[kind] = own.with_near(speed)
+            self._note_company(felt, record, placement, kind)
+            return
+        lost = max(0, NOMINAL - speed * NOMINAL // own.near_ppm())
+        if foretold >= TELLING:
+            _add(felt, kind, foretold, lost)
+            _add(felt, ANY, foretold, lost)
+        else:
+            _add(felt, (*kind, QUIET), foretold, lost)
+
+    def _note_company(
+        self, felt: dict[Kind, Felt], record: JobRecord, placement: Placement, kind: Kind
+    ) -> None:
+        node = placement.slices[0].node
+        is_whole_node = len(placement.slices) == self.topology.nodes[node].gpus
+        if is_whole_node or len(placement.nodes) > 1:
+            return
+        alone = felt.get((*kind, ALONE), Felt())
+        if len(self.gangs_on(node)) == 1:
+            felt[*kind, ALONE] = alone.with_near(record.speed_ppm)
+            return
+        foretold = self.foretold.beside(record.job.model)
+        lost = max(0, NOMINAL - record.speed_ppm * NOMINAL // alone.near_ppm())
+        _add(felt, (*kind, BESIDE), foretold, lost)
+        if foretold >= TELLING:
+            _add(felt, ANY_BESIDE, foretold, lost)
+
+
+def _holds_several(record: JobRecord) -> bool:
+    return record.placement is not None and len(record.placement.slices) > 1
+
+
+def _add(felt: dict[Kind, Felt], kind: Kind, foretold: int, lost: int) -> None:
+    felt[kind] = felt.get(kind, Felt()).with_apart(foretold, lost)
+
+
+def _trains(record: JobRecord) -> bool:
+    """Whether it trains alone on the GPUs that it asked for, several of them."""
+    placement, count = record.placement, record.demand.nominal.count
+    return (
+        count > 1
+        and record.phase is Phase.RUNNING
+        and record.since_ms is not None
+        and placement is not None
+        and placement.sharing is Sharing.EXCLUSIVE
+        and len(placement.slices) == count
+    )
+
+
+def _believed(felt: Mapping[Kind, Felt], before: FrozenMap[Kind, int]) -> FrozenMap[Kind, int]:
+    """Corrections, changed where they differ much from those believed so far."""
+    changed: dict[Kind, int] = {}
+    for kind, seen in felt.items():
+        if seen.apart:
+            found = seen.correction_ppm(_of_others(felt, kind))
+            correction, old = found if found >= NIL else 0, before.get(kind, NOMINAL)
+            if abs(correction - old) * NOTCH > max(correction, old):
+                changed[kind] = correction
+    return before.updated(changed) if changed else before
+
+
+def _of_others(felt: Mapping[Kind, Felt], kind: Kind) -> int:
+    """What is believed of a model in a situation before it was seen."""
+    if kind in (ANY, ANY_BESIDE) or QUIET in kind:
+        return NOMINAL
+    others = ANY_BESIDE if BESIDE in kind else ANY
+    return felt.get(others, Felt()).correction_ppm()

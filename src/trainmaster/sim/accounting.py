@@ -1,0 +1,318 @@
+"""Who used what: exact integer accounts of work, GPU time, waiting and fairness."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from trainmaster.core.state import JobRecord
+from trainmaster.model.deadline_notices import Notice
+from trainmaster.model.placement import Placement, Sharing
+from trainmaster.model.queue import Queue
+from trainmaster.model.result import Stint
+from trainmaster.model.trace import Outcome, TracedJob
+from trainmaster.model.units import NOMINAL, WHOLE
+from trainmaster.sim.cost import Bill
+
+
+class Account:
+    """One job's books; times in ms, GPU time in thousandths of a GPU x ms."""
+
+    __slots__ = (
+        "area_at_end",
+        "area_at_submit",
+        "attempt_index",
+        "attempt_trained",
+        "charged",
+        "credited",
+        "failed_attempts",
+        "finish_ms",
+        "held",
+        "holding",
+        "holding_since_ms",
+        "lost",
+        "needed",
+        "on_slots",
+        "outcome",
+        "profiling_ms",
+        "rate",
+        "record",
+        "spent",
+        "start_ms",
+        "status",
+        "target",
+        "traced",
+        "trained",
+        "trained_ms",
+        "wasted",
+    )
+
+    def __init__(self, traced: TracedJob, *, has_failures: bool) -> None:
+        self.traced = traced
+        self.record: JobRecord | None = None
+        self.needed = traced.service_ms * NOMINAL
+        self.failed_attempts = traced.failed_attempts_ms if has_failures else ()
+        self.outcome = traced.outcome if has_failures else Outcome.SUCCEEDED
+        self.profiling_ms = 0
+        """What is still to be measured of it before it can train."""
+        self.attempt_index = 0
+        self.target = self._target()
+        """Work at which the present attempt ends."""
+        self.credited = 0
+        """Work done in all; at the end it is needed + lost."""
+        self.lost = 0
+        self.held = 0
+        """GPU time from taking to leaving; at the end it is trained + charged."""
+        self.trained = 0
+        self.on_slots = 0
+        """The part of it on CPU slots, for jobs that may use either."""
+        self.trained_ms = 0
+        self.attempt_trained = 0
+        self.charged = 0
+        self.wasted = 0
+        self.holding = 0
+        self.holding_since_ms = 0
+        self.rate = 0
+        """What it pays per hour for what it holds now."""
+        self.spent = 0
+        """What it has paid for what it held before."""
+        self.start_ms: int | None = None
+        self.finish_ms: int | None = None
+        self.status: Outcome | None = None
+        self.area_at_submit = 0
+        self.area_at_end = 0
+
+    def _target(self) -> int:
+        if self.attempt_index < len(self.failed_attempts):
+            return self.failed_attempts[self.attempt_index] * NOMINAL
+        return self.needed
+
+    def failures_left(self) -> bool:
+        return self.attempt_index < len(self.failed_attempts)
+
+    def next_attempt(self) -> None:
+        self.attempt_index += 1
+        self.target = self._target()
+
+    def work_left(self) -> int:
+        """All work from the start of the present attempt to the end for good."""
+        return self.needed + NOMINAL * sum(self.failed_attempts[self.attempt_index :])
+
+
+class Ledger:
+    """All accounts, and the sums over them that a run is judged by."""
+
+    def __init__(
+        self,
+        queues: Mapping[str, Queue],
+        gpus_milli: int,
+        *,
+        keep_stints: bool,
+        bill: Bill | None = None,
+    ) -> None:
+        self.accounts: dict[str, Account] = {}
+        self.bill = bill
+        """None where GPUs have no price."""
+        self.progressing = 0
+        """Thousandths of a GPU making progress now."""
+        self._busy: dict[int, int] = {}
+        """Thousandths of each shared GPU that runs make progress on; opportunistic ones add to others."""
+        self._beyond = 0
+        self._overlap = 0
+        self._overlap_ms = 0
+        self.active = 0
+        self.ended_count = 0
+        self.stints: list[Stint] | None = [] if keep_stints else None
+        self._placements: dict[str, Placement] = {}
+        self._area = 0
+        self._area_ms = 0
+        self.fairness = Fairness(queues, gpus_milli)
+        self.waiting: defaultdict[tuple[str, int], int] = defaultdict(int)
+        """Jobs that hold nothing, by queue and demand number."""
+        self.queued = 0
+        """The same in all."""
+        self.using: defaultdict[str, int] = defaultdict(int)
+        """Thousandths of a GPU held, by queue."""
+        self.notices: dict[str, list[tuple[int, Notice]]] = {}
+        """What was told of each job's deadline, and when."""
+
+    def told(self, notice: Notice, now: int) -> None:
+        self.notices.setdefault(notice.job, []).append((now, notice))
+
+    def submitted(self, account: Account, now: int) -> None:
+        self._count(1, now)
+        account.area_at_submit = self._area
+        self.accounts[account.traced.job.id] = account
+        self.fairness.joined(account.traced.job.queue, now)
+
+    def _count(self, change: int, now: int) -> None:
+        """Integrate the number of unfinished jobs, then change it."""
+        self._area += self.active * (now - self._area_ms)
+        self._area_ms = now
+        self.active += change
+
+    def waits(self, record: JobRecord, change: int) -> None:
+        self.waiting[record.job.queue, record.group] += change
+        self.queued += change
+
+    def took(self, account: Account, share: int, placement: Placement, now: int) -> None:
+        account.holding, account.holding_since_ms = share, now
+        job = account.traced.job
+        self.using[job.queue] += share
+        if self.bill is not None:
+            account.rate = self.bill.took(job.id, placement, now)
+        if account.record is not None:
+            self.waits(account.record, -1)
+        if self.stints is not None:
+            self._placements[job.id] = placement
+
+    def left(self, account: Account, share: int, now: int) -> None:
+        account.held += account.holding * (now - account.holding_since_ms)
+        account.holding = 0
+        job = account.traced.job
+        if self.bill is not None:
+            account.spent += account.rate * (now - account.holding_since_ms)
+            account.rate = 0
+            self.bill.left(job.id, now)
+        self.using[job.queue] -= share
+        if account.record is not None:
+            self.waits(account.record, 1)
+        if self.stints is not None and now > account.holding_since_ms:
+            gpus = tuple(self._placements.pop(job.id).gpus())
+            self.stints.append(Stint(job.id, gpus, account.holding_since_ms, now))
+
+    def started(self, account: Account, now: int) -> None:
+        if account.start_ms is None:
+            account.start_ms = now
+
+    def progress(self, placement: Placement, sign: int, now: int) -> None:
+        """A run begins (1) or ceases (-1) to make progress there; a GPU counts once, however shared."""
+        if placement.sharing is Sharing.EXCLUSIVE:
+            self.progressing += sign * placement.total_share
+            return
+        self.overlap(now)
+        for piece in placement.slices:
+            before = self._busy.get(piece.gpu, 0)
+            after = self._busy[piece.gpu] = before + sign * piece.share
+            beyond = max(0, after - WHOLE) - max(0, before - WHOLE)
+            self._beyond += beyond
+            self.progressing += after - before - beyond
+
+    def overlap(self, now: int) -> int:
+        """GPU time up to now in which runs made progress on a GPU beyond the whole of it."""
+        self._overlap += self._beyond * (now - self._overlap_ms)
+        self._overlap_ms = now
+        return self._overlap
+
+    def trained(self, account: Account, share: int, ms: int, work: int) -> None:
+        account.trained += share * ms
+        account.attempt_trained += share * ms
+        account.trained_ms += ms
+        account.credited += work
+
+    def charged(self, account: Account, share: int, ms: int) -> None:
+        account.charged += share * ms
+
+    def failed(self, account: Account, work: int) -> None:
+        """An attempt came to nothing."""
+        account.lost += work
+        account.wasted += account.attempt_trained
+        account.attempt_trained = 0
+
+    def fell_back(self, account: Account, work: int, share: int, speed_ppm: int) -> None:
+        """Work after the last checkpoint is gone with its run."""
+        account.lost += work
+        lost_time = share * work // speed_ppm if speed_ppm else 0
+        lost_time = min(lost_time, account.attempt_trained)  # some of it was done at other speeds
+        account.wasted += lost_time
+        account.attempt_trained -= lost_time
+
+    def ended(self, account: Account, outcome: Outcome, now: int) -> None:
+        account.finish_ms = now
+        account.status = outcome
+        self.ended_count += 1
+        if outcome is Outcome.FAILED:
+            account.wasted += account.attempt_trained
+        self._count(-1, now)
+        account.area_at_end = self._area
+        if account.record is not None:
+            self.waits(account.record, -1)
+        self.fairness.left(account.traced.job.queue, now)
+
+    def mean_active(self, account: Account) -> float:
+        """Mean number of unfinished jobs over the life of an ended job."""
+        assert account.finish_ms is not None
+        life = account.finish_ms - account.traced.job.submit_ms
+        return (account.area_at_end - account.area_at_submit) / life if life else 1.0
+
+
+class Fairness:
+    """What each queue was entitled to while it had unfinished jobs: its part of the active tree."""
+
+    def __init__(self, queues: Mapping[str, Queue], gpus_milli: int) -> None:
+        self._queues = queues
+        self._gpus_milli = gpus_milli
+        self._jobs: dict[str, int] = {}
+        self._parts: dict[str, float] = {}
+        """Of the active queues: which part of the GPUs is theirs."""
+        self._since_ms = 0
+        self.entitled: dict[str, float] = {}
+        """GPU time by queue: thousandths of a GPU x ms."""
+
+    def joined(self, queue: str, now: int) -> None:
+        count = self._jobs.get(queue, 0)
+        self._jobs[queue] = count + 1
+        if count == 0:
+            self._share_out(now)
+
+    def left(self, queue: str, now: int) -> None:
+        self._jobs[queue] -= 1
+        if self._jobs[queue] == 0:
+            self._share_out(now)
+
+    def _share_out(self, now: int) -> None:
+        """Another queue has become active or idle: count up to now, then divide anew."""
+        self.count_up_to(now)
+        self._parts = self.parts([queue for queue, jobs in self._jobs.items() if jobs])
+
+    def count_up_to(self, now: int) -> None:
+        span = self._gpus_milli * (now - self._since_ms)
+        for queue, part in self._parts.items():
+            self.entitled[queue] = self.entitled.get(queue, 0.0) + part * span
+        self._since_ms = now
+
+    def parts(self, active: Sequence[str]) -> dict[str, float]:
+        """Weights shared out level by level, among those with somebody active below."""
+        paths = {queue: self._path(queue) for queue in active}
+        children: dict[str | None, dict[str, int]] = {}
+        for path in paths.values():
+            for parent, child in zip((None, *path), path, strict=False):
+                children.setdefault(parent, {})[child] = self._weight(child)
+        parts = {}
+        for queue, path in paths.items():
+            part = 1.0
+            for parent, child in zip((None, *path), path, strict=False):
+                part *= children[parent][child] / sum(children[parent].values())
+            parts[queue] = part
+        return parts
+
+    def _path(self, queue: str) -> tuple[str, ...]:
+        """From the outermost ancestor down to the queue itself."""
+        path = [queue]
+        known = self._queues.get(queue)
+        while known is not None and known.parent is not None:
+            path.append(known.parent)
+            known = self._queues.get(known.parent)
+        return tuple(reversed(path))
+
+    def _weight(self, queue: str) -> int:
+        return self._queues[queue].weight if queue in self._queues else 1
+
+
+def jain(ratios: Sequence[float]) -> float | None:
+    """Jain's index: 1 when all are equal, 1/n when one has everything."""
+    squares = sum(ratio * ratio for ratio in ratios)
+    if not squares:
+        return None
+    total = sum(ratios)
+    return total * total / (len(ratios) * squares)

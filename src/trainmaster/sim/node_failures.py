@@ -1,0 +1,98 @@
+"""What happens to nodes in a simulation: changes as planned, and failures drawn by the seed."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable
+from enum import IntEnum
+from random import Random
+
+from trainmaster.model import events as e
+from trainmaster.perf.perf_model import Breakage
+from trainmaster.sim.engine import SimEngine
+
+
+class Turn(IntEnum):
+    """What happens next to a node that fails now and then."""
+
+    FAILS = 0
+    NOTICED = 1
+    """Its failure becomes known, and repair begins."""
+    RETURNS = 2
+
+
+class NodeSchedule:
+    """Planned changes of the cluster, and failures from the seed."""
+
+    def __init__(
+        self,
+        breakage: Breakage,
+        planned: Iterable[e.NodeChange],
+        nodes: int,
+        start_ms: int,
+        seed: int,
+    ) -> None:
+        self._breakage = breakage
+        self._random = Random(f"nodes/{seed}")
+        self._planned = sorted(planned, key=lambda planned: planned.at_ms)
+        self._next_planned = 0
+        self.is_busy = bool(self._planned) or self._breakage.mtbf_ms is not None
+        """Whether anything will ever happen to nodes."""
+        self._gone: set[int] = set()
+        """Nodes that left by plan: nothing breaks or is repaired there."""
+        self._due: list[tuple[int, int, Turn]] = []
+        """(when, node, what) for failures and repairs."""
+        if self._breakage.mtbf_ms is not None:
+            for node in range(nodes):
+                self._due.append((start_ms + self._lifetime(), node, Turn.FAILS))
+            self._due.sort()
+
+    def _lifetime(self) -> int:
+        assert self._breakage.mtbf_ms is not None
+        return 1 + round(self._random.expovariate(1.0 / self._breakage.mtbf_ms))
+
+    def next_time(self, *, is_idle: bool) -> int | None:
+        """The next change; while nothing runs or arrives, failures of healthy nodes change nothing."""
+        is_waited_for = not is_idle or any(turn is not Turn.FAILS for _, _, turn in self._due)
+        times = [self._due[0][0]] if self._due and is_waited_for else []
+        if self._next_planned < len(self._planned):
+            times.append(self._planned[self._next_planned].at_ms)
+        return min(times, default=None)
+
+    def facts_at(self, now: int, engine: SimEngine) -> list[e.Event]:
+        facts: list[e.Event] = []
+        while self._next_planned < len(self._planned):
+            planned = self._planned[self._next_planned]
+            if planned.at_ms > now:
+                break
+            self._next_planned += 1
+            if isinstance(planned.event, e.NodeLeft):
+                node = planned.event.node
+                self._gone.add(node)
+                facts += [*engine.break_node(node, now), *engine.lose_node(node, now)]
+            else:
+                if isinstance(planned.event, e.NodeJoined):
+                    self._gone.discard(planned.event.node)
+                facts.append(planned.event)
+        while self._due and self._due[0][0] <= now:
+            _, node, turn = self._due.pop(0)
+            if node not in self._gone:
+                facts += self._turned(node, turn, now, engine)
+            after, following = self._next_turn(turn)
+            insort(self._due, (now + after, node, following))
+        return facts
+
+    def _turned(self, node: int, turn: Turn, now: int, engine: SimEngine) -> list[e.Event]:
+        if turn is Turn.FAILS:
+            return engine.break_node(node, now)
+        if turn is Turn.NOTICED:
+            return engine.lose_node(node, now)
+        return [e.NodeJoined(node)]
+
+    def _next_turn(self, turn: Turn) -> tuple[int, Turn]:
+        """What follows, and after how long."""
+        if turn is Turn.FAILS:
+            return self._breakage.detection_ms, Turn.NOTICED
+        if turn is Turn.NOTICED:
+            return self._breakage.repair_ms, Turn.RETURNS
+        return self._lifetime(), Turn.FAILS

@@ -1,6 +1,0 @@
-"""A comparison of policies as one HTML page, with its plots as PNG and its numbers as CSV."""
-
-from trainmaster.sim.report.publish import ReportError
-from trainmaster.sim.report.write import write_report
-
-__all__ = ["ReportError", "write_report"]

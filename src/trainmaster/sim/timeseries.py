@@ -1,0 +1,195 @@
+"""Curves over time, exact; fragmentation and causes of delay, looked at as often as a chart can show."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable
+from enum import Enum
+from typing import Protocol, runtime_checkable
+
+from trainmaster.core.controller import Controller
+from trainmaster.core.view import View
+from trainmaster.model.job import Demand
+from trainmaster.model.placement import Role, Sharing
+from trainmaster.model.reasons import Why
+from trainmaster.model.result import Curve, Delays, SizeDelays
+from trainmaster.model.units import SECOND, WHOLE
+from trainmaster.placement.placers import CONSOLIDATED
+from trainmaster.sim.accounting import Ledger
+
+SAMPLES = 1_500
+"""At most about this many looks at fragmentation and causes over the arrivals' span."""
+
+SIZE_BINS = (
+    ("under 1 GPU", 0, WHOLE - 1),
+    ("1 GPU", WHOLE, WHOLE),
+    ("2-4 GPUs", WHOLE + 1, 4 * WHOLE),
+    ("5-8 GPUs", 4 * WHOLE + 1, 8 * WHOLE),
+    ("over 8 GPUs", 8 * WHOLE + 1, 1 << 60),
+)
+"""Philly's size classes, and one for fractions: label, from, to (thousandths of a GPU)."""
+
+
+def size_label(share: int) -> str:
+    return next(label for label, low, high in SIZE_BINS if low <= share <= high)
+
+
+class Cause(Enum):
+    """What a delay is put down to."""
+
+    FAIR_SHARE = "fair share"
+    FRAGMENTATION = "fragmentation"
+    CONTENTION = "contention"
+
+
+CAUSE_OF = {Why.SHARE_USED_UP: Cause.FAIR_SHARE, Why.FRAGMENTED: Cause.FRAGMENTATION}
+"""A policy's own reasons; the others are contention."""
+
+Blamed = tuple[str, Cause]
+"""A size class, and why its jobs wait."""
+
+
+@runtime_checkable
+class Attributing(Protocol):
+    """A policy that puts delays down to causes itself."""
+
+    def causes(self, view: View, memo: object, now: int) -> Callable[[str, Demand], Why]:
+        """Why jobs of a queue that ask for so much wait now."""
+        ...
+
+
+class Sampler:
+    """Looks at a run after each step, at most every `grain_ms`."""
+
+    def __init__(self, controller: Controller, ledger: Ledger, span_ms: int) -> None:
+        self._controller = controller
+        self._state = state = controller.state
+        self._ledger = ledger
+        self._grain = span_ms // SAMPLES
+        self.next_ms = 0
+        self._times = array("q")
+        self._progressing = array("q")
+        self._queued = array("q")
+        self._noted: tuple[int, int] | None = None
+        self._looks = array("q")
+        self._fragmented = array("d")
+        self._causes = Counter[Blamed]()
+        self._delays = Counter[Blamed]()
+        self._demands: list[Demand] = []
+        self._gpus = max(1, state.topology.training_gpus)
+
+    def note(self, now: int) -> None:
+        """Every change of what makes progress and of who waits, exactly."""
+        noted = progressing, queued = self._ledger.progressing, self._ledger.queued
+        if noted == self._noted:
+            return
+        self._noted, times = noted, self._times
+        if times and times[-1] == now:
+            self._progressing[-1], self._queued[-1] = noted
+        else:
+            times.append(now)
+            self._progressing.append(progressing)
+            self._queued.append(queued)
+
+    def look(self, now: int) -> None:
+        """Fragmentation and the causes of waiting from now on, as they stand at this look."""
+        looks = self._looks
+        if looks:
+            span = now - looks[-1]
+            for blamed, jobs in self._causes.items():
+                self._delays[blamed] += jobs * span
+        self.next_ms = now + self._grain
+        if looks and looks[-1] == now:
+            looks.pop()
+            self._fragmented.pop()
+        looks.append(now)
+        self._fragmented.append(self._fragmentation())
+        self._causes = self._count_causes(now) if self._ledger.queued else Counter()
+
+    def end(self, now: int) -> None:
+        """The last point of every curve."""
+        self.look(now)
+        if not self._times or self._times[-1] < now:
+            self._times.append(now)
+            self._progressing.append(self._ledger.progressing)
+            self._queued.append(self._ledger.queued)
+
+    def _fragmentation(self) -> float:
+        """Part of the free GPUs that lie on partly used nodes."""
+        space = self._state.occupancy
+        free = space.total_free()
+        if not free:
+            return 0.0
+        empty = 0
+        for kind, row in enumerate(space.by_free):
+            if len(set(space.largest)) == 1 or len(space.by_free) == 1:
+                empty += space.largest[kind] * row[space.largest[kind]].bit_count()
+        return 1.0 - empty / free
+
+    def _count_causes(self, now: int) -> Counter[Blamed]:
+        """Waiting jobs by size class and cause."""
+        ledger, found = self._ledger, Counter[Blamed]()
+        if len(self._demands) != len(self._state.groups):
+            self._demands = list(self._state.groups)
+        cause_of = self._causes_now(now)
+        for (queue, group), jobs in ledger.waiting.items():
+            if jobs:
+                demand = self._demands[group]
+                label = size_label(demand.nominal.total_share)
+                found[label, cause_of(queue, demand)] += jobs
+        return found
+
+    def _causes_now(self, now: int) -> Callable[[str, Demand], Cause]:
+        """The policy's own reasons where it gives them, else what the occupancy shows."""
+        policy = self._controller.policy
+        if not isinstance(policy, Attributing):
+            return self._as_it_looks()
+        why = policy.causes(self._controller.view, self._controller.memo, now)
+        return lambda queue, demand: CAUSE_OF.get(why(queue, demand), Cause.CONTENTION)
+
+    def _as_it_looks(self) -> Callable[[str, Demand], Cause]:
+        ledger, space = self._ledger, self._state.occupancy
+        parts = ledger.fairness.parts(list(ledger.using))
+        fits: dict[Demand, bool] = {}
+
+        def cause_of(queue: str, demand: Demand) -> Cause:
+            need = demand.nominal.total_share
+            share = self._gpus * WHOLE * parts.get(queue, 1.0)
+            if len(ledger.using) > 1 and ledger.using.get(queue, 0) + need > share:
+                return Cause.FAIR_SHARE
+            free = sum(space.free_gpus[kind] for kind in space.kinds_for(demand)) * WHOLE
+            if demand.mode is not Sharing.EXCLUSIVE or free < need:
+                return Cause.CONTENTION
+            if demand not in fits:
+                found = CONSOLIDATED.shaped(space, demand, demand.nominal, Role.GUARANTEED)
+                fits[demand] = found is not None
+            return Cause.CONTENTION if fits[demand] else Cause.FRAGMENTATION
+
+        return cause_of
+
+    def delays(self) -> Delays:
+        waited = self._delays
+
+        def seconds(label: str) -> list[float]:
+            return [waited[label, cause] / SECOND for cause in Cause]
+
+        rows = {label: seconds(label) for label, _, _ in SIZE_BINS}
+        by_size = tuple(SizeDelays(label, *row) for label, row in rows.items() if any(row))
+        fair_share, fragmentation, contention = map(sum, zip(*rows.values(), strict=True))
+        return Delays(fair_share, fragmentation, contention, by_size)
+
+    def utilisation(self) -> Curve:
+        capacity = self._gpus * WHOLE
+        return _curve(self._times, [milli / capacity for milli in self._progressing])
+
+    def queue_length(self) -> Curve:
+        return _curve(self._times, [float(count) for count in self._queued])
+
+    def fragmentation(self) -> Curve:
+        return _curve(self._looks, list(self._fragmented))
+
+
+def _curve(times_ms: array[int], values: list[float]) -> Curve:
+    times = tuple(ms / SECOND for ms in times_ms)
+    return Curve(times, tuple(round(value, 6) for value in values))

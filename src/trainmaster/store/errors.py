@@ -1,0 +1,133 @@
+"""What goes wrong in databases, as one sentence that says what to do."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolExhausted
+
+from trainmaster.store.protocol import StoreError
+
+SQLITE = {
+    "SQLITE_FULL": "is full, or its disk is: free some space",
+    "SQLITE_READONLY": "is read-only: give this user the right to write to it and to its folder",
+    "SQLITE_BUSY": "is locked by another program: close that one",
+    "SQLITE_LOCKED": "is locked by another program: close that one",
+    "SQLITE_PROTOCOL": "is locked by another program: close that one",
+    "SQLITE_CORRUPT": "is damaged: put back a copy of it, or move it away to begin anew",
+    "SQLITE_NOTADB": "is no database of SQLite: name another file, or move this one away",
+    "SQLITE_CANTOPEN": "cannot be opened: check that this user may read it and write to its folder",
+    "SQLITE_PERM": "cannot be opened: check that this user may read it and write to its folder",
+    "SQLITE_AUTH": "cannot be opened: check that this user may read it and write to its folder",
+    "SQLITE_IOERR": "cannot be read or written: check its disk",
+    "SQLITE_NOMEM": "needs more memory than there is: free some",
+    "SQLITE_TOOBIG": "cannot keep a text this long: shorten what was submitted",
+}
+"""By the beginning of SQLite's own name for the error."""
+
+POSTGRES = {
+    "28": "refuses the user or the password: correct them in the URL",
+    "3D": "does not exist on the server: create it, or name another",
+    "42501": "does not let this user do that: grant it all rights on the database",
+    "42P07": "has tables of the same names by another program: give Trainmaster a database of its own",
+    "25006": "is read-only: name the primary server",
+    "53100": "is full: free some space on the server's disk",
+    "53300": "takes no more connections: close some, or raise max_connections",
+    "53": "lacks memory or disk: free some on the server",
+    "55P03": "is locked by another program: end its transaction",
+    "40": "was busy with another transaction: it is tried again",
+    "57014": "gave up after a time limit of its own: raise the server's statement_timeout",
+    "57P01": "lost the connection, which the server ended: check the server",
+    "57": "is shutting down or starting: wait for the server",
+    "08": "lost the connection: check the server and the network",
+    "XX": "reports damage or a fault of its own: look into the server's log",
+}
+"""By the beginning of PostgreSQL's code for the error; the longest that fits is taken."""
+
+WORDS = {
+    "password authentication failed": POSTGRES["28"],
+    "no password supplied": POSTGRES["28"],
+    "no pg_hba.conf entry": "does not let this user in from here: allow it in pg_hba.conf",
+    "role": POSTGRES["28"],
+    "does not exist": POSTGRES["3D"],
+    "refused": "does not answer (connection refused): start the server, or correct the URL",
+    "no such file or directory": "does not answer: start the server, or correct the URL",
+    "translate host name": "is on a host that nobody knows: correct the URL",
+    "resolve host": "is on a host that nobody knows: correct the URL",
+    "timeout expired": "does not answer: check the server and the network",
+    "timed out": "does not answer: check the server and the network",
+    "too many clients": POSTGRES["53300"],
+    "too many connections": POSTGRES["53300"],
+    "starting up": POSTGRES["57"],
+    "shutting down": POSTGRES["57"],
+    "invalid connection option": "has a setting in its URL that nobody knows: correct the URL",
+}
+"""By words in PostgreSQL's message: a connection that failed to begin has no code."""
+
+UNKEEPABLE = "cannot keep this: a number is too large, or a text has characters that are none"
+
+
+@contextmanager
+def said_plainly(url: str) -> Iterator[None]:
+    """Turn whatever the database reports inside into a StoreError."""
+    try:
+        yield
+    except (SQLAlchemyError, sqlite3.Error, OverflowError, UnicodeError) as error:
+        raise StoreError(f"The database {url} {trouble(error)}.") from error
+    except OSError as error:
+        raise StoreError(
+            f"The database {url} cannot be reached ({error.strerror}): check that this user may"
+            " read it and write to its folder."
+        ) from error
+
+
+def trouble(error: BaseException) -> str:
+    """What is wrong and what to do, to follow `The database X `."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(error, PoolExhausted):
+        return "is asked too much at once: try again"
+    if isinstance(cause, (OverflowError, UnicodeError)):
+        return UNKEEPABLE
+    if isinstance(cause, sqlite3.Error):
+        return _of_sqlite(cause)
+    if isinstance(error, DBAPIError):
+        return _of_postgres(error)
+    return f"cannot be used: {first_line(error)}"
+
+
+def first_line(error: BaseException | None) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def _of_sqlite(cause: sqlite3.Error) -> str:
+    code: str = getattr(cause, "sqlite_errorname", None) or ""
+    for begin, words in SQLITE.items():
+        if code.startswith(begin):
+            return words
+    if isinstance(cause, sqlite3.IntegrityError):
+        return f"refuses what does not fit together: {first_line(cause)}"
+    return f"cannot be used: {first_line(cause)}"
+
+
+def _of_postgres(error: DBAPIError) -> str:
+    cause = error.orig
+    code: str = getattr(cause, "sqlstate", None) or ""
+    for length in (5, 2):
+        if code and code[:length] in POSTGRES:
+            return POSTGRES[code[:length]]
+    if code.startswith("23"):
+        return f"refuses what does not fit together: {first_line(cause)}"
+    if code.startswith("22") or type(cause).__name__ == "DataError":
+        return UNKEEPABLE
+    said = str(cause).lower()
+    if not code:
+        for words, answer in WORDS.items():
+            if words in said:
+                return answer
+        if error.connection_invalidated or type(cause).__name__ == "OperationalError":
+            return f"lost the connection ({first_line(cause)}): check the server and the network"
+    return f"cannot be used: {first_line(cause)}"

@@ -1,0 +1,189 @@
+"""What the leader writes, each inside one transaction that compares the epoch first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+from sqlalchemy import Connection, Table, delete, func, insert, select, text, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from trainmaster.store.protocol import Deposed, StoreError
+from trainmaster.store.rows import Batch, JobRow, SnapshotRow
+from trainmaster.store.tables import (
+    KEYS,
+    LEDGER,
+    PROGRESS,
+    SNAPSHOTS,
+    STEPS,
+    STORIES,
+    TABLES,
+    Row,
+    values,
+)
+
+DAY_MS = 24 * 3600 * 1000
+KEYS_LIVE_MS = 7 * DAY_MS
+"""How long an answer to an idempotency key is remembered, counted back from the newest step."""
+NEWEST = 2
+"""Snapshots that are kept in any case: one to recover from, and one before it."""
+
+LOCK_NOT_AVAILABLE = "55P03"
+LONGEST_WAIT_MS = 2000
+
+Upsert = postgresql.Insert | sqlite.Insert
+
+
+# -- whose turn it is ------------------------------------------------------------------------------
+
+
+def raise_epoch(connection: Connection, holder: str) -> int:
+    """Begin a new epoch: writers of an older one are deposed from here on."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SET LOCAL lock_timeout = {LONGEST_WAIT_MS}"))
+    connection.execute(update(LEDGER).values(epoch=LEDGER.c.epoch + 1, holder=holder))
+    return int(connection.execute(select(LEDGER.c.epoch)).scalar_one())
+
+
+def last_step(connection: Connection, epoch: int) -> int:
+    """The last step that was kept; Deposed unless the epoch is ours, to the transaction's end."""
+    ledger = select(LEDGER.c.epoch, LEDGER.c.holder, LEDGER.c.last_seq).with_for_update()
+    found, holder, last = connection.execute(ledger).one()
+    if found != epoch:
+        host, _, pid = holder.rpartition(":")
+        raise Deposed(
+            f"Another daemon leads by now, process {pid} on {host}: stop this one, or let it wait."
+        )
+    return int(last)
+
+
+def claim(connection: Connection, epoch: int, batches: Sequence[Batch]) -> bool:
+    """Take the numbers of these steps, if the epoch is ours and they are the next ones."""
+    taken = connection.execute(
+        update(LEDGER)
+        .where(LEDGER.c.epoch == epoch, LEDGER.c.last_seq == batches[0].step.seq - 1)
+        .values(last_seq=batches[-1].step.seq)
+    )
+    return taken.rowcount == 1
+
+
+def out_of_turn(seq: int, last: int) -> StoreError:
+    return StoreError(
+        f"Step {seq} cannot be kept, the next one is {last + 1}:"
+        " restart the daemon to read what is there."
+    )
+
+
+def refuse_gaps(batches: Sequence[Batch]) -> None:
+    """Steps of one append follow each other."""
+    for earlier, later in pairwise(batches):
+        if later.step.seq != earlier.step.seq + 1:
+            raise StoreError(
+                f"Step {later.step.seq} cannot be kept right after step {earlier.step.seq}:"
+                " restart the daemon to read what is there."
+            )
+
+
+# -- what is kept ----------------------------------------------------------------------------------
+
+
+def keep(connection: Connection, batches: Sequence[Batch]) -> None:
+    """Write all that these steps changed, each kind of row by one statement."""
+    _insert(connection, STEPS, [batch.step for batch in batches])
+    changed = {job.id: job for batch in batches for job in batch.jobs}
+    _upsert(connection, JobRow, list(changed.values()))
+    _insert(connection, STORIES, [story for batch in batches for story in batch.stories])
+    _insert(connection, PROGRESS, [report for batch in batches for report in batch.progress])
+    keys = [values(key) for batch in batches for key in batch.keys]
+    if keys:  # the first answer to a key stands
+        inserting = _inserting(connection.dialect.name, KEYS)
+        connection.execute(inserting.on_conflict_do_nothing(), keys)
+
+
+def refuse_later(snapshot: SnapshotRow, last: int) -> None:
+    """A snapshot is of steps that are kept."""
+    if not 0 <= snapshot.seq <= last:
+        raise StoreError(
+            f"A snapshot after step {snapshot.seq} cannot be kept, the last step is {last}:"
+            " restart the daemon to read what is there."
+        )
+
+
+def keep_snapshot(connection: Connection, snapshot: SnapshotRow) -> None:
+    _upsert(connection, SnapshotRow, [snapshot])
+
+
+def compact(connection: Connection, before_ms: int) -> int:
+    """Drop what lies before the last snapshot before a time; how many steps.
+
+    What stays is the oldest snapshot and every step since, so that it can be replayed.
+    """
+    now = connection.scalar(select(func.max(STEPS.c.now_ms)))
+    if now is None:
+        now = connection.scalar(select(func.max(SNAPSHOTS.c.at_ms)))
+    if now is not None:
+        connection.execute(delete(KEYS).where(KEYS.c.at_ms < now - KEYS_LIVE_MS))
+    base = _base(connection, before_ms)
+    _thin_snapshots(connection, base)
+    if base is None:
+        return 0
+    return int(connection.execute(delete(STEPS).where(STEPS.c.seq <= base)).rowcount)
+
+
+def _base(connection: Connection, before_ms: int) -> int | None:
+    """The last snapshot before that time which no younger step goes before; None where there is none."""
+    young = connection.scalar(
+        select(STEPS.c.seq).where(STEPS.c.now_ms >= before_ms).order_by(STEPS.c.seq).limit(1)
+    )
+    bases = select(func.max(SNAPSHOTS.c.seq)).where(SNAPSHOTS.c.at_ms < before_ms)
+    if young is not None:
+        bases = bases.where(SNAPSHOTS.c.seq < young)
+    found: int | None = connection.scalar(bases)
+    return found
+
+
+def _thin_snapshots(connection: Connection, base: int | None) -> None:
+    """Keep the oldest that is needed, the newest two, and the first of every day in between.
+
+    Those of the days become the oldest one after another: without them no step could ever be dropped.
+    """
+    listed = connection.execute(
+        select(SNAPSHOTS.c.seq, SNAPSHOTS.c.at_ms).order_by(SNAPSHOTS.c.seq)
+    ).all()
+    needed = [(seq, at_ms) for seq, at_ms in listed if base is None or seq >= base]
+    days = {at_ms // DAY_MS: seq for seq, at_ms in reversed(needed)}
+    kept = {*days.values(), *(seq for seq, _ in (*needed[:1], *needed[-NEWEST:]))}
+    gone = [seq for seq, _ in listed if seq not in kept]
+    if gone:
+        connection.execute(delete(SNAPSHOTS).where(SNAPSHOTS.c.seq.in_(gone)))
+
+
+def _insert(connection: Connection, table: Table, what: Sequence[Row]) -> None:
+    if what:
+        connection.execute(insert(table), [values(row) for row in what])
+
+
+def _upsert(
+    connection: Connection, kind: type[JobRow] | type[SnapshotRow], what: Sequence[Row]
+) -> None:
+    if what:
+        statement = _upserting(connection.dialect.name, TABLES[kind])
+        connection.execute(statement, [values(row) for row in what])
+
+
+@lru_cache
+def _upserting(dialect: str, table: Table) -> Upsert:
+    """Made once: every step says it, and putting it together takes as long as carrying it out."""
+    statement = _inserting(dialect, table)
+    return statement.on_conflict_do_update(
+        index_elements=list(table.primary_key.columns),
+        set_={c.name: statement.excluded[c.name] for c in table.columns if not c.primary_key},
+    )
+
+
+def _inserting(dialect: str, table: Table) -> Upsert:
+    """INSERT that may say ON CONFLICT, which SQLAlchemy knows by dialect only."""
+    if dialect == "postgresql":
+        return postgresql.insert(table)
+    return sqlite.insert(table)

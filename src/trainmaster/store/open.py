@@ -1,0 +1,58 @@
+"""Opening a store by its URL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from trainmaster.store.database import Database
+from trainmaster.store.postgres import open_postgres
+from trainmaster.store.protocol import Store, StoreError
+from trainmaster.store.sql_store import SqlStore
+from trainmaster.store.sqlite import open_sqlite
+
+POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
+
+
+def open_store(url: str) -> Store:
+    """The store at a path, `sqlite:////abs/path` or `postgresql://user@host/name`.
+
+    Nothing is written before somebody leads; a schema that is newer than this program is refused.
+    """
+    store = SqlStore(_database(url))
+    try:
+        store.refuse_newer()
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _database(url: str) -> Database:
+    if "://" not in url:
+        return open_sqlite(_file(url, url))
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise StoreError(
+            "The URL of the store cannot be read: write it as postgresql://user@host:5432/name."
+        ) from error
+    if parsed.drivername == "sqlite":
+        return open_sqlite(_file(parsed.database, url))
+    if parsed.drivername in POSTGRES:
+        return open_postgres(parsed)
+    raise StoreError(
+        f"There is no store of the kind {parsed.drivername}://: give a path, sqlite:////path, or"
+        " postgresql://user@host/name."
+    )
+
+
+def _file(name: str | None, url: str) -> Path:
+    if not name or name == ":memory:":
+        raise StoreError(
+            f"A store must outlive the daemon, and {url or 'an empty name'} names no file: write"
+            " sqlite:////path/to/trainmaster.db."
+        )
+    return Path(name).expanduser()

@@ -1,0 +1,103 @@
+"""An engine that does what orders say at once or after its usual time, for looking ahead of live runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+from trainmaster.core.lifecycle import Phase
+from trainmaster.core.state import JobRecord, State
+from trainmaster.daemon.report_events import assumed_speed
+from trainmaster.model import actions as a
+from trainmaster.model import events as e
+from trainmaster.model.job import Run
+from trainmaster.model.units import ceil_div
+
+Lengths = Callable[[JobRecord], int]
+"""Work that a job is thought to need in all: ms x parts per million."""
+
+
+class ForeseenEngine:
+    """Runs end when their work is done; nothing fails."""
+
+    def __init__(self, state: State, lengths: Lengths) -> None:
+        self._state = state
+        self._lengths = lengths
+        self._heap: list[tuple[int, int, Run, e.Event]] = []
+        self._serial = 0
+        switches = state.switches
+        self._launching = switches.launching_ms // max(1, switches.launches)
+        self._suspending = switches.suspending_ms // max(1, switches.suspensions)
+
+    # -- time ------------------------------------------------------------------------------------------
+
+    def next_time(self) -> int | None:
+        while self._heap and not self._is_current(*self._heap[0][2:]):
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def facts_at(self, now: int) -> list[e.Event]:
+        facts: list[e.Event] = []
+        while self._heap and self._heap[0][0] <= now:
+            _, _, run, event = heappop(self._heap)
+            if self._is_current(run, event):
+                facts.append(event)
+        return facts
+
+    def _is_current(self, run: Run, event: e.Event) -> bool:
+        record = self._state.jobs.get(run.job)
+        if record is None or record.run != run:
+            return isinstance(event, e.RunSuspended) and run in self._state.leaving
+        return not isinstance(event, e.RunSucceeded) or record.since_ms is not None
+
+    def _later(self, time: int, run: Run, event: e.Event) -> None:
+        self._serial += 1
+        heappush(self._heap, (time, self._serial, run, event))
+
+    # -- what runs already -------------------------------------------------------------------------------
+
+    def adopt(self, now: int) -> None:
+        """Go on with everything that is under way."""
+        for record in self._state.jobs.values():
+            if record.phase is Phase.RUNNING:
+                self.ends(record, now)
+            elif record.id not in self._state.promises:
+                self._settle(record, now)
+
+    def _settle(self, record: JobRecord, now: int) -> None:
+        run, later = record.run, now + 1
+        if record.phase is Phase.STARTING:
+            self._later(later + self._launching, run, e.RunStarted(run, assumed_speed(record)))
+        elif record.phase is Phase.SUSPENDING:
+            event = e.RunSuspended(run, record.work, frozen=record.frozen is not None)
+            self._later(later + self._suspending, run, event)
+        elif record.phase is Phase.RESIZING:
+            self._later(later, run, e.RunResized(run, record.work, assumed_speed(record)))
+        elif record.phase is Phase.STOPPING:
+            self._later(later, run, e.RunStopped(run))
+
+    def ends(self, record: JobRecord, now: int) -> None:
+        """Foresee the end of a run at its present speed."""
+        left = max(0, self._lengths(record) - record.work_at(now))
+        time = now + max(1, ceil_div(left, max(1, record.speed_ppm)))
+        self._later(time, record.run, e.RunSucceeded(record.run))
+
+    # -- orders ------------------------------------------------------------------------------------------
+
+    def execute(self, order: a.Order, now: int) -> None:
+        record = self._state.jobs.get(order.run.job)
+        if record is None:
+            return
+        run, soon = order.run, now + 1
+        if isinstance(order, a.Launch):
+            self._later(soon + self._launching, run, e.RunStarted(run, assumed_speed(record)))
+        elif isinstance(order, a.Thaw):
+            self._later(soon, run, e.RunResumed(run, assumed_speed(record)))
+        elif isinstance(order, a.Freeze | a.Halt):
+            is_frozen = isinstance(order, a.Freeze)
+            event = e.RunSuspended(run, record.work_at(now), frozen=is_frozen)
+            self._later(soon + self._suspending, run, event)
+        elif isinstance(order, a.Kill):
+            self._later(soon, run, e.RunStopped(run))
+        else:
+            self._later(soon, run, e.RunResized(run, record.work_at(now), assumed_speed(record)))

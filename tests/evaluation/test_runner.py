@@ -1,0 +1,333 @@
+"""A suite run over processes: complete, repeatable, kept, and none the worse for one bad trial."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.evaluation.builders import FIFO, IDEAL, experiment, generated, suite, trial
+from trainmaster.evaluation import code_digest as sources
+from trainmaster.evaluation import trial_cache as archives
+from trainmaster.evaluation.process_pool import spread
+from trainmaster.evaluation.runner import Interrupted, News, run_campaign
+from trainmaster.evaluation.score import Skipped
+from trainmaster.evaluation.scores_json import to_json
+from trainmaster.evaluation.selection import narrowed, runnable
+from trainmaster.evaluation.suite import (
+    Conditions,
+    Contender,
+    Crafted,
+    Experiment,
+    FromFile,
+    Suite,
+    SuiteError,
+    Trial,
+    Workload,
+)
+from trainmaster.evaluation.suites import suite_names, suite_of
+from trainmaster.evaluation.trial import run_trial
+from trainmaster.evaluation.trial_cache import Archive, key_of
+
+LAS = Contender("las", "las")
+THREE = suite(experiment(FIFO, LAS, workload=generated(seeds=(0, 1, 2))))
+
+
+def ran(suite: Suite, folder: Path, processes: int = 1) -> tuple[str, list[Trial]]:
+    """The output, and the trials that were run for it."""
+    heard: list[News] = []
+    campaign = run_campaign(suite, Archive(folder), processes=processes, on_news=heard.append)
+    assert campaign.failures == ()
+    return to_json(campaign), [news.trial for news in heard if news.trial is not None]
+
+
+# -- the same whatever the way -----------------------------------------------------------------------
+
+
+def test_one_and_two_processes_give_the_same_bytes_in_the_suites_order(tmp_path: Path) -> None:
+    alone, _ = ran(THREE, tmp_path / "one", 1)
+    together, trials = ran(THREE, tmp_path / "two", 2)
+    assert alone == together
+    assert len(trials) == 6
+    campaign = run_campaign(THREE, Archive(tmp_path / "two"))
+    assert [str(each.trial) for each in campaign.scored] == [str(each) for each in THREE.trials()]
+    assert list(campaign.of("one", "generated", "ideal", "las")) == [0, 1, 2]
+
+
+def test_equal_trials_of_two_experiments_are_run_once_and_given_to_both(tmp_path: Path) -> None:
+    first = experiment(FIFO, LAS)
+    named = replace(generated(), name="called otherwise", title="Otherwise")
+    second = experiment(replace(FIFO, label="first come"), workload=named, name="two")
+    campaign = run_campaign(suite(first, second), Archive(tmp_path))
+    assert len(list(tmp_path.iterdir())) == 2
+    assert [each.trial.experiment for each in campaign.scored] == ["one", "one", "two"]
+    assert campaign.scored[2].trial.contender.label == "first come"
+    assert campaign.scored[0].score == campaign.scored[2].score
+
+
+# -- going on ----------------------------------------------------------------------------------------
+
+
+def test_only_what_is_missing_is_run(tmp_path: Path) -> None:
+    before, all_of_them = ran(THREE, tmp_path)
+    kept = sorted(tmp_path.iterdir())
+    kept[0].unlink()
+    kept[1].write_text('{"score": {"half"')
+    whole = json.loads(kept[2].read_text())
+    kept[2].write_text(json.dumps(whole | {"score": whole["score"] | {"bins": None}}))
+    after, again = ran(THREE, tmp_path)
+    assert (len(all_of_them), len(again)) == (6, 3)
+    assert after == before
+
+
+def test_interrupted_it_says_how_far_it_came_and_goes_on_from_there(tmp_path: Path) -> None:
+    def press_ctrl_c(news: News) -> None:
+        if news.done == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted, match=r"[23] of 6 trials are done and kept; the same command"):
+        run_campaign(THREE, Archive(tmp_path), processes=2, on_news=press_ctrl_c)
+    kept = len(list(tmp_path.iterdir()))
+    assert kept in (2, 3)
+    resumed, trials = ran(THREE, tmp_path, 2)
+    assert len(trials) == 6 - kept
+    assert resumed == ran(THREE, tmp_path / "whole")[0]
+
+
+def test_a_fresh_run_believes_nothing(tmp_path: Path) -> None:
+    heard: list[News] = []
+    run_campaign(suite(experiment()), Archive(tmp_path))
+    run_campaign(suite(experiment()), Archive(tmp_path), is_fresh=True, on_news=heard.append)
+    assert [(news.done, news.in_all) for news in heard] == [(0, 1), (1, 1)]
+
+
+# -- what a result depends on ------------------------------------------------------------------------
+
+
+def test_a_trials_key_changes_with_all_that_determines_it_and_nothing_else(tmp_path: Path) -> None:
+    key = key_of(trial(), None)
+    same = [
+        trial(replace(FIFO, label="otherwise")),
+        trial(workload=replace(generated(), name="otherwise", seeds=(0, 1))),
+        trial(conditions=replace(IDEAL, name="otherwise")),
+        replace(trial(), experiment="otherwise"),
+    ]
+    assert {key_of(each, None) for each in same} == {key}
+    others = [
+        trial(seed=1),
+        trial(LAS),
+        trial(replace(FIFO, settings={"backfill": "easy"})),
+        trial(replace(FIFO, grid=({"backfill": "easy"},))),
+        trial(workload=generated(load=0.8)),
+        trial(workload=replace(generated(), cluster="3x4")),
+        trial(workload=replace(generated(), warm_up=0.3)),
+        trial(conditions=Conditions("ideal", "default")),
+        trial(conditions=Conditions("ideal", "ideal", "exact")),
+    ]
+    assert len({key, *(key_of(each, None) for each in others)}) == len(others) + 1
+
+
+def test_a_trials_key_changes_with_the_content_of_its_file(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder, size in ((one, 1), (two, 2)):
+        folder.mkdir()
+        (folder / "t.csv").write_text(f"job_id,submit_s,gpus,duration_s\na,0,{size},5\n")
+    fixed = trial(workload=Workload("w", FromFile("t.csv"), "1x2"))
+    assert key_of(fixed, one) != key_of(fixed, two)
+
+
+def test_results_of_other_sources_are_not_reused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran(suite(experiment()), tmp_path)
+    monkeypatch.setattr(archives, "digest_of_policy", lambda policy: "other code")
+    _, trials = ran(suite(experiment()), tmp_path)
+    assert len(trials) == 1
+
+
+def reached(policy_module: str) -> set[str]:
+    return {file.stem for file in sources.files_of_module(policy_module)}
+
+
+def test_sources_are_those_of_the_simulator_and_of_the_policy() -> None:
+    engine = reached("trainmaster.evaluation.trial")
+    assert {"driver", "accounting", "scoring", "philly_like", "perf_model", "occupancy"} <= engine
+    assert "las" not in engine
+    las = reached("trainmaster.policies.las")
+    assert {"las", "rank_order", "options"} <= las
+    assert "gandiva" not in las
+
+
+def test_a_policy_that_calls_others_by_name_depends_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {name: digest(name) for name in ("las", "fair", "fifo")}
+    real = sources.code_digest
+
+    def with_another_fifo(file: Path) -> str:
+        return "changed" if file.name == "fifo.py" else real(file)
+
+    monkeypatch.setattr(sources, "code_digest", with_another_fifo)
+    after = {name: digest(name) for name in before}
+    changed = {name for name in before if after[name] != before[name]}
+    assert changed == {"fair", "fifo"}
+
+
+def test_what_the_policies_of_others_import_counts_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(
+        "from trainmaster.policies.fifo import Fifo\n\n\nclass Mine(Fifo):\n    name = 'mine'\n"
+    )
+    names = ("las", "fair", "gittins", str(mine))
+    before = {name: digest(name) for name in names}
+    real = sources.code_digest
+
+    def with_another_index(file: Path) -> str:
+        return "changed" if file.parts[-2:] == ("estimators", "gittins_index.py") else real(file)
+
+    monkeypatch.setattr(sources, "code_digest", with_another_index)
+    changed = {name for name in names if digest(name) != before[name]}
+    assert changed == {"fair", "gittins", str(mine)}
+
+
+def test_another_numpy_may_draw_other_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = digest("las")
+    monkeypatch.setattr(sources, "version", lambda package: f"another {package}")
+    assert digest("las") != before
+
+
+def test_a_folder_is_known_by_what_its_files_hold(tmp_path: Path) -> None:
+    file = tmp_path / "part" / "jobs.csv"
+    file.parent.mkdir()
+    digests = []
+    for content in ("a,1\n", "a,2\n"):
+        file.write_text(content)
+        sources.file_digest.cache_clear()
+        digests.append(sources.file_digest(tmp_path))
+    assert digests[0] != digests[1]
+
+
+def digest(policy: str) -> str:
+    sources.digest_of_policy.cache_clear()
+    return sources.digest_of_policy(policy)
+
+
+def test_words_about_code_are_not_code(tmp_path: Path) -> None:
+    texts = {
+        "plain": "def f(x):\n    return x in {1, 2, 3}\n",
+        "wordy": '"""On f."""\n\n\ndef f(x):  # the x\n    """F."""\n    return x in {1, 2, 3}\n',
+        "other": "def f(x):\n    return x in {1, 2, 4}\n",
+    }
+    found = {}
+    for name, text in texts.items():
+        file = tmp_path / name / "f.py"
+        file.parent.mkdir()
+        file.write_text(text)
+        found[name] = sources.code_digest(file)
+    assert found["plain"] == found["wordy"] != found["other"]
+
+
+# -- what goes wrong ---------------------------------------------------------------------------------
+
+
+def test_a_trial_that_raises_is_named_and_costs_no_other(tmp_path: Path) -> None:
+    bad = Contender("bad", "fifo", settings={"backfill": "sideways"})
+    campaign = run_campaign(suite(experiment(FIFO, bad, LAS)), Archive(tmp_path), processes=2)
+    assert [each.trial.contender.label for each in campaign.scored] == ["fifo", "las"]
+    (failure,) = campaign.failures
+    assert failure.trial.contender.label == "bad"
+    assert "backfill must be one of none, skip, easy, not 'sideways'" in failure.error
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def die_at_three(piece: int) -> int:
+    if piece == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return piece * piece
+
+
+def test_a_process_that_is_killed_loses_its_piece_and_no_other() -> None:
+    done = sorted(spread(die_at_three, range(6), 2), key=lambda each: each.place)
+    assert [each.result for each in done] == [0, 1, 4, None, 16, 25]
+    assert done[3].error == "its process ended with -9; is there enough memory?"
+
+
+def test_a_full_disk_leaves_nothing_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*paths: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="no space left"):
+        run_campaign(suite(experiment()), Archive(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_not_here_is_skipped_and_said(tmp_path: Path) -> None:
+    gone = Workload("gone", FromFile("nowhere.csv"), "2x4")
+    both = replace(experiment(FIFO, LAS), workloads=(generated(), gone))
+    unknown = experiment(Contender("future", "no-such-policy"), FIFO, name="two")
+    nothing = experiment(FIFO, workload=gone, name="three")
+    ready, skipped = runnable(suite(both, unknown, nothing), tmp_path)
+    assert [each.name for each in ready.experiments] == ["one", "two"]
+    assert [each.name for each in ready.experiments[0].workloads] == ["generated"]
+    assert ready.experiments[1].baseline == "fifo"
+    why = f"nowhere.csv is not in {tmp_path}"
+    assert skipped == (
+        Skipped("one", "gone", why),
+        Skipped("two", "future", "there is no policy no-such-policy"),
+        Skipped("three", "gone", why),
+    )
+
+
+# -- suites ------------------------------------------------------------------------------------------
+
+
+def test_a_suite_can_be_narrowed_to_experiments_and_seeds() -> None:
+    both = suite(
+        experiment(FIFO, workload=generated(seeds=(0, 1, 2))),
+        experiment(FIFO, workload=Workload("w", FromFile("t.csv"), "1x2"), name="two"),
+    )
+    assert [each.name for each in narrowed(both, ["two"], None).experiments] == ["two"]
+    fewer, more = narrowed(both, [], 2), narrowed(both, [], 5)
+    assert fewer.experiments[0].workloads[0].seeds == (0, 1)
+    assert more.experiments[0].workloads[0].seeds == (0, 1, 2, 3, 4)
+    assert more.experiments[1].workloads[0].seeds == (0,)
+    with pytest.raises(SuiteError, match="test has no experiment 'three'; it has one, two"):
+        narrowed(both, ["three"], None)
+
+
+def test_tables_that_contradict_themselves_are_refused() -> None:
+    with pytest.raises(SuiteError, match="one has the contender fifo twice"):
+        experiment(FIFO, FIFO)
+    with pytest.raises(SuiteError, match="the baseline las is no contender"):
+        replace(experiment(FIFO), baseline="las")
+    all_measured = replace(generated(), warm_up=0)
+    tuned = Contender("tuned", "tiresias-l", grid=({}, {}))
+    with pytest.raises(SuiteError, match="tuned is tuned on the jobs before the measured ones"):
+        experiment(tuned, workload=all_measured)
+
+
+@pytest.mark.parametrize("name", suite_names())
+def test_every_suite_loads_and_has_tracks_seeds_and_a_baseline(name: str) -> None:
+    found = suite_of(name)
+    assert found.name == name
+    for each in found.experiments:
+        assert isinstance(each, Experiment)
+        assert each.question
+        assert all(workload.seeds for workload in each.workloads)
+
+
+def test_a_crafted_trace_runs() -> None:
+    head_of_line = Workload("w", Crafted("one-large-then-small"), "2x4", warm_up=0)
+    fifo, las = (run_trial(trial(each, head_of_line)).score for each in (FIFO, LAS))
+    assert fifo.jobs == las.jobs == 9
+    assert fifo.excess_s is not None
+    assert las.excess_s is not None
+    assert las.excess_s < fifo.excess_s / 10

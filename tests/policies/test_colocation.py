@@ -1,0 +1,265 @@
+"""Single-GPU jobs join others on a GPU where that pays, part where it does not, spread out when they can.
+
+The host policy runs jobs by priority, then in order of submission (tests/policies/packing_hosts.py).
+`lm` beside `lm` keeps 0.81 of its speed, `resnet50` beside `resnet50` 0.5: published, and true in
+this world. `good` and `bad` are models that nobody has published anything about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import a_scenario, costly, finishes, outcome_of, simulated, traced
+from tests.policies.packing_hosts import Memo, PackingFifo
+from trainmaster.model import actions as a
+from trainmaster.model.job import Demand, Shape
+from trainmaster.model.placement import Sharing
+from trainmaster.model.result import Result
+from trainmaster.model.trace import TracedJob
+from trainmaster.model.units import GIB, NOMINAL, SECOND, WHOLE
+from trainmaster.perf.default_parameters import SHARED_GPU
+from trainmaster.perf.perf_model import IDEAL, World
+from trainmaster.policies.trainmaster.colocation import IsExempt
+from trainmaster.policies.trainmaster.colocation_speeds import NOTHING_MEASURED, Kind
+from trainmaster.policies.trainmaster.colocation_state import Terms
+from trainmaster.sim.driver import Simulation
+from trainmaster.sim.metrics import result_of
+
+TERMS = Terms(trial_ms=10 * SECOND)
+PUBLISHED = replace(IDEAL, interferes=True, shared_gpu=SHARED_GPU)
+
+
+def where(**pairs: float) -> World:
+    """A world with these speeds too: `good_bad=0.4` is what good keeps beside bad."""
+    named = {tuple(names.split("_")): round(rate * NOMINAL) for names, rate in pairs.items()}
+    shared = replace(SHARED_GPU, pairs={**SHARED_GPU.pairs, **named})  # type: ignore[dict-item]
+    return replace(PUBLISHED, shared_gpu=shared)
+
+
+def small(
+    name: str, service_s: float, model: str = "lm", gib: int = 3, **kind: object
+) -> TracedJob:
+    """A job of one GPU whose memory is known."""
+    return traced(name, Demand(Shape(1, memory=gib * GIB), 1, 1), service_s, model=model, **kind)  # type: ignore[arg-type]
+
+
+def ended(
+    jobs: list[TracedJob],
+    topology: str = "1x1",
+    world: World = PUBLISHED,
+    terms: Terms = TERMS,
+    is_exempt: IsExempt = lambda record: False,
+) -> dict[str, float | None]:
+    """When each job ended, in seconds."""
+    return finishes(outcome_of(a_scenario(jobs, topology, world), PackingFifo(terms, is_exempt)))
+
+
+def run(jobs: list[TracedJob], topology: str, world: World, terms: Terms = TERMS) -> Result:
+    return outcome_of(a_scenario(jobs, topology, world), PackingFifo(terms))
+
+
+def preempted(result: Result) -> dict[str, int]:
+    return {job.job_id: job.preemptions for job in result.jobs if job.preemptions}
+
+
+def moved(result: Result) -> dict[str, int]:
+    return {job.job_id: job.migrations for job in result.jobs if job.migrations}
+
+
+# -- joining -----------------------------------------------------------------------------------------
+
+
+def test_a_job_that_finds_no_gpu_joins_one_where_both_do_more() -> None:
+    got = ended([small("a", 81), small("b", 81)])
+    assert got == {"a": 100.0, "b": 100.0}
+
+
+def test_without_company_the_second_waits() -> None:
+    alone = replace(TERMS, most=1)
+    assert ended([small("a", 81), small("b", 81)], terms=alone) == {"a": 81.0, "b": 162.0}
+
+
+NOBODY_JOINS = {
+    "models that are known to lose": [small("a", 50, "resnet50"), small("b", 50, "resnet50")],
+    "memory that does not fit with a margin": [small("a", 50, gib=8), small("b", 50, gib=8)],
+    "memory that nobody knows": [small("a", 50, gib=0), small("b", 50, gib=0)],
+    "jobs of which nothing is known": [small("a", 50, ""), small("b", 50, "")],
+    "jobs that fill the GPU": [
+        small("a", 50, "", gpu_util_ppm=950_000),
+        small("b", 50, "", gpu_util_ppm=950_000),
+    ],
+}
+
+
+@pytest.mark.parametrize("jobs", NOBODY_JOINS.values(), ids=NOBODY_JOINS)
+def test_nobody_joins(jobs: list[TracedJob]) -> None:
+    assert ended(jobs) == {"a": 50.0, "b": 100.0}
+
+
+def test_jobs_that_leave_the_gpu_idle_join_by_their_utilisation() -> None:
+    """Two small jobs take 1.2009 times as long by turns (H200)."""
+    jobs = [small(name, 100, "", gpu_util_ppm=200_000) for name in "ab"]
+    assert ended(jobs) == {
+        "a": pytest.approx(120.09, abs=0.01),
+        "b": pytest.approx(120.09, abs=0.01),
+    }
+
+
+def test_a_free_gpu_is_better_than_company() -> None:
+    assert ended([small("a", 81), small("b", 81)], "1x2") == {"a": 81.0, "b": 81.0}
+
+
+def test_of_two_gpus_the_one_where_it_pays_most_is_joined() -> None:
+    """LM keeps 0.81 beside LM, but all beside ResNet-50, which keeps 0.99."""
+    jobs = [small("lm1", 500), small("net", 500, "resnet50"), small("lm2", 100, at_s=10)]
+    got = ended(jobs, "1x2")
+    assert got["lm2"] == 110.0
+    assert got["lm1"] == 500.0
+
+
+def test_who_is_exempt_neither_joins_nor_is_joined() -> None:
+    jobs = [small("a", 81), small("b", 81), small("c", 81)]
+    first = ended(jobs, is_exempt=lambda record: record.id == "a")
+    assert first == {"a": 81.0, "b": 181.0, "c": 181.0}
+
+
+def test_nobody_is_evicted_for_one_that_can_join() -> None:
+    jobs = [small("old", 200), small("new", 81, at_s=19, priority=1)]
+    result = run(jobs, "1x1", PUBLISHED)
+    assert not preempted(result)
+    assert finishes(result)["new"] == 119.0
+
+
+def test_where_all_are_full_the_worst_ranked_gives_its_place() -> None:
+    jobs = [small("a", 300), small("b", 300), small("c", 81, at_s=20, priority=1)]
+    result = run(jobs, "1x1", PUBLISHED)
+    assert preempted(result) == {"b": 1}
+    assert finishes(result)["c"] == 120.0
+
+
+def test_each_holds_half_while_together_and_all_of_it_alone() -> None:
+    simulation = Simulation(
+        a_scenario([small("a", 181), small("b", 81)], "1x1", PUBLISHED), PackingFifo(TERMS)
+    )
+    seen = []
+    step = simulation.controller.step
+
+    def recorded(now: int, events):  # type: ignore[no-untyped-def]
+        decision = step(now, events)
+        for order in decision.orders:
+            if isinstance(order, a.Launch | a.Reshape):
+                seen.append((now // SECOND, order.run.job, order.placement.slices[0].share))
+        return decision
+
+    simulation.controller.step = recorded  # type: ignore[method-assign]
+    simulation.run()
+    assert seen == [(0, "a", WHOLE // 2), (0, "b", WHOLE // 2), (100, "a", WHOLE)]
+    assert not moved(result_of(simulation))
+
+
+@pytest.mark.parametrize("sharing", [Sharing.TIME, Sharing.MPS])
+def test_more_than_two_join_where_the_law_says_so(sharing: Sharing) -> None:
+    """Four small jobs take 1.77 times as long by turns and 1.26 times under MPS."""
+    jobs = [small(name, 100, "", gpu_util_ppm=200_000) for name in "abcd"]
+    terms = replace(TERMS, sharing=sharing, most=4, gain_ppm=200_000, kept_ppm=500_000)
+    longer = 176.79 if sharing is Sharing.TIME else 125.81
+    assert list(ended(jobs, terms=terms).values()) == [pytest.approx(longer, abs=0.02)] * 4
+
+
+# -- parting -----------------------------------------------------------------------------------------
+
+
+def test_a_company_that_disappoints_parts_after_the_trial() -> None:
+    """Published: 0.81 each. Here 0.5: after ten seconds the worse ranked leaves."""
+    got = ended([small("a", 100), small("b", 100)], world=where(lm_lm=0.5))
+    assert got == {"a": 105.0, "b": 200.0}
+
+
+def test_what_was_measured_is_not_tried_again() -> None:
+    jobs = [small("a", 100), small("b", 100), small("c", 100), small("d", 100)]
+    got = ended(jobs, world=where(lm_lm=0.5))
+    assert got == {"a": 105.0, "b": 200.0, "c": 300.0, "d": 400.0}
+
+
+def test_kinds_that_nobody_knows_are_tried_once() -> None:
+    """Good ones stay together; bad ones part after the trial, and no two of them meet again."""
+    world = where(good_good=0.8, bad_bad=0.5)
+    good = [small(name, 80, "good") for name in ("a", "b")]
+    bad = [small(name, 80, "bad") for name in ("a", "b", "c")]
+    assert ended(good, world=world) == {"a": 100.0, "b": 100.0}
+    assert ended(bad, world=world) == {"a": 85.0, "b": 160.0, "c": 240.0}
+
+
+def test_only_one_pair_of_unknown_kinds_is_tried_at_a_time() -> None:
+    jobs = [small(name, 80, "bad") for name in "abcd"]
+    got = ended(jobs, "1x2", where(bad_bad=0.5))
+    assert got == {"a": 80.0, "b": 85.0, "c": 155.0, "d": 165.0}
+
+
+def test_who_becomes_exempt_is_alone_at_the_next_pass() -> None:
+    exempt: set[str] = set()
+    jobs = [small("a", 100), small("b", 100), small("c", 10, model="", gib=0, at_s=30)]
+    policy = PackingFifo(TERMS, lambda record: record.id in exempt)
+    simulation = Simulation(a_scenario(jobs, "1x1", PUBLISHED), policy)
+    while simulation.now < 10 * SECOND:
+        simulation._advance()
+    exempt.add("a")
+    simulation.run()
+    assert finishes(result_of(simulation))["a"] == pytest.approx(30 + 100 - 30 * 0.81, abs=0.1)
+
+
+# -- spreading out -----------------------------------------------------------------------------------
+
+
+def test_when_a_gpu_becomes_free_one_of_them_moves_there() -> None:
+    jobs = [small("short", 50, "resnet50"), small("a", 300), small("b", 300)]
+    moving = costly(where(resnet50_lm=0.5, lm_resnet50=0.5), resume_ms=5 * SECOND)
+    result = run(jobs, "1x2", moving, replace(TERMS, move_ms=5 * SECOND))
+    assert moved(result) == {"b": 1}
+    assert max(finishes(result).values()) < 340  # type: ignore[type-var, operator]
+
+
+def test_nobody_moves_for_less_than_it_costs() -> None:
+    jobs = [small("short", 5, "resnet50"), small("a", 40), small("b", 40)]
+    moving = costly(where(resnet50_lm=0.5, lm_resnet50=0.5), resume_ms=60 * SECOND)
+    result = run(jobs, "1x2", moving, replace(TERMS, move_ms=60 * SECOND))
+    assert not moved(result)
+
+
+# -- what is known -----------------------------------------------------------------------------------
+
+LM, NET = Kind("lm", None), Kind("resnet50", None)
+TURNS = Sharing.TIME
+
+
+def test_what_was_measured_counts_before_what_was_published() -> None:
+    rates = NOTHING_MEASURED
+    assert rates.foretold((LM, NET), TURNS) == (NOMINAL, 990_000)
+    rates = rates.learned((LM, NET), (700_000, 800_000), TURNS)
+    assert rates.foretold((NET, LM), TURNS) == (800_000, 700_000)
+
+
+def test_disappointment_makes_careful_with_what_was_not_measured() -> None:
+    half, less = Kind("", 500_000), Kind("", 200_000)
+    before = NOTHING_MEASURED.foretold((less, less), TURNS)
+    rates = NOTHING_MEASURED.learned((half, half), (400_000, 400_000), TURNS)
+    after = rates.foretold((less, less), TURNS)
+    assert before is not None
+    assert after is not None
+    assert sum(after) < sum(before)
+
+
+def test_nothing_is_said_where_nothing_is_known() -> None:
+    assert NOTHING_MEASURED.foretold((Kind("new", None), LM), TURNS) is None
+
+
+def test_the_memo_is_a_value() -> None:
+    scenario = a_scenario([small("a", 81), small("b", 81)], "1x1", PUBLISHED)
+    simulation = simulated(scenario, PackingFifo(TERMS))
+    memo = simulation.controller.memo
+    assert isinstance(memo, Memo)
+    assert memo == replace(memo)
+    assert hash(memo.packed.rates.measured) == hash(memo.packed.rates.measured)
+    assert memo.packed.rates.foretold((LM, LM), TURNS) == (810_000, 810_000)

@@ -1,0 +1,323 @@
+"""A world from a user's file: what it says is taken, every mistake is one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from trainmaster.config.performance import WorldError, world_from
+from trainmaster.model.placement import Sharing
+from trainmaster.model.units import HOUR, NOMINAL, SECOND
+from trainmaster.perf.default_parameters import H200
+from trainmaster.perf.gpu_interference import Law
+from trainmaster.perf.network_contention import Neighbours
+from trainmaster.perf.perf_model import DEFAULT, IDEAL
+
+
+def test_an_empty_file_is_the_default_under_another_name() -> None:
+    world = world_from({}, "mine")
+    assert world.name == "mine"
+    assert replace(world, name="default") == DEFAULT
+    ideal = replace(world_from({"base": "ideal"}, "x"), name="ideal")
+    tables = replace(ideal.shared_gpu, tables={})
+    assert replace(ideal, shared_gpu=tables) == IDEAL, "the tables are there in case a law is named"
+
+
+def test_everything_can_be_said() -> None:
+    world = world_from(
+        {
+            "base": "ideal",
+            "speed": {
+                "default": {"rack": 0.5, "socket": 0.9},
+                "models": {"mine": {"rack": 0.25}},
+                "nodes": {"mine": {4: {2: 0.7, 4: 0.4}}},
+                "widths": {"default": {1.5: 0.9}},
+            },
+            "gpu_speed": {"mine": {"K80": 0.1}},
+            "switch": {
+                "start_s": 1,
+                "suspend_s": 2.5,
+                "resume_s": 3,
+                "thaw_s": 0,
+                "freeze_s": 0.25,
+                "resize_s": 4,
+                "by": "freeze",
+                "path": "driver",
+                "load_gb_s": 2.5,
+                "saves": "periodic",
+            },
+            "node_failures": {"mtbf_h": 100, "repair_h": 2, "detection_s": 64},
+            "profiling_s": 40,
+            "checkpoint_every_s": 60,
+            "failures": True,
+            "sharing": {
+                "law": "h200",
+                "a": -0.05,
+                "b": 1.06,
+                "times": {"mps": {"small": {2: 1.5}}, "time": {"filling": {2: 3}}},
+                "small_util": 0.2,
+                "bandwidth": {"mine": 0.3},
+                "pairs": {"mine": {"other": 0.6}},
+                "opportunistic": {"tolerance": 0.01, "floor": 0.05},
+            },
+            "neighbours": {"server": {"default": {2: 0.8}}, "nic": {"mine": {2: 0.7, 4: 0.6}}},
+            "elastic": {"default_efficiency": 0.9, "models": {"mine": {1: 10, 3: 25}}},
+            "table_error": 0.1,
+        },
+        "mine",
+    )
+    locality = world.locality
+    assert locality.models == {"mine": {"rack": NOMINAL // 4}}
+    assert locality.spans == {"rack": NOMINAL // 2, "socket": 900_000}
+    assert locality.node_counts == {"mine": {4: {2: 700_000, 4: 400_000}}}
+    assert locality.widths == {"default": {150: 900_000}}
+    assert world.gpu_speeds == {"mine": {"k80": 100_000}}
+    switching = world.switching
+    assert (switching.start_ms, switching.suspend_ms, switching.resume_ms) == (1_000, 2_500, 3_000)
+    assert (switching.thaw_ms, switching.resize_ms, switching.can_freeze) == (0, 4_000, True)
+    assert switching.freeze_ms == 250
+    assert (world.breakage.mtbf_ms, world.breakage.repair_ms) == (100 * HOUR, 2 * HOUR)
+    assert world.breakage.checkpoint_ms == 60 * SECOND
+    assert (world.breakage.detection_ms, world.profiling_ms) == (64 * SECOND, 40 * SECOND)
+    assert not switching.saves_on_demand
+    assert (switching.save_bytes_s, switching.load_bytes_s) == (1_900_000_000, 2_500_000_000)
+    assert (world.has_failures, world.interferes) == (True, True), (
+        "whoever has neighbours feels them"
+    )
+    assert (world.doubling_ppm, locality.error_ppm) == (900_000, 100_000)
+    assert world.elasticity.models == {"mine": {1: NOMINAL, 3: 2_500_000}}
+    assert world.neighbours == Neighbours(
+        {"default": {2: 800_000}}, {"mine": {2: 700_000, 4: 600_000}}
+    )
+    law = world.shared_gpu
+    assert (law.law, law.constant_ppm, law.per_job_ppm) == (Law.H200, -50_000, 1_060_000)
+    assert law.tables[Sharing.MPS].small == {1: NOMINAL, 2: 1_500_000}
+    assert law.tables[Sharing.MPS].filling == H200[Sharing.MPS].filling
+    assert law.tables[Sharing.TIME].filling == {1: NOMINAL, 2: 3_000_000}
+    assert (law.small_util_ppm, law.bandwidth) == (200_000, {"mine": 300_000})
+    assert law.pairs == {("mine", "other"): 600_000}
+    assert (law.tolerance_ppm, law.floor_ppm) == (10_000, 50_000)
+
+
+def test_what_a_file_says_of_a_model_replaces_what_was_measured_of_its_nodes() -> None:
+    world = world_from({"speed": {"models": {"ResNet-50": {"rack": 0.5}}}}, "x")
+    assert world.locality.at_span("resnet50", "rack") == 500_000
+    assert "resnet50" not in world.locality.node_counts
+    assert "resnet50" not in world.locality.widths
+    assert "inception3" in world.locality.node_counts, "others are untouched"
+
+
+def test_neighbours_and_interference_can_be_turned_off() -> None:
+    assert not world_from({"neighbours": False}, "x").neighbours
+    assert not world_from({"interference": False}, "x").interferes
+    assert not world_from({"base": "ideal", "neighbours": False}, "x").interferes
+
+
+def test_speeds_by_size_may_be_in_any_unit() -> None:
+    tiny = {1: 0.000_001_4, 2: 0.000_002_6, 4: 0.000_004_9}
+    world = world_from({"elastic": {"models": {"a": tiny}}}, "x")
+    assert world.elasticity.models["a"] == {1: NOMINAL, 2: 1_857_143, 4: 3_500_000}
+
+
+def test_the_short_form_of_efficiency() -> None:
+    assert world_from({"elastic_efficiency": 0.7}, "x").doubling_ppm == 700_000
+
+
+@pytest.mark.parametrize(
+    ("path", "rates"),
+    [("driver", (1_900_000_000, 5_700_000_000)), ("cooperative", (51 << 30, 47 << 30)),
+     ("none", (None, None))],
+)  # fmt: skip
+def test_ways_for_memory_to_travel(path: str, rates: tuple[int | None, int | None]) -> None:
+    found = world_from({"switch": {"path": path}}, "x").switching
+    assert (found.save_bytes_s, found.load_bytes_s) == rates
+
+
+def test_a_model_keeps_the_spans_that_the_file_does_not_name() -> None:
+    world = world_from({"speed": {"models": {"vgg16": {"rack": 0.5}}}}, "x")
+    assert world.locality.at_span("vgg16", "rack") == 500_000
+    assert world.locality.at_span("vgg16", "cluster") == 623_200
+    assert DEFAULT.locality.at_span("vgg16", "rack") == 730_000, "the default itself is untouched"
+
+
+MISTAKES = {
+    "an unknown key": ({"sped": {}}, "the perf file has no 'sped'; it may hold base, "),
+    "an unknown base": ({"base": "perfect"}, "base must be ideal or default, not 'perfect'."),
+    "a list for a section": ({"speed": [1]}, r"speed must be a mapping, not \[1\]"),
+    "a number for a model": (
+        {"speed": {"models": {"a": 1}}},
+        "speed.models.a must map spans to speeds.",
+    ),
+    "text for a speed": (
+        {"speed": {"default": {"rack": "half"}}},
+        "speed.default.rack must be a number",
+    ),
+    "no speed at all": (
+        {"speed": {"default": {"rack": 0}}},
+        "speed.default.rack must be more than 0.",
+    ),
+    "a negative time": (
+        {"switch": {"suspend_s": -1}},
+        "switch.suspend_s must be a number of at least 0",
+    ),
+    "not a number": ({"switch": {"suspend_s": float("nan")}}, "switch.suspend_s must be a number"),
+    "true for a number": ({"table_error": True}, "table_error must be a number"),
+    "an unknown cost": ({"switch": {"teleport_s": 1}}, "switch has no 'teleport_s'"),
+    "another way to suspend": (
+        {"switch": {"by": "magic"}},
+        "switch.by must be halt or freeze, not 'magic'.",
+    ),
+    "another time to save": (
+        {"switch": {"saves": True}},
+        "switch.saves must be periodic or on-demand, not True.",
+    ),
+    "failures noticed before they happen": (
+        {"node_failures": {"detection_s": -1}},
+        "node_failures.detection_s must be a number of at least 0",
+    ),
+    "no time to be measured in": (
+        {"profiling_s": "long"},
+        "profiling_s must be a number of at least 0",
+    ),
+    "nodes that fail all the time": (
+        {"node_failures": {"mtbf_h": 0}},
+        "node_failures.mtbf_h must be more",
+    ),
+    "an unknown failure": ({"node_failures": {"rate": 1}}, "node_failures has no 'rate'"),
+    "a checkpoint every zero seconds": (
+        {"checkpoint_every_s": 0},
+        "checkpoint_every_s must be more than 0",
+    ),
+    "text for a switch": ({"failures": "yes"}, "failures must be true or false, not 'yes'."),
+    "no efficiency": ({"elastic_efficiency": 0}, "elastic_efficiency must be more than 0"),
+    "faster than the nearest": (
+        {"speed": {"models": {"a": {"rack": 1.1}}}},
+        "speed.models.a.rack must be at most 1: the nearest placement is best.",
+    ),
+    "no nodes": (
+        {"speed": {"nodes": {"a": {4: {1: 0.5}}}}},
+        "speed.nodes.a.4 must have whole numbers of at least 2 as its keys, not '1'.",
+    ),
+    "an empty table of nodes": (
+        {"speed": {"nodes": {"a": {4: {}}}}},
+        "speed.nodes.a.4 must not be empty.",
+    ),
+    "a model without nodes": ({"speed": {"nodes": {"a": {}}}}, "speed.nodes.a must not be empty."),
+    "a model without widths": (
+        {"speed": {"widths": {"a": {}}}},
+        "speed.widths.a must not be empty.",
+    ),
+    "a model without GPU types": ({"gpu_speed": {"a": {}}}, "gpu_speed.a must not be empty."),
+    "a law without times": (
+        {"sharing": {"times": {"mps": {"small": {}}}}},
+        "sharing.times.mps.small must not be empty.",
+    ),
+    "tables that may be wrong by all": ({"table_error": 1}, "table_error must be below 1."),
+    "nothing for a constant": ({"sharing": {"a": None}}, "sharing.a must be a number, not None."),
+    "twice the GPUs, thrice the speed": (
+        {"elastic": {"default_efficiency": 1.5}},
+        "elastic.default_efficiency must be at most 1: twice the GPUs are at most twice as fast.",
+    ),
+    "twice the GPUs, less speed": (
+        {"elastic_efficiency": 0.4},
+        "elastic_efficiency must be at least 0.5: more GPUs are never slower.",
+    ),
+    "a width of one": (
+        {"speed": {"widths": {"a": {1: 0.5}}}},
+        "speed.widths.a must have numbers above 1 as its keys, not '1'.",
+    ),
+    "text for a width": (
+        {"speed": {"widths": {"a": {"wide": 0.5}}}},
+        "numbers above 1 as its keys",
+    ),
+    "a GPU without speed": (
+        {"gpu_speed": {"a": {"K80": 0}}},
+        "gpu_speed.a.K80 must be more than 0",
+    ),
+    "a number for GPU speeds": ({"gpu_speed": {"a": 1}}, "gpu_speed.a must be a mapping, not 1."),
+    "an unknown law": (
+        {"sharing": {"law": "murphy"}},
+        "sharing.law must be one of linear, h200, utilisation, not 'murphy'.",
+    ),
+    "an unknown key of sharing": ({"sharing": {"lew": "h200"}}, "sharing has no 'lew'"),
+    "text for a constant": ({"sharing": {"a": "x"}}, "sharing.a must be a number, not 'x'."),
+    "no slope": ({"sharing": {"b": 0}}, "sharing.b must be more than 0."),
+    "faster in company": (
+        {"sharing": {"times": {"mps": {"small": {2: 0.9}}}}},
+        "sharing.times.mps.small.2 must be at least 1: nobody is faster in company.",
+    ),
+    "an unknown way of sharing": (
+        {"sharing": {"times": {"mig": {}}}},
+        "sharing.times has no 'mig'; it may hold mps, time.",
+    ),
+    "small jobs that fill the GPU": (
+        {"sharing": {"small_util": 1}},
+        "sharing.small_util must be below 1",
+    ),
+    "a pair above one": (
+        {"sharing": {"pairs": {"a": {"b": 1.2}}}},
+        "sharing.pairs.a.b must be at most 1: it is a part of the speed alone.",
+    ),
+    "more bandwidth than there is": (
+        {"sharing": {"bandwidth": {"a": 2}}},
+        "sharing.bandwidth.a must be at most 1: it is a part of what the GPU has.",
+    ),
+    "all may be taken": (
+        {"sharing": {"opportunistic": {"tolerance": 1}}},
+        "sharing.opportunistic.tolerance must be below 1.",
+    ),
+    "guests that never run": (
+        {"sharing": {"opportunistic": {"floor": 0}}},
+        "sharing.opportunistic.floor must be more than 0.",
+    ),
+    "an unknown wire": (
+        {"neighbours": {"nvlink": {}}},
+        "neighbours has no 'nvlink'; it may hold nic, server.",
+    ),
+    "true for neighbours": ({"neighbours": True}, "neighbours must be a mapping, not True."),
+    "one neighbour": (
+        {"neighbours": {"nic": {"default": {1: 0.5}}}},
+        "neighbours.nic.default must have whole numbers of at least 2 as its keys, not '1'.",
+    ),
+    "an unknown path": (
+        {"switch": {"path": "magic"}},
+        "switch.path must be one of driver, cooperative, none, not 'magic'.",
+    ),
+    "no bandwidth": ({"switch": {"save_gb_s": 0}}, "switch.save_gb_s must be more than 0."),
+    "a table without one GPU": (
+        {"elastic": {"models": {"a": {2: 1.9}}}},
+        "elastic.models.a must say the speed on 1 GPU, which the others are relative to.",
+    ),
+    "an empty table": (
+        {"elastic": {"models": {"a": {}}}},
+        "elastic.models.a must say the speed on 1",
+    ),
+    "a table out of order": (
+        {"elastic": {"models": {"a": {1: 1, 4: 3, 2: 2}}}},
+        "elastic.models.a must go from fewer GPUs to more, not from 4 to 2.",
+    ),
+    "a table that falls": (
+        {"elastic": {"models": {"a": {1: 1, 2: 1.9, 4: 1.5}}}},
+        "elastic.models.a must not fall: 4 GPUs are slower than 2;",
+    ),
+    "a speed of zero": (
+        {"elastic": {"models": {"a": {1: 1, 2: 0}}}},
+        "elastic.models.a.2 must be more than 0.",
+    ),
+    "a negative speed": (
+        {"elastic": {"models": {"a": {1: -1}}}},
+        "elastic.models.a.1 must be a number",
+    ),
+    "half a GPU": (
+        {"elastic": {"models": {"a": {1: 1, 1.5: 2}}}},
+        "elastic.models.a must have whole numbers of at least 1 as its keys, not '1.5'.",
+    ),
+    "an unknown key of elastic": ({"elastic": {"tables": {}}}, "elastic has no 'tables'"),
+}
+
+
+@pytest.mark.parametrize(("mapping", "sentence"), MISTAKES.values(), ids=MISTAKES)
+def test_mistake(mapping: dict[str, object], sentence: str) -> None:
+    with pytest.raises(WorldError, match=sentence):
+        world_from(mapping, "x")

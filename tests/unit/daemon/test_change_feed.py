@@ -1,0 +1,42 @@
+"""Who watches gets each change once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+
+from trainmaster.daemon.change_feed import Feed
+from trainmaster.daemon.service_api import Change
+from trainmaster.store.rows import StoryRow
+
+
+def told(what: str) -> StoryRow:
+    return StoryRow("1", 5, 1, what, '{"n":1}')
+
+
+def test_changes_come_once_in_order_and_from_where_one_stopped() -> None:
+    async def scenario() -> None:
+        feed = Feed()
+        feed.tell([told("a"), told("b")])
+        feed.tell([])
+        seen: list[Change] = []
+        watching = feed.follow(after=1)
+        seen.append(await anext(watching))
+        feed.tell([told("c"), told("d")])
+        seen.append(await anext(watching))
+        seen.append(await anext(watching))
+        assert [(each.seq, each.what) for each in seen] == [(2, "b"), (3, "c"), (4, "d")]
+        assert seen[0].detail == {"n": 1}
+
+    asyncio.run(scenario())
+
+
+def test_who_comes_late_gets_what_happens_from_then_on() -> None:
+    async def scenario() -> None:
+        feed = Feed()
+        feed.tell([told("before")])
+        watching = asyncio.create_task(anext(feed.follow()))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        feed.tell([told("after")])
+        assert (await watching).what == "after"
+
+    asyncio.run(scenario())

@@ -1,0 +1,243 @@
+"""The code of a job is kept as it was: what is taken, what is left, what it costs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from trainmaster.daemon import code_snapshot as code
+from trainmaster.daemon.code_snapshot import is_as_copied, keep_again, keep_code
+from trainmaster.daemon.gitignore import Patterns
+from trainmaster.daemon.service_api import Refusal
+
+
+def write(base: Path, **files: str) -> None:
+    for name, text in files.items():
+        write_one(base, name, text)
+
+
+def write_one(base: Path, name: str, text: str) -> None:
+    path = base / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def held(base: Path) -> list[str]:
+    return sorted(
+        str(path.relative_to(base))
+        for path in base.rglob("*")
+        if path.is_symlink() or path.is_file()
+    )
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    write_one(folder, "train.py", "print(1)")
+    write_one(folder, "lib/net.py", "net = 1")
+    write_one(folder, "lib/__init__.py", "")
+    return folder
+
+
+@pytest.fixture
+def into(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "jobs" / "1" / "code"
+
+
+def test_a_plain_folder_is_taken_without_caches_and_environments(work: Path, into: Path) -> None:
+    for name in ("__pycache__/x.pyc", ".venv/lib/a.py", "lib/node_modules/a.js", ".trainmaster/db"):
+        write_one(work, name, "x")
+    os.symlink("train.py", work / "main.py")
+    os.mkfifo(work / "pipe")
+    kept = keep_code(work, into)
+    assert held(into) == ["lib/__init__.py", "lib/net.py", "main.py", "train.py"]
+    assert os.readlink(into / "main.py") == "train.py"
+    assert (kept.files, kept.bytes) == (4, len("print(1)") + len("net = 1"))
+
+
+def test_editing_the_folder_afterwards_changes_nothing(work: Path, into: Path) -> None:
+    keep_code(work, into)
+    (work / "train.py").write_text("print(2)")
+    assert (into / "train.py").read_text() == "print(1)"
+
+
+def test_git_says_what_is_code(work: Path, into: Path) -> None:
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(work)]
+    write(work, **{".gitignore": "*.bin\n", "data.bin": "x", "kept.bin": "y", "gone.py": "z"})
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", "-f", "kept.bin", "gone.py", "train.py"], check=True)
+    (work / "gone.py").unlink()
+    write_one(work, "vendored/in.py", "v")
+    subprocess.run(["git", "init", "-q", str(work / "vendored")], check=True)
+    write_one(work, "vendored/out.bin", "v")
+    keep_code(work, into)
+    assert held(into) == [
+        ".gitignore",
+        "kept.bin",
+        "lib/__init__.py",
+        "lib/net.py",
+        "train.py",
+        "vendored/in.py",
+        "vendored/out.bin",
+    ]
+    inner = into.parent.parent / "2" / "code"
+    keep_code(work / "lib", inner)
+    assert held(inner) == ["__init__.py", "net.py"], (
+        "a folder inside a work tree is itself the code"
+    )
+
+
+def test_an_ignore_file_leaves_out_more(work: Path, into: Path) -> None:
+    write(
+        work,
+        **{".trainmasterignore": "# big\ndata/\n*.log\n!keep.log\n", "a.log": "x", "keep.log": "y"},
+    )
+    write_one(work, "data/huge", "x")
+    keep_code(work, into)
+    assert held(into) == [
+        ".trainmasterignore",
+        "keep.log",
+        "lib/__init__.py",
+        "lib/net.py",
+        "train.py",
+    ]
+
+
+def test_the_daemons_own_state_inside_the_folder_is_no_code(work: Path) -> None:
+    into = work / "state" / "jobs" / "1" / "code"
+    keep_code(work, into)
+    keep_code(work, into.parent.parent / "2" / "code")
+    assert held(into.parent.parent / "2" / "code") == held(into)
+    assert "train.py" in held(into)
+
+
+def append(path: Path, text: str) -> None:
+    """Write in place, as a root user may even where the file says read-only."""
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_what_a_job_writes_in_place_no_other_job_sees(work: Path, into: Path) -> None:
+    """Hard links into one store would hand the change on to every copy of the same content."""
+    other, third, last = (into.parent.parent / id / "code" for id in ("2", "3", "4"))
+    keep_code(work, into)
+    keep_code(work, other)
+    keep_again(other, third)
+    append(into / "train.py", "  # mine")
+    append(third / "lib/net.py", "  # mine")
+    keep_code(work, last)
+    for copy in (other, last):
+        assert (copy / "train.py").read_text() == "print(1)"
+        assert (copy / "lib/net.py").read_text() == "net = 1"
+    assert (third / "train.py").read_text() == "print(1)"
+    assert (work / "train.py").read_text() == "print(1)"
+    assert held(into.parent.parent) == [
+        f"{id}/code/{name}"
+        for id in "1234"
+        for name in ("lib/__init__.py", "lib/net.py", "train.py")
+    ], "nothing is kept beside the copies"
+
+
+def test_a_copy_has_the_rights_of_its_source_and_may_be_written(work: Path, into: Path) -> None:
+    (work / "train.py").chmod(0o755)
+    (work / "lib/net.py").chmod(0o400)
+    keep_code(work, into)
+    keep_again(into, into.parent.parent / "2" / "code")
+    for copy in (into, into.parent.parent / "2" / "code"):
+        assert (copy / "train.py").stat().st_mode & 0o777 == 0o755
+        assert (copy / "lib/net.py").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_copy_is_copied_for_a_job_submitted_together_with_it(work: Path, into: Path) -> None:
+    os.symlink("train.py", work / "main.py")
+    keep_code(work, into)
+    other = into.parent.parent / "2" / "code"
+    keep_again(into, other)
+    assert held(other) == held(into)
+    assert os.readlink(other / "main.py") == "train.py"
+    with pytest.raises(Refusal, match="could not be copied"):
+        keep_again(into.parent / "nothing", into.parent.parent / "3" / "code")
+
+
+def test_what_the_job_wrote_is_told_from_what_was_copied(work: Path, into: Path) -> None:
+    os.symlink("train.py", work / "main.py")
+    keep_code(work, into)
+    other = into.parent.parent / "2" / "code"
+    keep_again(into, other)
+    for copy in (into, other):
+        assert all(is_as_copied(copy / name) for name in held(copy))
+        append(copy / "train.py", "  # mine")
+        write_one(copy, "model.pt", "weights")
+        assert not is_as_copied(copy / "train.py")
+        assert not is_as_copied(copy / "model.pt")
+        assert is_as_copied(copy / "lib/net.py")
+
+
+def test_too_much_is_refused_with_what_is_large(
+    work: Path, into: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code, "MOST_BYTES", 1 << 20)
+    (work / "data").mkdir()
+    (work / "data" / "set.bin").write_bytes(b"x" * (3 << 20))
+    with pytest.raises(Refusal, match=r"3 MiB, more than the 1 MiB .* data/ alone has 3 MiB"):
+        keep_code(work, into)
+    monkeypatch.setattr(code, "MOST_BYTES", 1 << 30)
+    monkeypatch.setattr(code, "MOST_FILES", 2)
+    with pytest.raises(Refusal, match=r"more than 2 files, .*snapshot: false"):
+        keep_code(work, into)
+    assert not into.exists()
+    assert list(into.parent.parent.glob("*/*.new")) == []
+
+
+def test_a_file_that_vanishes_or_grows_is_no_error(
+    work: Path, into: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = code._copy_file
+
+    def meanwhile(source: Path, target: Path) -> int:
+        if source.name == "net.py":
+            source.write_text("net = 22222")
+        if source.name == "train.py":
+            source.unlink()
+        return real(source, target)
+
+    monkeypatch.setattr(code, "_copy_file", meanwhile)
+    kept = keep_code(work, into)
+    assert held(into) == ["lib/__init__.py", "lib/net.py"]
+    assert (into / "lib/net.py").read_text() == "net = 22222"
+    assert kept.files == 2
+
+
+def test_a_folder_that_is_gone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match="does not exist any more"):
+        keep_code(tmp_path / "nowhere", tmp_path / "state" / "jobs" / "1" / "code")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "wanted"),
+    [
+        ("*.log", "a/b.log", True),
+        ("/*.log", "a/b.log", False),
+        ("/*.log", "b.log", True),
+        ("data/", "data/x/y", True),
+        ("data/", "sub/data/x", True),
+        ("data/", "data", False),
+        ("a/b", "a/b/c", True),
+        ("a/b", "x/a/b", False),
+        ("**/tmp", "x/y/tmp", True),
+        ("a/**/z", "a/z", True),
+        ("a/**/z", "a/b/c/z", True),
+        ("a/**", "a/b", True),
+        ("file?.[ch]", "file1.c", True),
+        ("file?.[!ch]", "file1.c", False),
+        ("#x", "#x", False),
+        ("\\#x", "#x", True),
+        ("[", "[", True),
+    ],
+)
+def test_patterns_are_read_as_git_reads_them(pattern: str, path: str, wanted: bool) -> None:
+    assert Patterns([pattern]).leaves_out_within(path) is wanted

@@ -1,0 +1,36 @@
+"""Which jobs the recorded trace has, and for how long they ran."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from tests.unit.daemon.test_dependencies import a_live
+from trainmaster.daemon.export import traced
+from trainmaster.model.trace import Outcome
+from trainmaster.store.rows import JobRow
+
+
+def a_row(state: str, start_ms: int | None, **happened: object) -> JobRow:
+    row = a_live("1").row(0)
+    record = {"failed_ms": [], "run_ms": 0, "attempts": 0, **happened}
+    return replace(row, state=state, start_ms=start_ms, record_json=json.dumps(record))
+
+
+def test_a_job_that_ended_at_once_is_kept_with_the_shortest_time() -> None:
+    at_once = traced(a_row("succeeded", 5, attempts=1))
+    assert at_once is not None
+    assert at_once.service_ms == 1
+    not_found = traced(a_row("failed", None, attempts=1, failed_ms=[0]))
+    assert not_found is not None
+    assert (not_found.service_ms, not_found.outcome) == (1, Outcome.FAILED)
+
+
+def test_a_job_that_was_never_started_is_left_out() -> None:
+    assert traced(a_row("cancelled", None)) is None
+
+
+def test_a_job_has_the_time_of_its_last_attempt() -> None:
+    found = traced(a_row("succeeded", 5, attempts=2, run_ms=900, failed_ms=[200]))
+    assert found is not None
+    assert (found.service_ms, found.failed_attempts_ms) == (700, (200,))

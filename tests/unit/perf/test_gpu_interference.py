@@ -1,0 +1,226 @@
+"""Several jobs on one GPU: the laws of section 16 with their numbers, measured pairs, and guests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import a_job, cluster, fraction, on
+from trainmaster.config.performance import world_from
+from trainmaster.model.job import Demand, Job, Shape
+from trainmaster.model.placement import Placement, Role, Sharing, Slice
+from trainmaster.model.units import NOMINAL, WHOLE
+from trainmaster.perf.gpu_interference import fit_linear
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, Speeds, World
+
+LINEAR = world_from({"sharing": {"law": "linear", "a": 0, "b": 1}}, "linear")
+M2 = world_from({"sharing": {"law": "utilisation"}}, "m2")
+
+
+def small(name: str = "s", model: str = "") -> Job:
+    return a_job(name, fraction(0.125), gpu_util_ppm=250_000, model=model)
+
+
+def filling(name: str = "f") -> Job:
+    return a_job(name, fraction(0.125), gpu_util_ppm=NOMINAL)
+
+
+def left(
+    mine: Job, others: list[Job], world: World = DEFAULT, sharing: Sharing = Sharing.TIME
+) -> int:
+    """What a job on GPU 0 keeps of its speed beside these."""
+    topology = cluster("1x1")
+
+    def seat(job: Job) -> Placement:
+        return on(topology, 0, share=job.demand.nominal.share, sharing=sharing, role=job.role)
+
+    return Speeds(world, topology).slowdown(mine, seat(mine), [(job, seat(job)) for job in others])
+
+
+def times_longer(
+    job: Job, count: int, world: World = DEFAULT, sharing: Sharing = Sharing.TIME
+) -> float:
+    return NOMINAL / left(job, [job] * (count - 1), world, sharing)
+
+
+# -- the laws ----------------------------------------------------------------------------------------
+
+
+def test_four_quarters_under_m2_and_under_the_linear_law() -> None:
+    assert times_longer(small(), 4, M2, Sharing.MPS) == 1
+    assert times_longer(small(), 4, LINEAR) == 4
+
+
+def test_m2_shares_what_there_is_once_more_is_wanted() -> None:
+    assert times_longer(small(), 8, M2, Sharing.MPS) == 2
+    busy = a_job("b", fraction(0.5), gpu_util_ppm=900_000)
+    assert left(busy, [busy], M2, Sharing.MPS) == NOMINAL * NOMINAL // 1_800_000
+
+
+def test_m2_takes_the_memorys_bandwidth_where_that_is_scarcer() -> None:
+    world = world_from({"sharing": {"law": "utilisation", "bandwidth": {"LM": 0.75}}}, "m2")
+    assert left(small(model="lm"), [small(model="lm")], world) == NOMINAL * 2 // 3
+    assert left(small(model="lm"), [small()], world) == NOMINAL
+
+
+def test_without_a_measurement_the_share_counts() -> None:
+    half = a_job("b", fraction(0.5))
+    assert left(half, [half], M2, Sharing.MPS) == NOMINAL
+    assert left(half, [half, half], M2, Sharing.MPS) == NOMINAL * 2 // 3
+
+
+def test_of_unequal_parts_each_counts_on_its_own_gpu() -> None:
+    """A split with 0.8 on one GPU and 0.2 on another, beside a half on the second: 0.7 in all."""
+    topology = cluster("1x2")
+    half = a_job("h", fraction(0.5))
+    split = a_job("s", Demand(Shape(1), 1, 1))
+    pieces = (Slice(0, 0, 800), Slice(0, 1, 200))
+    seat = replace(on(topology, 0, 1, sharing=Sharing.MPS), slices=pieces)
+    beside = on(topology, 1, share=WHOLE // 2, sharing=Sharing.MPS)
+    assert Speeds(M2, topology).slowdown(half, beside, [(split, seat)]) == NOMINAL
+
+
+def test_the_linear_law_of_a_machine_is_fitted_by_least_squares() -> None:
+    a, b = fit_linear([(1, 1.0), (2, 2.1), (4, 4.2)])
+    assert (round(a, 4), round(b, 4)) == (-0.05, 1.0643)
+    with pytest.raises(ValueError, match="two different numbers"):
+        fit_linear([(2, 1.0), (2, 1.1)])
+    world = world_from({"sharing": {"law": "linear", "a": a, "b": b}}, "fitted")
+    assert times_longer(small(), 2, world) == pytest.approx(2 * 1.0643 - 0.05, rel=1e-3)
+
+
+def test_nobody_is_faster_in_company() -> None:
+    cheap = world_from({"sharing": {"law": "linear", "a": 0, "b": 0.1}}, "cheap")
+    assert left(small(), [small()], cheap) == NOMINAL
+
+
+@pytest.mark.parametrize(
+    ("sharing", "longer"),
+    [
+        (Sharing.TIME, {2: 2.69 / 2.24, 4: 3.96 / 2.24, 8: 7.00 / 2.24}),
+        (Sharing.MPS, {2: 1.96 / 1.86, 4: 2.34 / 1.86, 8: 3.78 / 1.86}),
+    ],
+)
+def test_small_jobs_on_an_h200(sharing: Sharing, longer: dict[int, float]) -> None:
+    found = {count: times_longer(small(), count, sharing=sharing) for count in longer}
+    assert found == pytest.approx(longer, rel=1e-3)
+    three = times_longer(small(), 3, sharing=sharing)
+    assert three == pytest.approx((longer[2] + longer[4]) / 2, rel=1e-3)
+    sixteen = times_longer(small(), 16, sharing=sharing)
+    assert sixteen == pytest.approx(2 * longer[8], rel=1e-3), (
+        "it is full: twice as many, twice as long"
+    )
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_jobs_that_fill_an_h200_gain_nothing_by_turns(count: int) -> None:
+    assert times_longer(filling(), count, sharing=Sharing.TIME) >= count
+
+
+@pytest.mark.parametrize(("count", "longer"), [(2, 1.868), (4, 3.572), (8, 7.265)])
+def test_under_mps_they_gain_a_little(count: int, longer: float) -> None:
+    """docs/measurements/packing.md; still best one by one, by the mean of four jobs at once."""
+    assert times_longer(filling(), count, sharing=Sharing.MPS) == pytest.approx(longer, rel=1e-3)
+
+
+def test_jobs_in_between_lie_in_between() -> None:
+    middle = a_job("m", fraction(0.125), gpu_util_ppm=625_000)
+    found = times_longer(middle, 2)
+    assert found == pytest.approx((times_longer(small(), 2) + times_longer(filling(), 2)) / 2, 1e-3)
+    assert left(small(), [filling()]) == left(filling(), [small()]), "the mean of both counts"
+
+
+def test_section_12_four_unit_jobs() -> None:
+    """Mean JCT at concurrency 1, 2 and 4, as batches: the H200 wants 2 or more, the linear law 1."""
+
+    def mean_jct(job: Job, at_once: int, world: World) -> float:
+        longer = times_longer(job, at_once, world)
+        batches = 4 // at_once
+        return sum(longer * (batch + 1) for batch in range(batches)) / batches
+
+    on_h200 = [mean_jct(small(), at_once, DEFAULT) for at_once in (1, 2, 4)]
+    assert on_h200 == pytest.approx([2.5, 1.80, 1.77], abs=0.01)
+    linear = [mean_jct(small(), at_once, LINEAR) for at_once in (1, 2, 4)]
+    assert linear == [2.5, 3.0, 4.0]
+    full = [mean_jct(filling(), at_once, DEFAULT) for at_once in (1, 2, 4)]
+    assert min(full) == full[0]
+
+
+# -- pairs -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "kept"),
+    [
+        ("LM", "LM", 0.81),
+        ("GNMT", "LM", 0.955),
+        ("LM", "GNMT", 0.90),
+        ("ResNet-50", "LM", 0.99),
+        ("LM (batch size 20)", "ResNet-50 (batch size 64)", 1),
+        ("ResNet-50", "ResNet-18", 0.73),
+        ("ResNet-18", "ResNet-50", 0.64),
+        ("Transformer", "ResNet-50", 0.21),
+        ("Recommendation", "ResNet-50", 0.20),
+    ],
+)
+def test_a_measured_pair_beats_the_law(mine: str, other: str, kept: float) -> None:
+    assert left(small(model=mine), [small(model=other)]) == kept * NOMINAL
+
+
+def test_three_are_no_pair_and_another_law_has_none() -> None:
+    lm = small(model="lm")
+    assert left(lm, [lm, lm]) == left(small(), [small(), small()])
+    assert left(lm, [lm], LINEAR) == NOMINAL // 2
+    paired = world_from({"sharing": {"law": "linear", "pairs": {"lm": {"lm": 0.7}}}}, "p")
+    assert left(lm, [lm], paired) == 700_000
+
+
+# -- opportunistic guests ----------------------------------------------------------------------------
+
+
+def host(util_ppm: int) -> Job:
+    return a_job("host", fraction(1.0, sharing=Sharing.MPS), gpu_util_ppm=util_ppm)
+
+
+def guest() -> Job:
+    return a_job("g", fraction(1.0, sharing=Sharing.MPS), role=Role.OPPORTUNISTIC)
+
+
+def test_a_guest_gets_what_its_host_leaves_idle() -> None:
+    assert left(guest(), [host(600_000)], sharing=Sharing.MPS) == 400_000
+    assert left(guest(), [host(600_000), guest()], sharing=Sharing.MPS) == 200_000
+    assert left(guest(), [host(NOMINAL)], sharing=Sharing.MPS) == 30_000, "the floor"
+
+
+def test_a_host_loses_at_most_the_tolerance() -> None:
+    assert left(host(600_000), [guest()], sharing=Sharing.MPS) == NOMINAL
+    assert left(host(980_000), [guest()], sharing=Sharing.MPS) == 990_000
+    assert left(host(NOMINAL), [guest(), guest()], sharing=Sharing.MPS) == 970_000
+    strict = world_from({"sharing": {"opportunistic": {"tolerance": 0, "floor": 0.5}}}, "strict")
+    assert left(host(NOMINAL), [guest()], strict, Sharing.MPS) == NOMINAL
+    assert left(guest(), [host(NOMINAL)], strict, Sharing.MPS) == NOMINAL // 2
+
+
+def test_hosts_feel_each_other_as_ever_and_guests_alone_are_equals() -> None:
+    pair = left(small(), [small()], sharing=Sharing.MPS)
+    assert left(small(), [small(), guest()], sharing=Sharing.MPS) == pair
+    lonely = left(guest(), [guest()], sharing=Sharing.MPS)
+    assert lonely == left(host(NOMINAL), [host(NOMINAL)], sharing=Sharing.MPS)
+
+
+# -- nobody ------------------------------------------------------------------------------------------
+
+
+def test_alone_or_in_an_ideal_world_nobody_is_slowed() -> None:
+    assert left(filling(), []) == NOMINAL
+    assert left(filling(), [filling()], IDEAL) == NOMINAL
+    assert left(filling(), [filling()], replace(DEFAULT, interferes=False)) == NOMINAL
+
+
+def test_only_who_is_on_the_same_gpu_counts() -> None:
+    topology = cluster("1x2")
+    job = filling()
+    mine = on(topology, 0, share=WHOLE // 8, sharing=Sharing.TIME)
+    far = on(topology, 1, share=WHOLE // 8, sharing=Sharing.TIME)
+    assert Speeds(DEFAULT, topology).slowdown(job, mine, [(job, far)]) == NOMINAL
