@@ -22,14 +22,14 @@ from trainmaster.daemon.service_api import (
     Conflict,
     Forecast,
     Health,
+    JobStatus,
     LogFile,
-    NodeSheet,
+    NodeStatus,
     NotFound,
-    PolicySheet,
+    PolicyStatus,
     Progress,
-    QueueSheet,
+    QueueStatus,
     Refusal,
-    Sheet,
     Submission,
     Unavailable,
 )
@@ -76,7 +76,7 @@ class MemoryService:
         """Jobs succeed as soon as they start, and streams end when they have said all."""
         self.seen: list[Change] = []
         self.news = asyncio.Condition()
-        self.chosen = PolicySheet("fifo", {"backfill": "none"}, self.now)
+        self.chosen = PolicyStatus("fifo", {"backfill": "none"}, self.now)
         self._number = 0
 
     # -- changing ------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class MemoryService:
         await self._settle()
         return accepted
 
-    async def check(self, asked: Submission) -> tuple[Sheet, Forecast]:
+    async def check(self, asked: Submission) -> tuple[JobStatus, Forecast]:
         self._needs_store()
         known = Known(asked, self._row("0", asked, None, None), 0)
         return self._sheet(known), Forecast(self.now, "as if submitted now")
@@ -162,7 +162,7 @@ class MemoryService:
         self._needs_store()
         self.stated[queue.name] = queue
 
-    async def set_policy(self, name: str, options: Mapping[str, str]) -> PolicySheet:
+    async def set_policy(self, name: str, options: Mapping[str, str]) -> PolicyStatus:
         self._needs_store()
         try:
             kind = policy_class(name)
@@ -171,7 +171,7 @@ class MemoryService:
             raise Refusal(str(error)) from None
         if kind.needs_oracle:
             raise Refusal(f"{name} knows the future: it is for the simulator only.")
-        self.chosen = PolicySheet(name, dict(options), self.now)
+        self.chosen = PolicyStatus(name, dict(options), self.now)
         return self.chosen
 
     # -- looking -------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class MemoryService:
     def now_ms(self) -> int:
         return self.now
 
-    async def jobs(self, wanted: Wanted) -> Sequence[Sheet]:
+    async def jobs(self, wanted: Wanted) -> Sequence[JobStatus]:
         self._needs_lead()
         found = []
         below = None if wanted.before is None else _order(wanted.before)
@@ -207,7 +207,7 @@ class MemoryService:
         self._needs_lead()
         return Counter(known.row.state for known in self.known.values())
 
-    async def sheet(self, job: str) -> Sheet:
+    async def sheet(self, job: str) -> JobStatus:
         found = self._sheet(self._named(job))
         if job in self.arrays:
             count = f"An array of {len(self.arrays[job])} jobs."
@@ -237,14 +237,14 @@ class MemoryService:
                 found.append(LogFile(attempt, rank, (*older, base)))
         return found
 
-    def nodes(self) -> Sequence[NodeSheet]:
+    def nodes(self) -> Sequence[NodeStatus]:
         self._needs_lead()
         on: list[list[str]] = [[] for _ in range(self.devices)]
         for known in self.known.values():
             for device in known.devices:
                 on[device].append(known.row.id)
         return [
-            NodeSheet(
+            NodeStatus(
                 name="n0",
                 device_type=self.device_type,
                 devices=tuple(f"n0:{number}" for number in range(self.devices)),
@@ -257,7 +257,7 @@ class MemoryService:
             )
         ]
 
-    def queues(self) -> Sequence[QueueSheet]:
+    def queues(self) -> Sequence[QueueStatus]:
         self._needs_lead()
         names = {**dict.fromkeys(self.stated, True), "default": True}
         for known in self.known.values():
@@ -266,7 +266,7 @@ class MemoryService:
         for name in names:
             own = [k for k in self.known.values() if k.row.queue == name]
             found.append(
-                QueueSheet(
+                QueueStatus(
                     queue=self.stated.get(name, Queue(name)),
                     is_defined=name in self.stated,
                     running=sum(k.row.state == "running" for k in own),
@@ -277,7 +277,7 @@ class MemoryService:
             )
         return found
 
-    def policy(self) -> PolicySheet:
+    def policy(self) -> PolicyStatus:
         self._needs_lead()
         return self.chosen
 
@@ -462,7 +462,7 @@ class MemoryService:
         holders = tuple(k.row.id for k in self.known.values() if k.devices)
         return Reason(Why.NOT_ENOUGH_FREE, need, free, free, held_by=holders)
 
-    def _sheet(self, known: Known) -> Sheet:
+    def _sheet(self, known: Known) -> JobStatus:
         row = known.row
         end = row.finish_ms if row.finish_ms is not None else self.now
         ran = end - row.start_ms if row.start_ms is not None else 0
@@ -470,7 +470,7 @@ class MemoryService:
         said = None
         if last is not None:
             said = Progress(last.at_ms, last.step, known.total_steps, last.loss, last.samples_per_s)
-        return Sheet(
+        return JobStatus(
             row=row,
             priority=known.asked.priority,
             attempt=known.attempt,

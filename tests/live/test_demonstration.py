@@ -12,7 +12,7 @@ import pytest
 from tests.live.daemons import LiveDaemon, live, until
 from trainmaster.cli.support.demo import MARK, demonstrate
 from trainmaster.daemon.daemon import Daemon
-from trainmaster.daemon.service_api import NodeSheet, Submission, Unavailable
+from trainmaster.daemon.service_api import NodeStatus, Submission, Unavailable
 
 pytestmark = pytest.mark.live
 
@@ -52,7 +52,7 @@ def test_ctrl_c_ends_the_demonstrations_jobs_and_no_others(tmp_path: Path) -> No
 class Refusing:
     """A daemon whose store is away."""
 
-    def nodes(self) -> Sequence[NodeSheet]:
+    def nodes(self) -> Sequence[NodeStatus]:
         return ()
 
     async def submit(self, asked: Sequence[Submission], key: str) -> None:

@@ -18,7 +18,7 @@ from trainmaster.api.routes import cluster, jobs
 from trainmaster.api.routes import logs as output
 from trainmaster.api.routes import submit as submitting
 from trainmaster.api.routes import web as pages
-from trainmaster.daemon.metrics import Meters
+from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.service_api import Service
 
 ROOT = "/api/v1"
@@ -39,7 +39,7 @@ TAGS = [
 
 
 def create_app(
-    service: Service, meters: Meters | None = None, hosts: Collection[str] = ()
+    service: Service, meters: Metrics | None = None, hosts: Collection[str] = ()
 ) -> FastAPI:
     """The application of one daemon; `hosts` are names by which it may be asked besides localhost."""
     app = FastAPI(
@@ -55,7 +55,7 @@ def create_app(
     )
     for part in (submitting, jobs, output, cluster):
         app.include_router(part.routes(service), prefix=ROOT)
-    app.include_router(pages.routes(service, meters or Meters()))
+    app.include_router(pages.routes(service, meters or Metrics()))
     answers.install(app)
     app.add_middleware(Guard, hosts=hosts)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]

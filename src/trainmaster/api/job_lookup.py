@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from trainmaster.daemon.service_api import NotFound, Service, Sheet
+from trainmaster.daemon.service_api import JobStatus, NotFound, Service
 
 ELEMENT = re.compile(r"(.+)_(\d+)")
 """`sweep_3`: the third element of the array `sweep`."""
 
 
-async def sheet_of(service: Service, job: str) -> Sheet:
+async def sheet_of(service: Service, job: str) -> JobStatus:
     """The job that is meant, or NotFound with what was asked for."""
     try:
         return await service.sheet(job)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from trainmaster.daemon.service_api import Forecast, Sheet
+from trainmaster.daemon.service_api import Forecast, JobStatus
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import DAY, GIB, HOUR, MIB, MINUTE, SECOND, WHOLE
 from trainmaster.store.rows import StoryRow
@@ -148,7 +148,7 @@ def _said(reason: Reason) -> str:
     return SENTENCES[reason.why](reason)
 
 
-def why_waiting(sheet: Sheet, now: int) -> tuple[str, str] | None:
+def why_waiting(sheet: JobStatus, now: int) -> tuple[str, str] | None:
     """Code and sentence; None for a job that does not wait, or of which nothing was said yet."""
     if sheet.held_for:
         return HELD, _sentence(sheet.held_for)
@@ -157,7 +157,7 @@ def why_waiting(sheet: Sheet, now: int) -> tuple[str, str] | None:
     return None
 
 
-def ended_because(sheet: Sheet) -> str | None:
+def ended_because(sheet: JobStatus) -> str | None:
     """Why a job failed or was cancelled, as a sentence; None where it succeeded or nobody knows."""
     row = sheet.row
     if row.state not in ("failed", "cancelled"):
@@ -170,7 +170,7 @@ def ended_because(sheet: Sheet) -> str | None:
     return _sentence(str(failure["why"]))
 
 
-def standing(sheet: Sheet, now: int) -> tuple[str | None, str]:
+def standing(sheet: JobStatus, now: int) -> tuple[str | None, str]:
     """Code and sentence for a job in any state: what it waits for, or what it does instead."""
     waits = why_waiting(sheet, now)
     if waits is not None:

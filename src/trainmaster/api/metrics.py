@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from trainmaster.api import messages as wording
-from trainmaster.daemon.metrics import Meters
-from trainmaster.daemon.service_api import Health, QueueSheet, Service
+from trainmaster.daemon.metrics import Metrics
+from trainmaster.daemon.service_api import Health, QueueStatus, Service
 from trainmaster.model.units import WHOLE
 from trainmaster.store.protocol import Wanted
 
@@ -30,7 +30,7 @@ class _Now:
         return iter(self._families)
 
 
-async def page(service: Service, meters: Meters) -> bytes:
+async def page(service: Service, meters: Metrics) -> bytes:
     """All of it as text."""
     health = service.health()
     families = [_leading(health)]
@@ -55,7 +55,7 @@ def _leading(health: Health) -> Metric:
     return found
 
 
-def _queues(sheets: list[QueueSheet]) -> list[Metric]:
+def _queues(sheets: list[QueueStatus]) -> list[Metric]:
     pending = _gauge("pending_jobs", "Jobs that wait, those that are held included.", ("queue",))
     running = _gauge("running_jobs", "Jobs that hold devices.", ("queue",))
     held = _gauge(

@@ -10,11 +10,11 @@ from trainmaster.api import messages as wording
 from trainmaster.daemon.service_api import (
     Change,
     Forecast,
-    NodeSheet,
-    PolicySheet,
+    JobStatus,
+    NodeStatus,
+    PolicyStatus,
     Progress,
-    QueueSheet,
-    Sheet,
+    QueueStatus,
 )
 from trainmaster.model.queue import Queue
 from trainmaster.model.units import WHOLE
@@ -51,7 +51,7 @@ def _whose(row: JobRow) -> Row:
     }
 
 
-def job_row(sheet: Sheet, now: int) -> Row:
+def job_row(sheet: JobStatus, now: int) -> Row:
     """A job as lists show it."""
     row = sheet.row
     why = wording.why_waiting(sheet, now)
@@ -99,7 +99,7 @@ def job_file(spec_json: str) -> object:
     return kept.get("spec", kept)
 
 
-def job_sheet(sheet: Sheet, now: int) -> Row:
+def job_sheet(sheet: JobStatus, now: int) -> Row:
     """A job with all that is known of it."""
     return {
         **job_row(sheet, now),
@@ -122,7 +122,7 @@ def forecast(said: Forecast, now: int) -> Row:
     }
 
 
-def explanation(sheet: Sheet, said: Forecast | None, holders: list[Row], now: int) -> Row:
+def explanation(sheet: JobStatus, said: Forecast | None, holders: list[Row], now: int) -> Row:
     """Why a job waits, with the numbers, who is in the way, and when it may start."""
     code, sentence = wording.standing(sheet, now)
     reason = sheet.reason
@@ -147,7 +147,7 @@ def explanation(sheet: Sheet, said: Forecast | None, holders: list[Row], now: in
     }
 
 
-def holder(sheet: Sheet) -> Row:
+def holder(sheet: JobStatus) -> Row:
     """A job that is in the way of another."""
     row = sheet.row
     return {
@@ -176,7 +176,7 @@ def reported(row: ProgressRow) -> Row:
     }
 
 
-def node(sheet: NodeSheet) -> Row:
+def node(sheet: NodeStatus) -> Row:
     return {
         "name": sheet.name,
         "type": sheet.device_type,
@@ -192,14 +192,14 @@ def node(sheet: NodeSheet) -> Row:
     }
 
 
-def with_default(sheets: Sequence[QueueSheet]) -> list[QueueSheet]:
+def with_default(sheets: Sequence[QueueStatus]) -> list[QueueStatus]:
     """All queues that a job may name: `default` is always there, even while nobody uses it."""
     if any(each.queue.name == DEFAULT_QUEUE for each in sheets):
         return list(sheets)
-    return [QueueSheet(Queue(DEFAULT_QUEUE), False, 0, 0, 0, 0), *sheets]
+    return [QueueStatus(Queue(DEFAULT_QUEUE), False, 0, 0, 0, 0), *sheets]
 
 
-def queue(sheet: QueueSheet) -> Row:
+def queue(sheet: QueueStatus) -> Row:
     stated = sheet.queue
     return {
         "name": stated.name,
@@ -215,7 +215,7 @@ def queue(sheet: QueueSheet) -> Row:
     }
 
 
-def policy(sheet: PolicySheet) -> Row:
+def policy(sheet: PolicyStatus) -> Row:
     return {
         "name": sheet.name,
         "options": {name: plain(value) for name, value in sheet.options.items()},

@@ -104,7 +104,7 @@ def _signalled() -> asyncio.Event:
 
 def _server(daemon: Daemon, sock: socket.socket) -> Server:
     config = uvicorn.Config(
-        create_app(daemon, daemon.meters, names_of(sock)),
+        create_app(daemon, daemon.metrics, names_of(sock)),
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=LAST_ANSWERS_S,

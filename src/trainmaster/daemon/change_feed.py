@@ -14,7 +14,7 @@ from trainmaster.store.rows import StoryRow
 REMEMBERED = 10_000
 
 
-class Feed:
+class ChangeFeed:
     """The last changes, numbered; whoever follows gets each once, in order."""
 
     def __init__(self) -> None:

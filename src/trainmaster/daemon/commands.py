@@ -11,12 +11,12 @@ from typing import TypeVar
 
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.daemon.code_snapshot import keep_again, keep_code
-from trainmaster.daemon.dependencies import Outlook, ended_as, outlook
+from trainmaster.daemon.dependencies import DependencyState, ended_as, outlook
 from trainmaster.daemon.driver import PIECE, Driver, is_ended
-from trainmaster.daemon.inbox import Wish
-from trainmaster.daemon.live_job import Hold, Kept, LiveJob, submitted_job
+from trainmaster.daemon.inbox import Request
+from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission, submitted_job
 from trainmaster.daemon.policies import policy_of
-from trainmaster.daemon.report_events import Fact
+from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.service_api import (
     Accepted,
     Array,
@@ -44,8 +44,8 @@ DEFAULT_QUEUE = "default"
 T = TypeVar("T")
 
 
-class Asking:
-    """Turns wishes into facts; every method returns when what it did is durable."""
+class Commands:
+    """Turns requests into facts; every method returns when what it did is durable."""
 
     def __init__(self, driver: Driver, folder: Path) -> None:
         self._driver = driver
@@ -100,12 +100,12 @@ class Asking:
             ids = tuple(live.id for live in elements)
             answers.append(Accepted((number, *ids) if each.array is not None else ids))
         answer = json.dumps([list(each.ids) for each in answers])
-        wish = Wish(
+        request = Request(
             facts=[_submitted(live) for live in newcomers],
             newcomers=newcomers,
             keys=[replace(row, answer_json=answer) for row in keys],
         )
-        await self._driver.ask(wish)
+        await self._driver.ask(request)
         return answers
 
     def check(self, asked: Submission) -> Submission:
@@ -143,7 +143,7 @@ class Asking:
             found += [replace(wanted, job=row.id) for row in rows]
         for wanted in found:
             state = self._driver.state_of(wanted.job)
-            if outlook(wanted, state) is Outlook.NEVER:
+            if outlook(wanted, state) is DependencyState.NEVER:
                 how = ended_as(state or "unknown")
                 raise Conflict(f"job {wanted.job} {how}: what is to run after it never would.")
         return tuple(found)
@@ -169,7 +169,7 @@ class Asking:
         open_ones = (
             wanted
             for wanted in depends_on
-            if outlook(wanted, self._driver.state_of(wanted.job)) is not Outlook.MET
+            if outlook(wanted, self._driver.state_of(wanted.job)) is not DependencyState.MET
         )
         if any(True for _ in open_ones):
             shared.add(Hold.DEPENDENCY)
@@ -187,7 +187,7 @@ class Asking:
             yield LiveJob(
                 job=job,
                 name=asked.name,
-                kept=Kept(recipe, job, depends_on, kept_array),
+                stored=StoredSubmission(recipe, job, depends_on, kept_array),
                 spec=asked.spec,
                 array=None if index is None else number,
                 array_index=index,
@@ -202,14 +202,14 @@ class Asking:
 
     async def cancel(self, job: str) -> None:
         lives = await self.live(job)
-        await self._tell([Fact(e.JobWithdrawn(live.id)) for live in lives])
+        await self._tell([LoggedEvent(e.JobWithdrawn(live.id)) for live in lives])
 
     async def suspend(self, job: str) -> None:
         facts = []
         for live in await self._changeable(job):
             if Hold.OWNER not in live.holds:
                 live.holds.add(Hold.OWNER)
-                facts.append(Fact(e.JobHeld(live.id), {"by": "its owner"}))
+                facts.append(LoggedEvent(e.JobHeld(live.id), {"by": "its owner"}))
         await self._tell(facts)
 
     async def resume(self, job: str) -> None:
@@ -218,8 +218,10 @@ class Asking:
             raise Conflict(
                 f"job {job} was not suspended by hand: `trainmaster explain {job}` says why it waits."
             )
-        gate = self._driver.gate
-        await self._tell([fact for live in lives for fact in gate.lift(live, Hold.OWNER)], lives)
+        dependencies = self._driver.dependencies
+        await self._tell(
+            [fact for live in lives for fact in dependencies.lift(live, Hold.OWNER)], lives
+        )
 
     async def change(self, job: str, changes: Changes) -> None:
         facts = []
@@ -233,7 +235,7 @@ class Asking:
             if changes.max_runtime_ms is not None:
                 live.with_runtime(changes.max_runtime_ms)
                 self._driver.limit(live)
-            facts.append(Fact(e.JobChanged(changed), _told(changes)))
+            facts.append(LoggedEvent(e.JobChanged(changed), _told(changes)))
         await self._tell(facts)
 
     async def move(self, job: str, node: str) -> None:
@@ -244,8 +246,8 @@ class Asking:
         placement = self._room(record.placement, node)
         if placement is None:
             raise Conflict(f"{node} has not {len(record.placement.slices)} free devices.")
-        asked = Fact(e.ActionRequested(Migrate(live.id, placement)), {"to": node})
-        await self._driver.ask(Wish(facts=[asked], about=live.id))
+        asked = LoggedEvent(e.ActionRequested(Migrate(live.id, placement)), {"to": node})
+        await self._driver.ask(Request(facts=[asked], about=live.id))
 
     def _room(self, held: Placement, name: str) -> Placement | None:
         """As many devices of that node, free now."""
@@ -264,16 +266,16 @@ class Asking:
         return replace(held, slices=slices, span=state.topology.span_of_gpus(free[:count]))
 
     async def define_queue(self, queue: Queue) -> None:
-        await self._tell([Fact(e.QueueDefined(queue))])
+        await self._tell([LoggedEvent(e.QueueDefined(queue))])
 
     async def set_policy(self, name: str, options: Mapping[str, str]) -> None:
         policy_of(name, options)
-        await self._tell([Fact(e.PolicyChanged(name, tuple(sorted(options.items()))))])
+        await self._tell([LoggedEvent(e.PolicyChanged(name, tuple(sorted(options.items()))))])
 
     async def _changeable(self, job: str) -> Sequence[LiveJob]:
         """The same, where a change would be kept: what is changed before it is refused stays changed."""
         found = await self.live(job)
-        self._driver.keeper.refuse_in_trouble()
+        self._driver.writer.refuse_in_trouble()
         return found
 
     # -- finding ---------------------------------------------------------------------------------------
@@ -303,13 +305,13 @@ class Asking:
             raise Refusal(f"{job} is an array: name one of its jobs, such as {found[0].id}.")
         return found
 
-    async def _tell(self, facts: Iterable[Fact], touched: Iterable[LiveJob] = ()) -> None:
+    async def _tell(self, facts: Iterable[LoggedEvent], touched: Iterable[LiveJob] = ()) -> None:
         """Have these taken in; nothing to tell is no step, but what it touched is written."""
         facts = list(facts)
         said = {fact.event.job for fact in facts if isinstance(fact.event, e.JobReleased)}
-        facts += [Fact(e.JobChanged(live.job)) for live in touched if live.id not in said]
+        facts += [LoggedEvent(e.JobChanged(live.job)) for live in touched if live.id not in said]
         if facts:
-            await self._driver.ask(Wish(facts=facts))
+            await self._driver.ask(Request(facts=facts))
 
 
 async def _unhurried(many: Iterable[T]) -> AsyncIterator[T]:
@@ -338,11 +340,11 @@ def _on_slots(demand: Demand, topology: Topology) -> Demand:
     return replace(demand, host_memory=min(slots))
 
 
-def _submitted(live: LiveJob) -> Fact:
+def _submitted(live: LiveJob) -> LoggedEvent:
     detail: dict[str, object] = {"name": live.name}
     if live.holds:
         detail["held_for"] = sorted(hold.value for hold in live.holds)
-    return Fact(e.JobSubmitted(live.job, held=bool(live.holds)), detail)
+    return LoggedEvent(e.JobSubmitted(live.job, held=bool(live.holds)), detail)
 
 
 def _changed(job: Job, changes: Changes) -> Job:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import structlog
 
-from trainmaster.daemon.commands import Asking
+from trainmaster.daemon.commands import Commands
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.export import events_of, trace_of
-from trainmaster.daemon.metrics import Meters
+from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.policies import DEFAULT_POLICY, Options
-from trainmaster.daemon.queries import Looking
+from trainmaster.daemon.queries import Queries
 from trainmaster.daemon.recovery import home_of, reconcile, recovered, snapshot_of_driver
 from trainmaster.daemon.retention import drop_code, outdated_runs
 from trainmaster.daemon.service_api import (
@@ -26,11 +26,11 @@ from trainmaster.daemon.service_api import (
     Conflict,
     Forecast,
     Health,
+    JobStatus,
     LogFile,
-    NodeSheet,
-    PolicySheet,
-    QueueSheet,
-    Sheet,
+    NodeStatus,
+    PolicyStatus,
+    QueueStatus,
     Submission,
     Unavailable,
 )
@@ -42,13 +42,13 @@ from trainmaster.store.rows import ProgressRow, SnapshotRow, StoryRow
 
 log = structlog.get_logger("trainmaster.daemon")
 
-STANDS_BY = "this Trainmaster stands by: another one leads."
+STANDBY = "this Trainmaster stands by: another one leads."
 Forecaster = Callable[[SnapshotRow, str | Submission, int], Forecast]
 """Says when a job would start, asked at that time; in a thread, from a snapshot of the controller."""
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class Settings:
     """How often the daemon does what."""
 
     snapshot_steps: int = 2_000
@@ -72,7 +72,7 @@ class Daemon:
         *,
         policy: tuple[str, Options] = (DEFAULT_POLICY, ()),
         forecaster: Forecaster | None = None,
-        habits: Habits = Habits(),  # noqa: B008
+        habits: Settings = Settings(),  # noqa: B008
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._store = store
@@ -87,12 +87,12 @@ class Daemon:
         self._oracle = ThreadPoolExecutor(1, "forecast")
         """Apart from the threads that the store needs."""
         self._driver: Driver | None = None
-        self._asking: Asking | None = None
-        self._looking: Looking | None = None
+        self._asking: Commands | None = None
+        self._looking: Queries | None = None
         self._trouble = "this Trainmaster is starting."
         self._kept_seq = 0
         self._kept_ms = 0
-        self.meters = Meters()
+        self.metrics = Metrics()
         self.is_active = asyncio.Event()
 
     # -- life ------------------------------------------------------------------------------------------
@@ -101,11 +101,11 @@ class Daemon:
         """Stand by until this one leads, then drive until cancelled; Deposed when another took over."""
         await self._until_leading()
         driver = await self._take_over()
-        if self._trouble == STANDS_BY:
+        if self._trouble == STANDBY:
             self._say("This one leads now.")
         self._kept_ms = driver.clock.now()
         self.is_active.set()
-        log.info("active", jobs=len(driver.jobs), step=driver.keeper.seq)
+        log.info("active", jobs=len(driver.jobs), step=driver.writer.seq)
         try:
             await asyncio.gather(driver.run(), self._snapshots(driver), self._tidy(driver))
         finally:
@@ -118,9 +118,9 @@ class Daemon:
             try:
                 if await asyncio.to_thread(self._store.lead):
                     return
-                if self._trouble != STANDS_BY:
+                if self._trouble != STANDBY:
                     self._say("Another Trainmaster leads on this database: this one stands by.")
-                self._trouble = STANDS_BY
+                self._trouble = STANDBY
             except StoreError as error:
                 self._trouble = str(error)
                 log.error("the store cannot be opened", why=str(error))
@@ -132,7 +132,7 @@ class Daemon:
             self._store,
             self._engine,
             self._first_policy,
-            self.meters,
+            self.metrics,
             home_of(self._folder),
         )
         if self._store.snapshot() is None or doubtful:
@@ -141,8 +141,8 @@ class Daemon:
         await reconcile(driver, doubtful)
         if doubtful:
             self._say(f"{len(doubtful)} runs are lost, their devices being gone: they begin again.")
-        self._asking = Asking(driver, self._folder)
-        self._looking = Looking(driver, self._folder)
+        self._asking = Commands(driver, self._folder)
+        self._looking = Queries(driver, self._folder)
         self._driver = driver
         return driver
 
@@ -152,8 +152,8 @@ class Daemon:
             await asyncio.sleep(1.0)
             now = driver.clock.now()
             is_due = now - self._kept_ms >= self._habits.snapshot_ms
-            if driver.keeper.seq - self._kept_seq >= self._habits.snapshot_steps or (
-                is_due and driver.keeper.seq > self._kept_seq
+            if driver.writer.seq - self._kept_seq >= self._habits.snapshot_steps or (
+                is_due and driver.writer.seq > self._kept_seq
             ):
                 try:
                     await self._keep_snapshot(driver)
@@ -179,7 +179,7 @@ class Daemon:
 
     async def _keep_snapshot(self, driver: Driver) -> None:
         async with driver.turn:
-            if driver.keeper.is_torn:
+            if driver.writer.is_torn:
                 return
             snapshot = await asyncio.to_thread(snapshot_of_driver, driver)
         await asyncio.to_thread(self._store.keep_snapshot, snapshot)
@@ -194,13 +194,13 @@ class Daemon:
         return self._driver
 
     @property
-    def asking(self) -> Asking:
+    def asking(self) -> Commands:
         if self._asking is None:
             raise Unavailable(self._trouble)
         return self._asking
 
     @property
-    def looking(self) -> Looking:
+    def looking(self) -> Queries:
         if self._looking is None:
             raise Unavailable(self._trouble)
         return self._looking
@@ -236,7 +236,7 @@ class Daemon:
     async def define_queue(self, queue: Queue) -> None:
         await self.asking.define_queue(queue)
 
-    async def set_policy(self, name: str, options: Mapping[str, str]) -> PolicySheet:
+    async def set_policy(self, name: str, options: Mapping[str, str]) -> PolicyStatus:
         await self.asking.set_policy(name, options)
         return self.policy()
 
@@ -244,19 +244,19 @@ class Daemon:
 
     def health(self) -> Health:
         if self._driver is None:
-            return Health("standby", "" if self._trouble == STANDS_BY else self._trouble)
-        return Health("active", self._driver.keeper.trouble)
+            return Health("standby", "" if self._trouble == STANDBY else self._trouble)
+        return Health("active", self._driver.writer.trouble)
 
     def now_ms(self) -> int:
         return self.driver.clock.now()
 
-    async def jobs(self, wanted: Wanted) -> Sequence[Sheet]:
+    async def jobs(self, wanted: Wanted) -> Sequence[JobStatus]:
         return await self.looking.jobs(wanted)
 
     async def counts(self) -> Mapping[str, int]:
         return await self.looking.counts()
 
-    async def sheet(self, job: str) -> Sheet:
+    async def sheet(self, job: str) -> JobStatus:
         return await self.looking.sheet(job)
 
     async def story(self, job: str) -> Sequence[StoryRow]:
@@ -270,13 +270,13 @@ class Daemon:
     async def log_files(self, job: str) -> Sequence[LogFile]:
         return await self.looking.log_files(job)
 
-    def nodes(self) -> Sequence[NodeSheet]:
+    def nodes(self) -> Sequence[NodeStatus]:
         return self.looking.nodes()
 
-    def queues(self) -> Sequence[QueueSheet]:
+    def queues(self) -> Sequence[QueueStatus]:
         return self.looking.queues()
 
-    def policy(self) -> PolicySheet:
+    def policy(self) -> PolicyStatus:
         return self.looking.policy()
 
     async def environment(self, job: str) -> tuple[Path, Mapping[str, str]]:
@@ -294,7 +294,7 @@ class Daemon:
         await self.sheet(job)
         return await self._foretold(job)
 
-    async def check(self, asked: Submission) -> tuple[Sheet, Forecast]:
+    async def check(self, asked: Submission) -> tuple[JobStatus, Forecast]:
         asked = self.asking.check(asked)
         draft = self.looking.drafted(self.asking.drafted(asked))
         return draft, await self._foretold(asked)
@@ -302,8 +302,8 @@ class Daemon:
     async def _foretold(self, what: str | Submission) -> Forecast:
         if self._forecaster is None:
             return Forecast(None, "nobody foretells here.")
-        if self.driver.keeper.trouble:  # a step stands still, perhaps for long, and keeps its turn
-            return Forecast(None, self.driver.keeper.trouble)
+        if self.driver.writer.trouble:  # a step stands still, perhaps for long, and keeps its turn
+            return Forecast(None, self.driver.writer.trouble)
         loop, oracle = asyncio.get_running_loop(), self._oracle
         async with self._foretelling:
             async with self.driver.turn:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 
 from trainmaster.daemon.live_job import Hold, LiveJob
-from trainmaster.daemon.report_events import Fact
+from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.service_api import Dependency, When
 from trainmaster.model import events as e
 
@@ -15,24 +15,36 @@ StateOf = Callable[[str], str | None]
 """The state of any job, live or ended; None where there is none."""
 
 
-class Outlook(Enum):
+class DependencyState(Enum):
     MET = "met"
     OPEN = "open"
     NEVER = "never"
 
 
-ENDS: dict[When, dict[str, Outlook]] = {
-    When.OK: {"succeeded": Outlook.MET, "failed": Outlook.NEVER, "cancelled": Outlook.NEVER},
-    When.ANY: {"succeeded": Outlook.MET, "failed": Outlook.MET, "cancelled": Outlook.MET},
-    When.FAIL: {"succeeded": Outlook.NEVER, "failed": Outlook.MET, "cancelled": Outlook.MET},
+ENDS: dict[When, dict[str, DependencyState]] = {
+    When.OK: {
+        "succeeded": DependencyState.MET,
+        "failed": DependencyState.NEVER,
+        "cancelled": DependencyState.NEVER,
+    },
+    When.ANY: {
+        "succeeded": DependencyState.MET,
+        "failed": DependencyState.MET,
+        "cancelled": DependencyState.MET,
+    },
+    When.FAIL: {
+        "succeeded": DependencyState.NEVER,
+        "failed": DependencyState.MET,
+        "cancelled": DependencyState.MET,
+    },
 }
 
 
-def outlook(wanted: Dependency, state: str | None) -> Outlook:
+def outlook(wanted: Dependency, state: str | None) -> DependencyState:
     """What becomes of a dependency on a job in this state; a job that is gone will never end."""
     if state is None:
-        return Outlook.NEVER
-    return ENDS[wanted.when].get(state, Outlook.OPEN)
+        return DependencyState.NEVER
+    return ENDS[wanted.when].get(state, DependencyState.OPEN)
 
 
 ENDED_AS = {"succeeded": "succeeded", "failed": "failed", "cancelled": "was cancelled"}
@@ -43,7 +55,7 @@ def ended_as(state: str) -> str:
     return ENDED_AS.get(state, f"is {state}")
 
 
-class Gate:
+class Dependencies:
     """Who is held for whom. Built anew from the live jobs after a restart."""
 
     def __init__(self, jobs: dict[str, LiveJob]) -> None:
@@ -60,9 +72,9 @@ class Gate:
     def admit(self, newcomers: Iterable[LiveJob]) -> None:
         """Note what new jobs, or those of before a restart, are held for."""
         for live in newcomers:
-            for wanted in live.kept.depends_on:
+            for wanted in live.stored.depends_on:
                 self._dependents.setdefault(wanted.job, []).append(live.id)
-            array = live.kept.array
+            array = live.stored.array
             if live.array is None or array is None or array.limit is None:
                 continue
             self._places.setdefault(live.array, array.limit)
@@ -79,7 +91,7 @@ class Gate:
         found = [self._jobs.get(id) for id in self._dependents.pop(ended.id, ())]
         return [live for live in found if live is not None and Hold.DEPENDENCY in live.holds]
 
-    def placed_after(self, ended: LiveJob) -> Iterator[Fact]:
+    def placed_after(self, ended: LiveJob) -> Iterator[LoggedEvent]:
         """Who gets the place of this one in its array."""
         array = ended.array
         if array is None or array not in self._places:
@@ -90,25 +102,25 @@ class Gate:
         if array not in self._lines and self._places[array] >= self._limits[array]:
             del self._places[array], self._limits[array]
 
-    def places_left(self) -> Iterator[Fact]:
+    def places_left(self) -> Iterator[LoggedEvent]:
         """After a restart: places that were free and not yet given."""
         for array in list(self._lines):
             yield from self._give_places(array)
 
-    def looked_at(self, live: LiveJob, state_of: StateOf) -> Iterator[Fact]:
+    def looked_at(self, live: LiveJob, state_of: StateOf) -> Iterator[LoggedEvent]:
         """Release a job whose dependencies are met, withdraw one for which they never will be."""
-        for wanted in live.kept.depends_on:
+        for wanted in live.stored.depends_on:
             found = outlook(wanted, state_of(wanted.job))
-            if found is Outlook.NEVER:
+            if found is DependencyState.NEVER:
                 state = state_of(wanted.job) or "unknown"
                 why = f"it was to run after job {wanted.job}, which {ended_as(state)}"
-                yield Fact(e.JobWithdrawn(live.id), {"why": why})
+                yield LoggedEvent(e.JobWithdrawn(live.id), {"why": why})
                 return
-            if found is Outlook.OPEN:
+            if found is DependencyState.OPEN:
                 return
         yield from self.lift(live, Hold.DEPENDENCY)
 
-    def _give_places(self, array: str) -> Iterator[Fact]:
+    def _give_places(self, array: str) -> Iterator[LoggedEvent]:
         line = self._lines.get(array)
         while line and self._places[array] > 0:
             live = self._jobs.get(line.popleft())
@@ -118,13 +130,13 @@ class Gate:
         if not line:
             self._lines.pop(array, None)
 
-    def lift(self, live: LiveJob, hold: Hold) -> Iterator[Fact]:
+    def lift(self, live: LiveJob, hold: Hold) -> Iterator[LoggedEvent]:
         """One reason less; with the last one the job is free to start."""
         if hold not in live.holds:
             return
         live.holds.discard(hold)
         if not live.holds:
-            yield Fact(e.JobReleased(live.id))
+            yield LoggedEvent(e.JobReleased(live.id))
 
 
 def held_for(live: LiveJob) -> str:
@@ -136,8 +148,8 @@ def held_for(live: LiveJob) -> str:
         has_run = live.record is not None and live.record.first_start_ms is not None
         reasons.append("it was suspended by hand" if has_run else "it was held by hand")
     if Hold.DEPENDENCY in live.holds:
-        named = ", ".join(wanted.job for wanted in live.kept.depends_on)
+        named = ", ".join(wanted.job for wanted in live.stored.depends_on)
         reasons.append(f"it waits for job {named}")
-    if Hold.ARRAY in live.holds and live.kept.array is not None:
-        reasons.append(f"only {live.kept.array.limit} jobs of its array may run at once")
+    if Hold.ARRAY in live.holds and live.stored.array is not None:
+        reasons.append(f"only {live.stored.array.limit} jobs of its array may run at once")
     return "; ".join(reasons)

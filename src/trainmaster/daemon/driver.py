@@ -16,20 +16,20 @@ import structlog
 
 from trainmaster.core.controller import Controller, Decision
 from trainmaster.core.lifecycle import ENDED
-from trainmaster.daemon.change_feed import Feed
+from trainmaster.daemon.change_feed import ChangeFeed
 from trainmaster.daemon.clock import Clock
-from trainmaster.daemon.dependencies import Gate, StateOf
-from trainmaster.daemon.inbox import Inbox, Post, Wish
+from trainmaster.daemon.dependencies import Dependencies, StateOf
+from trainmaster.daemon.inbox import Arrivals, Inbox, Request
 from trainmaster.daemon.job_events import job_of, told
 from trainmaster.daemon.live_job import Hold, LiveJob
-from trainmaster.daemon.metrics import Meters
+from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.metrics_update import metered
-from trainmaster.daemon.order_dispatch import Courier
+from trainmaster.daemon.order_dispatch import OrderDispatcher
 from trainmaster.daemon.policies import Options
-from trainmaster.daemon.report_events import Fact, facts_of
-from trainmaster.daemon.runtime_limits import Limits
+from trainmaster.daemon.report_events import LoggedEvent, facts_of
+from trainmaster.daemon.runtime_limits import RuntimeLimits
 from trainmaster.daemon.service_api import Conflict
-from trainmaster.daemon.step_writer import RETRY_S, Keeper
+from trainmaster.daemon.step_writer import RETRY_S, StepWriter
 from trainmaster.engines.protocol import Engine
 from trainmaster.model import codec
 from trainmaster.model import events as e
@@ -49,7 +49,7 @@ in between others are answered."""
 class _Step:
     """What became of some facts."""
 
-    facts: Sequence[Fact]
+    facts: Sequence[LoggedEvent]
     decision: Decision
     batch: Batch
     touched: set[str]
@@ -66,7 +66,7 @@ class Driver:
         clock: Clock,
         policy: tuple[str, Options],
         seq: int = 0,
-        meters: Meters | None = None,
+        metrics: Metrics | None = None,
         home: str = "",
     ) -> None:
         self.controller = controller
@@ -79,13 +79,13 @@ class Driver:
         self.home = home
         """The name of the data folder that its runs are in."""
         self.jobs: dict[str, LiveJob] = {}
-        self.gate = Gate(self.jobs)
-        self.courier = Courier(engine, self.jobs, clock)
-        self.limits = Limits()
-        self.feed = Feed()
-        self.meters = meters or Meters()
+        self.dependencies = Dependencies(self.jobs)
+        self.dispatcher = OrderDispatcher(engine, self.jobs, clock)
+        self.limits = RuntimeLimits()
+        self.feed = ChangeFeed()
+        self.metrics = metrics or Metrics()
         self.inbox = Inbox()
-        self.keeper = Keeper(store, self.meters, seq)
+        self.writer = StepWriter(store, self.metrics, seq)
         self.refused = ""
         """What the policy raised, or why an action of it was refused, last."""
         self.turn = asyncio.Lock()
@@ -96,11 +96,11 @@ class Driver:
 
     # -- asking --------------------------------------------------------------------------------------
 
-    async def ask(self, wish: Wish) -> None:
+    async def ask(self, request: Request) -> None:
         """Have it taken in; returns when it is durable."""
-        self.keeper.refuse_in_trouble()
-        self.inbox.wish(wish)
-        await wish.kept
+        self.writer.refuse_in_trouble()
+        self.inbox.request(request)
+        await request.done
 
     def limit(self, live: LiveJob) -> None:
         """Note whether its running time is limited."""
@@ -119,7 +119,7 @@ class Driver:
                 step = asyncio.create_task(self.step())
                 await asyncio.shield(step)
         except asyncio.CancelledError:
-            self.keeper.gives_up = True
+            self.writer.gives_up = True
             if step is not None:
                 await asyncio.wait([step])
             raise
@@ -139,27 +139,27 @@ class Driver:
     async def _step(self) -> None:
         now, post = self.clock.now(), self.inbox.take()
         facts, progress = self._facts_of(post, now)
-        self.keeper.is_torn = True
+        self.writer.is_torn = True
         steps: list[_Step] = []
         for begin in range(0, max(1, len(facts)), PIECE):
             if steps:
                 await asyncio.sleep(0)
             piece = facts[begin : begin + PIECE]
-            steps.append(self._decided(now, piece, self.keeper.seq + 1 + len(steps)))
-        keys = tuple(key for wish in post.wishes for key in wish.keys)
+            steps.append(self._decided(now, piece, self.writer.seq + 1 + len(steps)))
+        keys = tuple(key for request in post.requests for key in request.keys)
         batches = [step.batch for step in steps]
         batches[-1] = replace(batches[-1], progress=tuple(progress), keys=keys)
-        await self.keeper.keep(batches)
-        await self._act(steps, post.wishes, now)
+        await self.writer.keep(batches)
+        await self._act(steps, post.requests, now)
 
-    def _facts_of(self, post: Post, now: int) -> tuple[list[Fact], list[ProgressRow]]:
+    def _facts_of(self, post: Arrivals, now: int) -> tuple[list[LoggedEvent], list[ProgressRow]]:
         """What the controller is told of it, and what is only kept."""
         facts = self._timely([*post.followups, *self._looked_again()])
-        for wish in post.wishes:
-            for live in wish.newcomers:
+        for request in post.requests:
+            for live in request.newcomers:
                 self.jobs[live.id] = live
-            timely = self._timely(wish.facts)
-            wish.is_late = bool(wish.facts) and not timely
+            timely = self._timely(request.facts)
+            request.is_late = bool(request.facts) and not timely
             facts.extend(timely)
         progress: list[ProgressRow] = []
         for report, number in post.reports:
@@ -167,39 +167,39 @@ class Driver:
         facts.extend(self.limits.overdue(now))
         return facts, progress
 
-    async def _act(self, steps: Sequence[_Step], wishes: Sequence[Wish], now: int) -> None:
+    async def _act(self, steps: Sequence[_Step], requests: Sequence[Request], now: int) -> None:
         """It is kept: answer, send the orders, tell who watches, and see what follows."""
         for step in steps:
-            self.courier.note(step.decision.orders)
+            self.dispatcher.note(step.decision.orders)
             self._note_policy(step.facts, now)
         refused = self._refused(steps)
-        for wish in wishes:
-            self._welcome(wish, refused)
+        for request in requests:
+            self._welcome(request, refused)
         for step in steps:
             self._wake_at = step.decision.wake_at
-            await self.courier.carry(step.decision.orders)
+            await self.dispatcher.carry(step.decision.orders)
             self.feed.tell(step.batch.stories)
-        if self.courier.unsent:
+        if self.dispatcher.unsent:
             self.inbox.ring_in(RETRY_S)
         self._follow_ends({id for step in steps for id in step.touched})
 
-    def _timely(self, facts: Iterable[Fact]) -> list[Fact]:
+    def _timely(self, facts: Iterable[LoggedEvent]) -> list[LoggedEvent]:
         """Without those about jobs that have ended since they were asked for."""
         told = ((fact, job_of(fact.event)) for fact in facts)
         return [fact for fact, job in told if job is None or job in self.jobs]
 
-    def _decided(self, now: int, facts: Sequence[Fact], seq: int) -> _Step:
+    def _decided(self, now: int, facts: Sequence[LoggedEvent], seq: int) -> _Step:
         """One step of the controller, and all that is to be kept of it."""
         touched = {job for job in map(job_of, (fact.event for fact in facts)) if job is not None}
         touched.update(self.controller.state.promises)
         started = perf_counter()
         decision = self.controller.step(now, [fact.event for fact in facts])
-        self.meters.stepped(perf_counter() - started)
+        self.metrics.stepped(perf_counter() - started)
         batch = self._batch(now, facts, decision, touched, seq)
-        metered(self.meters, facts, self.jobs, now)
+        metered(self.metrics, facts, self.jobs, now)
         return _Step(facts, decision, batch, touched)
 
-    def _note_policy(self, facts: Sequence[Fact], now: int) -> None:
+    def _note_policy(self, facts: Sequence[LoggedEvent], now: int) -> None:
         for fact in facts:
             if isinstance(fact.event, e.PolicyChanged):
                 self.policy = (fact.event.name, fact.event.options)
@@ -214,40 +214,40 @@ class Driver:
             log.warning("refused", job=refusal.job, why=refusal.why.value, detail=refusal.detail)
         return found
 
-    def _welcome(self, wish: Wish, refused: Mapping[str, str]) -> None:
+    def _welcome(self, request: Request, refused: Mapping[str, str]) -> None:
         """Hold newcomers for those that they wait for, some of whom may have ended just now."""
-        self.gate.admit(wish.newcomers)
+        self.dependencies.admit(request.newcomers)
         state_of = lru_cache(self.state_of)
-        for live in wish.newcomers:
+        for live in request.newcomers:
             self.limit(live)
             if Hold.DEPENDENCY in live.holds:
                 self.look_at(live, state_of)
-        if wish.kept.done():
+        if request.done.done():
             return
-        if wish.is_late:
-            wish.kept.set_exception(Conflict("it has ended meanwhile."))
+        if request.is_late:
+            request.done.set_exception(Conflict("it has ended meanwhile."))
             return
-        why = refused.get(wish.about or "")
+        why = refused.get(request.about or "")
         if why is None:
-            wish.kept.set_result(None)
+            request.done.set_result(None)
         else:
-            wish.kept.set_exception(Conflict(f"job {wish.about} stays as it is: {why}."))
+            request.done.set_exception(Conflict(f"job {request.about} stays as it is: {why}."))
 
     def look_at(self, live: LiveJob, state_of: StateOf) -> None:
         """See whether what it waits for has come: what follows is taken in by the next step."""
         self.inbox.follow_up(self._looked(live, state_of))
 
-    def _looked(self, live: LiveJob, state_of: StateOf) -> list[Fact]:
+    def _looked(self, live: LiveJob, state_of: StateOf) -> list[LoggedEvent]:
         """What has come of what it waits for; nothing yet, where the store cannot say now."""
         try:
-            return list(self.gate.looked_at(live, state_of))
+            return list(self.dependencies.looked_at(live, state_of))
         except StoreError as error:
             log.warning("a dependency cannot be looked up now", job=live.id, why=str(error))
             self._unsure.add(live.id)
             self.inbox.ring_in(RETRY_S)
             return []
 
-    def _looked_again(self) -> list[Fact]:
+    def _looked_again(self) -> list[LoggedEvent]:
         """Of those whose dependencies could not be looked up before."""
         again, self._unsure = self._unsure, set()
         lives = [self.jobs[id] for id in again if id in self.jobs]
@@ -255,7 +255,7 @@ class Driver:
 
     def _taken(
         self, report: Report, number: int, now: int, progress: list[ProgressRow]
-    ) -> Iterator[Fact]:
+    ) -> Iterator[LoggedEvent]:
         live = self.jobs.get(report.run.job)
         if live is None:
             return
@@ -278,7 +278,12 @@ class Driver:
     # -- keeping -------------------------------------------------------------------------------------
 
     def _batch(
-        self, now: int, facts: Sequence[Fact], decision: Decision, touched: set[str], seq: int
+        self,
+        now: int,
+        facts: Sequence[LoggedEvent],
+        decision: Decision,
+        touched: set[str],
+        seq: int,
     ) -> Batch:
         touched.update(order.run.job for order in decision.orders)
         touched.update(job for job, _ in decision.given_up)
@@ -318,13 +323,13 @@ class Driver:
         states = {live.id: _state(live) for live in ended}
         for live in ended:
             del self.jobs[live.id]
-            self.courier.forget(live.id)
+            self.dispatcher.forget(live.id)
             self.limits.forget(live.id)
-            self.meters.finished(live.job.queue, states[live.id])
+            self.metrics.finished(live.job.queue, states[live.id])
         for live in ended:
-            for waiting in self.gate.waiting_for(live):
+            for waiting in self.dependencies.waiting_for(live):
                 self.look_at(waiting, lambda id: states.get(id) or self.state_of(id))
-            self.inbox.follow_up(self.gate.placed_after(live))
+            self.inbox.follow_up(self.dependencies.placed_after(live))
 
     def state_of(self, id: str) -> str | None:
         """The state of any job, live or ended."""

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
 
-from trainmaster.daemon.live_job import Kept
+from trainmaster.daemon.live_job import StoredSubmission
 from trainmaster.model import codec
 from trainmaster.model.trace import Outcome, Trace, TracedJob
 from trainmaster.store.protocol import Store, Wanted
@@ -38,7 +38,7 @@ def traced(row: JobRow) -> TracedJob | None:
     One that ended as soon as it was started is written with the shortest time that there is.
     """
     kept = codec.decode(json.loads(row.spec_json)["kept"])
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, StoredSubmission)
     happened: dict[str, Any] = json.loads(row.record_json)
     outcome = Outcome(row.state)
     failed = tuple(int(ms) for ms in happened["failed_ms"] if ms > 0)

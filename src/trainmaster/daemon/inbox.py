@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from trainmaster.daemon.live_job import LiveJob
-from trainmaster.daemon.report_events import Fact
+from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model.engine_reports import Progressed, Report
 from trainmaster.store.rows import KeyRow
 
@@ -17,28 +17,28 @@ PROGRESS_WAIT_S = 2.0
 
 
 @dataclass(slots=True)
-class Wish:
+class Request:
     """What somebody asked for: taken in by one step as a whole, answered when that is kept."""
 
-    facts: Sequence[Fact] = ()
+    facts: Sequence[LoggedEvent] = ()
     newcomers: Sequence[LiveJob] = ()
     keys: Sequence[KeyRow] = ()
     is_late: bool = False
     """All that it is about had ended before it was taken in."""
     about: str | None = None
-    """A job: if what is asked of it is refused, so is the wish."""
-    kept: asyncio.Future[None] = field(
+    """A job: if what is asked of it is refused, so is the request."""
+    done: asyncio.Future[None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
 
 
 @dataclass(slots=True)
-class Post:
+class Arrivals:
     """All that one step takes in, each kind in the order in which it came."""
 
-    wishes: list[Wish] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     reports: list[tuple[Report, int]] = field(default_factory=list)
-    followups: list[Fact] = field(default_factory=list)
+    followups: list[LoggedEvent] = field(default_factory=list)
     """Facts that follow from what was kept before."""
 
 
@@ -46,17 +46,17 @@ class Inbox:
     """Collects until somebody takes it all."""
 
     def __init__(self) -> None:
-        self._post = Post()
+        self._post = Arrivals()
         self._bell = asyncio.Event()
         self._awaits_progress = False
 
     @property
     def is_urgent(self) -> bool:
         """Whether something is there that nobody should wait with."""
-        return bool(self._post.wishes or self._post.followups)
+        return bool(self._post.requests or self._post.followups)
 
-    def wish(self, wish: Wish) -> None:
-        self._post.wishes.append(wish)
+    def request(self, request: Request) -> None:
+        self._post.requests.append(request)
         self.ring()
 
     def report(self, report: Report, number: int) -> None:
@@ -67,14 +67,14 @@ class Inbox:
             self._awaits_progress = True
             self.ring_in(PROGRESS_WAIT_S)
 
-    def follow_up(self, facts: Iterable[Fact]) -> None:
+    def follow_up(self, facts: Iterable[LoggedEvent]) -> None:
         self._post.followups.extend(facts)
         if self._post.followups:
             self.ring()
 
-    def take(self) -> Post:
+    def take(self) -> Arrivals:
         """Everything, and begin anew."""
-        post, self._post, self._awaits_progress = self._post, Post(), False
+        post, self._post, self._awaits_progress = self._post, Arrivals(), False
         return post
 
     def ring(self) -> None:

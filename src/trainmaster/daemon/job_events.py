@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from trainmaster.daemon.live_job import named_devices
-from trainmaster.daemon.report_events import Fact
+from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.deadline_notices import Notice
@@ -52,7 +52,7 @@ def job_of(event: e.Event) -> str | None:
 
 
 def told(
-    facts: Sequence[Fact],
+    facts: Sequence[LoggedEvent],
     orders: Sequence[a.Order],
     notices: Sequence[Notice],
     topology: Topology,

@@ -30,7 +30,7 @@ class Hold(Enum):
 
 @stored_as("daemon.Kept")
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredSubmission:
     """A submission as it is stored: what every restart of the daemon needs of it."""
 
     recipe: Recipe
@@ -45,7 +45,7 @@ class LiveJob:
 
     job: Job
     name: str
-    kept: Kept
+    stored: StoredSubmission
     spec: Mapping[str, object]
     """The job file as submitted."""
     array: str | None = None
@@ -86,7 +86,7 @@ class LiveJob:
 
     @property
     def recipe(self) -> Recipe:
-        return self.kept.recipe
+        return self.stored.recipe
 
     @property
     def has_ended(self) -> bool:
@@ -119,7 +119,9 @@ class LiveJob:
         self._spec_json = ""
 
     def with_runtime(self, max_runtime_ms: int) -> None:
-        self.kept = replace(self.kept, recipe=replace(self.recipe, max_runtime_ms=max_runtime_ms))
+        self.stored = replace(
+            self.stored, recipe=replace(self.recipe, max_runtime_ms=max_runtime_ms)
+        )
         self._spec_json = ""
 
     # -- rows ----------------------------------------------------------------------------------------
@@ -127,7 +129,7 @@ class LiveJob:
     def row(self, now: int) -> JobRow:
         record = self.record
         if not self._spec_json:
-            spec = {"spec": dict(self.spec), "kept": codec.encode(self.kept)}
+            spec = {"spec": dict(self.spec), "kept": codec.encode(self.stored)}
             self._spec_json = json.dumps(spec, separators=(",", ":"))
         return JobRow(
             id=self.id,
@@ -181,13 +183,13 @@ def from_row(row: JobRow, record: JobRecord) -> LiveJob:
     """A live job as the store has it, tied to the controller's record."""
     spec = json.loads(row.spec_json)
     kept = codec.decode(spec["kept"])
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, StoredSubmission)
     happened: dict[str, Any] = json.loads(row.record_json)
     progress = happened["progress"]
     live = LiveJob(
         job=record.job,
         name=row.name,
-        kept=kept,
+        stored=kept,
         spec=spec["spec"],
         array=row.array,
         array_index=row.array_index,

@@ -10,7 +10,7 @@ PASSES_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 RATIOS = (1.0, 1.05, 1.1, 1.25, 1.5, 2, 3, 5)
 
 
-class Meters:
+class Metrics:
     """One daemon's counters and histograms, in a registry of their own."""
 
     def __init__(self) -> None:

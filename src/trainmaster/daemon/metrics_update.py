@@ -6,44 +6,46 @@ from collections.abc import Iterable, Mapping
 
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.live_job import LiveJob
-from trainmaster.daemon.metrics import Meters
-from trainmaster.daemon.report_events import Fact
+from trainmaster.daemon.metrics import Metrics
+from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import events as e
 from trainmaster.model.placement import Sharing
 from trainmaster.model.units import NOMINAL, SECOND
 
 
-def metered(meters: Meters, facts: Iterable[Fact], jobs: Mapping[str, LiveJob], now: int) -> None:
+def metered(
+    metrics: Metrics, facts: Iterable[LoggedEvent], jobs: Mapping[str, LiveJob], now: int
+) -> None:
     """Count what happened to runs; the jobs are as they were after the step."""
     for fact in facts:
         run = getattr(fact.event, "run", None)
         live = None if run is None else jobs.get(run.job)
         if live is not None and live.record is not None:
-            _count(meters, fact, live, live.record, now)
+            _count(metrics, fact, live, live.record, now)
 
 
-def _count(meters: Meters, fact: Fact, live: LiveJob, record: JobRecord, now: int) -> None:
+def _count(metrics: Metrics, fact: LoggedEvent, live: LiveJob, record: JobRecord, now: int) -> None:
     event, queue = fact.event, live.job.queue
     if isinstance(event, e.RunStarted) and record.first_start_ms == now:
-        meters.admitted(queue, now - live.job.submit_ms)
+        metrics.admitted(queue, now - live.job.submit_ms)
     elif isinstance(event, e.RunSuspended) and "took_s" in fact.detail:
-        meters.suspended(
+        metrics.suspended(
             "freeze" if event.frozen else "halt", round(_number(fact, "took_s") * SECOND)
         )
-        meters.evicted(queue, "owner" if record.is_held else "policy")
+        metrics.evicted(queue, "owner" if record.is_held else "policy")
         if not record.is_held:
-            meters.preempted(queue)
+            metrics.preempted(queue)
     elif isinstance(event, e.RunFailed | e.RunLost):
-        meters.evicted(queue, "failure" if isinstance(event, e.RunFailed) else "lost")
+        metrics.evicted(queue, "failure" if isinstance(event, e.RunFailed) else "lost")
     elif isinstance(event, e.RunSpeedChanged) and event.speed_ppm:
         placement = record.placement
         if placement is not None and placement.sharing is not Sharing.EXCLUSIVE:
-            meters.packed(NOMINAL / event.speed_ppm)
+            metrics.packed(NOMINAL / event.speed_ppm)
     if "lost_s" in fact.detail:
-        meters.lost_work(_number(fact, "lost_s") * SECOND)
+        metrics.lost_work(_number(fact, "lost_s") * SECOND)
 
 
-def _number(fact: Fact, name: str) -> float:
+def _number(fact: LoggedEvent, name: str) -> float:
     found = fact.detail[name]
     assert isinstance(found, float | int)
     return found

@@ -18,7 +18,7 @@ log = structlog.get_logger("trainmaster.daemon")
 UNSETTLED = frozenset({Phase.STARTING, Phase.SUSPENDING, Phase.RESIZING, Phase.STOPPING})
 
 
-class Courier:
+class OrderDispatcher:
     """Orders on their way. Engines carry each out once, so sending one again does no harm."""
 
     def __init__(self, engine: Engine, jobs: dict[str, LiveJob], clock: Clock) -> None:

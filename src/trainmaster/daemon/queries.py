@@ -18,13 +18,13 @@ from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.live_job import LiveJob, named_devices
 from trainmaster.daemon.policies import effective_options
 from trainmaster.daemon.service_api import (
+    JobStatus,
     LogFile,
-    NodeSheet,
+    NodeStatus,
     NotFound,
-    PolicySheet,
+    PolicyStatus,
     Progress,
-    QueueSheet,
-    Sheet,
+    QueueStatus,
 )
 from trainmaster.model import codec
 from trainmaster.model.placement import Placement
@@ -55,7 +55,7 @@ SAVES = "To make room it is told to save and to end, and goes on from there late
 LEAVES = "To make room it is ended, and starts over later, unless its program saves and resumes by itself."
 
 
-class Looking:
+class Queries:
     """Reads the controller's state and the store; changes nothing."""
 
     def __init__(self, driver: Driver, folder: Path) -> None:
@@ -69,14 +69,14 @@ class Looking:
 
     # -- jobs ------------------------------------------------------------------------------------------
 
-    async def jobs(self, wanted: Wanted) -> Sequence[Sheet]:
+    async def jobs(self, wanted: Wanted) -> Sequence[JobStatus]:
         wanted = replace(wanted, is_brief=True)
         return await self._all(await asyncio.to_thread(self._driver.store.jobs, wanted))
 
-    async def _all(self, rows: Sequence[JobRow]) -> list[Sheet]:
+    async def _all(self, rows: Sequence[JobRow]) -> list[JobStatus]:
         """Sheets for a list, made piece by piece."""
         now = self._driver.clock.now()
-        sheets: list[Sheet] = []
+        sheets: list[JobStatus] = []
         for begin in range(0, len(rows), PIECE):
             sheets += [self._listed(row, now) for row in rows[begin : begin + PIECE]]
             await asyncio.sleep(0)
@@ -84,13 +84,13 @@ class Looking:
 
     async def counts(self) -> Mapping[str, int]:
         """How many jobs are in each state; counted once for each step."""
-        seq = self._driver.keeper.seq
+        seq = self._driver.writer.seq
         if self._counts_of != seq:
             self._counts = await asyncio.to_thread(self._driver.store.count)
             self._counts_of = seq
         return self._counts
 
-    async def sheet(self, job: str) -> Sheet:
+    async def sheet(self, job: str) -> JobStatus:
         """By id, by the id of an array, or by name: the newest of that name."""
         store, now = self._driver.store, self._driver.clock.now()
         row = await asyncio.to_thread(store.job, job)
@@ -104,13 +104,13 @@ class Looking:
                 return self._sheet(each, now)
         raise NotFound(f"there is no job {job}: `trainmaster ps -a` lists all.")
 
-    def _sheet(self, row: JobRow, now: int) -> Sheet:
+    def _sheet(self, row: JobRow, now: int) -> JobStatus:
         live = self._driver.jobs.get(row.id)
         if live is None or live.record is None:
             return _past_sheet(row)
         return self._live_sheet(live, live.record, now, live.row(now))
 
-    def _listed(self, row: JobRow, now: int) -> Sheet:
+    def _listed(self, row: JobRow, now: int) -> JobStatus:
         """The same for a list: with the row as it was read, where that says the same of it."""
         live = self._driver.jobs.get(row.id)
         if live is None or live.record is None:
@@ -118,10 +118,10 @@ class Looking:
         is_fresh = row.state == live.record.phase.name.lower()
         return self._live_sheet(live, live.record, now, row if is_fresh else live.row(now))
 
-    def _live_sheet(self, live: LiveJob, record: JobRecord, now: int, row: JobRow) -> Sheet:
+    def _live_sheet(self, live: LiveJob, record: JobRecord, now: int, row: JobRow) -> JobStatus:
         placement = None if record.phase in WAITING else record.placement
         devices, nodes = NOWHERE if placement is None else self._places(placement)
-        return Sheet(
+        return JobStatus(
             row=row,
             priority=live.job.priority,
             attempt=record.attempt,
@@ -148,7 +148,7 @@ class Looking:
         names = tuple(topology.nodes[node].name for node in placement.nodes)
         return named_devices(placement, topology), names
 
-    def drafted(self, live: LiveJob) -> Sheet:
+    def drafted(self, live: LiveJob) -> JobStatus:
         """A job that was not submitted."""
         return replace(_past_sheet(live.row(self._driver.clock.now())), held_for=held_for(live))
 
@@ -159,7 +159,7 @@ class Looking:
             return Reason(Why.WAITING_FOR_RELEASE, record.demand.nominal.total_share)
         if record.phase not in WAITING:
             return None
-        step = (driver.keeper.seq, driver.keeper.is_torn)
+        step = (driver.writer.seq, driver.writer.is_torn)
         if self._reasons_of != step:
             self._reasons, self._reasons_of = {}, step
         found = self._reasons.get(record.id)
@@ -174,7 +174,7 @@ class Looking:
         room = STAYS if stays else SAVES if speaks else LEAVES
         return (room,) if speaks or record.first_start_ms is None else (MUTE, room)
 
-    def _folded(self, array: str, elements: Sequence[Sheet]) -> Sheet:
+    def _folded(self, array: str, elements: Sequence[JobStatus]) -> JobStatus:
         """An array as one job."""
         first, rows = elements[-1], [each.row for each in elements]
         states = Counter(row.state for row in rows)
@@ -227,7 +227,7 @@ class Looking:
 
     # -- the cluster -------------------------------------------------------------------------------------
 
-    def nodes(self) -> Sequence[NodeSheet]:
+    def nodes(self) -> Sequence[NodeStatus]:
         state = self._driver.controller.state
         on: dict[int, list[str]] = {}
         frozen: dict[int, list[str]] = {}
@@ -239,7 +239,7 @@ class Looking:
                 for node in record.frozen.nodes:
                     frozen.setdefault(node, []).append(record.id)
         return [
-            NodeSheet(
+            NodeStatus(
                 name=node.name,
                 device_type=node.type.name,
                 devices=tuple(f"{node.name}:{local}" for local in range(node.gpus)),
@@ -258,7 +258,7 @@ class Looking:
         named = (("away", state.away), ("draining", state.draining), ("set aside", state.set_aside))
         return next((name for name, nodes in named if node in nodes), "up")
 
-    def queues(self) -> Sequence[QueueSheet]:
+    def queues(self) -> Sequence[QueueStatus]:
         state = self._driver.controller.state
         running: Counter[str] = Counter()
         waiting: Counter[str] = Counter()
@@ -273,7 +273,7 @@ class Looking:
                 gpus[queue] += record.placement.total_share
         names = sorted({*state.queues, *running})
         return [
-            QueueSheet(
+            QueueStatus(
                 queue=state.queues.get(name, Queue(name)),
                 is_defined=name in state.queues,
                 running=running[name],
@@ -284,9 +284,9 @@ class Looking:
             for name in names
         ]
 
-    def policy(self) -> PolicySheet:
+    def policy(self) -> PolicyStatus:
         driver = self._driver
-        return PolicySheet(
+        return PolicyStatus(
             name=driver.policy[0],
             options=effective_options(driver.controller.policy),
             since_ms=driver.policy_since_ms,
@@ -294,12 +294,12 @@ class Looking:
         )
 
 
-def _past_sheet(row: JobRow) -> Sheet:
+def _past_sheet(row: JobRow) -> JobStatus:
     """A job that has ended, as the store has it."""
     happened: dict[str, Any] = json.loads(row.record_json)
     progress = happened.get("progress")
     decoded = None if progress is None else codec.decode(progress)
-    return Sheet(
+    return JobStatus(
         row=row,
         priority=happened.get("priority", 0),
         attempt=happened.get("attempts", 0),

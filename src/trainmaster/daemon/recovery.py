@@ -24,9 +24,9 @@ from trainmaster.core.state import JobRecord
 from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.live_job import Hold, from_row
-from trainmaster.daemon.metrics import Meters
+from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.policies import Options, policy_of
-from trainmaster.daemon.report_events import Fact
+from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.service_api import Refusal
 from trainmaster.engines.protocol import Engine
 from trainmaster.model import codec
@@ -81,13 +81,13 @@ def snapshot_of_driver(driver: Driver) -> SnapshotRow:
             "controller": snapshot_of(driver.controller),
             "topology": codec.encode(state.topology),
             "policy": [name, [list(each) for each in options]],
-            "standing": codec.encode(tuple(driver.courier.standing.values())),
+            "standing": codec.encode(tuple(driver.dispatcher.standing.values())),
             "can_freeze": state.can_freeze,
             "home": driver.home,
         },
         separators=(",", ":"),
     )
-    return SnapshotRow(driver.keeper.seq, driver.controller.now, body)
+    return SnapshotRow(driver.writer.seq, driver.controller.now, body)
 
 
 # -- replaying -----------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def _rehouse(found: Replayed, topology: Topology, *, can_freeze: bool) -> None:
 
 
 def recovered(
-    store: Store, engine: Engine, first_policy: tuple[str, Options], meters: Meters, home: str
+    store: Store, engine: Engine, first_policy: tuple[str, Options], metrics: Metrics, home: str
 ) -> tuple[Driver, set[Run]]:
     """A driver that goes on where the last daemon stopped, and runs that `reconcile` is to end."""
     can_freeze = engine.abilities.can_freeze
@@ -184,8 +184,8 @@ def recovered(
         )
     found = replayed(store, engine.topology, first_policy, can_freeze=can_freeze)
     clock = Clock(found.now_ms)
-    driver = Driver(found.controller, store, engine, clock, found.policy, found.seq, meters, home)
-    driver.courier.standing = found.standing
+    driver = Driver(found.controller, store, engine, clock, found.policy, found.seq, metrics, home)
+    driver.dispatcher.standing = found.standing
     _reload_jobs(driver)
     return driver, found.doubtful
 
@@ -204,7 +204,7 @@ def _reload_jobs(driver: Driver) -> None:
     in_order = sorted(driver.jobs.items(), key=lambda item: records[item[0]].seq)
     driver.jobs.clear()
     driver.jobs.update(in_order)
-    driver.gate.admit(driver.jobs.values())
+    driver.dependencies.admit(driver.jobs.values())
     for live in driver.jobs.values():
         driver.limit(live)
 
@@ -217,16 +217,16 @@ async def reconcile(driver: Driver, doubtful: set[Run]) -> None:
         if has_run(record) and record.run not in doubtful:
             runs[record.run] = live.seen if live.attempt == record.attempt else 0
     await driver.engine.observe(runs)
-    await driver.courier.carry_standing(driver.controller.state)
+    await driver.dispatcher.carry_standing(driver.controller.state)
     for run in doubtful:
         claimed = driver.controller.state.jobs.get(run.job)
         if claimed is not None and claimed.run == run:
             why = "the manager came back with other devices or decisions"
-            driver.inbox.follow_up([Fact(e.RunLost(run, claimed.saved_work), {"why": why})])
+            driver.inbox.follow_up([LoggedEvent(e.RunLost(run, claimed.saved_work), {"why": why})])
     for live in list(driver.jobs.values()):
         if Hold.DEPENDENCY in live.holds:
             driver.look_at(live, driver.state_of)
-    driver.inbox.follow_up(driver.gate.places_left())
+    driver.inbox.follow_up(driver.dependencies.places_left())
 
 
 def has_run(record: JobRecord) -> bool:

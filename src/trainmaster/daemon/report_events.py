@@ -24,14 +24,14 @@ NOT_TO_BE_TRIED_AGAIN = frozenset({126, 127})
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class LoggedEvent:
     """An event, and what its job's story tells of it."""
 
     event: e.Event
     detail: Mapping[str, object] = field(default_factory=dict)
 
 
-def facts_of(report: r.Report, live: LiveJob, now: int) -> Iterator[Fact]:
+def facts_of(report: r.Report, live: LiveJob, now: int) -> Iterator[LoggedEvent]:
     """What the controller is told; the live job takes note of the rest."""
     record = live.record
     if record is None or record.run != report.run:
@@ -39,39 +39,43 @@ def facts_of(report: r.Report, live: LiveJob, now: int) -> Iterator[Fact]:
     yield from FACTS[type(report)](report, live, record, now)
 
 
-def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
     live.pids = said.pids
     live.before_ms = live.ran_ms(now)
     live.began(_moment(said, live, now))
-    yield Fact(e.RunStarted(said.run, assumed_speed(record)), {"pids": list(said.pids)})
+    yield LoggedEvent(e.RunStarted(said.run, assumed_speed(record)), {"pids": list(said.pids)})
 
 
-def _frozen(said: r.Frozen, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+def _frozen(said: r.Frozen, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
     live.paused(_moment(said, live, now))
     detail = {"how": "in memory", **_took(record, now)}
-    yield Fact(e.RunSuspended(said.run, record.work_at(now), frozen=True), detail)
+    yield LoggedEvent(e.RunSuspended(said.run, record.work_at(now), frozen=True), detail)
 
 
-def _thawed(said: r.Thawed, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+def _thawed(said: r.Thawed, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
     live.began(_moment(said, live, now))
-    yield Fact(e.RunResumed(said.run, assumed_speed(record)))
+    yield LoggedEvent(e.RunResumed(said.run, assumed_speed(record)))
 
 
-def _reshaped(said: r.Reshaped, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+def _reshaped(
+    said: r.Reshaped, live: LiveJob, record: JobRecord, now: int
+) -> Iterator[LoggedEvent]:
     live.pids = said.pids
     live.began(_moment(said, live, now))
-    yield Fact(
+    yield LoggedEvent(
         e.RunResized(said.run, record.saved_work, assumed_speed(record)),
         {"pids": list(said.pids)},
     )
 
 
-def _saved(said: r.Saved, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+def _saved(said: r.Saved, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
     live.saved_at_ms = now
-    yield Fact(e.RunSaved(said.run, record.work_at(now)), {"at_step": said.step})
+    yield LoggedEvent(e.RunSaved(said.run, record.work_at(now)), {"at_step": said.step})
 
 
-def _progressed(said: r.Progressed, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+def _progressed(
+    said: r.Progressed, live: LiveJob, record: JobRecord, now: int
+) -> Iterator[LoggedEvent]:
     last = live.progress
     total = said.total_steps or (None if last is None else last.total_steps)
     live.has_hello = True
@@ -84,10 +88,10 @@ def _progressed(said: r.Progressed, live: LiveJob, record: JobRecord, now: int) 
         return
     estimate = foreseen(record, said.step, total, now)
     if estimate is not None:
-        yield Fact(e.JobProfiled(live.id, estimate=estimate))
+        yield LoggedEvent(e.JobProfiled(live.id, estimate=estimate))
     speed = measured_speed(live, record, said.samples_per_s)
     if speed is not None and abs(speed - record.speed_ppm) > NOTICEABLE_PPM:
-        yield Fact(e.RunSpeedChanged(said.run, record.work_at(now), speed))
+        yield LoggedEvent(e.RunSpeedChanged(said.run, record.work_at(now), speed))
     if said.loss is None:
         return
     sample = Sample(
@@ -98,33 +102,35 @@ def _progressed(said: r.Progressed, live: LiveJob, record: JobRecord, now: int) 
         epoch_steps=said.epoch_steps or 1,
         work=record.work_at(now),
     )
-    yield Fact(e.RunProgressed(said.run, sample))
+    yield LoggedEvent(e.RunProgressed(said.run, sample))
 
 
-def _ended(said: r.Ended, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+def _ended(said: r.Ended, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
     live.pids, live.exit_code = (), said.code
     live.ended_ms = _moment(said, live, now)
     live.paused(live.ended_ms)
     detail = _told(said)
     if said.asked is r.Asked.KILL:
         if record.phase is Phase.STOPPING:
-            yield Fact(e.RunStopped(said.run), detail)
+            yield LoggedEvent(e.RunStopped(said.run), detail)
         else:  # a daemon that did not know it had it ended
-            yield Fact(e.RunLost(said.run, record.saved_work), detail | _lost_work(record, now))
+            yield LoggedEvent(
+                e.RunLost(said.run, record.saved_work), detail | _lost_work(record, now)
+            )
     elif said.asked is r.Asked.HALT:
         has_saved = said.has_left and said.code == 0  # by a signal: it did not see it coming
         work = record.work_at(now) if has_saved else record.saved_work
         detail["how"] = "by a checkpoint" if has_saved else "by ending it"
         detail |= {} if has_saved else _lost_work(record, now)
-        yield Fact(e.RunSuspended(said.run, work), detail | _took(record, now))
+        yield LoggedEvent(e.RunSuspended(said.run, work), detail | _took(record, now))
     elif said.code == 0:
-        yield Fact(e.RunSucceeded(said.run), detail)
+        yield LoggedEvent(e.RunSucceeded(said.run), detail)
     else:
         live.failure = dict(detail)
         live.failed_ms += (live.ran_ms(now) - live.before_ms,)
         can_help = said.code not in NOT_TO_BE_TRIED_AGAIN
         detail |= _lost_work(record, now)
-        yield Fact(e.RunFailed(said.run, record.saved_work, retryable=can_help), detail)
+        yield LoggedEvent(e.RunFailed(said.run, record.saved_work, retryable=can_help), detail)
 
 
 def _told(said: r.Ended) -> dict[str, object]:
@@ -138,11 +144,11 @@ def _told(said: r.Ended) -> dict[str, object]:
     return detail
 
 
-def _lost(said: r.Lost, live: LiveJob, record: JobRecord, now: int) -> Iterator[Fact]:
+def _lost(said: r.Lost, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
     live.pids = ()
     live.paused(_moment(said, live, now))
     detail = {"why": said.why, **_lost_work(record, now)}
-    yield Fact(e.RunLost(said.run, record.saved_work), detail)
+    yield LoggedEvent(e.RunLost(said.run, record.saved_work), detail)
 
 
 def _moment(said: r.Report, live: LiveJob, now: int) -> int:
@@ -163,7 +169,7 @@ def _lost_work(record: JobRecord, now: int) -> dict[str, object]:
     return {"lost_s": round((record.work_at(now) - record.saved_work) / NOMINAL / SECOND, 3)}
 
 
-FACTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[Fact]]] = {
+FACTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[LoggedEvent]]] = {
     r.Started: _started,
     r.Frozen: _frozen,
     r.Thawed: _thawed,

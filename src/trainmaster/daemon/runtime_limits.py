@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmaster.daemon.live_job import LiveJob
-from trainmaster.daemon.report_events import Fact
+from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import events as e
 from trainmaster.model.units import SECOND
 
 
-class Limits:
+class RuntimeLimits:
     """Looks at the clock for jobs with a `max_runtime`."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Limits:
     def forget(self, job: str) -> None:
         self._limited.pop(job, None)
 
-    def overdue(self, now: int) -> Iterator[Fact]:
+    def overdue(self, now: int) -> Iterator[LoggedEvent]:
         """Jobs that have run as long as they may; each is told once."""
         for live in list(self._limited.values()):
             most = live.recipe.max_runtime_ms
@@ -34,7 +34,7 @@ class Limits:
                 del self._limited[live.id]
                 why = f"it has run for its max_runtime of {most / SECOND:g} s"
                 live.failure = {"why": why}
-                yield Fact(e.JobWithdrawn(live.id), {"why": why})
+                yield LoggedEvent(e.JobWithdrawn(live.id), {"why": why})
 
     def next_due(self, now: int) -> int | None:
         times = [

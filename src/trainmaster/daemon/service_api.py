@@ -129,7 +129,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class JobStatus:
     """All that is known of a job now."""
 
     row: JobRow
@@ -169,7 +169,7 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSheet:
+class NodeStatus:
     name: str
     device_type: str
     devices: tuple[str, ...]
@@ -186,7 +186,7 @@ class NodeSheet:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueSheet:
+class QueueStatus:
     queue: Queue
     is_defined: bool
     """Whether somebody stated it; else it is only a name that jobs used."""
@@ -198,7 +198,7 @@ class QueueSheet:
 
 
 @dataclass(frozen=True, slots=True)
-class PolicySheet:
+class PolicyStatus:
     name: str
     options: Mapping[str, object]
     """All of them, with their values."""
@@ -249,7 +249,7 @@ class Service(Protocol):
         """All of them or none; answered when they are durable."""
         ...
 
-    async def check(self, asked: Submission) -> tuple[Sheet, Forecast]:
+    async def check(self, asked: Submission) -> tuple[JobStatus, Forecast]:
         """A dry run: what the job would be and when it would start, without submitting it."""
         ...
 
@@ -271,7 +271,7 @@ class Service(Protocol):
 
     async def define_queue(self, queue: Queue) -> None: ...
 
-    async def set_policy(self, name: str, options: Mapping[str, str]) -> PolicySheet: ...
+    async def set_policy(self, name: str, options: Mapping[str, str]) -> PolicyStatus: ...
 
     # -- looking -------------------------------------------------------------------------------------
 
@@ -279,13 +279,13 @@ class Service(Protocol):
 
     def now_ms(self) -> int: ...
 
-    async def jobs(self, wanted: Wanted) -> Sequence[Sheet]: ...
+    async def jobs(self, wanted: Wanted) -> Sequence[JobStatus]: ...
 
     async def counts(self) -> Mapping[str, int]:
         """How many jobs are in each state."""
         ...
 
-    async def sheet(self, job: str) -> Sheet:
+    async def sheet(self, job: str) -> JobStatus:
         """By id, or by name: the newest of that name."""
         ...
 
@@ -297,11 +297,11 @@ class Service(Protocol):
 
     async def log_files(self, job: str) -> Sequence[LogFile]: ...
 
-    def nodes(self) -> Sequence[NodeSheet]: ...
+    def nodes(self) -> Sequence[NodeStatus]: ...
 
-    def queues(self) -> Sequence[QueueSheet]: ...
+    def queues(self) -> Sequence[QueueStatus]: ...
 
-    def policy(self) -> PolicySheet: ...
+    def policy(self) -> PolicyStatus: ...
 
     async def environment(self, job: str) -> tuple[Path, Mapping[str, str]]:
         """Working directory and environment of its first rank, for `exec`."""

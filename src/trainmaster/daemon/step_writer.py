@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from trainmaster.daemon.metrics import Meters
+from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.service_api import Unavailable
 from trainmaster.store.protocol import Deposed, Store, StoreError
 from trainmaster.store.rows import Batch
@@ -17,12 +17,12 @@ log = structlog.get_logger("trainmaster.daemon")
 RETRY_S = 1.0
 
 
-class Keeper:
+class StepWriter:
     """Knows which step was kept last, and why none can be kept now."""
 
-    def __init__(self, store: Store, meters: Meters, seq: int) -> None:
+    def __init__(self, store: Store, metrics: Metrics, seq: int) -> None:
         self._store = store
-        self._meters = meters
+        self._meters = metrics
         self.seq = seq
         """The last step that was kept."""
         self.trouble = ""
@@ -33,7 +33,7 @@ class Keeper:
         """Whether a store that cannot be written is tried no more: the daemon is ending."""
 
     def refuse_in_trouble(self) -> None:
-        """Before anything is changed for a wish that could not be kept."""
+        """Before anything is changed for a request that could not be kept."""
         if self.trouble:
             raise Unavailable(self.trouble)
 

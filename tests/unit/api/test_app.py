@@ -17,8 +17,8 @@ from trainmaster.api import serializers as rows
 from trainmaster.api.app import create_app
 from trainmaster.api.host_check import names_of
 from trainmaster.api.responses import error
-from trainmaster.daemon.metrics import Meters
-from trainmaster.daemon.service_api import QueueSheet, Sheet
+from trainmaster.daemon.metrics import Metrics
+from trainmaster.daemon.service_api import JobStatus, QueueStatus
 from trainmaster.model.queue import Queue
 from trainmaster.store.protocol import StoreError, Wanted
 
@@ -372,7 +372,7 @@ def test_health_says_the_role_and_the_trouble(client: TestClient, service: Memor
 def test_reading_while_the_database_is_away_says_so(
     client: TestClient, service: MemoryService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def away(_wanted: Wanted) -> list[Sheet]:
+    async def away(_wanted: Wanted) -> list[JobStatus]:
         raise StoreError("The database is away: start it.")
 
     monkeypatch.setattr(service, "jobs", away)
@@ -382,7 +382,7 @@ def test_reading_while_the_database_is_away_says_so(
 
 
 def test_metrics_count_what_happens(service: MemoryService) -> None:
-    meters = Meters()
+    meters = Metrics()
     meters.admitted("default", 1_500)
     meters.preempted("default")
     meters.evicted("default", "policy")
@@ -597,8 +597,8 @@ def test_sentences_begin_with_a_capital_and_fields_as_they_are_written() -> None
 
 def test_default_is_always_among_the_queues() -> None:
     """The daemon lists those that are defined or used."""
-    vision = QueueSheet(Queue("vision"), True, 1, 0, 0, 1000)
-    default = QueueSheet(Queue("default"), False, 2, 0, 0, 2000)
+    vision = QueueStatus(Queue("vision"), True, 1, 0, 0, 1000)
+    default = QueueStatus(Queue("default"), False, 2, 0, 0, 2000)
     assert [each.queue.name for each in rows.with_default([vision])] == ["default", "vision"]
     assert rows.with_default([default, vision]) == [default, vision]
 

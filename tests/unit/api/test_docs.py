@@ -13,7 +13,7 @@ from trainmaster.api.jobfile import FIELDS, LATER
 from trainmaster.api.metrics import page
 from trainmaster.api.serializers import job_row
 from trainmaster.api.yaml_loader import jobs_in_yaml
-from trainmaster.daemon.metrics import Meters
+from trainmaster.daemon.metrics import Metrics
 
 DOCS = Path(__file__).parents[3] / "docs"
 JOB_FILE = (DOCS / "job-file.md").read_text()
@@ -40,7 +40,7 @@ def test_every_page_of_the_api_is_listed(tmp_path: Path) -> None:
 
 
 async def _names(service: MemoryService) -> set[str]:
-    text = (await page(service, Meters())).decode()
+    text = (await page(service, Metrics())).decode()
     return set(re.findall(r"^# TYPE (trainmaster_\w+) ", text, re.M))
 
 

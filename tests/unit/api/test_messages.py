@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.daemon.test_dependencies import a_live
 from trainmaster.api import messages as wording
-from trainmaster.daemon.service_api import Forecast, Sheet
+from trainmaster.daemon.service_api import Forecast, JobStatus
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import DAY, HOUR, MINUTE, SECOND
 from trainmaster.store.rows import StoryRow
@@ -116,7 +116,7 @@ def test_details_are_words_and_no_keys(what: str, detail: dict[str, object], sai
     assert wording.story_sentence(StoryRow("1", NOW, 1, what, json.dumps(detail))) == said
 
 
-def ended(state: str, failure: dict[str, object], *remarks: str) -> Sheet:
+def ended(state: str, failure: dict[str, object], *remarks: str) -> JobStatus:
     row = replace(
         a_live("1").row(0),
         state=state,
@@ -124,7 +124,7 @@ def ended(state: str, failure: dict[str, object], *remarks: str) -> Sheet:
         finish_ms=NOW,
         record_json=json.dumps({"failure": failure}),
     )
-    return Sheet(
+    return JobStatus(
         *(row, 0, 1, 0, 1, 0, 0, 0, 0, 0, (), (), (), None, None),
         *(None, "", remarks),
     )

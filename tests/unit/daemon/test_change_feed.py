@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from trainmaster.daemon.change_feed import Feed
+from trainmaster.daemon.change_feed import ChangeFeed
 from trainmaster.daemon.service_api import Change
 from trainmaster.store.rows import StoryRow
 
@@ -15,7 +15,7 @@ def told(what: str) -> StoryRow:
 
 def test_changes_come_once_in_order_and_from_where_one_stopped() -> None:
     async def scenario() -> None:
-        feed = Feed()
+        feed = ChangeFeed()
         feed.tell([told("a"), told("b")])
         feed.tell([])
         seen: list[Change] = []
@@ -32,7 +32,7 @@ def test_changes_come_once_in_order_and_from_where_one_stopped() -> None:
 
 def test_who_comes_late_gets_what_happens_from_then_on() -> None:
     async def scenario() -> None:
-        feed = Feed()
+        feed = ChangeFeed()
         feed.tell([told("before")])
         watching = asyncio.create_task(anext(feed.follow()))  # type: ignore[arg-type]
         await asyncio.sleep(0)

@@ -8,9 +8,9 @@ import pytest
 
 from tests.builders import a_job
 from trainmaster.core.state import JobRecord
-from trainmaster.daemon.dependencies import Gate, Outlook, held_for, outlook
-from trainmaster.daemon.live_job import Hold, Kept, LiveJob
-from trainmaster.daemon.report_events import Fact
+from trainmaster.daemon.dependencies import Dependencies, DependencyState, held_for, outlook
+from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission
+from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.service_api import Array, Dependency, When
 from trainmaster.model import events as e
 from trainmaster.model.job import gpus
@@ -27,7 +27,7 @@ def a_live(
     holds: tuple[Hold, ...] = (),
 ) -> LiveJob:
     job = a_job(id, gpus(1))
-    kept = Kept(RECIPE, job, depends_on, None if array is None else Array((), limit))
+    kept = StoredSubmission(RECIPE, job, depends_on, None if array is None else Array((), limit))
     live = LiveJob(job, id, kept, {}, array=array, holds=set(holds))
     live.record = JobRecord(job, 0, 0, None, None)
     return live
@@ -36,26 +36,28 @@ def a_live(
 @pytest.mark.parametrize(
     ("when", "state", "found"),
     [
-        (When.OK, "succeeded", Outlook.MET),
-        (When.OK, "failed", Outlook.NEVER),
-        (When.OK, "running", Outlook.OPEN),
-        (When.ANY, "cancelled", Outlook.MET),
-        (When.FAIL, "failed", Outlook.MET),
-        (When.FAIL, "succeeded", Outlook.NEVER),
-        (When.ANY, None, Outlook.NEVER),
+        (When.OK, "succeeded", DependencyState.MET),
+        (When.OK, "failed", DependencyState.NEVER),
+        (When.OK, "running", DependencyState.OPEN),
+        (When.ANY, "cancelled", DependencyState.MET),
+        (When.FAIL, "failed", DependencyState.MET),
+        (When.FAIL, "succeeded", DependencyState.NEVER),
+        (When.ANY, None, DependencyState.NEVER),
     ],
 )
-def test_what_becomes_of_a_dependency(when: When, state: str | None, found: Outlook) -> None:
+def test_what_becomes_of_a_dependency(
+    when: When, state: str | None, found: DependencyState
+) -> None:
     assert outlook(Dependency("1", when), state) is found
 
 
-def gate_of(*lives: LiveJob) -> Gate:
-    gate = Gate({live.id: live for live in lives})
+def gate_of(*lives: LiveJob) -> Dependencies:
+    gate = Dependencies({live.id: live for live in lives})
     gate.admit(lives)
     return gate
 
 
-def after(gate: Gate, ended: LiveJob, states: dict[str, str]) -> list[Fact]:
+def after(gate: Dependencies, ended: LiveJob, states: dict[str, str]) -> list[LoggedEvent]:
     """What follows from the end of a job."""
     found = [fact for live in gate.waiting_for(ended) for fact in gate.looked_at(live, states.get)]
     return [*found, *gate.placed_after(ended)]

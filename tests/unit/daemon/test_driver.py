@@ -14,10 +14,10 @@ from trainmaster.core.controller import Controller
 from trainmaster.core.lifecycle import Phase
 from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.driver import PIECE, Driver
-from trainmaster.daemon.inbox import Wish
-from trainmaster.daemon.live_job import Hold, Kept, LiveJob
+from trainmaster.daemon.inbox import Request
+from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission
 from trainmaster.daemon.policies import policy_of
-from trainmaster.daemon.report_events import Fact
+from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.service_api import Conflict, Dependency
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.model import events as e
@@ -47,13 +47,13 @@ def a_driver(store: Store, folder: Path) -> Driver:
 
 def waiting(id: str, *depends_on: str) -> LiveJob:
     job = a_job(id, gpus(2))
-    kept = Kept(RECIPE, job, tuple(Dependency(each) for each in depends_on))
+    kept = StoredSubmission(RECIPE, job, tuple(Dependency(each) for each in depends_on))
     return LiveJob(job, id, kept, {}, holds={Hold.DEPENDENCY} if depends_on else set())
 
 
-def wish_for(*lives: LiveJob) -> Wish:
-    facts = [Fact(e.JobSubmitted(live.job, held=bool(live.holds))) for live in lives]
-    return Wish(facts=facts, newcomers=lives)
+def wish_for(*lives: LiveJob) -> Request:
+    facts = [LoggedEvent(e.JobSubmitted(live.job, held=bool(live.holds))) for live in lives]
+    return Request(facts=facts, newcomers=lives)
 
 
 def run(what: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -70,7 +70,7 @@ def test_many_facts_are_several_steps_that_are_kept_together(store: Store, tmp_p
         await asyncio.sleep(0)
         await driver.step()
         await asked
-        assert driver.keeper.seq == 3
+        assert driver.writer.seq == 3
         assert [step.seq for step in store.steps()] == [1, 2, 3]
         rows = store.jobs(Wanted(limit=1000))
         assert len(rows) == count
@@ -85,7 +85,7 @@ def test_a_job_is_not_held_for_one_that_ended_while_it_was_asked_for(
     async def scenario() -> None:
         driver = a_driver(store, tmp_path)
         first, then = waiting("1"), waiting("2", "1")
-        for wish in (wish_for(first), Wish(facts=[Fact(e.JobWithdrawn("1"))])):
+        for wish in (wish_for(first), Request(facts=[LoggedEvent(e.JobWithdrawn("1"))])):
             asked = asyncio.create_task(driver.ask(wish))
             await asyncio.sleep(0)
             await driver.step()
@@ -106,7 +106,7 @@ def test_what_is_asked_of_a_job_that_has_ended_meanwhile_is_refused(
 ) -> None:
     async def scenario() -> None:
         driver = a_driver(store, tmp_path)
-        asked = asyncio.create_task(driver.ask(Wish(facts=[Fact(e.JobHeld("7"))])))
+        asked = asyncio.create_task(driver.ask(Request(facts=[LoggedEvent(e.JobHeld("7"))])))
         await asyncio.sleep(0)
         await driver.step()
         with pytest.raises(Conflict, match="ended meanwhile"):

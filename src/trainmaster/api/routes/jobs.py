@@ -21,7 +21,7 @@ from trainmaster.api.responses import ApiError, Json, errors
 from trainmaster.api.units import MOST_ELEMENTS
 from trainmaster.api.validation_errors import nearest
 from trainmaster.core.lifecycle import Phase
-from trainmaster.daemon.service_api import Changes, NotFound, Service, Sheet
+from trainmaster.daemon.service_api import Changes, JobStatus, NotFound, Service
 from trainmaster.store.protocol import Wanted
 
 STATES: Collection[str] = tuple(dict.fromkeys((*(phase.name.lower() for phase in Phase), "held")))
@@ -237,11 +237,11 @@ def _deed(router: APIRouter, service: Service, name: str, deed: Deed) -> None:
     )
 
 
-async def _row_now(service: Service, before: Sheet) -> Response:
+async def _row_now(service: Service, before: JobStatus) -> Response:
     return Json(rows.job_row(await service.sheet(before.row.id), service.now_ms()))
 
 
-async def _spokesman(service: Service, sheet: Sheet) -> Sheet:
+async def _spokesman(service: Service, sheet: JobStatus) -> JobStatus:
     """For an array: its first element that waits, which says what the array waits for."""
     if sheet.row.state not in WAITS or sheet.row.array is not None or sheet.reason is not None:
         return sheet
@@ -253,7 +253,7 @@ async def _spokesman(service: Service, sheet: Sheet) -> Sheet:
     return replace(first, remarks=(*sheet.remarks, *first.remarks))
 
 
-async def explained(service: Service, sheet: Sheet) -> rows.Row:
+async def explained(service: Service, sheet: JobStatus) -> rows.Row:
     """Why it waits, with the jobs in its way as they are now."""
     held_by = () if sheet.reason is None else sheet.reason.held_by
     holders = []

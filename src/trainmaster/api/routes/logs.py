@@ -21,7 +21,7 @@ from trainmaster.api.job_lookup import sheet_of
 from trainmaster.api.logs import Follower, Log
 from trainmaster.api.messages import ENDS, why_waiting
 from trainmaster.api.responses import ApiError, errors
-from trainmaster.daemon.service_api import LogFile, Service, Sheet
+from trainmaster.daemon.service_api import JobStatus, LogFile, Service
 
 SHORTEST_S, LONGEST_S = 0.1, 0.5
 """How long a followed log is left alone: the longer, the longer nothing came."""
@@ -160,14 +160,14 @@ async def _followed(
         reading.close()
 
 
-def _state_event(sheet: Sheet, now: int) -> ServerSentEvent:
+def _state_event(sheet: JobStatus, now: int) -> ServerSentEvent:
     """What has become of it, and why: it writes nothing itself while it is suspended."""
     why = why_waiting(sheet, now)
     said = {"state": sheet.row.state, "sentence": None if why is None else why[1]}
     return ServerSentEvent(json.dumps(said), event="state")
 
 
-def _end_event(sheet: Sheet) -> ServerSentEvent:
+def _end_event(sheet: JobStatus) -> ServerSentEvent:
     said = {"state": sheet.row.state, "exit_code": sheet.row.exit_code}
     return ServerSentEvent(json.dumps(said), event="end")
 

@@ -18,8 +18,15 @@ from trainmaster.api.job_lookup import sheet_of
 from trainmaster.api.logs import Log
 from trainmaster.api.responses import Json, errors
 from trainmaster.api.serializers import with_default
-from trainmaster.daemon.metrics import Meters
-from trainmaster.daemon.service_api import LogFile, NodeSheet, PolicySheet, Refusal, Service, Sheet
+from trainmaster.daemon.metrics import Metrics
+from trainmaster.daemon.service_api import (
+    JobStatus,
+    LogFile,
+    NodeStatus,
+    PolicyStatus,
+    Refusal,
+    Service,
+)
 from trainmaster.model.units import WHOLE
 from trainmaster.store.protocol import Wanted
 
@@ -37,7 +44,7 @@ HEADERS = {
 NO_JOBS = "No job has been submitted yet: `trainmaster run -- COMMAND` submits one."
 
 
-def routes(service: Service, meters: Meters) -> APIRouter:
+def routes(service: Service, meters: Metrics) -> APIRouter:
     router = APIRouter()
 
     @router.get(
@@ -125,7 +132,7 @@ async def _tables(service: Service) -> list[Content]:
     ]
 
 
-def _policy(policy: PolicySheet) -> Html:
+def _policy(policy: PolicyStatus) -> Html:
     """Its name; its options for those who want to see them."""
     options = (
         tag("div", f"{name} = {value}", css="quiet")
@@ -136,7 +143,7 @@ def _policy(policy: PolicySheet) -> Html:
 
 
 def _jobs(
-    live: Sequence[Sheet], ended: Sequence[Sheet], counted: str, now: int
+    live: Sequence[JobStatus], ended: Sequence[JobStatus], counted: str, now: int
 ) -> tuple[Content, ...]:
     return (
         tag("p", counted, css="quiet"),
@@ -159,7 +166,7 @@ def _live(counts: Mapping[str, int]) -> frozenset[str]:
     return frozenset(counts) - wording.ENDS
 
 
-def _node(node: NodeSheet) -> tuple[Content, ...]:
+def _node(node: NodeStatus) -> tuple[Content, ...]:
     devices = joined(
         tag("span", joined(map(job_link, jobs), " "), css="device used")
         if jobs
@@ -179,7 +186,7 @@ def job_link(job: str) -> Html:
     return link(f"/jobs/{quote(job, safe='')}", job)
 
 
-def _job(sheet: Sheet, now: int) -> tuple[Content, ...]:
+def _job(sheet: JobStatus, now: int) -> tuple[Content, ...]:
     row = sheet.row
     why = wording.why_waiting(sheet, now)
     since = row.finish_ms or row.start_ms or row.submit_ms
@@ -240,7 +247,7 @@ async def _job_page(service: Service, job: str) -> str:
     )
 
 
-def _progress(sheet: Sheet) -> str:
+def _progress(sheet: JobStatus) -> str:
     said = sheet.progress
     assert said is not None
     total = f" of {said.total_steps}" if said.total_steps is not None else ""

@@ -14,7 +14,7 @@ from rich.table import Table
 from trainmaster.api.jobfile import JobFile
 from trainmaster.api.submission import Defaults, submission_of
 from trainmaster.daemon.daemon import Daemon
-from trainmaster.daemon.service_api import Sheet, Submission
+from trainmaster.daemon.service_api import JobStatus, Submission
 from trainmaster.model.units import SECOND
 from trainmaster.store.protocol import Wanted
 
@@ -92,7 +92,7 @@ def _gpus(file: Mapping[str, object]) -> int:
     return count
 
 
-def table(sheets: list[Sheet]) -> Table:
+def table(sheets: list[JobStatus]) -> Table:
     shown = Table(title="What became of the demonstration")
     for name, justify in (
         ("Job", "left"),
