@@ -117,6 +117,7 @@ class Changes:
 # -- looking -----------------------------------------------------------------------------------------
 
 
+@stored_as("daemon.Progress")
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a job has come, by its own word."""

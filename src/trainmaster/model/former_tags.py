@@ -53,6 +53,7 @@ FORMER_TAGS: Mapping[str, str] = {
     "trainmaster.policies.trainmaster:Memo": "trainmaster.Memo",
     "trainmaster.daemon.contract:Array": "daemon.Array",
     "trainmaster.daemon.contract:Dependency": "daemon.Dependency",
+    "trainmaster.daemon.contract:Progress": "daemon.Progress",
     "trainmaster.daemon.contract:When": "daemon.When",
     "trainmaster.daemon.live:Kept": "daemon.Kept",
     "trainmaster.core.lifecycle:Phase": "core.Phase",
