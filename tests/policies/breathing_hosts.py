@@ -9,7 +9,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.estimators.service import Learned
 from trainmaster.mechanisms.base_policy import BasePolicy
-from trainmaster.mechanisms.rank_order import OnBlocked, run_in_order
+from trainmaster.mechanisms.rank_order import run_in_order
 from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.units import MINUTE, WHOLE
@@ -34,7 +34,6 @@ class _Breathing(BasePolicy[GittinsOptions]):
     """A pass of any policy with ranks, with the mechanism plugged in."""
 
     breathing: Breathing
-    on_blocked: OnBlocked | None = None
     is_exempt: IsExempt = staticmethod(lambda record: False)
 
     @property
@@ -62,7 +61,7 @@ class _Breathing(BasePolicy[GittinsOptions]):
         if order is not None:
             breath.make_room(self.placer)
             run_in_order(
-                view, draft, order, now, self.group, self.placer, self.stuck, self.on_blocked
+                view, draft, order, now, self.group, self.placer, self.stuck
             )
         breaths, due = breath.end(self.placer)
         expiry = order.next_expiry() if order is not None else None

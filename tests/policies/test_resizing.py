@@ -123,20 +123,6 @@ def test_runs_keep_what_would_be_given_in_vain(case: str) -> None:
     assert done(KEEPING[case]) == KEEPING[case].want
 
 
-def test_who_gave_for_a_newcomer_that_may_not_pass_keeps_its_gpus() -> None:
-    """A gang is blocked, and whoever comes after it has to wait behind it."""
-    case = Case(
-        cluster="rack r: n1[4]",
-        jobs="old 4gpu elastic 2..4 running on n1 attained 40h | gang 4gpu pending 2min"
-        " | new 2gpu pending 1min",
-        want="nothing",
-    )
-    barred = BreathingFifo(ON)
-    barred.on_blocked = lambda key, head: lambda record, placement: False
-    assert planned(case, ON, policy=barred)[1] == "nothing"
-    assert done(case) == "resize old on n1:2; start new on n1:2"
-
-
 def test_who_was_promised_its_gpus_neither_gives_any_nor_starts_on_fewer() -> None:
     case = GIVING["a run gives what it can do without to a newcomer"]
     promised = BreathingFifo(ON)

@@ -1,4 +1,4 @@
-"""Our own policy, what it promises: owed runs, reservations, shares with memory, deadlines, answers."""
+"""Our own policy, what it promises: owed runs, shares with memory, deadlines, answers."""
 
 from __future__ import annotations
 
@@ -98,46 +98,14 @@ def test_where_nothing_will_ever_run_nobody_is_woken_for_ever() -> None:
     assert simulation.stuck() == ["a", "b"]
 
 
-# -- reservations ----------------------------------------------------------------------------------
-
-KNOWN = [
-    *seen("quick", 30),
-    *seen("medium", 1_000, start_s=1_000),
-    *seen("medium", 300, size=2, start_s=30_000),
-]
-"""Medium jobs take a thousand GPU-seconds on one GPU, and six hundred on two."""
-T = after(KNOWN)
+# -- gangs -----------------------------------------------------------------------------------------
 
 
-def beside_a_gang(other: str, service_s: float) -> list[TracedJob]:
-    """One of two GPUs is free; a gang waits for both; another job comes that would fit."""
-    return [
-        *KNOWN,
-        traced("run", 1, 55, at_s=T, queue="quick"),
-        traced("gang", 2, 300, at_s=T + 10, queue="medium"),
-        traced("other", 1, service_s, at_s=T + 20, queue=other),
-    ]
-
-
-@pytest.mark.parametrize(("reserve", "start_s"), [("on", 55), ("off", 80)])
-def test_nobody_is_let_past_a_gang_who_would_delay_it(reserve: str, start_s: int) -> None:
-    """Else it waits until the run that passed it is a minute old."""
-    result = ran(beside_a_gang("medium", 1_000), "1x2", reserve=reserve)
-    assert one(result, "gang").start_ms == (T + start_s) * SECOND
-
-
-def test_who_is_expected_to_end_before_is_let_past() -> None:
-    result = ran(beside_a_gang("quick", 20), "1x2", reserve="on")
-    assert one(result, "other").start_ms == (T + 20) * SECOND
-    assert one(result, "gang").start_ms == (T + 55) * SECOND
-
-
-@pytest.mark.parametrize("reserve", ["on", "off"])
-def test_a_gang_for_which_there_are_too_few_servers_holds_nobody_up(reserve: str) -> None:
+def test_a_gang_for_which_there_are_too_few_servers_holds_nobody_up() -> None:
     gone = (at(3, e.NodeLeft(0)),)
     jobs = [traced("gang", 2, 100, at_s=5), traced("other", 1, 100, at_s=6)]
     scenario = a_scenario(jobs, "2x1", node_changes=gone)
-    assert finishes(outcome_of(scenario, ours(reserve=reserve)))["other"] == 106
+    assert finishes(outcome_of(scenario, ours()))["other"] == 106
 
 
 # -- shares ----------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ CONTENDERS: dict[str, tuple[str, dict[str, object]]] = {
     "two-level las": ("two-level", {"inner": "las", "inner_options": "quantum_s=7"}),
     "two-level guarded": ("two-level", {"inner": "las", "min_run_s": 4, "starve_after_s": 20}),
     "trainmaster": ("trainmaster", {"min_run_s": 3, "guard_slack_s": 20}),
-    "trainmaster reserving": ("trainmaster", {"min_run_s": 0, "reserve": "on", "packing": "time"}),
+    "trainmaster by turns": ("trainmaster", {"min_run_s": 0, "packing": "time"}),
     "trainmaster plain": (
         "trainmaster",
         {

@@ -25,9 +25,6 @@ from trainmaster.model.units import WHOLE
 from trainmaster.placement.placers import Placer
 
 PlacerOf = Callable[[JobRecord], Placer]
-MayPass = Callable[[JobRecord, Placement], bool]
-OnBlocked = Callable[[Key, JobRecord], MayPass | None]
-"""Asked for the first in line that finds no room: who behind it may start nevertheless; None = all."""
 Victims = list[tuple[Key, JobRecord]]
 """Running jobs that must go, worst rank first."""
 
@@ -55,12 +52,7 @@ class Pass:
     """A cache by group: whoever is remembered here is not tried in vain again."""
     touched: set[int]
     standing: dict[int, list[tuple[Key, int, JobRecord]]]
-    on_blocked: OnBlocked | None = None
     tail: Tail | None = None
-    blocked: JobRecord | None = None
-    """The first in line that found no room."""
-    may_pass: MayPass | None = None
-    """Who behind it may start; None = all."""
 
     def walk(self) -> None:
         draft, candidates, space = self.draft, self.candidates, self.draft.space
@@ -74,29 +66,19 @@ class Pass:
             placer = self.placer_of(record)
             if placer.insists and self._is_still_stuck(key, group, record):
                 candidates.drop(group)
-                self._note_blocked(key, record)
                 continue
             placement = placer.place(space, record)
-            if placement is not None and self.may_pass and not self.may_pass(record, placement):
-                candidates.drop(group)
-                continue
             if placement is None:
                 worst = (self.tail or self.worst_first()).worst
                 if worst is not None and worst > key:
                     placement = self._make_room(key, record, placer)
             if placement is None:
                 candidates.drop(group)
-                self._note_blocked(key, record)
                 if placer.insists and self._will_stay_stuck(record):
                     self.stuck[group] = Stuck(key, set())
             else:
                 self.stuck.pop(group, None)
                 draft.start(record, placement)
-
-    def _note_blocked(self, key: Key, record: JobRecord) -> None:
-        if self.blocked is None and self.on_blocked is not None:
-            self.blocked = record
-            self.may_pass = self.on_blocked(key, record)
 
     def _will_stay_stuck(self, record: JobRecord) -> bool:
         """Whether only touched nodes can change that it found no room."""
@@ -324,7 +306,6 @@ def run_in_order(
     group: GroupOf,
     placer_of: PlacerOf,
     stuck: dict[Hashable, Stuck],
-    on_blocked: OnBlocked | None = None,
 ) -> None:
     """Fill the draft: the best-ranked jobs that fit together run, the others wait."""
     if view.draining:
@@ -332,9 +313,7 @@ def run_in_order(
     if order.has_waiting():
         touched = view.take_touched() | draft.vacated_nodes()
         candidates = order.candidates(now)
-        Pass(
-            draft, order, group, placer_of, now, candidates, view, stuck, touched, {}, on_blocked
-        ).walk()
+        Pass(draft, order, group, placer_of, now, candidates, view, stuck, touched, {}).walk()
 
 
 def evacuate(view: View, draft: Draft, placer_of: PlacerOf) -> None:

@@ -20,7 +20,6 @@ ORDERING_PARTS = (
     altered("without charged switches", "charge_switches", "off"),
     altered("without a least run", "min_run_s", "0"),
     altered("without guard", "guard_ratio", "0"),
-    altered("with reservations", "reserve", "on"),
     altered("without locality", "locality", "off"),
 )
 PACKING_PARTS = (

@@ -47,7 +47,6 @@ class LineMemo:
 class LineTerms:
     """On which terms each mechanism works; None = it is off."""
 
-    reserves: bool = False
     nearness: NearnessTerms | None = None
     packing: PackingTerms | None = None
     breathing: BreathingTerms | None = None
@@ -57,7 +56,7 @@ class WholeCluster(OneLine):
     """One line for all."""
 
     def __init__(self, knowing: Knowing, terms: LineTerms) -> None:
-        super().__init__(knowing, reserves=terms.reserves)
+        super().__init__(knowing)
         self._terms = terms
         self._pairing = None if terms.packing is None else Pairing(terms.packing)
         self._breathing: Breathing | None = None

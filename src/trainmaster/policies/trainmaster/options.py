@@ -40,7 +40,6 @@ class TrainmasterOptions(DividingOptions):
         10.0, at_least_zero, "who waits beyond this many times its fair time is owed a run; 0: off"
     )
     guard_slack_s: float = option(86400.0, at_least_zero, "... and this much more")
-    reserve: str = option("off", SWITCH, "nobody is let past a gang who would delay it")
     locality: str = option(
         "on", SWITCH, "let gangs wait for near GPUs while that pays; off: take what is free"
     )
@@ -85,7 +84,6 @@ class TrainmasterOptions(DividingOptions):
         if shrinks or grows:
             breathing = BreathingTerms(shrinks=shrinks, grows=grows)
         return LineTerms(
-            reserves=self.reserve == "on",
             nearness=NearnessTerms() if self.locality == "on" else None,
             packing=packing,
             breathing=breathing,

@@ -68,7 +68,7 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
         self._was_divided: bool | None = None
 
     def _new_line(self, _: object = None) -> Any:
-        return OneLine(self._knowing, reserves=self.options.reserve == "on")
+        return OneLine(self._knowing)
 
     def chosen_inner(self, options: TrainmasterOptions) -> tuple[Any, object]:
         return self._new_line, None

@@ -10,7 +10,6 @@ from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.rank_order import PlacerOf, run_in_order
 from trainmaster.model.plan import Plan, Rank
-from trainmaster.policies.trainmaster.backfill_guard import Gate
 from trainmaster.policies.trainmaster.checkpoint_tiebreak import freshness
 from trainmaster.policies.trainmaster.ranking import Knowing
 
@@ -20,10 +19,9 @@ class OneLine(BasePolicy[object]):
 
     name = "one line"
 
-    def __init__(self, knowing: Knowing, *, reserves: bool) -> None:
+    def __init__(self, knowing: Knowing) -> None:
         super().__init__(None)
         self._knowing = knowing
-        self._reserves = reserves
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         """By what is known; of equally ranked runs the one that loses least gives way first."""
@@ -44,9 +42,7 @@ class OneLine(BasePolicy[object]):
 
     def fill(self, view: View, draft: Draft, order: Order, now: int, placer_of: PlacerOf) -> None:
         """Let the first in line run, each where it fits."""
-        gate = Gate(self._knowing.known, view, draft, now) if self._reserves else None
-        on_blocked = None if gate is None else gate.shut
-        run_in_order(view, draft, order, now, self.group, placer_of, self.stuck, on_blocked)
+        run_in_order(view, draft, order, now, self.group, placer_of, self.stuck)
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
         """A run that has just started comes to another rank at a time that is known now."""
