@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
+
+from trainmaster.text.suggest import did_you_mean
 
 POLICIES: Mapping[str, str] = {
     "fifo": "trainmaster.policies.fifo:Fifo",
@@ -57,7 +58,4 @@ def policy_class(name: str) -> Any:
             kind = entry.load()
             trust(kind.__module__)  # its memos may be read again
             return kind
-    names = policy_names()
-    near = get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}."
-    raise CatalogError(f"there is no policy {name!r}; {hint}")
+    raise CatalogError(f"there is no policy {name!r}; {did_you_mean(name, policy_names())}")

@@ -200,7 +200,7 @@ CASES = {
     "a weight of nothing": Case(f"{RUN} --queues weight.yaml", 2, "weight must be a whole number"),
     "a queue defined twice": Case(f"{RUN} --queues two-queues.yaml", 2, "a second queue 'a'"),
     "a queues file that is not there": Case(f"{RUN} --queues gone.yaml", 2, "cannot be read"),
-    "a misspelt command": Case("simulat", 2, "did you mean 'simulate'?"),
+    "a misspelt command": Case("simulat", 2, "did you mean simulate?"),
     "a misspelt flag": Case(f"{RUN} --polcy fifo", 2, "no such option: --polcy"),
     "a stray argument": Case(f"{RUN} more", 2, "unexpected extra argument"),
     "JSON into a directory that is not there": Case(

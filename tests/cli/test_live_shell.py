@@ -313,7 +313,7 @@ def test_a_closed_terminal_leaves_the_session_running(open_session, daemon: Coun
 
 def test_a_sleeping_session_is_resumed_first(open_session, daemon: Counterpart) -> None:
     session = open_session("--", "/bin/sh")
-    waiting = {"code": "NotEnoughFree", "sentence": "It needs 1 GPU and 0 are free."}
+    waiting = {"code": "NotEnoughFree", "sentence": "It needs 1 GPU and none are free."}
     daemon.on("GET", "/jobs/5/environment", surroundings_of(session))
     daemon.on(
         *("GET", "/jobs/5"),
@@ -324,11 +324,11 @@ def test_a_sleeping_session_is_resumed_first(open_session, daemon: Counterpart) 
     person.type("exit\r")
     assert person.code() == 0
     assert len(daemon.bodies("POST", "/jobs/5/resume")) == 1
-    assert b"Waiting: It needs 1 GPU and 0 are free." in person.screen
+    assert b"Waiting: It needs 1 GPU and none are free." in person.screen
 
 
 def test_whoever_stops_waiting_for_room_is_told_that_the_session_stays(daemon: Counterpart) -> None:
-    waiting = {"code": "NotEnoughFree", "sentence": "It needs 1 GPU and 0 are free."}
+    waiting = {"code": "NotEnoughFree", "sentence": "It needs 1 GPU and none are free."}
     daemon.on("GET", "/jobs/5", {**ROW, "state": "pending", "reason": waiting})
     person = Person(daemon.url, "5")
     person.sees(b"Waiting: It needs 1 GPU")

@@ -119,7 +119,7 @@ def test_what_was_answered_is_what_json_says(tm: Tm, daemon: Counterpart, write)
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("command: x\ngpu: 2\n", "line 2: unknown field 'gpu': did you mean 'gpus'?"),
+        ("command: x\ngpu: 2\n", "line 2: unknown field 'gpu'; did you mean gpus?"),
         ("command: [x\n", "this is no YAML"),
         ("command: x\n\tgpus: 2\n", "line 2"),
         ("gpus: 2\n", "command is missing"),
@@ -151,7 +151,7 @@ def test_a_bad_file_is_named_with_its_line_and_nothing_is_sent(
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
-        ("gpu=2", "Error: --set: unknown field 'gpu': did you mean 'gpus'?\n"),
+        ("gpu=2", "Error: --set: unknown field 'gpu'; did you mean gpus?\n"),
         ("gpus=many:2:3", "Error: --set: gpus must be"),
     ],
 )
@@ -371,7 +371,7 @@ def test_output_is_written_byte_by_byte_and_the_code_is_the_jobs_own(
 ) -> None:
     content = bytes(range(256)) * 400
     daemon.on("POST", "/jobs", accepted("5"))
-    waits = {"code": "NotEnoughFree", "sentence": "It needs 1 GPU and 0 are free."}
+    waits = {"code": "NotEnoughFree", "sentence": "It needs 1 GPU and none are free."}
     daemon.on(
         *("GET", "/jobs/5"),
         *(row("pending", reason=waits), row("pending", reason=waits)),
@@ -391,7 +391,7 @@ def test_output_is_written_byte_by_byte_and_the_code_is_the_jobs_own(
     assert ended.stdout[: len(content)] == content
     notes = ended.stderr.decode().splitlines()
     assert notes[0] == "Submitted job 5 (job-5)."
-    assert notes.count("Job 5 is pending: It needs 1 GPU and 0 are free.") == 1
+    assert notes.count("Job 5 is pending: It needs 1 GPU and none are free.") == 1
     assert notes[-1] == "Job 5 failed with exit code 9."
 
 

@@ -60,9 +60,7 @@ class _Breathing(BasePolicy[GittinsOptions]):
         breath = self.breathing.begin(view, draft, order, memo.breaths, now, self.is_exempt)
         if order is not None:
             breath.make_room(self.placer)
-            run_in_order(
-                view, draft, order, now, self.group, self.placer, self.stuck
-            )
+            run_in_order(view, draft, order, now, self.group, self.placer, self.stuck)
         breaths, due = breath.end(self.placer)
         expiry = order.next_expiry() if order is not None else None
         return draft.plan(Memo(memo.learned, breaths), soonest(due, expiry))

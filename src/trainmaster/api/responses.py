@@ -50,7 +50,7 @@ EXAMPLES = {
     409: "Job 12 has ended.",
     413: "The body is larger than 32 MiB: submit the jobs in several parts.",
     415: "Send jobs as application/json or application/yaml.",
-    422: "unknown field 'gpu_count': did you mean 'gpus'?",
+    422: "unknown field 'gpu_count'; did you mean gpus?",
     503: "This daemon is a standby: ask the active one.",
 }
 LATER = {"Retry-After": "5"}

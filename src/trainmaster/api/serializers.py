@@ -19,6 +19,7 @@ from trainmaster.daemon.service_api import (
 from trainmaster.model.queue import Queue
 from trainmaster.model.units import WHOLE
 from trainmaster.store.rows import JobRow, ProgressRow, StoryRow
+from trainmaster.text.messages import forecast_sentence, story_sentence
 
 Row = dict[str, Any]
 DEFAULT_QUEUE = "default"
@@ -118,7 +119,7 @@ def forecast(said: Forecast, now: int) -> Row:
     return {
         "start_s": seconds(said.start_ms),
         "basis": said.basis,
-        "sentence": wording.forecast_sentence(said, now),
+        "sentence": forecast_sentence(said.start_ms, said.basis, now),
     }
 
 
@@ -158,12 +159,13 @@ def holder(sheet: JobStatus) -> Row:
 
 
 def told(row: StoryRow) -> Row:
+    detail = wording.details(row.detail_json)
     return {
         "at_s": row.at_ms / 1000,
         "step": row.step,
         "what": row.what,
-        "sentence": wording.story_sentence(row),
-        "detail": wording.details(row.detail_json),
+        "sentence": story_sentence(row.what, detail),
+        "detail": detail,
     }
 
 

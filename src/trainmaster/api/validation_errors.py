@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
 
 from trainmaster.api.units import shown
+from trainmaster.text.formatting import as_sentence
+from trainmaster.text.suggest import did_you_mean
 
 Lines = Mapping[tuple[str | int, ...], int]
 """Line of each key and list item of a YAML document, by its path."""
@@ -120,32 +121,25 @@ def _words(
         return f"{name} is missing: every job needs one."
     if kind == "value_error":
         said = str((context or {}).get("error", message))
-        return _ended(f"{name} {said}" if name else said)
+        return as_sentence(f"{name} {said}" if name else said)
     if kind in ("literal_error", "enum"):
         expected = str((context or {}).get("expected", "")).replace("'", "")
         return f"{name} must be {expected}, not {shown(value)}."
     if kind in TYPE_WORDS:
-        return _ended(f"{name or 'a job'} must be {TYPE_WORDS[kind]}, not {shown(value)}")
+        return as_sentence(f"{name or 'a job'} must be {TYPE_WORDS[kind]}, not {shown(value)}")
     if kind in BOUND_WORDS:
         bound, words = BOUND_WORDS[kind]
         said = words.format((context or {}).get(bound))
-        return _ended(f"{name} must be {said}, not {shown(value)}")
+        return as_sentence(f"{name} must be {said}, not {shown(value)}")
     if kind == "string_pattern_mismatch":
         return f"{name} cannot be {shown(value)}: the API's documentation says how it is written."
     plain = message[0].lower() + message[1:]
-    return _ended(f"{name}: {plain}, not {shown(value)}" if name else plain)
+    return as_sentence(f"{name}: {plain}, not {shown(value)}" if name else plain)
 
 
 def nearest(name: str, known: Collection[str]) -> str:
     """The end of a sentence about a name that nobody knows."""
     other = OTHER_WORDS.get(name.lower())
     if other in known:
-        return f": did you mean {other!r}?"
-    near = get_close_matches(name.lower(), sorted(known), n=1)
-    if near:
-        return f": did you mean {near[0]!r}?"
-    return f"; there is {', '.join(sorted(known))}."
-
-
-def _ended(sentence: str) -> str:
-    return sentence if sentence.endswith((".", "?")) else f"{sentence}."
+        return f"; did you mean {other}?"
+    return f"; {did_you_mean(name.lower(), sorted(known))}"

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainmaster.cli.support.console import counted, examples
+from trainmaster.cli.support.console import examples
 from trainmaster.cli.support.submit_options import AsJson, Data, Url
+from trainmaster.text.formatting import plural
 
 if TYPE_CHECKING:
     from trainmaster.cli.support.client import Json
@@ -131,4 +132,4 @@ def _show(found: list[Json]) -> None:
     ]
     console.print(fitting(headings, cells, console.width, GIVES_WAY))
     hours = sum(row.gpu_s for row in rows) / 3600
-    console.print(f"{counted(len(rows), 'job')}, {hours:.2f} GPU hours.")
+    console.print(f"{plural(len(rows), 'job')}, {hours:.2f} GPU hours.")

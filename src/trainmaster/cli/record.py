@@ -42,8 +42,9 @@ def record(
 ) -> None:
     """Export the live history: a trace that `simulate` reads, or the log that replays it."""
     from trainmaster.cli.support.client import connect
-    from trainmaster.cli.support.console import counted, remark
+    from trainmaster.cli.support.console import remark
     from trainmaster.cli.support.errors import cannot_write
+    from trainmaster.text.formatting import plural
 
     with connect(url, data) as client:
         counts = client.get("/jobs", {"limit": 1})["counts"] if form is Form.TRACE else {}
@@ -70,7 +71,7 @@ def record(
         remark("Note", (f"wrote {out}",))
         return
     written = count.lines - 1
-    remark("Note", (f"wrote {counted(written, 'job')} to {out}", *_left_out(written, counts)))
+    remark("Note", (f"wrote {plural(written, 'job')} to {out}", *_left_out(written, counts)))
 
 
 class _Lines:
@@ -87,13 +88,13 @@ class _Lines:
 
 def _left_out(written: int, counts: Mapping[str, int]) -> Iterator[str]:
     """Which jobs are not in a trace, and why."""
-    from trainmaster.cli.support.console import counted
     from trainmaster.cli.support.job_rows import ENDED_STATES, LIVE_STATES
+    from trainmaster.text.formatting import plural
 
     never = sum(counts.get(state, 0) for state in ENDED_STATES) - written
     if never > 0:
-        yield f"left out {counted(never, 'job')} that ended without being started"
+        yield f"left out {plural(never, 'job')} that ended without being started"
     live = sum(counts.get(state, 0) for state in LIVE_STATES)
     if live > 0:
         has = "has" if live == 1 else "have"
-        yield f"left out {counted(live, 'job')} that {has} not ended yet"
+        yield f"left out {plural(live, 'job')} that {has} not ended yet"

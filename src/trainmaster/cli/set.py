@@ -44,10 +44,10 @@ def change(
 
 def _value(key: str, text: str) -> Any:
     from trainmaster.cli.support.errors import BadInput
-    from trainmaster.cli.support.suggest import offer
+    from trainmaster.text.suggest import did_you_mean
 
     if key not in FIELDS:
-        raise BadInput(f"A job's `{key}` cannot be changed: {offer(key, FIELDS)}")
+        raise BadInput(f"A job's `{key}` cannot be changed: {did_you_mean(key, FIELDS)}")
     if key in WHOLE:
         try:
             return int(text)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainmaster.cli.support.console import counted, examples
+from trainmaster.cli.support.console import examples
 from trainmaster.cli.support.submit_options import AsJson, Data, JobName, Url
+from trainmaster.text.formatting import plural
 
 if TYPE_CHECKING:
     from trainmaster.cli.support.client import Json
@@ -56,8 +57,8 @@ def pairs_of(said: Json) -> dict[str, str]:
         "because": row.ended_because,
         "waited": words.length(row.queue_s) if row.queue_s is not None else "",
         "has run": f"{words.length(row.run_s)}, {row.gpu_s / 3600:.2f} GPU hours",
-        "attempt": f"{row.attempt} ({counted(row.restarts, 'restart')},"
-        f" {counted(row.preemptions, 'preemption')})",
+        "attempt": f"{row.attempt} ({plural(row.restarts, 'restart')},"
+        f" {plural(row.preemptions, 'preemption')})",
         "progress": words.progress(row) if row.step is not None else "",
         "loss": f"{row.loss:.4g}" if row.loss is not None else "",
         "checkpoint": words.ago(said["saved_at_s"]) if said.get("saved_at_s") else "",

@@ -98,11 +98,11 @@ def _say(found: list[Submitted], parsable: bool, as_json: bool) -> None:
 
 def sentence_of(job: Submitted) -> str:
     """What was submitted, in words."""
-    from trainmaster.cli.support.console import counted
+    from trainmaster.text.formatting import plural
 
     name = f" ({job.name})" if job.name else ""
     if job.is_array:
-        return f"Submitted array {job.id}{name}: {counted(len(job.elements), 'job')}."
+        return f"Submitted array {job.id}{name}: {plural(len(job.elements), 'job')}."
     return f"Submitted job {job.id}{name}."
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from trainmaster.config.fields import Fields, did_you_mean
+from trainmaster.config.fields import Fields
 from trainmaster.model.events import (
     NodeChange,
     NodeDraining,
@@ -27,6 +27,7 @@ from trainmaster.model.topology import (
     build,
 )
 from trainmaster.model.units import GIB, NOMINAL, SECOND, WHOLE
+from trainmaster.text.suggest import did_you_mean
 
 DEFAULT_LEVELS = ("fabric", "rack")
 """Levels between cluster and node that may be used without naming them in `levels`."""
@@ -263,5 +264,4 @@ def _changes(top: Fields, topology: Topology) -> Iterator[NodeChange]:
 
 def _near_node(name: str, topology: Topology) -> str:
     names = list(topology.node_by_name)
-    said = did_you_mean(name, names)
-    return said if said.startswith("did") else f"the first is {names[0]}, the last {names[-1]}."
+    return did_you_mean(name, names, f"the first is {names[0]}, the last {names[-1]}.")

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from difflib import get_close_matches
+
+from trainmaster.text.suggest import did_you_mean
 
 MOST = 1e15
 """No number in a description exceeds this: beyond it there is only a typing error."""
-
-
-def did_you_mean(name: str, known: Collection[str]) -> str:
-    """The end of a sentence about a name that nobody knows: the nearest, or all of them."""
-    near = get_close_matches(name, list(known), n=1)
-    if near:
-        return f"did you mean {near[0]}?"
-    return f"there is {', '.join(known)}." if known else "there is none."
 
 
 class Fields:

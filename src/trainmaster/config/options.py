@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from difflib import get_close_matches
 from inspect import get_annotations
 from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 from trainmaster.model.units import SECOND
+from trainmaster.text.suggest import did_you_mean
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Callable[[str], object])
@@ -223,8 +223,7 @@ def _value(each: Field[Any], text: str, read_file: Callable[[str], str] | None) 
 
 
 def unknown_option(key: str, known: Mapping[str, object], policy: str) -> str:
-    near = get_close_matches(key, list(known), n=1)
-    hint = f"did you mean {near[0]}?" if near else "`trainmaster policies` lists them."
+    hint = did_you_mean(key, known, "`trainmaster policies` lists them.")
     return f"{policy} has no option {key!r}; {hint}"
 
 

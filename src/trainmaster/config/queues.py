@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainmaster.config.fields import Fields, did_you_mean
+from trainmaster.config.fields import Fields
 from trainmaster.model.queue import Queue
 from trainmaster.model.units import WHOLE
+from trainmaster.text.suggest import did_you_mean
 
 QUEUE_KEYS = ("name", "parent", "weight", "guaranteed_gpus", "maximum_gpus")
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
 
-from trainmaster.daemon.gitignore import Patterns
+from pathspec import GitIgnoreSpec
+
 from trainmaster.daemon.service_api import Refusal
 from trainmaster.model.units import GIB, MIB
 
@@ -138,7 +139,7 @@ def _own_folders(workdir: Path, into: Path) -> frozenset[Path]:
 
 
 def _chosen(workdir: Path, own: frozenset[Path]) -> list[_Found]:
-    patterns = Patterns(_ignore_lines(workdir))
+    patterns = GitIgnoreSpec.from_lines(_ignore_lines(workdir))
     listed = _listed_by_git(workdir)
     base = str(workdir.resolve())
     inside = tuple(f"{os.path.relpath(each, base)}/" for each in own if Path(base) in each.parents)
@@ -147,7 +148,7 @@ def _chosen(workdir: Path, own: frozenset[Path]) -> list[_Found]:
         _walked(workdir, "", patterns, own) if listed is None else _expanded(workdir, listed, own)
     )
     for path in paths:
-        if patterns.leaves_out_within(path) or path.startswith(inside):
+        if patterns.match_file(path) or path.startswith(inside):
             continue
         if NEVER.intersection(path.split("/")[:-1]):
             continue
@@ -192,14 +193,16 @@ def _expanded(workdir: Path, listed: list[str], own: frozenset[Path]) -> Iterato
             name = path.rstrip("/")
             inner = _listed_by_git(place)
             if inner is None or not (place / ".git").exists():
-                yield from _walked(workdir, name, Patterns(()), own)
+                yield from _walked(workdir, name, GitIgnoreSpec([]), own)
             else:
                 yield from (f"{name}/{each}" for each in _expanded(place, inner, own))
         else:
             yield path
 
 
-def _walked(workdir: Path, start: str, patterns: Patterns, own: frozenset[Path]) -> Iterator[str]:
+def _walked(
+    workdir: Path, start: str, patterns: GitIgnoreSpec, own: frozenset[Path]
+) -> Iterator[str]:
     """Every file below, folders in the order of their names."""
     todo = [start]
     while todo:
@@ -215,7 +218,7 @@ def _walked(workdir: Path, start: str, patterns: Patterns, own: frozenset[Path])
                 yield path
             elif (
                 entry.name not in NEVER
-                and not patterns.leaves_out(path, is_folder=True)
+                and not patterns.match_file(f"{path}/")
                 and Path(entry.path).resolve() not in own
             ):
                 todo.append(path)

@@ -1,6 +1,10 @@
-"""Numbers in the words of people: 2.5 h, 12,345, 71 %, 8.4 times."""
+"""Numbers, lengths of time and lists as people write them: 2.5 h, 12,345, 71 %, 8.4 times."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from trainmaster.model.units import DAY, GIB, HOUR, MIB, MINUTE, SECOND, WHOLE
 
 MINUTE_S = 60.0
 HOUR_S = 3_600.0
@@ -45,6 +49,46 @@ def clock(seconds: float) -> str:
     return f"{day}{hours:02}:{minutes:02}:{left:02}"
 
 
+def length(ms: int) -> str:
+    """A length of time in one or two whole units: `45 s`, `3 min`, `2 h 10 min`, `3 d 4 h`."""
+    if ms < MINUTE:
+        return f"{ms / SECOND:.0f} s" if ms >= SECOND else f"{ms / SECOND:.1f} s"
+    if ms < HOUR:
+        return f"{ms // MINUTE} min"
+    large, small, unit, part, each = (
+        (DAY, HOUR, "d", "h", 24) if ms >= DAY else (HOUR, MINUTE, "h", "min", 60)
+    )
+    rest = ms // small % each
+    return f"{ms // large} {unit} {rest} {part}" if rest else f"{ms // large} {unit}"
+
+
+def when(ms: int, now: int) -> str:
+    """`in 5 min`, `now`, `5 min ago`."""
+    if abs(ms - now) < SECOND:
+        return "now"
+    return f"in {length(ms - now)}" if ms > now else f"{length(now - ms)} ago"
+
+
+def utc_time(ms: int) -> str:
+    """A date and time of day, in UTC."""
+    return datetime.fromtimestamp(ms / SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def size(count: int) -> str:
+    """A number of bytes."""
+    return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count / MIB:.0f} MiB"
+
+
+def gpus(thousandths: int) -> str:
+    """`8`, `0.5`."""
+    return f"{thousandths / WHOLE:g}"
+
+
+def gpu_count(thousandths: int) -> str:
+    """`8 GPUs`, `1 GPU`, `0.5 GPU`."""
+    return f"{gpus(thousandths)} GPU{'s' if thousandths > WHOLE else ''}"
+
+
 def share(value: float | None) -> str:
     return ABSENT if value is None else f"{100 * value:.1f} %"
 
@@ -68,6 +112,12 @@ def shortened(text: str, limit: int) -> str:
 
 def plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def as_sentence(text: str) -> str:
+    """On one line and with its full stop."""
+    line = " ".join(text.split())
+    return line if line.endswith((".", "?", "!")) else f"{line}."
 
 
 def _tidy(value: float) -> str:

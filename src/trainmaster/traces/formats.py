@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TextIO
 
 from trainmaster.model.trace import Trace, TraceError
+from trainmaster.text.suggest import did_you_mean
 from trainmaster.traces import (
     alibaba_2020,
     alibaba_2023,
@@ -51,9 +51,7 @@ def load(path: Path, format: str | None = None) -> Trace:
     name = recognise(path) if format is None else format
     reader = FORMATS.get(name)
     if reader is None:
-        near = get_close_matches(name, FORMATS, n=1)
-        hint = f", did you mean {near[0]}" if near else ""
-        raise TraceError(f"there is no trace format {name!r}{hint}; there are {_names()}.")
+        raise TraceError(f"there is no trace format {name!r}; {did_you_mean(name, FORMATS)}")
     return reader(path)
 
 

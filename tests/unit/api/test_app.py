@@ -98,7 +98,7 @@ BAD_BODIES = {
         b'{"command": "x", "gpu_count": 1}',
         "application/json",
         422,
-        "did you mean 'gpus'?",
+        "did you mean gpus?",
     ),
     "no such job": (b'{"command": "x", "depends_on": 9}', "application/json", 404, "no job 9"),
 }
@@ -254,7 +254,7 @@ def test_an_unknown_job_is_not_found(client: TestClient, page: str) -> None:
         ("limit=x", "limit"),
         ("since=nan", "since"),
         ("before=x", "before"),
-        ("state=runing", "did you mean 'running'?"),
+        ("state=runing", "did you mean running?"),
         ("user=%00", "user"),
     ],
 )
@@ -290,7 +290,7 @@ def test_jobs_are_suspended_resumed_saved_moved_changed_and_cancelled(client: Te
     ("body", "said"),
     [
         ({}, "There is nothing to change"),
-        ({"priorty": 1}, "did you mean 'priority'?"),
+        ({"priorty": 1}, "did you mean priority?"),
         ({"priority": "high"}, "priority must be a whole number"),
         ({"deadline": "soon"}, "deadline must be a length of time"),
         ({"name": "12"}, "must not look like a job's id"),
@@ -424,7 +424,7 @@ def test_pages_show_everything_escaped(client: TestClient, service: MemoryServic
     assert page.status_code == 200
     assert "<script" not in page.text
     assert "&lt;script&gt;" in page.text
-    assert "It needs 4 GPUs and 0 are free; job 1 holds the others." in page.text
+    assert "It needs 4 GPUs and none are free; job 1 holds the others." in page.text
     assert 'href="/jobs/2"' in page.text
     assert "script-src" not in page.headers["content-security-policy"]
     job = client.get("/jobs/1").text

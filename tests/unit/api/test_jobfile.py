@@ -103,9 +103,9 @@ held: true
 
 
 MISTAKES = {
-    "command: x\ngpu_count: 3": "line 2: unknown field 'gpu_count': did you mean 'gpus'?",
-    "command: x\nretrys: 3": "line 2: unknown field 'retrys': did you mean 'retries'?",
-    "command: x\ncontainer:\n  dokcer: a": "line 3: unknown field 'container.dokcer': did you mean 'docker'?",
+    "command: x\ngpu_count: 3": "line 2: unknown field 'gpu_count'; did you mean gpus?",
+    "command: x\nretrys: 3": "line 2: unknown field 'retrys'; did you mean retries?",
+    "command: x\ncontainer:\n  dokcer: a": "line 3: unknown field 'container.dokcer'; did you mean docker?",
     "name: x": "line 1: command is missing: every job needs one.",
     "command: x\ngpus: 0": "line 2: gpus cannot be 0: a job needs a device",
     "command: x\ngpus: 1.5": "line 2: gpus must be whole GPUs or a part of one, not 1.5: ask for 2.",

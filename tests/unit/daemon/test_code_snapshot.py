@@ -10,7 +10,6 @@ import pytest
 
 from trainmaster.daemon import code_snapshot as code
 from trainmaster.daemon.code_snapshot import is_as_copied, keep_again, keep_code
-from trainmaster.daemon.gitignore import Patterns
 from trainmaster.daemon.service_api import Refusal
 
 
@@ -236,8 +235,13 @@ def test_a_folder_that_is_gone_is_refused(tmp_path: Path) -> None:
         ("file?.[!ch]", "file1.c", False),
         ("#x", "#x", False),
         ("\\#x", "#x", True),
-        ("[", "[", True),
+        ("[", "[", False),
     ],
 )
-def test_patterns_are_read_as_git_reads_them(pattern: str, path: str, wanted: bool) -> None:
-    assert Patterns([pattern]).leaves_out_within(path) is wanted
+def test_patterns_are_read_as_git_reads_them(
+    pattern: str, path: str, wanted: bool, work: Path, into: Path
+) -> None:
+    write_one(work, ".trainmasterignore", pattern)
+    write_one(work, path, "x")
+    keep_code(work, into)
+    assert (path not in held(into)) is wanted

@@ -64,5 +64,5 @@ def test_an_empty_file_is_empty_whatever_its_format(write):
 
 
 def test_an_unknown_format_is_offered_its_neighbour(write):
-    with pytest.raises(TraceError, match="no trace format 'tiresia', did you mean tiresias"):
+    with pytest.raises(TraceError, match="no trace format 'tiresia'; did you mean tiresias"):
         formats.load(write("x"), "tiresia")

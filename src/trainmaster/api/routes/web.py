@@ -29,6 +29,8 @@ from trainmaster.daemon.service_api import (
 )
 from trainmaster.model.units import WHOLE
 from trainmaster.store.protocol import Wanted
+from trainmaster.text import formatting as text
+from trainmaster.text.messages import story_sentence
 
 REFRESH_S = 5
 SHOWN = 200
@@ -122,7 +124,7 @@ async def _tables(service: Service) -> list[Content]:
         table(
             ("queue", "weight", "running", "waiting", "held", "GPUs"),
             (
-                (q.queue.name, q.queue.weight, q.running, q.waiting, q.held, wording.gpus(q.gpus))
+                (q.queue.name, q.queue.weight, q.running, q.waiting, q.held, text.gpus(q.gpus))
                 for q in queues
             ),
             "There are no queues.",
@@ -199,8 +201,8 @@ def _job(sheet: JobStatus, now: int) -> tuple[Content, ...]:
         row.user,
         row.queue,
         tag("span", row.state, css="bad" if row.state == "failed" else ""),
-        wording.gpus(row.gpus),
-        wording.when(since, now),
+        text.gpus(row.gpus),
+        text.when(since, now),
         note,
     )
 
@@ -215,16 +217,16 @@ async def _job_page(service: Service, job: str) -> str:
     facts: list[tuple[Content, ...]] = [
         ("state", row.state),
         ("user, queue", f"{row.user}, {row.queue}"),
-        ("GPUs", f"{wording.gpus(row.gpus)} ({', '.join(sheet.devices) or 'none now'})"),
-        ("submitted", wording.clock(row.submit_ms)),
+        ("GPUs", f"{text.gpus(row.gpus)} ({', '.join(sheet.devices) or 'none now'})"),
+        ("submitted", text.utc_time(row.submit_ms)),
         (
             "ran",
-            f"{wording.length(sheet.run_ms)}, {sheet.gpu_ms / WHOLE / 3_600_000:.2f} GPU-hours",
+            f"{text.length(sheet.run_ms)}, {sheet.gpu_ms / WHOLE / 3_600_000:.2f} GPU-hours",
         ),
         (
             "attempt",
-            f"{sheet.attempt}, {wording.counted(sheet.preemptions, 'preemption')},"
-            f" {wording.counted(sheet.failures, 'failure')}",
+            f"{sheet.attempt}, {text.plural(sheet.preemptions, 'preemption')},"
+            f" {text.plural(sheet.failures, 'failure')}",
         ),
         *((("progress", _progress(sheet)),) if sheet.progress else ()),
     ]
@@ -238,7 +240,13 @@ async def _job_page(service: Service, job: str) -> str:
         tag("h2", "Story"),
         table(
             ("when (UTC)", "what"),
-            ((wording.clock(each.at_ms), wording.story_sentence(each)) for each in story),
+            (
+                (
+                    text.utc_time(each.at_ms),
+                    story_sentence(each.what, wording.details(each.detail_json)),
+                )
+                for each in story
+            ),
             "Nothing has happened yet.",
         ),
         tag("h2", "Last lines of its output"),

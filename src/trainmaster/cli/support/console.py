@@ -36,11 +36,6 @@ def screen() -> Console:
     return console
 
 
-def counted(number: int, what: str) -> str:
-    """`1 job`, `3 jobs`."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
 def remark(kind: str, lines: Iterable[str]) -> None:
     """Warnings and notes, each on a line of standard error."""
     for line in lines:

@@ -29,11 +29,9 @@ class Address:
 
 def user_data_folder() -> Path:
     """Where `trainmaster up` keeps its state unless it is told otherwise."""
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support" / "trainmaster"
-    base = os.environ.get("XDG_DATA_HOME", "")
-    root = Path(base) if base else Path.home() / ".local" / "share"
-    return root / "trainmaster"
+    from platformdirs import user_data_path
+
+    return user_data_path("trainmaster")
 
 
 def find_address(url: str | None, data: Path | None) -> Address | None:

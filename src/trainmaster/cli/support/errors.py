@@ -37,13 +37,9 @@ def is_debugging() -> bool:
 
 def say(sentence: str) -> None:
     """One sentence to standard error."""
+    from trainmaster.text.formatting import as_sentence
+
     sys.stderr.write(f"Error: {as_sentence(sentence)}\n")
-
-
-def as_sentence(text: str) -> str:
-    """On one line, with its full stop, whatever the message looked like."""
-    line = " ".join(text.split())
-    return line if line.endswith((".", "?", "!")) else f"{line}."
 
 
 def why(error: OSError) -> str:

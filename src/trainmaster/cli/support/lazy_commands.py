@@ -91,12 +91,10 @@ COMMANDS = {
 
 
 def _unknown(name: str, known: Iterable[str]) -> BadInput:
-    from difflib import get_close_matches
-
     from trainmaster.cli.support.errors import BadInput
+    from trainmaster.text.suggest import did_you_mean
 
-    near = get_close_matches(name, list(known), n=1, cutoff=NEAR)
-    hint = f"did you mean {near[0]!r}?" if near else "`trainmaster --help` lists all."
+    hint = did_you_mean(name, known, "`trainmaster --help` lists all.", NEAR)
     return BadInput(f"no such command {name!r}; {hint}")
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from trainmaster.catalog import policy_names
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.files import read_text
-from trainmaster.config.fields import did_you_mean
 from trainmaster.config.options import read_options, unknown_option
 from trainmaster.policy_files import policy_named
+from trainmaster.text.suggest import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +113,7 @@ def _check(setting: Setting, classes: dict[str, Any]) -> None:
 def _unknown_policy(name: str, classes: dict[str, Any]) -> str:
     if name in policy_names():
         return f"--set {name}.… has nothing to set: --policy names {', '.join(classes)}."
-    near = get_close_matches(name, list(classes), n=1)
-    hint = f"did you mean {near[0]}?" if near else f"--policy names {', '.join(classes)}."
+    hint = did_you_mean(name, classes, f"--policy names {', '.join(classes)}.")
     return f"--set {name}.… names no policy; {hint}"
 
 

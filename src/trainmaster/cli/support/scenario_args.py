@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from trainmaster.model.topology import ISLAND_LEVELS, SHORTHAND_LEVELS, Topology
 from trainmaster.model.units import WHOLE
 from trainmaster.perf.perf_model import World
 from trainmaster.sim.driver import Estimates, estimates_from
+from trainmaster.text.suggest import did_you_mean
 
 LARGEST = 1e12
 NAMED = 5
@@ -61,17 +61,13 @@ def world_of(text: str) -> World:
         return BASES[text]
     path = Path(text)
     if not path.exists():
-        raise BadInput(f"--perf {text} is neither ideal, default nor a file{_near(text, BASES)}.")
+        hint = did_you_mean(text, BASES, "name one of these.")
+        raise BadInput(f"--perf {text} is neither ideal, default nor a file; {hint}")
     mapping = {str(key): value for key, value in read_yaml(path, "the perf file").items()}
     try:
         return world_from(mapping, str(path))
     except WorldError as error:
         raise BadInput(f"{path}: {error}") from None
-
-
-def _near(text: str, known: Collection[str]) -> str:
-    found = get_close_matches(text, list(known), n=1)
-    return f"; did you mean {found[0]}" if found else ""
 
 
 def estimates_of(text: str) -> Estimates:
@@ -138,6 +134,5 @@ def check_spans(world: World, topology: Topology) -> None:
     for where, table in tables.items():
         for span in table:
             if span not in known:
-                near = get_close_matches(span, sorted(known), n=1)
-                hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(known))}."
+                hint = did_you_mean(span, sorted(known))
                 raise BadInput(f"{where}: the cluster has no level {span!r}; {hint}")

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from trainmaster.api.messages import reason_sentence
 from trainmaster.model.reasons import Refused
 from trainmaster.model.result import Result
 from trainmaster.sim.driver import Scenario, Simulation
 from trainmaster.sim.metrics import result_of
 from trainmaster.text.formatting import clock, plural
+from trainmaster.text.reasons import reason_sentence
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from importlib import import_module
 
 from trainmaster.evaluation.suite import Suite, SuiteError
+from trainmaster.text.suggest import did_you_mean
 
 SUITES: Mapping[str, str] = {
     "small": "trainmaster.evaluation.suites.small",
@@ -23,8 +23,6 @@ def suite_names() -> tuple[str, ...]:
 def suite_of(name: str) -> Suite:
     """The suite of that name, its module imported now."""
     if name not in SUITES:
-        near = get_close_matches(name, SUITES, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(SUITES)}."
-        raise SuiteError(f"there is no suite {name!r}; {hint}")
+        raise SuiteError(f"there is no suite {name!r}; {did_you_mean(name, SUITES)}")
     suite: Suite = import_module(SUITES[name]).SUITE
     return suite

@@ -1,0 +1,98 @@
+"""Why a job waits, in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from trainmaster.model.reasons import Reason, Why
+from trainmaster.model.units import WHOLE
+from trainmaster.text.formatting import gpu_count, gpus, length, listing
+
+NAMED = 4
+"""Jobs that a sentence names; the others are counted."""
+
+
+def names(ids: Sequence[str]) -> str:
+    """`job 3`, `jobs 3 and 4`, `jobs 3, 4, 5, 6 and 12 more`."""
+    if not ids:
+        return "other jobs"
+    if len(ids) == 1:
+        return f"job {ids[0]}"
+    more = [f"{len(ids) - NAMED} more"] if len(ids) > NAMED else []
+    return f"jobs {listing([*ids[:NAMED], *more])}"
+
+
+def _not_enough(reason: Reason) -> str:
+    held = f"; {names(reason.held_by)} hold{'s' if len(reason.held_by) == 1 else ''} the others"
+    return f"It needs {gpu_count(reason.need)} and {_are(reason.free)} free{held if reason.held_by else ''}"
+
+
+def _fragmented(reason: Reason) -> str:
+    return (
+        f"It needs {gpu_count(reason.need)} together: {_are(reason.free)} free, but at most"
+        f" {gpus(reason.largest_block)} of them where it may use them together"
+    )
+
+
+def _behind(reason: Reason) -> str:
+    first = names(reason.held_by)
+    return f"{first[0].upper()}{first[1:]} {'goes' if len(reason.held_by) == 1 else 'go'} first"
+
+
+def _share(reason: Reason) -> str:
+    return (
+        f"Its queue already holds its share; the job needs {gpu_count(reason.need)} more and"
+        f" {_are(reason.free)} free"
+    )
+
+
+def _reserved(reason: Reason) -> str:
+    return f"The GPUs that it could use are held for {names(reason.held_by)}"
+
+
+def _releasing(reason: Reason) -> str:
+    return f"Its GPUs are promised to it; {names(reason.held_by)} must leave them first"
+
+
+def _deadline(_reason: Reason) -> str:
+    return "Its deadline is accepted and leaves time: others go first"
+
+
+def _never(reason: Reason) -> str:
+    return (
+        f"It needs {gpu_count(reason.need)}, which its queue or this cluster can never give it:"
+        " ask for fewer, or for another type"
+    )
+
+
+SENTENCES = {
+    Why.NOT_ENOUGH_FREE: _not_enough,
+    Why.FRAGMENTED: _fragmented,
+    Why.BEHIND_OTHERS: _behind,
+    Why.SHARE_USED_UP: _share,
+    Why.RESERVED: _reserved,
+    Why.WAITING_FOR_RELEASE: _releasing,
+    Why.DEADLINE_LEAVES_TIME: _deadline,
+    Why.NEVER_FITS: _never,
+}
+
+
+def _are(thousandths: int) -> str:
+    if not thousandths:
+        return "none are"
+    return f"{gpus(thousandths)} {'is' if thousandths <= WHOLE else 'are'}"
+
+
+def reason_sentence(reason: Reason, now: int) -> str:
+    """Why a job waits, as one sentence."""
+    until, said = reason.until_ms, _said(reason)
+    if until is None or until <= now or reason.why is Why.NEVER_FITS:
+        return f"{said}."
+    return f"{said} (at most {length(until - now)} more)."
+
+
+@lru_cache(maxsize=1024)
+def _said(reason: Reason) -> str:
+    """Worked out once: in a long list many wait for the same."""
+    return SENTENCES[reason.why](reason)
