@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from tests.policies.gittins_host import LearningGittins
 from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.estimators.service import Learned
+from trainmaster.estimators.service.predictor import Observations
 from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.rank_order import run_in_order
 from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.units import MINUTE, WHOLE
 from trainmaster.placement.placers import RELAXING, Placer
-from trainmaster.policies.gittins import Gittins, GittinsOptions
+from trainmaster.policies.gittins import GittinsOptions
 from trainmaster.policies.trainmaster.resizing import (
     NO_BREATHS,
     Breathing,
@@ -26,7 +27,7 @@ from trainmaster.policies.trainmaster.resizing import (
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    learned: Learned | None = None
+    learned: Observations = field(default_factory=Observations)
     breaths: Breaths = NO_BREATHS
 
 
@@ -95,7 +96,7 @@ class BreathingFifo(_Breathing):
         return self.passed(view, memo, now)
 
 
-class BreathingGittins(Gittins, _Breathing):
+class BreathingGittins(LearningGittins, _Breathing):
     """By the learned index, which is also the price of a completion."""
 
     name = "breathing-gittins"
@@ -108,7 +109,7 @@ class BreathingGittins(Gittins, _Breathing):
         return Memo(super().first_memo())
 
     def price_at(self, record: JobRecord, now: int) -> int:
-        return self._service.worth(record, record.attained_at(now))[0]
+        return self.cost(record, now)
 
     def forget(self) -> None:
         super().forget()
@@ -116,9 +117,10 @@ class BreathingGittins(Gittins, _Breathing):
 
     def plan(self, view: View, memo: object, now: int) -> Plan:
         assert isinstance(memo, Memo)
-        learned = self._service.learn(memo.learned, view, now)
+        learned = self.learn(memo.learned, view, now)
         return self.passed(view, Memo(learned, memo.breaths), now)
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
         assert isinstance(memo, Memo)
+        self.seen = memo.learned
         return super().wake(view, memo.learned, now)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+from tests.policies.gittins_host import LearningGittins
 from trainmaster.core.draft import Draft
 from trainmaster.core.rank_index import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.estimators.service import Learned
+from trainmaster.estimators.service.predictor import Observations
 from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.rank_order import run_in_order
 from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.placement.placers import Placer
-from trainmaster.policies.gittins import Gittins, GittinsOptions
+from trainmaster.policies.gittins import GittinsOptions
 from trainmaster.policies.trainmaster.defragmentation import Tidying
 from trainmaster.policies.trainmaster.delay_scheduling import Closeness, Terms
 from trainmaster.policies.trainmaster.locality_estimator import Nearness
@@ -25,7 +26,7 @@ USUAL = Terms()
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    learned: Learned | None = None
+    learned: Observations = field(default_factory=Observations)
     nearness: Nearness = field(default_factory=Nearness)
 
 
@@ -56,7 +57,7 @@ class _Near(BasePolicy[GittinsOptions]):
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         return self.closeness.rank(record, super().rank(view, record, now))
 
-    def passed(self, view: View, learned: Learned | None, nearness: Nearness, now: int) -> Plan:
+    def passed(self, view: View, learned: Observations, nearness: Nearness, now: int) -> Plan:
         is_due = self.gathers and self.closeness.is_due(nearness, now)
         memo = Memo(learned, self.closeness.learn(nearness, view, now))
         if view.is_settled() and not is_due:
@@ -84,7 +85,7 @@ class _Near(BasePolicy[GittinsOptions]):
         return None if view.is_settled() else self.line(view, memo, now).next_expiry()
 
 
-class NearGittins(_Near, Gittins):
+class NearGittins(_Near, LearningGittins):
     """`gittins`, with gangs that wait for nearness as long as that pays."""
 
     def __init__(
@@ -95,23 +96,22 @@ class NearGittins(_Near, Gittins):
         makes_room: bool = True,
         **options: object,
     ) -> None:
-        Gittins.__init__(self, GittinsOptions(**options))  # type: ignore[arg-type]
+        LearningGittins.__init__(self, GittinsOptions(**options))  # type: ignore[arg-type]
         self.is_near(terms, gathers=gathers, makes_room=makes_room)
 
     def left_ms(self, record: JobRecord, now: int) -> int:
-        inverse, _ = self._service.worth(record, record.attained_at(now))
-        return inverse // record.demand.nominal.total_share
+        return self.cost(record, now) // record.demand.nominal.total_share
 
     def first_memo(self) -> Memo:  # type: ignore[override]
-        return Memo(self._service.first())
+        return Memo()
 
     def plan(self, view: View, memo: object, now: int) -> Plan:
         assert isinstance(memo, Memo)
-        return self.passed(view, self._service.learn(memo.learned, view, now), memo.nearness, now)
+        return self.passed(view, self.learn(memo.learned, view, now), memo.nearness, now)
 
     def line(self, view: View, memo: object, now: int) -> Order:
         assert isinstance(memo, Memo)
-        self._service.show(memo.learned)
+        self.seen = memo.learned
         return _Near.line(self, view, memo, now)
 
 

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from tests.policies.gittins_host import LearningGittins
 from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View, by_demand
-from trainmaster.estimators.service import Learned
+from trainmaster.estimators.service.predictor import Observations
 from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.rank_order import run_in_order
 from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.plan import Plan, Rank
-from trainmaster.policies.gittins import Gittins, GittinsOptions
+from trainmaster.policies.gittins import GittinsOptions
 from trainmaster.policies.trainmaster.colocation import IsExempt, Pairing
 from trainmaster.policies.trainmaster.colocation_state import NOBODY_PACKED, Packed, Terms, soonest
 
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    learned: Learned | None = None
+    learned: Observations = field(default_factory=Observations)
     packed: Packed = NOBODY_PACKED
 
 
@@ -58,27 +59,25 @@ class _Packing(BasePolicy[GittinsOptions]):
         return soonest(ranks, self.pairing.wake(view, memo.packed, now))
 
 
-class PackingGittins(_Packing, Gittins):
+class PackingGittins(_Packing, LearningGittins):
     """`gittins`, with company."""
 
     def __init__(
         self, terms: Terms, is_exempt: IsExempt = lambda record: False, **options: object
     ) -> None:
-        Gittins.__init__(self, GittinsOptions(**options))  # type: ignore[arg-type]
+        LearningGittins.__init__(self, GittinsOptions(**options))  # type: ignore[arg-type]
         self.packs(terms, is_exempt)
 
     def first_memo(self) -> Memo:  # type: ignore[override]
-        return Memo(self._service.first())
+        return Memo()
 
     def plan(self, view: View, memo: object, now: int) -> Plan:
         assert isinstance(memo, Memo)
-        return self.passed(
-            view, replace(memo, learned=self._service.learn(memo.learned, view, now)), now
-        )
+        return self.passed(view, replace(memo, learned=self.learn(memo.learned, view, now)), now)
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
         assert isinstance(memo, Memo)
-        self._service.show(memo.learned)
+        self.seen = memo.learned
         return _Packing.wake(self, view, memo, now)
 
 

@@ -17,9 +17,10 @@ from tests.property.drive import Drive
 from trainmaster.config.options import ContentError, FromFile, OptionError, read_options
 from trainmaster.core.policy import Policy
 from trainmaster.core.state import JobRecord
-from trainmaster.estimators import service
-from trainmaster.estimators.service import GivenService, Samples, Worth, parse_samples
-from trainmaster.estimators.service_hazard import GPU_SECOND
+from trainmaster.estimators.service import hazards, index
+from trainmaster.estimators.service.bins import GPU_SECOND, NO_END
+from trainmaster.estimators.service.index import Cost, SampledService, Samples, parse_samples
+from trainmaster.estimators.service.predictor import BY_HAZARDS, Observations, ServicePredictor
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import SECOND
 from trainmaster.perf.model_zoo import MODELS, skew_ppm
@@ -52,23 +53,23 @@ def test_the_printed_formula_on_figure_7() -> None:
     assert result.summary.avg_jct_s == pytest.approx(28 / 3)
 
 
-class Unconditional(GivenService):
+class Unconditional(SampledService):
     """P(a < S <= a + D) over all jobs in the numerator: 1/8, 1/9, 1/12 at 0, 4, 8."""
 
-    def worth(self, record: JobRecord, attained: int) -> Worth:
-        later = [each for each in self._known.samples if each > attained]
+    def cost(self, seen: Observations, record: JobRecord, attained: int) -> Cost:
+        later = [each for each in self.samples.samples if each > attained]
         if not later:
-            return service.NO_END, None
+            return NO_END, None
         costs = []
         for end in later:
-            ends = sum(each <= end for each in later) / len(self._known.samples)
+            ends = sum(each <= end for each in later) / len(self.samples.samples)
             costs.append(sum(min(each, end) - attained for each in later) / len(later) / ends)
         return round(min(costs)), attained + 1
 
 
 def test_the_unconditional_numerator_is_what_figure_7_shows() -> None:
     policy = gittins(4, 8, 12)
-    policy._service = Unconditional(policy.options.service_samples.value)
+    policy.service = Unconditional(policy.options.service_samples.value)
     result = outcome_of(figure_7(), policy)
     assert finishes(result) == {"J1": 2, "J2": 12, "J3": 16}
     assert result.summary.avg_jct_s == pytest.approx(10.0)
@@ -216,7 +217,7 @@ def in_bursts(policy: Policy) -> float:
 
 def test_it_learns_from_jobs_that_end(monkeypatch: pytest.MonkeyPatch) -> None:
     learning = in_bursts(a_policy("gittins"))
-    monkeypatch.setattr(service, "ENTRIES", 10**9)
+    monkeypatch.setattr(hazards, "MIN_JOBS", 10**9)
     never = in_bursts(a_policy("gittins"))
     assert learning < 0.75 * never
 
@@ -264,9 +265,9 @@ def test_tiresias_g_can_learn_by_class_too() -> None:
 
 def test_a_user_and_program_are_a_class_of_their_own() -> None:
     record = JobRecord(traced("j", 3, 1, queue="q").job, 0, 0, None, None)
-    assert service.classes_of(record) == ((), (2,), ("q", 2))
+    assert ServicePredictor(BY_HAZARDS).classes_of(record) == ((), (2,), ("q", 2))
     named = JobRecord(replace(record.job, user="ann", app="bert"), 0, 0, None, None)
-    assert service.classes_of(named)[-1] == ("q", 2, "ann", "bert")
+    assert ServicePredictor(BY_HAZARDS).classes_of(named)[-1] == ("q", 2, "ann", "bert")
 
 
 @pytest.mark.parametrize(
@@ -274,7 +275,7 @@ def test_a_user_and_program_are_a_class_of_their_own() -> None:
 )
 def test_size_classes(count: int, size: int) -> None:
     record = JobRecord(traced("j", count, 1).job, 0, 0, None, None)
-    assert service.classes_of(record)[1] == (size,)
+    assert ServicePredictor(BY_HAZARDS).classes_of(record)[1] == (size,)
 
 
 @pytest.mark.parametrize("name", ["gittins", "tiresias-g"])
@@ -293,8 +294,8 @@ def test_what_is_learned_survives_amnesia(name: str, seed: int) -> None:
         for n in range(40)
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service, "ENTRIES", 3)
-        patch.setattr(service, "FRESH", 3)
+        patch.setattr(hazards, "MIN_JOBS", 3)
+        patch.setattr(index, "BY_HAZARDS", replace(BY_HAZARDS, renew_ends=3))
         scenario = a_scenario(jobs, "2x2")
         remembering = Drive(scenario, a_policy(name), checked=False).run()
         forgetting = Drive(scenario, a_policy(name), Random(seed), checked=False).run()
@@ -342,7 +343,9 @@ def test_the_authors_samples_can_be_read() -> None:
     found = parse_samples(path.read_text())
     assert len(found) == 9_999
     assert (found[0], found[-1]) == (121 * GPU_SECOND, 53_294_624 * GPU_SECOND)
-    known = GivenService(found)
+    known = SampledService(found)
     record = JobRecord(traced("j", 1, 1).job, 0, 0, None, None)
-    worths = [known.worth(record, round(each * GPU_SECOND))[0] for each in (0, 1e4, 1e6)]
+    worths = [
+        known.cost(Observations(), record, round(each * GPU_SECOND))[0] for each in (0, 1e4, 1e6)
+    ]
     assert worths == sorted(worths), "a heavy tail: the longer it has run, the longer it will"

@@ -119,9 +119,9 @@ def test_a_sweep_that_is_withdrawn_before_it_ran_teaches_nothing() -> None:
         drive.simulation._advance()
     controller = drive.simulation.controller
     waiting = controller.state.jobs["s2"]
-    before = controller.policy._knowing.known.prospects.of(waiting).inverse(0)  # type: ignore[attr-defined]
+    before = controller.policy._knowing.known.forecast(waiting).inverse(0)  # type: ignore[attr-defined]
     controller.step(drive.simulation.now, [e.JobWithdrawn("s1")])
-    after_it = controller.policy._knowing.known.prospects.of(waiting).inverse(0)  # type: ignore[attr-defined]
+    after_it = controller.policy._knowing.known.forecast(waiting).inverse(0)  # type: ignore[attr-defined]
     assert after_it == before
 
 

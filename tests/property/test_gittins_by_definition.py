@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.builders import a_scenario, finishes, outcome_of, traced
 from trainmaster.config.options import FromFile
 from trainmaster.core.policy import Policy
-from trainmaster.estimators.service_hazard import GPU_SECOND
+from trainmaster.estimators.service.bins import GPU_SECOND
 from trainmaster.policies.gittins import Gittins, GittinsOptions
 from trainmaster.policies.tiresias_g import TiresiasG, TiresiasGOptions
 

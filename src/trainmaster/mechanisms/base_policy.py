@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import ClassVar, Generic, TypeVar
 
 from trainmaster.core.draft import Draft
@@ -69,12 +69,18 @@ class BasePolicy(Generic[O]):
 
     def in_line(self, view: View, now: int, *, with_running: bool) -> Order:
         """Every job at its rank."""
+        return self.in_order(view, lambda record: self.rank(view, record, now), now, with_running)
 
-        def rank(record: JobRecord) -> Rank:
-            ranked = self.rank(view, record, now)
+    def in_order(
+        self, view: View, rank: Callable[[JobRecord], Rank], now: int, with_running: bool = True
+    ) -> Order:
+        """Every job at this rank, but for those that a guard puts first."""
+
+        def guarded(record: JobRecord) -> Rank:
+            ranked = rank(record)
             return self.guards.rank(record, ranked, now) if self.guards.are_on else ranked
 
-        return view.order(rank, now, group=self.group, with_running=with_running)
+        return view.order(guarded, now, group=self.group, with_running=with_running)
 
     def line(self, view: View, memo: object, now: int) -> Order | None:
         """Every job at its rank, runs too, for a policy between queues; None where there is no line."""

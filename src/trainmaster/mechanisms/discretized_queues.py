@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from trainmaster.config.options import at_least_zero, fraction, increasing, option
@@ -22,8 +22,10 @@ from trainmaster.placement.placers import CONSOLIDATED, RELAXING, Placer
 NEVER = 1 << 62
 """Rank value of a job that has not started: behind all that have."""
 
-Memo = FrozenMap[str, int]
+Resets = FrozenMap[str, int]
 """Attained service at the last promotion, by job."""
+PlaceInQueue = Callable[[JobRecord, int, int, int], Rank]
+"""The rank of a job, by its queue, its last reset and the service that it has attained since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class TiresiasOptions(PreemptiveOptions):
 
 
 class DiscretizedQueues(BasePolicy[TiresiasOptions]):
-    """Queues by attained service, in order of first start inside each; `rank_in_queue` may say otherwise."""
+    """Queues by attained service; each policy says how jobs are ordered inside a queue."""
 
     def __init__(self, options: TiresiasOptions) -> None:
         super().__init__(options)
@@ -63,50 +65,48 @@ class DiscretizedQueues(BasePolicy[TiresiasOptions]):
             found = self._placers[model] = CONSOLIDATED if is_skewed else RELAXING
         return found
 
-    def plan(self, view: View, memo: object, now: int) -> Plan:
-        assert isinstance(memo, FrozenMap)
+    def run_queues(self, view: View, resets: Resets, now: int, place: PlaceInQueue) -> Plan:
+        """Demote, promote and run; the plan's memo is the resets."""
         if view.is_settled():
-            return Plan((), memo)
-        reset: Memo = memo
+            return Plan((), resets)
         promoted: dict[str, int] = {}
 
         def rank(record: JobRecord) -> Rank:
-            if self._is_starving(record, reset, now):
+            if self._is_starving(record, resets, now):
                 promoted[record.id] = record.attained
-            base = promoted.get(record.id, reset.get(record.id, 0))
-            return self.guards.rank(record, self._rank_from(record, base, now), now)
+            base = promoted.get(record.id, resets.get(record.id, 0))
+            return self._rank_from(record, base, now, place)
 
-        order = view.order(rank, now, group=self.group, with_running=True)
+        order = self.in_order(view, rank, now)
         if promoted:
-            memo = reset.updated(promoted).only(view.jobs)
+            resets = resets.updated(promoted).only(view.jobs)
         elif view.is_stable(order, now):
-            return Plan((), memo, order.next_expiry())
+            return Plan((), resets, order.next_expiry())
         draft = Draft(view)
         run_in_order(view, draft, order, now, self.group, self.placer, self.stuck)
-        return draft.plan(memo, order.next_expiry())
+        return draft.plan(resets, order.next_expiry())
+
+    def queue_order(self, view: View, resets: Resets, now: int, place: PlaceInQueue) -> Order:
+        """Every job by its queue and its place in it."""
+
+        def rank(record: JobRecord) -> Rank:
+            return self._rank_from(record, resets.get(record.id, 0), now, place)
+
+        return self.in_order(view, rank, now)
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
         """A run that has just started will cross its threshold at a time that is known now."""
-        assert isinstance(memo, FrozenMap)
-        return None if view.is_settled() else self.line(view, memo, now).next_expiry()
+        order = None if view.is_settled() else self.line(view, memo, now)
+        return None if order is None else order.next_expiry()
 
-    def line(self, view: View, memo: object, now: int) -> Order:
-        assert isinstance(memo, FrozenMap)
-
-        def rank(record: JobRecord) -> Rank:
-            ranked = self._rank_from(record, memo.get(record.id, 0), now)
-            return self.guards.rank(record, ranked, now)
-
-        return view.order(rank, now, group=self.group, with_running=True)
-
-    def _rank_from(self, record: JobRecord, base: int, now: int) -> Rank:
+    def _rank_from(self, record: JobRecord, base: int, now: int, place: PlaceInQueue) -> Rank:
         """Queue by service since the last promotion, then the place in it; holds until it changes."""
         attained = record.attained - base
         if record.since_ms is not None:
             attained = record.attained_at(_last_whole_second(record.since_ms, now)) - base
-        return self.rank_in_queue(record, bisect_right(self.limits, attained), base, attained)
+        return place(record, bisect_right(self.limits, attained), base, attained)
 
-    def rank_in_queue(self, record: JobRecord, queue: int, base: int, attained: int) -> Rank:
+    def by_start(self, record: JobRecord, queue: int, base: int, attained: int) -> Rank:
         """First started, first served."""
         start = NEVER if record.first_start_ms is None else record.first_start_ms
         until = None
@@ -118,11 +118,11 @@ class DiscretizedQueues(BasePolicy[TiresiasOptions]):
             until = record.waiting_since_ms + self._patience(record, base)
         return Rank(queue, start, until_ms=until)
 
-    def _is_starving(self, record: JobRecord, memo: Memo, now: int) -> bool:
+    def _is_starving(self, record: JobRecord, resets: Resets, now: int) -> bool:
         """Started, waiting, not in the first queue, and out of patience."""
         if not self._knob_ppm or record.placement is not None or record.first_start_ms is None:
             return False
-        base = memo.get(record.id, 0)
+        base = resets.get(record.id, 0)
         if record.attained - base < self.limits[0] or record.since_ms is not None:
             return False
         return now - record.waiting_since_ms >= self._patience(record, base)

@@ -3,7 +3,7 @@
 With a distribution of the service (GPUs x time) that jobs take, a job that has attained a has the
 index G(a) = sup over D of P(S - a <= D | S > a) / E[min(S - a, D) | S > a], completions per GPU-second;
 the highest runs first. The distribution comes from `service_samples`, or is learned from the jobs that
-ended and those that go on, by class (estimators/service.py; `classes` says how finely): until enough
+ended and those that still run, by class (estimators/service/; `classes` says how finely): until enough
 have ended the order is least attained service. Indices of running jobs are looked at again at whole
 multiples of `quantum_s`.
 
@@ -17,21 +17,20 @@ looks samples up one off; ours does not. Figure 7's panel is not what the printe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
-from trainmaster.config.options import choice, option, option_from_file, positive_seconds
+from trainmaster.config.options import option, positive_seconds
 from trainmaster.core.draft import Draft
 from trainmaster.core.rank_index import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.estimators.service import (
-    CLASSES,
-    CLASSES_HELP,
-    SAMPLES_HELP,
-    Learned,
+from trainmaster.estimators.service.index import (
     Samples,
-    known_from,
-    parse_samples,
+    classes_option,
+    samples_option,
+    service_index,
 )
+from trainmaster.estimators.service.predictor import Observations
 from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.rank_order import run_in_order
 from trainmaster.mechanisms.starvation import PreemptiveOptions
@@ -45,8 +44,8 @@ NEVER = 1 << 62
 @dataclass(frozen=True, slots=True)
 class GittinsOptions(PreemptiveOptions):
     quantum_s: float = option(60.0, positive_seconds, "seconds between comparisons while jobs wait")
-    service_samples: Samples = option_from_file((), parse_samples, SAMPLES_HELP)
-    classes: str = option(CLASSES[-1], choice(*CLASSES), CLASSES_HELP)
+    service_samples: Samples = samples_option()
+    classes: str = classes_option()
 
 
 class Gittins(BasePolicy[GittinsOptions]):
@@ -56,41 +55,38 @@ class Gittins(BasePolicy[GittinsOptions]):
     def __init__(self, options: GittinsOptions) -> None:
         super().__init__(options)
         self._quantum_ms = to_ms(options.quantum_s)
-        self._service = known_from(options.service_samples, options.classes)
+        self.service = service_index(options.service_samples, options.classes)
 
-    def first_memo(self) -> Learned | None:
-        return self._service.first()
+    def first_memo(self) -> Observations:
+        return Observations()
 
     def forget(self) -> None:
         super().forget()
-        self._service = known_from(self.options.service_samples, self.options.classes)
+        self.service = service_index(self.options.service_samples, self.options.classes)
 
     def plan(self, view: View, memo: object, now: int) -> Plan:
-        assert memo is None or isinstance(memo, Learned)
-        memo = self._service.learn(memo, view, now)
+        seen = self.service.learn(cast(Observations, memo), view, now)
         if view.is_settled():
-            return Plan((), memo)
-        order = self.in_line(view, now, with_running=True)
+            return Plan((), seen)
+        order = self.line(view, seen, now)
         if view.is_stable(order, now):
-            return Plan((), memo, order.next_expiry())
+            return Plan((), seen, order.next_expiry())
         draft = Draft(view)
         run_in_order(view, draft, order, now, self.group, self.placer, self.stuck)
-        return draft.plan(memo, order.next_expiry())
+        return draft.plan(seen, order.next_expiry())
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
         """A run that has just started will have another index at a time that is known now."""
-        assert memo is None or isinstance(memo, Learned)
         return None if view.is_settled() else self.line(view, memo, now).next_expiry()
 
     def line(self, view: View, memo: object, now: int) -> Order:
-        assert memo is None or isinstance(memo, Learned)
-        self._service.show(memo)
-        return self.in_line(view, now, with_running=True)
+        seen = cast(Observations, memo)
+        return self.in_order(view, lambda record: self.rank_of(seen, record, now), now)
 
-    def rank(self, view: View, record: JobRecord, now: int) -> Rank:
+    def rank_of(self, seen: Observations, record: JobRecord, now: int) -> Rank:
         """By 1/G, then first start; holds until the quantum in which the index changes has ended."""
         looked_at = max(record.since_ms or 0, now // self._quantum_ms * self._quantum_ms)
-        inverse, changes_at = self._service.worth(record, record.attained_at(looked_at))
+        inverse, changes_at = self.service.cost(seen, record, record.attained_at(looked_at))
         start = NEVER if record.first_start_ms is None else record.first_start_ms
         until = None
         if record.since_ms is not None and changes_at is not None:

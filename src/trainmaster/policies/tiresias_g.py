@@ -3,7 +3,7 @@
 Queues, demotion, promotion and placement are those of `tiresias-l`. Inside a queue the job with the
 highest index goes first, for a service quantum as long as the queue's limit, without end in the last
 queue: the chance to end within the quantum over the service expected until then. The distribution of
-service comes from `service_samples` or is learned (estimators/service.py). Jobs of equal index, and
+service comes from `service_samples` or is learned (estimators/service/). Jobs of equal index, and
 all of them until enough have been seen to learn from, are served in order of first start, as in
 `tiresias-l`.
 
@@ -16,40 +16,38 @@ and averages total instead of remaining service; ours does not.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
-from trainmaster.config.options import choice, option, option_from_file
 from trainmaster.core.rank_index import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.estimators.service import (
-    CLASSES,
-    CLASSES_HELP,
-    SAMPLES_HELP,
-    Learned,
+from trainmaster.estimators.service.bins import NO_END
+from trainmaster.estimators.service.index import (
     Samples,
-    known_from,
-    parse_samples,
+    classes_option,
+    samples_option,
+    service_index,
 )
-from trainmaster.estimators.service_hazard import NO_END
+from trainmaster.estimators.service.predictor import Observations
 from trainmaster.mechanisms.discretized_queues import (
     NEVER,
     DiscretizedQueues,
+    Resets,
     TiresiasOptions,
     whole_second,
 )
-from trainmaster.mechanisms.discretized_queues import Memo as Resets
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap, Plan, Rank
 from trainmaster.model.units import ceil_div
 
 STARTS = 2 * NEVER
-"""First starts are smaller: they tell apart who has the same index."""
+"""First starts are smaller: they order jobs of the same index."""
 
 
 @dataclass(frozen=True, slots=True)
 class TiresiasGOptions(TiresiasOptions):
-    service_samples: Samples = option_from_file((), parse_samples, SAMPLES_HELP)
-    classes: str = option(CLASSES[-1], choice(*CLASSES), CLASSES_HELP)
+    service_samples: Samples = samples_option()
+    classes: str = classes_option()
 
 
 @stored_as("tiresias-g.Memo")
@@ -58,7 +56,7 @@ class Memo:
     """Attained service at the last promotion by job, and what is known of service."""
 
     resets: Resets = field(default_factory=FrozenMap)
-    learned: Learned | None = None
+    learned: Observations = field(default_factory=Observations)
 
 
 class TiresiasG(DiscretizedQueues):
@@ -68,44 +66,39 @@ class TiresiasG(DiscretizedQueues):
     def __init__(self, options: TiresiasGOptions) -> None:
         super().__init__(options)
         self._samples, self._classes = options.service_samples, options.classes
-        self._service = known_from(self._samples, self._classes)
+        self._service = service_index(self._samples, self._classes)
 
     def first_memo(self) -> Memo:
-        return Memo(learned=self._service.first())
+        return Memo()
 
     def forget(self) -> None:
         super().forget()
-        self._service = known_from(self._samples, self._classes)
+        self._service = service_index(self._samples, self._classes)
 
     def plan(self, view: View, memo: object, now: int) -> Plan:
         assert isinstance(memo, Memo)
         learned = self._service.learn(memo.learned, view, now)
-        plan = super().plan(view, memo.resets, now)
+        plan = self.run_queues(view, memo.resets, now, partial(self._by_index, learned))
         if plan.memo is not memo.resets or learned is not memo.learned:
             assert isinstance(plan.memo, FrozenMap)
             memo = Memo(plan.memo, learned)
         return Plan(plan.actions, memo, plan.wake_at)
 
-    def wake(self, view: View, memo: object, now: int) -> int | None:
-        assert isinstance(memo, Memo)
-        self._service.show(memo.learned)
-        return super().wake(view, memo.resets, now)
-
     def line(self, view: View, memo: object, now: int) -> Order:
-        if isinstance(memo, Memo):
-            self._service.show(memo.learned)
-            memo = memo.resets
-        return super().line(view, memo, now)
+        assert isinstance(memo, Memo)
+        return self.queue_order(view, memo.resets, now, partial(self._by_index, memo.learned))
 
-    def rank_in_queue(self, record: JobRecord, queue: int, base: int, attained: int) -> Rank:
+    def _by_index(
+        self, learned: Observations, record: JobRecord, queue: int, base: int, attained: int
+    ) -> Rank:
         """By 1/G within the queue, then first start; holds until the index changes.
 
         Between two samples 1/G = (sum of the samples within reach + reach of all others) / how many are
         within reach - attained: a straight line.
         """
         quantum = self.limits[queue] if queue < len(self.limits) else None
-        inverse, changes_at = self._service.worth_within(record, attained, quantum)
-        _, start, _, until = super().rank_in_queue(record, queue, base, attained)
+        inverse, changes_at = self._service.cost_within(learned, record, attained, quantum)
+        _, start, _, until = self.by_start(record, queue, base, attained)
         if record.since_ms is not None and changes_at is not None:
             missing = changes_at + base - record.attained
             at = whole_second(record.since_ms + ceil_div(missing, record.rate))

@@ -15,9 +15,20 @@ an option, not learned.
 
 from __future__ import annotations
 
+from trainmaster.core.rank_index import Order
+from trainmaster.core.view import View
 from trainmaster.mechanisms.discretized_queues import DiscretizedQueues, TiresiasOptions
+from trainmaster.model.plan import FrozenMap, Plan
 
 
 class TiresiasL(DiscretizedQueues):
     name = "tiresias-l"
     options_type = TiresiasOptions
+
+    def plan(self, view: View, memo: object, now: int) -> Plan:
+        assert isinstance(memo, FrozenMap)
+        return self.run_queues(view, memo, now, self.by_start)
+
+    def line(self, view: View, memo: object, now: int) -> Order:
+        assert isinstance(memo, FrozenMap)
+        return self.queue_order(view, memo, now, self.by_start)

@@ -1,7 +1,7 @@
 """Who is likeliest to end soon per GPU-second runs first, with what a change of hands costs counted in.
 
 The order inside a queue, or of all jobs, of `trainmaster`. A job's rank is 1/G, the service that its
-completion is expected to cost (estimators/service_prediction.py), of the narrowest class that is known.
+completion is expected to cost (estimators/service/), of the narrowest class that is known.
 A job that waits is charged what a change of hands costs on its GPUs; the rank of one that runs counts
 only in part: both keep a run where a swap would gain less than it costs. What is known is a value of
 the policy around it, shown to it before each pass: this holds nothing of its own.
@@ -9,13 +9,13 @@ the policy around it, shown to it before each pass: this holds nothing of its ow
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
 from trainmaster.core.lifecycle import HOLDING
 from trainmaster.core.state import JobRecord
-from trainmaster.estimators.service_hazard import EDGES, NO_END, UPPER, bin_of
-from trainmaster.estimators.service_prediction import Prospect
+from trainmaster.estimators.service.bins import EDGES, NO_END, UPPER, bin_of
+from trainmaster.estimators.service.chances import ChanceForecast
+from trainmaster.estimators.service.predictor import Observations, ServicePredictor
 from trainmaster.model.plan import Rank
 from trainmaster.model.units import HOUR, NOMINAL, SECOND, ceil_div
 
@@ -28,22 +28,20 @@ STEPS = 1 << 16
 """Priorities beyond count for so many: protected runs stay before everybody."""
 
 
-class Prospects(Protocol):
-    """What lies ahead of each job, as far as it has been learned."""
-
-    def of(self, record: JobRecord) -> Prospect: ...
-
-
 @dataclass(slots=True)
 class Known:
     """What ranks are made of at this pass."""
 
-    prospects: Prospects
+    predictor: ServicePredictor[ChanceForecast]
     kept_ppm: int
     """Part of its 1/G that counts for a job that runs."""
     cap_ppm: int = 0
     """1/G counts for at most this many times the service attained and an hour more; 0 = for all."""
     switch_ms: int = 0
+    seen: Observations = field(default_factory=Observations)
+
+    def forecast(self, record: JobRecord) -> ChanceForecast:
+        return self.predictor.forecast(self.seen, record)
 
     def capped(self, inverse: int, record: JobRecord, step: int) -> int:
         """No rank is so bad that others would go on before it for ever."""
@@ -58,7 +56,7 @@ class Known:
 
     def level_of_run(self, record: JobRecord, step: int) -> int:
         """Its rank while it runs."""
-        inverse = self.capped(self.prospects.of(record).inverse(step), record, step)
+        inverse = self.capped(self.forecast(record).inverse(step), record, step)
         return self.kept(inverse) + _behind(record)
 
     def left_ms(self, record: JobRecord, now: int) -> int:
@@ -67,18 +65,18 @@ class Known:
 
     def worth(self, record: JobRecord, now: int) -> int:
         """1/G: the service that its completion is expected to cost."""
-        return self.prospects.of(record).inverse(bin_of(record.attained_at(now)))
+        return self.forecast(record).inverse(bin_of(record.attained_at(now)))
 
 
 def rank_by_worth(known: Known, record: JobRecord, now: int) -> Rank:
     """By priority, 1/G, then who started first; holds until the job has come to another bin of service."""
     looked_at = now if record.since_ms is None else max(record.since_ms, now // SECOND * SECOND)
     step = bin_of(record.attained_at(looked_at))
-    prospect = known.prospects.of(record)
+    forecast = known.forecast(record)
     start = NEVER if record.first_start_ms is None else record.first_start_ms
     if record.phase not in HOLDING:
         expense = known.switch_ms * record.demand.nominal.total_share
-        inverse = known.capped(prospect.inverse(step, expense), record, step)
+        inverse = known.capped(forecast.inverse(step, expense), record, step)
         return Rank(inverse + _behind(record), start)
     level = known.level_of_run(record, step)
     until, edge = None, UPPER[step]

@@ -11,6 +11,13 @@ from dataclasses import dataclass, field, replace
 
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.estimators.service.chances import ChanceForecast
+from trainmaster.estimators.service.predictor import (
+    BY_CHANCES,
+    Observations,
+    ServicePredictor,
+    service_bound,
+)
 from trainmaster.mechanisms.starvation import Guards
 from trainmaster.model.codec import stored_as
 from trainmaster.model.deadline_notices import Notice
@@ -19,7 +26,6 @@ from trainmaster.model.reasons import Reason
 from trainmaster.policies.trainmaster.deadlines.admission import Deadlines
 from trainmaster.policies.trainmaster.deadlines.commitments import NO_PLEDGES, Pledges
 from trainmaster.policies.trainmaster.gittins_rank import Known, rank_by_worth
-from trainmaster.policies.trainmaster.service_predictor import Foresight, Seen
 from trainmaster.policies.trainmaster.starvation_guard import NO_DEBTS, OWED, Debts, Guard
 
 WORTH_SWITCHES = 2
@@ -31,7 +37,7 @@ WORTH_SWITCHES = 2
 class Knowledge:
     """All of it, as a value."""
 
-    seen: Seen = field(default_factory=Seen)
+    seen: Observations = field(default_factory=Observations)
     switch_ms: int = 0
     debts: Debts = NO_DEBTS
     pledges: Pledges = NO_PLEDGES
@@ -58,29 +64,25 @@ class Knowing:
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
-        self._foresight = self._new_foresight()
-        self.known = Known(self._foresight, terms.kept_ppm, terms.cap_ppm)
+        self.known = Known(self._new_predictor(), terms.kept_ppm, terms.cap_ppm)
         self._knowledge = Knowledge()
         self._desk = self._deadlines(0)
         self.guards = terms.guards
 
     def forget(self) -> None:
-        self._foresight = self.known.prospects = self._new_foresight()
+        self.known.predictor = self._new_predictor()
         self._desk = self._deadlines(self._knowledge.switch_ms)
 
-    def _new_foresight(self) -> Foresight:
+    def _new_predictor(self) -> ServicePredictor[ChanceForecast]:
         terms = self._terms
-        return Foresight(
-            asks_classes=terms.asks_classes,
-            asks_programs=terms.asks_programs,
-            asks_siblings=terms.asks_siblings,
-        )
+        classes = (len(BY_CHANCES.weights) - (not terms.asks_programs)) * terms.asks_classes
+        return ServicePredictor(BY_CHANCES, classes, asks_siblings=terms.asks_siblings)
 
     # -- a pass ------------------------------------------------------------------------------------
 
     def learn(self, view: View, known: Knowledge, now: int) -> tuple[Knowledge, tuple[Notice, ...]]:
         """What is known now, and what owners of deadlines should know."""
-        seen = self._foresight.learn(known.seen, view, now)
+        seen = self.known.seen = self.known.predictor.learn(known.seen, view, now)
         switch_ms = known.switch_ms
         if seen.made_ms != known.seen.made_ms and self._terms.charges_switches:
             switch_ms = view.switch_ms
@@ -97,15 +99,17 @@ class Knowing:
         """Answer from this from now on."""
         self._knowledge = known
         self._desk = self._deadlines(known.switch_ms)
-        self._foresight.show(known.seen)
-        self.known.switch_ms = known.switch_ms
+        self.known.seen, self.known.switch_ms = known.seen, known.switch_ms
         least = max(self._terms.guards.min_run_ms, WORTH_SWITCHES * known.switch_ms)
         if least != self.guards.min_run_ms:
             self.guards = replace(self.guards, min_run_ms=least)
 
     def _deadlines(self, switch_ms: int) -> Deadlines:
         margin = self._terms.margin_ppm or 0
-        return Deadlines(margin, switch_ms, self._foresight.hardly_exceeded)
+        return Deadlines(margin, switch_ms, self._service_bound)
+
+    def _service_bound(self, record: JobRecord) -> int | None:
+        return service_bound(self.known.predictor, self.known.seen, record)
 
     def wake(self, view: View, now: int) -> int | None:
         """When a look is due, should nothing happen before; ranks have ends of their own."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.estimators.gittins_index import Empirical, Stretch, inverse_indices
+from trainmaster.estimators.service.gittins_index import Empirical, Stretch, inverse_indices
 
 THREE = Empirical([4, 8, 12])
 """Algorithms.md section 3 (6): a job takes 4, 8 or 12, each as likely."""

@@ -1,4 +1,4 @@
-"""Foresight: what is learned of jobs' service, when, from whom, and that none of it is only a cache."""
+"""The service predictor: what it learns, when, from which jobs, and that its caches can be dropped."""
 
 from __future__ import annotations
 
@@ -10,49 +10,58 @@ from tests.builders import a_job
 from tests.policies.cases import Scripted
 from tests.unit.core.stage import Strings
 from trainmaster.core.view import View
-from trainmaster.estimators.service_hazard import BINS, GPU_SECOND, bin_of
-from trainmaster.estimators.service_prediction import NOBODY, Prospect
+from trainmaster.estimators.service.bins import BINS, GPU_SECOND, bin_of
+from trainmaster.estimators.service.chances import PRIOR_CHANCES, ChanceForecast
+from trainmaster.estimators.service.predictor import (
+    BOUND_JOBS,
+    BY_CHANCES,
+    RENEW_MS,
+    Observations,
+    ServicePredictor,
+    service_bound,
+)
 from trainmaster.model import events as e
+from trainmaster.model.codec import dumps, loads
 from trainmaster.model.plan import Plan
 from trainmaster.model.units import SECOND
-from trainmaster.policies.trainmaster.service_predictor import (
-    ENOUGH,
-    FRESH,
-    FRESH_MS,
-    Foresight,
-    Seen,
-    classes_of,
-)
+
+FRESH = BY_CHANCES.renew_ends
+
+
+def a_predictor(
+    *, classes: int | None = None, siblings: bool = True
+) -> ServicePredictor[ChanceForecast]:
+    return ServicePredictor(BY_CHANCES, classes, asks_siblings=siblings)
 
 
 class Learning(Scripted):
     """Does as it is told, and learns in each pass."""
 
-    def __init__(self, **asks: bool) -> None:
+    def __init__(self, predictor: ServicePredictor[ChanceForecast]) -> None:
         super().__init__()
-        self.foresight = Foresight(**asks)
-        self.seen = Seen()
+        self.predictor = predictor
+        self.seen = Observations()
 
-    def first_memo(self) -> Seen:
-        return Seen()
+    def first_memo(self) -> Observations:
+        return Observations()
 
     def plan(self, view: View, memo: object, now: int) -> Plan:
-        assert isinstance(memo, Seen)
-        self.seen = self.foresight.learn(memo, view, now)
+        assert isinstance(memo, Observations)
+        self.seen = self.predictor.learn(memo, view, now)
         return replace(super().plan(view, memo, now), memo=self.seen)
 
 
 class Lives(Strings):
     """Jobs live their lives; somebody learns from them."""
 
-    def __init__(self, **asks: bool) -> None:
+    def __init__(self, *, classes: int | None = None, siblings: bool = True) -> None:
         super().__init__("1x64")
-        self.learning = Learning(**asks)
+        self.learning = Learning(a_predictor(classes=classes, siblings=siblings))
         self.script = self.controller.policy = self.learning
-        self.controller.memo = Seen()
+        self.controller.memo = Observations()
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> Observations:
         return self.learning.seen
 
     def arrives(
@@ -74,15 +83,21 @@ class Lives(Strings):
 
     def cost_s(self, name: str) -> float:
         """What a completion of this job is expected to cost from its beginning, in GPU-seconds."""
-        return self.learning.foresight.of(self.job(name)).inverse(0) / GPU_SECOND
+        return self.forecast(name).inverse(0) / GPU_SECOND
+
+    def forecast(self, name: str) -> ChanceForecast:
+        return self.learning.predictor.forecast(self.seen, self.job(name))
+
+    def bound(self, name: str) -> int | None:
+        return service_bound(self.learning.predictor, self.seen, self.job(name))
 
 
-ALONE = Prospect(NOBODY).inverse(0) / GPU_SECOND
+ALONE = ChanceForecast(PRIOR_CHANCES).inverse(0) / GPU_SECOND
 """The same where nothing is known."""
 
 
-def without_siblings(**asks: bool) -> Lives:
-    return Lives(asks_siblings=False, **asks)
+def without_siblings(classes: int | None = None) -> Lives:
+    return Lives(classes=classes, siblings=False)
 
 
 # -- classes ---------------------------------------------------------------------------------------
@@ -93,8 +108,8 @@ def test_a_job_is_of_all_of_its_size_of_its_queue_and_of_its_program() -> None:
     lives.arrives("a", queue="q", user="ann", app="bert", size=4)
     lives.arrives("b", queue="q", size=4)
     wide = ((), (2,), ("q", 2))
-    assert classes_of(lives.job("a")) == (*wide, ("q", 2, "ann", "bert"))
-    assert classes_of(lives.job("b")) == wide, "nobody knows its program"
+    assert lives.learning.predictor.classes_of(lives.job("a")) == (*wide, ("q", 2, "ann", "bert"))
+    assert lives.learning.predictor.classes_of(lives.job("b")) == wide, "nobody knows its program"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +118,7 @@ def test_a_job_is_of_all_of_its_size_of_its_queue_and_of_its_program() -> None:
 def test_sizes_are_one_two_four_eight_and_more(gpus: int, size: int) -> None:
     lives = Lives()
     lives.arrives("a", size=gpus)
-    assert classes_of(lives.job("a"))[1] == (size,)
+    assert lives.learning.predictor.classes_of(lives.job("a"))[1] == (size,)
 
 
 # -- when something is learned ---------------------------------------------------------------------
@@ -122,7 +137,7 @@ def test_tables_are_made_after_so_many_ends() -> None:
 def test_or_after_some_time_and_one() -> None:
     lives = without_siblings()
     lives.arrives("first")
-    lives.later(FRESH_MS / SECOND + 1)
+    lives.later(RENEW_MS / SECOND + 1)
     lives.tell()
     assert lives.seen.known == {}, "nobody has ended"
     lives.many_live(1, 1)
@@ -147,7 +162,7 @@ def test_tables_add_up_over_time() -> None:
 
 
 def test_runs_that_go_on_count_at_the_time_of_the_tables_and_not_for_ever() -> None:
-    lives = without_siblings()
+    lives = Lives()
     lives.arrives("long")
     lives.start("long", 1)
     lives.many_live(FRESH, 2)
@@ -164,7 +179,7 @@ def test_nothing_is_learned_from_one_that_never_ran() -> None:
     assert lives.seen.fresh == ()
 
 
-def test_when_tables_are_made_everybody_is_ranked_anew() -> None:
+def test_when_tables_are_made_everybody_is_ranked_again() -> None:
     lives = without_siblings()
     lives.arrives("waits")
     before = lives.cost_s("waits")
@@ -190,7 +205,7 @@ def test_each_class_by_its_own_and_strangers_by_the_wider() -> None:
 
 def test_programs_count_only_if_asked() -> None:
     for asks in (True, False):
-        lives = without_siblings(asks_programs=asks)
+        lives = without_siblings(classes=4 if asks else 3)
         lives.many_live(FRESH // 2, 5, user="ann", app="eval")
         lives.many_live(FRESH // 2, 5_000, user="ann", app="train")
         lives.arrives("e", user="ann", app="eval")
@@ -200,7 +215,7 @@ def test_programs_count_only_if_asked() -> None:
 
 
 def test_where_classes_are_not_asked_nothing_is_known() -> None:
-    lives = without_siblings(asks_classes=False)
+    lives = without_siblings(classes=0)
     lives.many_live(FRESH, 5)
     lives.arrives("a")
     assert lives.cost_s("a") == ALONE
@@ -219,7 +234,7 @@ def test_the_end_of_a_sibling_is_told_at_once() -> None:
     lives.tell(e.RunSucceeded(lives.run("first")))
     assert lives.cost_s("second") < ALONE
     changed = [record.id for record in lives.state.changed.values()]
-    assert "second" in changed, "it is ranked anew"
+    assert "second" in changed, "it is ranked again"
 
 
 def test_siblings_are_not_told_where_they_are_not_asked() -> None:
@@ -247,17 +262,14 @@ def test_siblings_that_go_on_count_as_they_stood_when_the_tables_were_made() -> 
     lives.tell()
     assert lives.cost_s("c") == ALONE, "no tables yet"
     lives.many_live(1, 1, app="another")
-    alone = Lives(asks_siblings=False)
-    alone.learning.foresight.show(lives.seen)
-    by_class = alone.learning.foresight.of(lives.job("c")).inverse(0) / GPU_SECOND
-    assert lives.cost_s("c") > by_class
+    by_class = a_predictor(siblings=False).forecast(lives.seen, lives.job("c"))
+    assert lives.cost_s("c") > by_class.inverse(0) / GPU_SECOND
 
 
 # -- amnesia ---------------------------------------------------------------------------------------
 
 
-def test_a_forgotten_foresight_answers_the_same() -> None:
-    """Shown what was seen, a new one says of every live job what the old one says."""
+def test_a_predictor_without_caches_answers_the_same() -> None:
     lives = Lives()
     for number in range(8):
         lives.arrives(f"w{number}", user="ann", app=f"p{number % 3}")
@@ -267,10 +279,9 @@ def test_a_forgotten_foresight_answers_the_same() -> None:
         lives.lives(f"l{number}", 1 + 37 * (number % 5), **who)
         if number % 10 == 0:
             lives.arrives(f"v{number}", **who)  # type: ignore[arg-type]
-        renewed = Foresight()
-        renewed.show(lives.seen)
+        renewed = a_predictor()
         for record in lives.state.jobs.values():
-            old, new = lives.learning.foresight.of(record), renewed.of(record)
+            old, new = lives.forecast(record.id), renewed.forecast(lives.seen, record)
             assert [old.inverse(step) for step in range(BINS)] == [
                 new.inverse(step) for step in range(BINS)
             ], f"{record.id} after {number}"
@@ -285,25 +296,33 @@ def test_what_was_seen_is_a_value() -> None:
     assert hash(first.seen) == hash(second.seen)
 
 
-# -- what is hardly exceeded -----------------------------------------------------------------------
+def test_observations_of_gittins_in_older_stores_can_be_read() -> None:
+    """Once they were a type of their own."""
+    older = '{"is":"gittins.Service","made_ms":7,"fresh":[[[[],[0],["q",0]],5000]],"ends":3}'
+    seen = loads(older)
+    assert seen == Observations(made_ms=7, fresh=((((), (0,), ("q", 0)), 5000),), ends=3)
+    assert loads(dumps(seen)) == seen
 
 
-def test_where_few_have_ended_nobody_says_what_will_hardly_be_exceeded() -> None:
+# -- the bound -----------------------------------------------------------------------
+
+
+def test_where_few_have_ended_there_is_no_bound() -> None:
     lives = without_siblings()
-    lives.later(FRESH_MS / SECOND + 1)
+    lives.later(RENEW_MS / SECOND + 1)
     lives.many_live(1, 5)
     lives.arrives("a")
-    assert lives.learning.foresight.hardly_exceeded(lives.job("a")) is None
+    assert lives.bound("a") is None
 
 
-def test_most_of_its_kind_take_no_longer_than_what_is_hardly_exceeded() -> None:
+def test_most_of_its_kind_stay_below_the_bound() -> None:
     """Of fifty like it all but one took a minute or less, that one an hour and a half."""
     lives = without_siblings()
     lives.many_live(FRESH - 1, 30)
     lives.many_live(1, 5_000)
     lives.arrives("a")
-    assert FRESH >= ENOUGH
-    assert lives.learning.foresight.hardly_exceeded(lives.job("a")) == 60 * GPU_SECOND
+    assert FRESH >= BOUND_JOBS
+    assert lives.bound("a") == 60 * GPU_SECOND
 
 
 def test_one_that_has_come_further_is_judged_by_those_who_did() -> None:
@@ -313,6 +332,6 @@ def test_one_that_has_come_further_is_judged_by_those_who_did() -> None:
     lives.many_live(FRESH, 30)
     record = lives.job("a")
     record.accrue(lives.now)
-    found = lives.learning.foresight.hardly_exceeded(record)
+    found = lives.bound("a")
     assert found is not None
     assert found > record.attained

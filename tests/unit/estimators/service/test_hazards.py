@@ -6,21 +6,20 @@ from math import exp
 
 import pytest
 
-from trainmaster.estimators.service_hazard import (
+from trainmaster.estimators.service.bins import (
     BINS,
     EDGES,
     GPU_SECOND,
     NO_END,
     PRIOR,
     WIDTHS,
-    Outlook,
-    Tally,
     as_service,
     bin_of,
 )
+from trainmaster.estimators.service.hazards import HALF_LIFE, HazardForecast, HazardHistogram
 
 ALMOST_NONE = 1e-9
-"""Weight of a parent that has nothing to say."""
+"""Weight of a wider that has nothing to say."""
 
 
 def gpu_s(*seconds: float) -> list[int]:
@@ -35,49 +34,53 @@ def test_bins_begin_at_0_60_85_120_and_grow_by_the_root_of_two() -> None:
 
 def test_a_hazard_is_ends_over_service_received_in_the_bin() -> None:
     """One ended at 30 GPU-seconds, one at 70: in the first bin 30 + 60, in the second 10."""
-    hazards = Tally().with_ended(gpu_s(30, 70)).hazards(PRIOR, weight=ALMOST_NONE)[:2]
+    hazards = HazardHistogram().with_ended(gpu_s(30, 70)).hazards(PRIOR, weight=ALMOST_NONE)[:2]
     assert hazards == pytest.approx([1 / 90, 1 / 10])
 
 
 def test_unfinished_jobs_count_for_what_they_have_survived() -> None:
     """Finished jobs alone are a censored sample: a third job, at 50 and going on, has not ended."""
-    tally = Tally().with_ended(gpu_s(30, 70)).with_going(gpu_s(50))
-    assert tally.hazards(PRIOR, weight=ALMOST_NONE)[0] == pytest.approx(1 / 140)
-    assert tally.entries == 3
+    counts = HazardHistogram().with_ended(gpu_s(30, 70)).with_going(gpu_s(50))
+    assert counts.hazards(PRIOR, weight=ALMOST_NONE)[0] == pytest.approx(1 / 140)
+    assert counts.jobs == 3
 
 
-def test_a_class_is_shrunk_towards_its_parent() -> None:
-    tally, parent = Tally().with_ended(gpu_s(30)), [0.5] * BINS
-    weak, strong = tally.hazards(parent, 3)[0], tally.hazards(parent, 20)[0]
+def test_a_class_is_shrunk_towards_its_wider() -> None:
+    counts, wider = HazardHistogram().with_ended(gpu_s(30)), [0.5] * BINS
+    weak, strong = counts.hazards(wider, 3)[0], counts.hazards(wider, 20)[0]
     assert weak == pytest.approx((1 + 3) / (30 + 3 / 0.5))
     assert 1 / 30 < weak < strong < 0.5
-    assert tally.hazards(parent, 3)[1] == pytest.approx(0.5), "nobody has been there: the parent's"
+    assert counts.hazards(wider, 3)[1] == pytest.approx(0.5), "no job has been there: the wider's"
 
 
 def test_what_ended_long_ago_fades() -> None:
-    tally = Tally().with_ended(gpu_s(*[30] * 40))
-    assert tally.faded(0.5).entries == 20
-    faded, full = (each.hazards(PRIOR, ALMOST_NONE)[0] for each in (tally.faded(0.5), tally))
+    counts = HazardHistogram().with_ended(gpu_s(*[30] * 40))
+    assert counts.faded(HALF_LIFE).jobs == 20
+    faded, full = (
+        each.hazards(PRIOR, ALMOST_NONE)[0] for each in (counts.faded(HALF_LIFE), counts)
+    )
     assert faded == pytest.approx(full), "the rate stays, only its weight fades"
 
 
 def test_knowing_nothing_the_index_falls_with_service_as_in_las() -> None:
-    best = Outlook(PRIOR).best
+    forecast = HazardForecast(PRIOR)
+    best = [forecast.inverse(step) for step in range(BINS)]
     assert best == sorted(best)
     assert len(set(best)) == BINS
 
 
 def test_constant_hazard_means_constant_index_whatever_the_quantum() -> None:
-    outlook = Outlook([0.01] * BINS)
-    assert set(outlook.best) == {100 * GPU_SECOND}
+    forecast = HazardForecast([0.01] * BINS)
+    assert {forecast.inverse(step) for step in range(BINS)} == {100 * GPU_SECOND}
     for quantum in (None, *gpu_s(1, 60, 1_000)):
-        assert outlook.within(3, quantum) == 100 * GPU_SECOND
+        assert forecast.inverse_within(3, quantum) == 100 * GPU_SECOND
 
 
 def test_a_job_on_its_way_to_where_many_end_is_worth_more_the_nearer_it_is() -> None:
     hazards = [1e-6] * BINS
     hazards[10] = 1.0
-    best = Outlook(hazards).best
+    forecast = HazardForecast(hazards)
+    best = [forecast.inverse(step) for step in range(BINS)]
     assert best[:11] == sorted(best[:11], reverse=True)
     assert best[10] == GPU_SECOND
     assert best[11] == 1_000_000 * GPU_SECOND
@@ -90,13 +93,15 @@ def test_a_quantum_ends_inside_a_bin() -> None:
     ends = first + (1 - first) * second
     spends = first / 0.01 + (1 - first) * second / 0.05
     (quantum,) = gpu_s(70)
-    assert Outlook(hazards).within(0, quantum) == as_service(spends / ends)
+    assert HazardForecast(hazards).inverse_within(0, quantum) == as_service(spends / ends)
 
 
 def test_without_end_is_the_mean_still_to_come() -> None:
     hazards = [0.01, *[0.1] * (BINS - 1)]
     survives = exp(-0.01 * 60)
-    assert Outlook(hazards).within(0, None) == as_service((1 - survives) / 0.01 + survives / 0.1)
+    assert HazardForecast(hazards).inverse_within(0, None) == as_service(
+        (1 - survives) / 0.01 + survives / 0.1
+    )
 
 
 def test_what_never_ends_ranks_behind_everything() -> None:
