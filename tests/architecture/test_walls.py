@@ -7,7 +7,6 @@ without the file passes, so it is the file that they object to.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,16 +15,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Path:
-    """A copy of what the tools read."""
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    shutil.copytree(
-        ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
-    )
-    return tmp_path
 
 
 def ruff(house: Path) -> subprocess.CompletedProcess[str]:
