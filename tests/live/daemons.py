@@ -30,11 +30,15 @@ def until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_
 
 
 class LiveDaemon:
-    """One data folder, and the daemon that serves it now."""
+    """One data folder, and the daemon that serves it now.
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    `checkout` is where its code comes from, instead of the code under test: for tests of upgrades.
+    """
+
+    def __init__(self, folder: Path, *arguments: str, checkout: Path | None = None) -> None:
         self.folder = folder
         self.arguments = arguments
+        self.checkout = checkout
         self.process: subprocess.Popen[bytes] | None = None
 
     # -- its life ----------------------------------------------------------------------------------------
@@ -46,9 +50,15 @@ class LiveDaemon:
             *("--data", str(self.folder), "--port", "0", *self.arguments),
         ]
         self.folder.mkdir(parents=True, exist_ok=True)
+        path = {"PYTHONPATH": str(self.checkout / "src")} if self.checkout else {}
         with (self.folder / "out.txt").open("ab") as out:
             self.process = subprocess.Popen(
-                command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True
+                command,
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env=os.environ | path,
             )
 
     @property
@@ -115,9 +125,9 @@ class LiveDaemon:
 
 
 @contextmanager
-def live(folder: Path, *arguments: str) -> Iterator[LiveDaemon]:
+def live(folder: Path, *arguments: str, checkout: Path | None = None) -> Iterator[LiveDaemon]:
     """An active daemon; at the end it and everything that it started is gone."""
-    daemon = LiveDaemon(folder, *arguments)
+    daemon = LiveDaemon(folder, *arguments, checkout=checkout)
     try:
         daemon.start()
         daemon.until_active()

@@ -1,0 +1,142 @@
+"""Data folders of an earlier version are opened and continued: see tests/fixtures/stores/README.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.daemons import LiveDaemon, live, of_folder, until
+from trainmaster.daemon.recovery import Replayed, again, from_snapshot
+from trainmaster.model import codec
+from trainmaster.store.open import open_store
+
+STORES = Path(__file__).parents[1] / "fixtures" / "stores"
+NAMES = sorted(path.name.removesuffix(".tar.xz") for path in STORES.glob("*.tar.xz"))
+ENDED = {"succeeded", "failed", "cancelled"}
+
+BASE = os.environ.get("TRAINMASTER_BASE")
+"""A checkout of an earlier version, for the test that needs its code."""
+
+REMOVED_FIELDS: frozenset[str] = frozenset()
+"""Fields of memos that later versions dropped on purpose, with what they held."""
+
+
+def unpacked(name: str, folder: Path) -> Path:
+    with tarfile.open(STORES / f"{name}.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def leaves(value: object) -> Iterator[object]:
+    """The numbers and texts in a JSON value, without tags and without fields that were dropped."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            if key != codec.TAG and key not in REMOVED_FIELDS:
+                yield from leaves(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from leaves(part)
+    else:
+        yield value
+
+
+def opened(folder: Path) -> tuple[Replayed, Any]:
+    """The controller of the newest snapshot, and the memo as the snapshot has it."""
+    store = open_store(str(folder / "trainmaster.db"))
+    snapshot = store.snapshot()
+    assert snapshot is not None
+    found = from_snapshot(snapshot)
+    memo = json.loads(snapshot.body_json)["controller"]["memo"]
+    assert memo is not None
+    kept = Counter(leaves(codec.encode(found.controller.memo)))
+    lost = Counter(leaves(memo)) - kept
+    assert not lost, f"the memo has lost {dict(lost)}"
+    steps = list(store.steps(after=found.seq))
+    assert steps
+    for step in steps:
+        again(found, step)
+    store.close()
+    return found, memo
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_old_store_keeps_its_memo_and_replays_its_steps(name: str, tmp_path: Path) -> None:
+    found, _ = opened(unpacked(name, tmp_path))
+    assert not found.doubtful  # every kept step gives the orders that it gave then
+    assert found.policy[0] == name.removesuffix("-queues")
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("name", ["trainmaster", "trainmaster-queues", "themis"])
+def test_an_old_data_folder_is_shown_and_continued(name: str, tmp_path: Path) -> None:
+    folder = unpacked(name, tmp_path / "data")
+    before = json.loads((folder / "answers.json").read_text())
+    with live(folder, "--slots", "2x4") as manager:
+        rows = {row["id"]: row for row in manager.call("GET", "/api/v1/jobs?limit=500")["jobs"]}
+        assert set(rows) == set(before)
+        for id, was in before.items():
+            row = rows[id]
+            assert (row["name"], row["user"], row["queue"]) == (
+                was["name"],
+                was["user"],
+                was["queue"],
+            )
+            story = manager.call("GET", f"/api/v1/jobs/{id}/story")["story"]
+            assert [each["what"] for each in story][: len(was["story"])] == was["story"]
+            if was["state"] in ENDED:
+                assert row["state"] == was["state"]
+            if row["state"] in {"pending", "held"}:
+                assert row["reason"]["sentence"]
+        is_by_hand = {id for id, was in before.items() if was["name"] == "suspended"}
+        for id in is_by_hand:
+            assert manager.job(id)["state"] == "held"
+            assert manager.job(id)["reason"] == before[id]["reason"]
+            manager.call("POST", f"/api/v1/jobs/{id}/resume")
+        for id, was in before.items():
+            wanted = was["state"] if was["state"] in ENDED else "succeeded"
+            manager.until_state(id, wanted)
+
+
+@pytest.mark.live
+@pytest.mark.skipif(BASE is None, reason="TRAINMASTER_BASE names no checkout of an earlier version")
+def test_a_run_of_an_old_manager_goes_on_under_the_new_one(tmp_path: Path) -> None:
+    assert BASE is not None
+    folder, ticking = tmp_path / "data", Path(__file__).parent / "ticking.py"
+    job = {"command": ["python3", str(ticking), "300", str(tmp_path)], "workdir": str(tmp_path)}
+    with live(folder, "--slots", "2", checkout=Path(BASE)) as old:
+        ids = [old.submit(**job), old.submit(**job)]
+        for id in ids:
+            old.until_state(id, "running")
+            until(lambda id=id: old.job(id)["progress"], "the first progress report")
+        before = {id: old.job(id) for id in ids}
+        last = old.submit(**job | {"command": "true"})
+        old.kill()
+        pids = of_folder(folder)
+        with live(folder, "--slots", "2") as new:
+            for id in ids:
+                now = new.job(id)
+                assert now["state"] == "running"
+                assert now["pids"] == before[id]["pids"]
+            assert set(before[ids[0]]["pids"]) <= set(pids)
+            until(
+                lambda: new.job(ids[0])["progress"]["step"] > before[ids[0]]["progress"]["step"] + 8,
+                "progress under the new manager",
+            )
+            # Words to a supervisor of the old version: save, suspend, resume, and the end.
+            new.call("POST", f"/api/v1/jobs/{ids[0]}/save")
+            new.call("POST", f"/api/v1/jobs/{ids[1]}/suspend")
+            new.until_state(ids[1], "held", "suspended")
+            new.until_state(last, "succeeded")
+            new.call("POST", f"/api/v1/jobs/{ids[1]}/resume")
+            for id in ids:
+                new.until_state(id, "succeeded")
+            assert new.job(ids[0])["attempt"] == 1
+    told = (tmp_path / "told.txt").read_text()
+    assert "TWICE" not in told
