@@ -73,7 +73,7 @@ def decide(policy: str, cluster: str) -> dict[str, object]:
         return decision
 
     controller.step = timed  # type: ignore[method-assign, assignment]
-    while simulation._arrived < len(simulation.accepted) and simulation._advance():
+    while simulation.arrived < len(simulation.accepted) and simulation.step():
         pass
     first, later = times[0], sorted(times[1:])
     return {

@@ -220,7 +220,7 @@ def test_a_memo_is_a_value(contender: str) -> None:
     name, options = CONTENDERS[contender]
     jobs = [traced(f"j{n}", 1 + n % 2, 9, at_s=2 * n) for n in range(8)]
     drive = Drive(a_scenario(jobs, "1x2", DEFAULT), a_policy(name, **options))
-    while drive.simulation._advance():
+    while drive.simulation.step():
         memo = drive.simulation.controller.memo
         assert isinstance(memo, Hashable)
         assert hash(memo) is not None
@@ -299,7 +299,7 @@ def test_it_can_say_why_each_job_waits(contender: str) -> None:
     drive = Drive(a_scenario(jobs, "1x2", DEFAULT), a_policy(name, **options))
     controller = drive.simulation.controller
     asked = 0
-    while drive.simulation._advance():
+    while drive.simulation.step():
         for record in controller.view.waiting():
             reason = controller.explain(record.id)
             assert reason.need == record.demand.nominal.total_share

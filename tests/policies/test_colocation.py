@@ -204,7 +204,7 @@ def test_who_becomes_exempt_is_alone_at_the_next_pass() -> None:
     policy = PackingFifo(TERMS, lambda record: record.id in exempt)
     simulation = Simulation(a_scenario(jobs, "1x1", PUBLISHED), policy)
     while simulation.now < 10 * SECOND:
-        simulation._advance()
+        simulation.step()
     exempt.add("a")
     simulation.run()
     assert finishes(result_of(simulation))["a"] == pytest.approx(30 + 100 - 30 * 0.81, abs=0.1)

@@ -382,7 +382,7 @@ def test_after_a_bad_pair_the_next_lowest_gpu_is_tried_and_the_models_are_rememb
     )
     drive = Drive(a_scenario(jobs, "1x3", world, until_s=1_000), a_policy("gandiva"))
     tried: set[frozenset[str]] = set()
-    while drive.simulation._advance():
+    while drive.simulation.step():
         memo = drive.simulation.controller.memo
         assert isinstance(memo, Memo)
         tried |= {frozenset(pair) for pair in memo.pairs}

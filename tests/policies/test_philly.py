@@ -311,7 +311,7 @@ def test_delays_in_the_results_are_the_policys_own_reasons() -> None:
     watched = Simulation(scenario, a_policy("philly", **hasty))
     watched.controller.step(0, [e.QueueDefined(queue) for queue in scenario.queues.values()])
     last, before = 0, dict.fromkeys(told, 0)
-    while watched._advance():
+    while watched.step():
         for cause, count in before.items():
             told[cause] += count * (watched.now - last) / SECOND
         last, before = watched.now, dict.fromkeys(told, 0)

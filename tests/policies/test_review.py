@@ -112,7 +112,7 @@ def test_estimates_and_oracles_follow_failed_attempts() -> None:
     failing = replace(IDEAL, has_failures=True)
     seen: list[tuple[int | None, bool]] = []
     simulation = Simulation(a_scenario([job], "1x1", failing), a_policy("fifo"))
-    while simulation._advance():
+    while simulation.step():
         for record in simulation.controller.state.jobs.values():
             left = simulation.controller.view.remaining(record, simulation.now)
             seen.append((left, record.oracle is None))

@@ -116,7 +116,7 @@ def test_a_sweep_that_is_withdrawn_before_it_ran_teaches_nothing() -> None:
     """Only what was served counts: else every sweep that is cancelled would look quick."""
     drive = Drive(situation([*sweep(3, 500), traced("other", 1, 500, at_s=0.5)]), ours())
     for _ in range(8):
-        drive.simulation._advance()
+        drive.simulation.step()
     controller = drive.simulation.controller
     waiting = controller.state.jobs["s2"]
     before = controller.policy._knowing.known.forecast(waiting).inverse(0)  # type: ignore[attr-defined]
@@ -179,7 +179,7 @@ def test_a_run_is_as_long_as_two_changes_of_hands_once_their_cost_was_seen(
     charge: str, is_long: bool
 ) -> None:
     drive = Drive(situation(BUSY, "1x8", DEAR), ours(charge_switches=charge, keep=1))
-    while drive.simulation._advance():
+    while drive.simulation.step():
         drive.look()
     memo = drive.simulation.controller.memo
     learned_ms = 4 * HOUR_S * SECOND

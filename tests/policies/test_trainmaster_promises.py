@@ -54,7 +54,7 @@ def watched(scenario: Scenario, **options: object) -> list[dict[str, int]]:
     """Who was owed a run after each step, and how many GPUs each wants."""
     simulation = Simulation(scenario, ours(**options))
     found = []
-    while simulation._advance():
+    while simulation.step():
         jobs, memo = simulation.controller.state.jobs, simulation.controller.memo
         debts = memo.knowledge.debts.until  # type: ignore[attr-defined]
         found.append({job: jobs[job].demand.nominal.count for job in debts if job in jobs})
@@ -92,7 +92,7 @@ def test_where_nothing_will_ever_run_nobody_is_woken_for_ever() -> None:
     jobs = [traced("a", 2, 100), traced("b", 2, 100, at_s=5)]
     simulation = Simulation(a_scenario(jobs, "2x1", node_changes=gone), ours())
     steps = 0
-    while simulation._advance():
+    while simulation.step():
         steps += 1
         assert steps < 100, "it goes on for ever"
     assert simulation.stuck() == ["a", "b"]
@@ -174,12 +174,12 @@ def test_stating_queues_in_the_middle_of_a_run_loses_nothing() -> None:
     drive = Drive(situation(jobs, "1x2"), ours())
     simulation = drive.simulation
     while simulation.now < 6 * HOUR_S * SECOND:
-        assert simulation._advance()
+        assert simulation.step()
         drive.look()
     before = simulation.controller.memo
     running = placed(simulation)
     stated = [e.QueueDefined(Queue("a", weight=1)), e.QueueDefined(Queue("b", weight=1))]
-    simulation._step(simulation.now, stated, simulation._arrived)
+    simulation.take(simulation.now, stated)
     drive.look()
     after_it = simulation.controller.memo
     assert after_it.knowledge.seen is before.knowledge.seen, "what was seen is still known"  # type: ignore[attr-defined]
@@ -187,7 +187,7 @@ def test_stating_queues_in_the_middle_of_a_run_loses_nothing() -> None:
     assert [name[0] for name in running] == ["b", "b"]
     assert sorted(name[0] for name in placed(simulation)) == ["a", "b"], "each has its share now"
     assert len(running.items() & placed(simulation).items()) == 1, "the other run goes on"
-    while simulation._advance():
+    while simulation.step():
         drive.look()
         assert len(drive.steps) < 3_000, "it goes on for ever"
     drive.everything_ended()

@@ -273,7 +273,7 @@ def test_bounds_hold_everything_ends_and_caches_do_not_matter(
     for drive in drives:
         simulation = drive.simulation
         simulation.define_queues()
-        while simulation._advance():
+        while simulation.step():
             drive.look()
             assert_maxima(drive, tree)
         drive.everything_ended()

@@ -70,7 +70,7 @@ class Drive:
 
     def run(self) -> Drive:
         simulation = self.simulation
-        while simulation._advance() or self._is_let_in():
+        while simulation.step() or self._is_let_in():
             if self.checked:
                 self.look()
                 assert len(self.steps) < MOST_STEPS, "it goes on for ever"
@@ -88,7 +88,7 @@ class Drive:
         if held and meddler is not None:
             meddler.is_over = True
             freed: list[e.Event] = [e.JobReleased(job) for job in held]
-            simulation._step(simulation.now, freed, simulation._arrived)
+            simulation.take(simulation.now, freed)
         return bool(held)
 
     def orders(self) -> list[tuple[int, tuple[a.Order, ...]]]:
@@ -126,11 +126,12 @@ class Drive:
         for name, account in simulation.ledger.accounts.items():
             has_ended = account.finish_ms is not None
             assert has_ended != (name in live) or self._is_being_killed(name), f"{name} is lost"
-        assert len(simulation.ledger.accounts) == simulation._arrived
+        assert len(simulation.ledger.accounts) == simulation.arrived
 
     def _is_being_killed(self, name: str) -> bool:
         return any(
-            getattr(fact, "run", (None,))[0] == name for fact in self.simulation.engine._now_events
+            getattr(fact, "run", (None,))[0] == name
+            for fact in self.simulation.engine.pending_facts
         )
 
     def _gpus_are_not_overbooked(self) -> None:
@@ -138,7 +139,7 @@ class Drive:
         shares: dict[tuple[int, bool], int] = {}
         memory: dict[int, int] = {}
         modes: dict[int, set[Sharing]] = {}
-        for run in self.simulation.engine._runs.values():
+        for run in self.simulation.engine.runs.values():
             if run.doing is Doing.FROZEN:
                 continue
             for piece in run.placement.slices:
@@ -173,7 +174,7 @@ class Drive:
         assert simulation.ledger.ended_count == len(simulation.accepted)
         assert len(simulation.accepted) + len(simulation.rejected) == len(self.scenario.trace.jobs)
         assert not simulation.controller.state.jobs
-        assert not simulation.engine._runs, "a run goes on without its job"
+        assert not simulation.engine.runs, "a run goes on without its job"
 
     def work_is_conserved(self) -> None:
         for name, account in self.simulation.ledger.accounts.items():

@@ -76,9 +76,9 @@ def books_are_in_order(drive: Drive) -> None:
     """Work done = work kept + work lost, for every job, at whatever instant the run is looked at."""
     simulation = drive.simulation
     while simulation.engine.has_facts():
-        simulation._advance()
+        simulation.step()
     simulation.engine.settle_all(simulation.now)
-    records, runs = simulation.controller.state.jobs, simulation.engine._runs
+    records, runs = simulation.controller.state.jobs, simulation.engine.runs
     for name, account in simulation.ledger.accounts.items():
         assert (
             account.held + account.holding * (simulation.now - account.holding_since_ms)

@@ -63,7 +63,7 @@ class Dependencies:
         self._dependents: dict[str, list[str]] = {}
         self._lines: dict[str, deque[str]] = {}
         """By array: its elements that wait for a place."""
-        self._places: dict[str, int] = {}
+        self.free_places: dict[str, int] = {}
         """By array: how many places are free; absent = as many as there are elements."""
         self._limits: dict[str, int] = {}
 
@@ -77,12 +77,12 @@ class Dependencies:
             array = live.stored.array
             if live.array is None or array is None or array.limit is None:
                 continue
-            self._places.setdefault(live.array, array.limit)
+            self.free_places.setdefault(live.array, array.limit)
             self._limits[live.array] = array.limit
             if Hold.ARRAY in live.holds:
                 self._lines.setdefault(live.array, deque()).append(live.id)
             else:
-                self._places[live.array] -= 1
+                self.free_places[live.array] -= 1
 
     # -- who goes ------------------------------------------------------------------------------------
 
@@ -94,13 +94,13 @@ class Dependencies:
     def placed_after(self, ended: LiveJob) -> Iterator[LoggedEvent]:
         """Who gets the place of this one in its array."""
         array = ended.array
-        if array is None or array not in self._places:
+        if array is None or array not in self.free_places:
             return
         if Hold.ARRAY not in ended.holds:
-            self._places[array] += 1
+            self.free_places[array] += 1
         yield from self._give_places(array)
-        if array not in self._lines and self._places[array] >= self._limits[array]:
-            del self._places[array], self._limits[array]
+        if array not in self._lines and self.free_places[array] >= self._limits[array]:
+            del self.free_places[array], self._limits[array]
 
     def places_left(self) -> Iterator[LoggedEvent]:
         """After a restart: places that were free and not yet given."""
@@ -122,10 +122,10 @@ class Dependencies:
 
     def _give_places(self, array: str) -> Iterator[LoggedEvent]:
         line = self._lines.get(array)
-        while line and self._places[array] > 0:
+        while line and self.free_places[array] > 0:
             live = self._jobs.get(line.popleft())
             if live is not None and not live.has_ended and Hold.ARRAY in live.holds:
-                self._places[array] -= 1
+                self.free_places[array] -= 1
                 yield from self.lift(live, Hold.ARRAY)
         if not line:
             self._lines.pop(array, None)

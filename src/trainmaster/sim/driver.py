@@ -111,14 +111,15 @@ class Simulation:
         self.now = self.accepted[0].job.submit_ms if self.accepted else 0
         self.events = 0
         self.refusals: list[Refusal] = []
-        self._arrived = 0
+        self.arrived = 0
+        self._counted = 0
         self._next_arrival = self.now if self.accepted else FOREVER
         self._wake_at: int | None = None
         self._random = Random(f"estimates/{scenario.seed}")
-        self._nodes = NodeSchedule(
+        self.nodes = NodeSchedule(
             world.breakage, scenario.node_changes, len(topology.nodes), self.now, scenario.seed
         )
-        self._reports = self._progress_reports()
+        self.reports = self._progress_reports()
         self._profiles: dict[tuple[str, int, int], Profile] = {}
 
     def run(
@@ -136,7 +137,7 @@ class Simulation:
     def _run(self, on_progress: Progress | None, is_enough: Callable[[], bool] | None) -> None:
         self.define_queues()
         steps = 0
-        while self._advance():
+        while self.step():
             steps += 1
             if is_enough is not None and is_enough():
                 break
@@ -148,10 +149,10 @@ class Simulation:
         queues, changes = self.scenario.queues.values(), self.scenario.node_changes
         if queues:
             start = min([self.now, *(change.at_ms for change in changes)])
-            self._step(start, [e.QueueDefined(queue) for queue in queues], 0)
+            self.take(start, [e.QueueDefined(queue) for queue in queues])
 
-    def _advance(self) -> bool:
-        """One instant; False when there is nothing left to happen."""
+    def step(self) -> bool:
+        """Advance to the next instant and take in its facts; False when nothing is left to happen."""
         now = self._next_time()
         if now is None:
             return False
@@ -161,14 +162,13 @@ class Simulation:
             return False
         self.now = now
         facts = self.engine.facts_at(now)
-        if self._nodes.is_busy:
-            facts += self._nodes.facts_at(now, self.engine)
-        if self._reports is not None:
-            facts += self._reports.facts_at(now, self.engine.progress(now))
-        first_new = self._arrived
+        if self.nodes.is_busy:
+            facts += self.nodes.facts_at(now, self.engine)
+        if self.reports is not None:
+            facts += self.reports.facts_at(now, self.engine.progress(now))
         if now >= self._next_arrival:
             self._take_arrivals(now, facts)
-        self._step(now, facts, first_new)
+        self.take(now, facts)
         return True
 
     def _progress_reports(self) -> ProgressReports | None:
@@ -181,11 +181,11 @@ class Simulation:
 
     def _take_arrivals(self, now: int, facts: list[e.Event]) -> None:
         jobs = self.accepted
-        while self._arrived < len(jobs) and jobs[self._arrived].job.submit_ms <= now:
-            facts.append(self._submit(jobs[self._arrived], now))
-            self._arrived += 1
-        more = self._arrived < len(jobs)
-        self._next_arrival = jobs[self._arrived].job.submit_ms if more else FOREVER
+        while self.arrived < len(jobs) and jobs[self.arrived].job.submit_ms <= now:
+            facts.append(self._submit(jobs[self.arrived], now))
+            self.arrived += 1
+        more = self.arrived < len(jobs)
+        self._next_arrival = jobs[self.arrived].job.submit_ms if more else FOREVER
 
     def _next_time(self) -> int | None:
         """The earliest of what is due; None when every job has ended or nothing ever will happen."""
@@ -199,21 +199,22 @@ class Simulation:
         due = self.engine.next_time()
         if due is not None and due < soonest:
             soonest = due
-        if due is not None and self._reports is not None:
-            soonest = min(soonest, self._reports.next_time(self.now))
+        if due is not None and self.reports is not None:
+            soonest = min(soonest, self.reports.next_time(self.now))
         if self._wake_at is not None and self._wake_at < soonest:
             soonest = self._wake_at
-        if self._nodes.is_busy:
-            due = self._nodes.next_time(is_idle=soonest == FOREVER)
+        if self.nodes.is_busy:
+            due = self.nodes.next_time(is_idle=soonest == FOREVER)
             if due is not None and due < soonest:
                 soonest = due
         return soonest if soonest < FOREVER else None
 
-    def _step(self, now: int, facts: Sequence[e.Event], first_new: int) -> None:
+    def take(self, now: int, facts: Sequence[e.Event]) -> None:
+        """Let the controller decide on these facts, and carry out its orders."""
         self.events += len(facts)
         orders, refusals, self._wake_at, _, given_up, notices = self.controller.step(now, facts)
-        if first_new < self._arrived:
-            self._note_arrivals(first_new)
+        if self._counted < self.arrived:
+            self._count_arrivals()
         if refusals:
             self.refusals.extend(refusals)
         for notice in notices:
@@ -233,10 +234,11 @@ class Simulation:
             is_failed = phase is Phase.FAILED
             self.ledger.ended(account, Outcome.FAILED if is_failed else Outcome.CANCELLED, now)
 
-    def _note_arrivals(self, first_new: int) -> None:
+    def _count_arrivals(self) -> None:
         """Tie each new job's account to its record, and count it as waiting."""
         jobs, accounts = self.controller.state.jobs, self.ledger.accounts
-        for index in range(first_new, self._arrived):
+        first_new, self._counted = self._counted, self.arrived
+        for index in range(first_new, self.arrived):
             name = self.accepted[index].job.id
             account = accounts[name]
             account.record = jobs.get(name)

@@ -29,14 +29,14 @@ class SimEngine:
         self._ledger = ledger
         self._profile = profile
         """What is newly known of a job whose attempt has failed."""
-        self._runs: dict[str, SimRun] = {}
-        self._company = Company(speeds) if speeds.world.interferes else None
+        self.runs: dict[str, SimRun] = {}
+        self.interference = Company(speeds) if speeds.world.interferes else None
         """Who may slow down whom; None where nobody ever does."""
         kinds = speeds.topology.type_of_gpu
         self._slots = {gpu for gpu, kind in enumerate(kinds) if kind.name == CPU_TYPE}
         self._heap: list[tuple[int, int, SimRun]] = []
         self._tickets = 0
-        self._now_events: list[e.Event] = []
+        self.pending_facts: list[e.Event] = []
         self._saves_on_demand = self._world.switching.saves_on_demand
         self._save_every = self._world.breakage.checkpoint_ms * NOMINAL
         """Work between two checkpoints."""
@@ -59,7 +59,7 @@ class SimEngine:
 
     def facts_at(self, now: int) -> list[e.Event]:
         """Everything that becomes true at this instant."""
-        facts, self._now_events = self._now_events, []
+        facts, self.pending_facts = self.pending_facts, []
         heap = self._heap
         while heap and heap[0][0] == now:
             _, ticket, run = heappop(heap)
@@ -69,7 +69,7 @@ class SimEngine:
 
     def has_facts(self) -> bool:
         """Whether facts wait that are true already."""
-        return bool(self._now_events)
+        return bool(self.pending_facts)
 
     def _schedule(self, run: SimRun, time: int) -> None:
         self._tickets += 1
@@ -86,7 +86,7 @@ class SimEngine:
         run = SimRun(order.run, account, order.placement, order.work)
         if self._slots:
             run.is_on_slots = self._slots.issuperset(order.placement.gpus())
-        self._runs[order.run.job] = run
+        self.runs[order.run.job] = run
         self._ledger.took(account, run.share, order.placement, now)
         run.since_ms = now
         if self._stalls(run):
@@ -97,7 +97,7 @@ class SimEngine:
         if delay:
             self._schedule(run, now + delay)
         else:
-            self._started(run, now, self._now_events)
+            self._started(run, now, self.pending_facts)
 
     def _started(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
         self._charge(run, now)
@@ -117,7 +117,7 @@ class SimEngine:
 
     def _train(self, run: SimRun, now: int) -> Sequence[SimRun]:
         """Make progress from now on, until the end of this attempt; those who may feel it."""
-        company, felt_by = self._company, NOBODY
+        company, felt_by = self.interference, NOBODY
         run.doing = Doing.TRAINING
         if company is None:
             run.speed_ppm = self._speeds.alone(run.account.traced.job, run.placement)
@@ -156,8 +156,8 @@ class SimEngine:
         if run.doing is Doing.TRAINING:
             self._settle(run, now)
             self._ledger.progress(run.placement, -1, now)
-            if self._company is not None:
-                self._reprice(self._company.leave(run), now, facts)
+            if self.interference is not None:
+                self._reprice(self.interference.leave(run), now, facts)
         elif run.doing is not Doing.FROZEN:
             self._charge(run, now)
         run.since_ms = now
@@ -198,7 +198,7 @@ class SimEngine:
     def _leave(self, run: SimRun, now: int) -> None:
         """Off its GPUs."""
         run.ticket = 0
-        del self._runs[run.run.job]
+        del self.runs[run.run.job]
         if run.doing is not Doing.FROZEN:
             self._ledger.left(run.account, run.share, now)
 
@@ -219,7 +219,7 @@ class SimEngine:
             self._schedule(run, now + self._world.switching.suspending(self._size(run)))
             return
         is_training = run.doing is Doing.TRAINING
-        self._stop_training(run, now, self._now_events)
+        self._stop_training(run, now, self.pending_facts)
         run.doing = Doing.SUSPENDING
         run.freezes = freezes and run.account.traced.stays_in_memory
         delay = 0
@@ -228,7 +228,7 @@ class SimEngine:
         if delay:
             self._schedule(run, now + delay)
         else:
-            self._suspended(run, now, self._now_events)
+            self._suspended(run, now, self.pending_facts)
 
     def _suspended(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
         if run.doing is not Doing.FROZEN:
@@ -266,10 +266,10 @@ class SimEngine:
     def _kill(self, order: a.Kill, now: int) -> None:
         run = self._find(order.run)
         if run is not None:
-            self._stop_training(run, now, self._now_events)
+            self._stop_training(run, now, self.pending_facts)
             self._leave(run, now)
             self._ledger.ended(run.account, Outcome.CANCELLED, now)
-            self._now_events.append(e.RunStopped(run.run))
+            self.pending_facts.append(e.RunStopped(run.run))
 
     # -- resizing --------------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class SimEngine:
         run = self._find(order.run)
         if run is None:
             return
-        self._stop_training(run, now, self._now_events)
+        self._stop_training(run, now, self.pending_facts)
         self._ledger.left(run.account, run.share, now)
         is_noticed = run.reshape(order.placement)
         run.is_on_slots = self._slots.issuperset(order.placement.gpus())
@@ -299,9 +299,9 @@ class SimEngine:
 
     def _reprice(self, runs: Sequence[SimRun], now: int, facts: list[e.Event]) -> None:
         """Somebody came or went: these may run faster or slower from now on."""
-        assert self._company is not None
+        assert self.interference is not None
         for run in runs:
-            speed = self._company.speed(run)
+            speed = self.interference.speed(run)
             if speed != run.speed_ppm:
                 self._settle(run, now)
                 run.speed_ppm = speed
@@ -314,7 +314,7 @@ class SimEngine:
 
     def progress(self, now: int) -> Iterator[tuple[Run, TracedJob, int, int, int]]:
         """Elastic runs that train: (run, job, work done, GPUs, speed)."""
-        for run in self._runs.values():
+        for run in self.runs.values():
             traced = run.account.traced
             if run.doing is Doing.TRAINING and traced.job.demand.is_elastic:
                 done = min(run.work + (now - run.since_ms) * run.speed_ppm, run.account.target)
@@ -322,7 +322,7 @@ class SimEngine:
 
     def settle_all(self, now: int) -> None:
         """Bring every account up to this instant: the run is cut here."""
-        for run in self._runs.values():
+        for run in self.runs.values():
             if run.doing is Doing.TRAINING:
                 self._settle(run, now)
             elif run.doing is not Doing.FROZEN:
@@ -357,7 +357,7 @@ class SimEngine:
 
     def _on(self, node: int) -> list[SimRun]:
         """Runs with a part on this node, frozen ones too."""
-        return [run for run in self._runs.values() if node in run.placement.nodes]
+        return [run for run in self.runs.values() if node in run.placement.nodes]
 
     def _is_cut_off(self, run: SimRun) -> bool:
         """Whether a part of it is on a node that has failed: nobody there to obey or to train."""
@@ -371,7 +371,7 @@ class SimEngine:
         return True
 
     def _named(self, name: Run) -> SimRun | None:
-        run = self._runs.get(name.job)
+        run = self.runs.get(name.job)
         return run if run is not None and run.run == name else None
 
     def _find(self, name: Run) -> SimRun | None:

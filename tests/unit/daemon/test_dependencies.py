@@ -121,4 +121,4 @@ def test_an_array_of_which_nothing_is_left_is_forgotten() -> None:
     live = a_live("7_0", array="7", limit=2)
     gate = gate_of(live)
     assert after(gate, live, {}) == []
-    assert not gate._places
+    assert not gate.free_places

@@ -126,7 +126,7 @@ def test_the_ideal_world_keeps_no_company_at_all() -> None:
 
     scenario = a_scenario([traced("a", 2, 20), traced("b", 2, 20)], "1x4")
     simulation = Simulation(scenario, a_policy("fifo"))
-    assert simulation.engine._company is None
+    assert simulation.engine.interference is None
     simulation.run()
     assert simulation.events == 6, "submitted, started, ended: no word about speeds"
 

@@ -255,7 +255,7 @@ def test_easy_backfill_does_not_wake_every_millisecond_when_a_job_outlives_its_e
         from trainmaster.sim.driver import Simulation
 
         counted = Simulation(scenario, a_policy("fifo", backfill="easy"))
-        while counted._advance():
+        while counted.step():
             steps.append(counted.now)
             assert len(steps) < 500, f"it wakes at {steps[-5:]}"
         assert run.ledger.ended_count == 2

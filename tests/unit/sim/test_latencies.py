@@ -45,7 +45,7 @@ def fated(
     """A run on nodes that live so long each."""
     world = replace(world, breakage=breakage)
     simulation = Simulation(a_scenario(jobs, cluster, world), policy or a_policy("fifo"))
-    simulation._nodes = Fated(breakage, lives_s)
+    simulation.nodes = Fated(breakage, lives_s)
     simulation.run()
     assert not simulation.refusals
     return simulation

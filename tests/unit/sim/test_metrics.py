@@ -219,7 +219,7 @@ def test_an_interrupted_run_says_what_is_known_so_far() -> None:
     jobs = [traced("a", 1, 10), traced("b", 1, 10, at_s=1)]
     simulation = Simulation(a_scenario(jobs, "1x1"), a_policy("fifo"))
     for _ in range(3):
-        simulation._advance()
+        simulation.step()
     result = result_of(simulation)
     assert result.summary.unfinished == 2
     assert result.summary.avg_jct_s is None

@@ -104,13 +104,13 @@ def test_nobody_reports_unasked() -> None:
     scenario = a_scenario([traced("soft", SOFT, 100)], "1x4")
     for policy in (a_policy("fifo", elastic="malleable"), a_policy("optimus", learn="given")):
         drive = Drive(scenario, policy)
-        assert drive.simulation._reports is None
+        assert drive.simulation.reports is None
         assert reports(drive.run()) == []
 
 
 def test_rigid_jobs_cost_nothing() -> None:
     drive = Drive(a_scenario([traced("hard", 1, 10_000)], "1x4"), a_policy("optimus")).run()
-    assert drive.simulation._reports is None
+    assert drive.simulation.reports is None
     assert len(drive.steps) == 4, "submitted, started, one look at the end of the interval, ended"
 
 
@@ -129,6 +129,6 @@ def test_waiting_for_ever_makes_no_reports() -> None:
 )
 def test_the_error_follows_the_estimates(estimates: Estimates, error: float) -> None:
     scenario = replace(a_scenario([JOB], "1x4"), estimates=estimates)
-    made = Drive(scenario, a_policy("optimus")).simulation._reports
+    made = Drive(scenario, a_policy("optimus")).simulation.reports
     assert made is not None
     assert made._error == error
