@@ -5,6 +5,7 @@ A job is written as `NAME SIZEgpu` and any of
     model vgg16 · priority 2 · needs 10min · elastic 2..8
     pending 5min                          submitted five minutes ago
     running on n1 n2:2 attained 40h       GPU time so far; the run began 40h / GPUs ago
+    running on n1 grown 4 attained 1h     an elastic job that holds 4 GPUs now
     suspended attained 40h waited 10min
 
 and jobs are separated by `|`. What a plan does is written as `start a on n1; suspend b`: a node
@@ -132,7 +133,8 @@ class Stage:
         low, _, high = said.get("elastic", f"{count}..{count}").partition("..")
         demand = Demand(Shape(count, share), int(low), int(high))
         attained = ms(said.get("attained", "0s"))
-        ran = attained * WHOLE // (count * share)
+        held = int(said.get("grown", count))
+        ran = attained * WHOLE // (held * share)
         is_waiting = "suspended" in said
         waited = ms(said.get("waited") or said.get("pending") or "0s")
         began = self._long_ago() if is_waiting else NOW - ran
@@ -150,7 +152,7 @@ class Stage:
         self._at(submit, [e.JobSubmitted(job, estimate, oracle)])
         if "pending" in said:
             return
-        placement = self._placement(said.get("on", "").split(), count, share, demand)
+        placement = self._placement(said.get("on", "").split(), held, share, demand)
         self._at(began, [], [a.Start(name, placement)])
         self._at(began, [e.RunStarted(Run(name, 1), NOMINAL)])
         if is_waiting:
@@ -186,6 +188,7 @@ CLAUSES = {
     "running",
     "suspended",
     "on",
+    "grown",
     "attained",
     "waited",
 }

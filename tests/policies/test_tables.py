@@ -123,8 +123,8 @@ ELASTIC = {
     ),
     "and gives them back when somebody waits": Case(
         cluster="n1[4]",
-        jobs="soft 2gpu elastic 1..8 running on n1:2 attained 1h | hard 2gpu pending 1s",
-        want="start hard on n1:2",
+        jobs="soft 2gpu elastic 1..8 running on n1 grown 4 attained 1h | hard 2gpu pending 1s",
+        want="resize soft on n1:2; start hard on n1:2",
         options={"elastic": "malleable"},
     ),
 }

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import a_job, fraction
+from tests.builders import (
+    a_job,
+    fraction,
+)
 from tests.unit.core.stage import Strings
 from trainmaster.core.admission import Claims
+from trainmaster.core.invariants import check
 from trainmaster.core.lifecycle import Phase
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
@@ -280,3 +284,13 @@ def test_a_policy_that_raises_leaves_running_jobs_alone_and_is_reported() -> Non
     assert "test_admission.py" in refusal.detail
     assert world.phase("a") is Phase.RUNNING
     assert world.state.occupancy.total_free() == 1
+
+
+def test_a_refused_move_of_a_promised_thaw_leaves_the_books_as_they_were() -> None:
+    world = Strings("2x2", can_freeze=True).running("a", 0)
+    world.plan(a.Suspend("a"))
+    world.tell(e.RunSuspended(Run("a", 1), 0, frozen=True))
+    world.running("b", 0).running("c", 2)
+    world.plan(a.Suspend("b"), a.Resume("a", world.on(0)))
+    assert world.refused(a.Migrate("a", world.on(2)))
+    check(world.state)

@@ -6,7 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from tests.builders import a_job
+from tests.builders import (
+    a_job,
+)
 from tests.unit.core.stage import Strings
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.reducer import MOST_SAMPLES
@@ -297,3 +299,40 @@ def test_reports_of_progress_are_thinned_and_not_forgotten() -> None:
         e.RunProgressed(Run("z", 1), Sample(5, 1, 1, 1)),
     )
     assert world.job("a").samples[-1].step == 1_000
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        e.RunFailed(Run("a", 1)),
+        e.RunSucceeded(Run("a", 1)),
+        e.RunStopped(Run("a", 1)),
+        e.RunLost(Run("a", 1)),
+    ],
+    ids=lambda fact: type(fact).__name__,
+)
+def test_late_and_repeated_facts_of_a_run_that_is_over_are_ignored(late: e.Event) -> None:
+    world = Strings("1x2").running("a", 0)
+    world.tell(e.RunLost(Run("a", 1)))
+    world.tell(late)
+    assert world.phase("a") is Phase.PENDING
+
+
+def test_a_run_may_end_before_its_start_was_heard_of() -> None:
+    world = Strings("1x2").submit("a")
+    world.plan(a.Start("a", world.on(0)))
+    world.tell(e.RunSucceeded(Run("a", 1)))
+    assert "a" not in world.state.jobs
+    assert world.state.occupancy.total_free() == 2
+
+
+def test_nodes_that_nobody_knows_are_ignored() -> None:
+    world = Strings("1x2")
+    world.tell(e.NodeDraining(7), e.NodeLeft(7), e.NodeJoined(7), e.NodeUndrained(7))
+
+
+def test_a_waiting_job_that_is_stopped_is_cancelled() -> None:
+    world = Strings("1x1").running("a", 0).submit("b")
+    world.plan(a.Stop("b"))
+    assert world.last is not None
+    assert world.last.given_up == [("b", Phase.CANCELLED)]

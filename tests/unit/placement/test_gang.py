@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import cluster, on
+from tests.builders import (
+    a_policy,
+    a_scenario,
+    cluster,
+    finishes,
+    on,
+    outcome_of,
+    traced,
+)
 from tests.policies.cases import where
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.model.job import Demand, Shape, gpus
@@ -124,3 +132,10 @@ def test_ever_fits_asks_the_empty_cluster() -> None:
     assert not ever_fits(space, gpus(9))
     assert not ever_fits(space, Demand(Shape(1), 1, 1, gpu_type="h100"))
     assert not ever_fits(space, Demand(Shape(1, memory=17 * GIB), 1, 1))
+
+
+def test_a_gang_that_needs_much_host_memory_is_consolidated_as_far_as_that_goes() -> None:
+    """256 GiB carry two GPUs of 90 GiB each: three need two nodes, and yarn-cs must know."""
+    hungry = Demand(Shape(3), 3, 3, host_memory=90 * GIB)
+    result = outcome_of(a_scenario([traced("hungry", hungry, 10)], "2x4"), a_policy("yarn-cs"))
+    assert finishes(result) == {"hungry": 10}

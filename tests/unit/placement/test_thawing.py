@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from tests.builders import a_job, cluster, on
+from tests.builders import (
+    a_job,
+    a_policy,
+    a_scenario,
+    cluster,
+    costly,
+    on,
+    traced,
+)
+from tests.property.drive import Drive
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
 from trainmaster.model.job import Demand, Shape
@@ -42,3 +51,12 @@ def test_a_frozen_run_may_use_the_host_memory_that_it_holds() -> None:
     record = frozen_on_half_a_node(space, host_memory=node.memory // 2)
     assert record.frozen is not None
     assert can_thaw(space, record, record.frozen)
+
+
+def test_a_freezing_leaves_the_gpu_memory_that_the_newcomer_states() -> None:
+    """`b` wants all 16 GiB of the GPUs on which `a` would leave 4 MiB: `a` is halted instead."""
+    full = Demand(Shape(2, memory=16 * GIB), 2, 2)
+    jobs = [traced("a", 2, 100), traced("b", full, 10, at_s=10)]
+    world = costly(can_freeze=True, resume_ms=25_000, thaw_ms=1_000)
+    run = Drive(a_scenario(jobs, "1x3", world), a_policy("srtf")).run()
+    run.everything_ended()

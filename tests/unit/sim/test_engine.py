@@ -26,7 +26,7 @@ from trainmaster.model.result import Status
 from trainmaster.model.trace import Outcome
 from trainmaster.model.units import NOMINAL, SECOND
 from trainmaster.perf.perf_model import IDEAL, Breakage
-from trainmaster.sim.driver import Estimates, Scenario
+from trainmaster.sim.driver import Estimates, Scenario, Simulation
 
 FAILING = replace(IDEAL, name="failing", has_failures=True)
 
@@ -259,3 +259,31 @@ def test_easy_backfill_does_not_wake_every_millisecond_when_a_job_outlives_its_e
             steps.append(counted.now)
             assert len(steps) < 500, f"it wakes at {steps[-5:]}"
         assert run.ledger.ended_count == 2
+
+
+def test_a_job_without_retries_left_has_failed() -> None:
+    job = replace(traced("a", 1, 10), failed_attempts_ms=(60 * SECOND,))
+    result = outcome_of(
+        a_scenario([job], "1x1", replace(IDEAL, has_failures=True)), a_policy("fifo")
+    )
+    assert (one(result, "a").status, finishes(result)) == (Status.FAILED, {"a": 60})
+
+
+def test_estimates_and_oracles_follow_failed_attempts() -> None:
+    job = traced("a", 1, 10, failed_s=(60, 90))
+    failing = replace(IDEAL, has_failures=True)
+    seen: list[tuple[int | None, bool]] = []
+    simulation = Simulation(a_scenario([job], "1x1", failing), a_policy("fifo"))
+    while simulation.step():
+        for record in simulation.controller.state.jobs.values():
+            left = simulation.controller.view.remaining(record, simulation.now)
+            seen.append((left, record.oracle is None))
+    assert [left for left, _ in seen if left] == [
+        160_000,
+        160_000,
+        100_000,
+        100_000,
+        10_000,
+        10_000,
+    ]
+    assert all(unknown for _, unknown in seen)

@@ -6,13 +6,24 @@ import json
 
 import pytest
 
-from tests.builders import a_policy, a_scenario, costly, one, outcome_of, simulated, traced
+from tests.builders import (
+    a_policy,
+    a_scenario,
+    costly,
+    one,
+    outcome_of,
+    simulated,
+    traced,
+)
+from trainmaster.model.job import Demand, Shape, gpus
 from trainmaster.model.queue import Queue
 from trainmaster.model.result import Result, Status
 from trainmaster.model.trace import TracedJob
+from trainmaster.model.units import SECOND
+from trainmaster.perf.perf_model import IDEAL
 from trainmaster.sim.accounting import jain
-from trainmaster.sim.driver import Scenario
-from trainmaster.sim.metrics import percentile
+from trainmaster.sim.driver import Scenario, Simulation
+from trainmaster.sim.metrics import percentile, result_of
 from trainmaster.sim.result_json import to_json
 
 
@@ -111,7 +122,6 @@ def test_a_job_that_can_never_fit_is_rejected_and_counts_in_no_mean() -> None:
 
 def test_an_elastic_job_whose_nominal_size_never_fits_does_not_hold_a_rigid_policy_up() -> None:
     """Rejected, or run at a size that fits: but never waited for."""
-    from trainmaster.model.job import gpus
 
     soft = traced("soft", gpus(9, minimum=1, maximum=9), 10)
     for policy in ("fifo", "yarn-cs", "srtf", "srsf", "tiresias-l"):
@@ -224,3 +234,33 @@ def test_an_interrupted_run_says_what_is_known_so_far() -> None:
     assert result.summary.unfinished == 2
     assert result.summary.avg_jct_s is None
     assert simulated(a_scenario(jobs, "1x1"), a_policy("fifo")).ledger.ended_count == 2
+
+
+def test_a_run_that_is_cut_has_its_books_in_order() -> None:
+    jobs = [traced("a", 1, 1_000), traced("b", 1, 1_000)]
+    result = outcome_of(a_scenario(jobs, "1x2", until_s=100), a_policy("fifo"))
+    assert [job.suspended_ms for job in result.jobs] == [0, 0]
+    assert [job.held for job in result.jobs] == [100 * SECOND * 1_000] * 2
+
+
+def test_cpu_slots_do_not_count_as_gpus() -> None:
+    job = traced("a", Demand(Shape(2), 2, 2, gpu_type="cpu"), 100)
+    result = outcome_of(a_scenario([job, traced("g", 1, 100)], "n1[1] n2[4cpu]"), a_policy("fifo"))
+    assert result.summary.gpu_util == pytest.approx(1.0)
+    assert one(result, "a").rho is None
+
+
+def test_entitlement_follows_the_tree_of_queues() -> None:
+    """q holds half, c1 and c2 under p a quarter each: just what they are entitled to."""
+    jobs = [
+        traced("a", 1, 10, queue="c1"),
+        traced("b", 1, 10, queue="c2"),
+        traced("d", 2, 10, queue="q"),
+    ]
+    plain = a_scenario(jobs, "1x4")
+    tree = [Queue("p"), Queue("c1", "p"), Queue("c2", "p"), Queue("q")]
+    queues = {queue.name: queue for queue in tree}
+    scenario = Scenario(plain.trace, plain.topology, "1x4", IDEAL, queues=queues)
+    simulation = Simulation(scenario, a_policy("fifo"))
+    simulation.run()
+    assert result_of(simulation).summary.jain_index == pytest.approx(1.0)

@@ -7,7 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builders import a_policy, a_scenario, at, costly, simulated, traced
+from tests.builders import (
+    a_policy,
+    a_scenario,
+    at,
+    costly,
+    finishes,
+    outcome_of,
+    simulated,
+    traced,
+)
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
@@ -15,7 +24,7 @@ from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model import events as e
 from trainmaster.model.plan import Rank
 from trainmaster.model.trace import TracedJob
-from trainmaster.model.units import MINUTE, NOMINAL, SECOND, WHOLE
+from trainmaster.model.units import HOUR, MINUTE, NOMINAL, SECOND, WHOLE
 from trainmaster.perf.perf_model import IDEAL, Breakage, World
 from trainmaster.policies.trainmaster.checkpoint_tiebreak import freshness
 from trainmaster.sim.driver import Scenario, Simulation
@@ -160,3 +169,11 @@ def test_the_run_with_the_freshest_checkpoint_goes_first_and_less_is_lost() -> N
 @pytest.mark.parametrize("policy", [ByPriority, LosingLeast])
 def test_where_suspending_saves_it_does_not_matter_who_goes(policy: type[ByPriority]) -> None:
     assert lost_under(policy, replace(IDEAL, breakage=Breakage(checkpoint_ms=30 * MINUTE))) == {}
+
+
+def test_a_frozen_run_loses_what_its_last_checkpoint_does_not_keep() -> None:
+    world = replace(costly(can_freeze=True), breakage=Breakage(checkpoint_ms=HOUR))
+    jobs = [traced("long", 2, 2_000), traced("short", 2, 600, at_s=1_000)]
+    changes = (at(1_005, e.NodeLeft(0)), at(1_010, e.NodeJoined(0)))
+    result = outcome_of(a_scenario(jobs, "1x3", world, node_changes=changes), a_policy("srtf"))
+    assert finishes(result) == {"short": 1_610, "long": 3_610}
