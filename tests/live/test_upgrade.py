@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.daemons import LiveDaemon, live, of_folder, until
+from tests.live.daemons import live, of_folder, until
 from trainmaster.daemon.recovery import Replayed, again, from_snapshot
 from trainmaster.model import codec
 from trainmaster.store.open import open_store
@@ -73,6 +73,10 @@ def test_an_old_store_keeps_its_memo_and_replays_its_steps(name: str, tmp_path: 
     assert found.policy[0] == name.removesuffix("-queues")
 
 
+def has_reason(row: dict[str, Any]) -> bool:
+    return row["state"] not in {"pending", "held"} or bool(row["reason"])
+
+
 @pytest.mark.live
 @pytest.mark.parametrize("name", ["trainmaster", "trainmaster-queues", "themis"])
 def test_an_old_data_folder_is_shown_and_continued(name: str, tmp_path: Path) -> None:
@@ -92,8 +96,7 @@ def test_an_old_data_folder_is_shown_and_continued(name: str, tmp_path: Path) ->
             assert [each["what"] for each in story][: len(was["story"])] == was["story"]
             if was["state"] in ENDED:
                 assert row["state"] == was["state"]
-            if row["state"] in {"pending", "held"}:
-                assert row["reason"]["sentence"]
+            until(lambda id=id: has_reason(manager.job(id)), f"the reason why job {id} waits")
         is_by_hand = {id for id, was in before.items() if was["name"] == "suspended"}
         for id in is_by_hand:
             assert manager.job(id)["state"] == "held"
@@ -126,7 +129,9 @@ def test_a_run_of_an_old_manager_goes_on_under_the_new_one(tmp_path: Path) -> No
                 assert now["pids"] == before[id]["pids"]
             assert set(before[ids[0]]["pids"]) <= set(pids)
             until(
-                lambda: new.job(ids[0])["progress"]["step"] > before[ids[0]]["progress"]["step"] + 8,
+                lambda: (
+                    new.job(ids[0])["progress"]["step"] > before[ids[0]]["progress"]["step"] + 8
+                ),
                 "progress under the new manager",
             )
             # Words to a supervisor of the old version: save, suspend, resume, and the end.
