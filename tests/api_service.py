@@ -40,7 +40,7 @@ from trainmaster.store.protocol import Wanted
 from trainmaster.store.rows import JobRow, ProgressRow, StoryRow
 
 ENDS = ("succeeded", "failed", "cancelled")
-HOLDING = ("running",)
+ALLOCATED = ("running",)
 
 
 @dataclass

@@ -96,7 +96,7 @@ def test_drawn_traces_are_short_and_fit(workload: Workload) -> None:
     stream = stream_of(workload, topology.training_gpus, workload.seeds[0], None)
     space = Occupancy(topology)
     assert len(stream.trace.jobs) <= MOST_JOBS
-    assert all(ever_fits(space, each.job.demand, molds=False) for each in stream.trace.jobs)
+    assert all(ever_fits(space, each.job.demand, is_moldable=False) for each in stream.trace.jobs)
 
 
 @needs_traces
@@ -108,7 +108,7 @@ def test_virtual_clusters_are_short_fit_and_queue(virtual: VirtualCluster) -> No
     space = Occupancy(topology)
     assert len(jobs) <= MOST_JOBS
     assert {each.job.queue for each in jobs} == {virtual.name}
-    assert all(ever_fits(space, each.job.demand, molds=False) for each in jobs)
+    assert all(ever_fits(space, each.job.demand, is_moldable=False) for each in jobs)
     load = load_of(jobs, topology.training_gpus)
     assert load is not None
     assert virtual.name == "e13805" or 0.65 <= load <= 1.1

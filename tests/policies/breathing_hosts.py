@@ -38,7 +38,7 @@ class _Breathing(BasePolicy[GittinsOptions]):
     is_exempt: IsExempt = staticmethod(lambda record: False)
 
     @property
-    def molds(self) -> bool:
+    def is_moldable(self) -> bool:
         return self.breathing.terms.shrinks
 
     def price_at(self, record: JobRecord, now: int) -> int:

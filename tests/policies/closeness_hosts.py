@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tests.policies.gittins_host import LearningGittins
 from trainmaster.core.draft import Draft
-from trainmaster.core.rank_index import Order
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.estimators.service.predictor import Observations
@@ -65,18 +65,18 @@ class _Near(BasePolicy[GittinsOptions]):
         draft, wake_at = Draft(view), None
         tidying = Tidying(self.closeness, view, draft, now)
         if not view.is_settled():
-            order = self.in_line(view, now, with_running=True)
-            wake_at = order.next_expiry()
-            if not view.is_stable(order, now):
+            ranks = self.in_line(view, now, with_running=True)
+            wake_at = ranks.next_expiry()
+            if not view.is_stable(ranks, now):
                 if self.makes_room:
-                    tidying.make_room(order)
-                run_in_order(view, draft, order, now, self.group, self.placer, self.stuck)
+                    tidying.make_room(ranks)
+                run_in_order(view, draft, ranks, now, self.group, self.placer, self.stuck)
                 self.closeness.unstick(self.stuck)
         if is_due:
             tidying.gather()
         return draft.plan(memo, wake_at)
 
-    def line(self, view: View, memo: object, now: int) -> Order:
+    def line(self, view: View, memo: object, now: int) -> RankIndex:
         assert isinstance(memo, Memo)
         self.closeness.show(memo.nearness, view, now)
         return self.in_line(view, now, with_running=True)
@@ -109,7 +109,7 @@ class NearGittins(_Near, LearningGittins):
         assert isinstance(memo, Memo)
         return self.passed(view, self.learn(memo.learned, view, now), memo.nearness, now)
 
-    def line(self, view: View, memo: object, now: int) -> Order:
+    def line(self, view: View, memo: object, now: int) -> RankIndex:
         assert isinstance(memo, Memo)
         self.seen = memo.learned
         return _Near.line(self, view, memo, now)

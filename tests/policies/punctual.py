@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from tests.builders import traced
 from trainmaster.config.options import at_least_zero, option
 from trainmaster.core.draft import Draft
-from trainmaster.core.rank_index import Order
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.rank_order import run_in_order
@@ -65,10 +65,10 @@ class Punctual(Las):
         wake = self._deadlines.wake(view, pledges, now)
         if view.is_settled():
             return Plan((), pledges, wake, notices)
-        order = self.in_line(view, now, with_running=True)
+        ranks = self.in_line(view, now, with_running=True)
         draft = Draft(view)
-        run_in_order(view, draft, order, now, self.group, self.placer, self.stuck)
-        times = [time for time in (self.wake_at(order, draft, now), wake) if time is not None]
+        run_in_order(view, draft, ranks, now, self.group, self.placer, self.stuck)
+        times = [time for time in (self.wake_at(ranks, draft, now), wake) if time is not None]
         return draft.plan(pledges, min(times, default=None), notices)
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
@@ -80,13 +80,13 @@ class Punctual(Las):
         expiry = self.in_line(view, now, with_running=True).next_expiry()
         return min((time for time in (wake, expiry) if time is not None), default=None)
 
-    def in_line(self, view: View, now: int, *, with_running: bool) -> Order:
+    def in_line(self, view: View, now: int, *, with_running: bool) -> RankIndex:
         def rank(record: JobRecord) -> Rank:
             ranked = self.rank(view, record, now)
             ranked = self.guards.rank(record, ranked, now) if self.guards.are_on else ranked
             return self._deadlines.rank(self._pledges, record, ranked, now)
 
-        return view.order(rank, now, group=self.group, with_running=with_running)
+        return view.ranked(rank, now, group=self.group, with_running=with_running)
 
     def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
         assert isinstance(memo, Pledges)

@@ -199,7 +199,7 @@ def test_speeds_that_nobody_declared_are_learned_from_runs() -> None:
 
 
 def test_it_starts_elastic_jobs_below_their_nominal_size() -> None:
-    assert a_policy("max-min").molds
+    assert a_policy("max-min").is_moldable
     result = outcome_of(
         a_scenario([traced("a", gpus(8, minimum=2), 10)], "1x4", IDEAL), a_policy("max-min")
     )

@@ -84,7 +84,7 @@ class Drive:
     def _is_let_in(self) -> bool:
         """Whether somebody was held when nothing else was left to happen, and goes on now."""
         simulation, meddler = self.simulation, self.meddler
-        held = [] if meddler is None else list(simulation.controller.state.held)
+        held = [] if meddler is None else list(simulation.controller.state.on_hold)
         if held and meddler is not None:
             meddler.is_over = True
             freed: list[e.Event] = [e.JobReleased(job) for job in held]

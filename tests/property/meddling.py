@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from trainmaster.core.lifecycle import HOLDING
+from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.state import State
 from trainmaster.model import events as e
 from trainmaster.model.actions import Suspend
@@ -52,11 +52,11 @@ class Meddler:
         record = state.jobs.get(job)
         if kind == "change" and record is not None:
             return e.JobChanged(self._changed(state, record.job))
-        is_going = record is not None and record.phase in HOLDING
+        is_going = record is not None and record.phase in ALLOCATED
         if kind == "suspend" and is_going and record.id not in state.promises:
             return e.ActionRequested(Suspend(job))
         if kind == "release":
-            return e.JobReleased(chance.choice([*state.held] or live))
+            return e.JobReleased(chance.choice([*state.on_hold] or live))
         return e.JobHeld(job)
 
     def _changed(self, state: State, job: Job) -> Job:
@@ -67,7 +67,7 @@ class Meddler:
             job,
             queue=chance.choice(["default", "other"]),
             priority=chance.choice([0, 1]),
-            deadline_ms=chance.choice([None, None, state.crowd + 50_000]),
+            deadline_ms=chance.choice([None, None, state.job_time_integral + 50_000]),
             demand=chance.choice([job.demand, other.demand]) if self.may_ask else job.demand,
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from trainmaster.core.lifecycle import HOLDING, WAITING, Cause, Phase
+from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, Phase
 from trainmaster.core.pending_launches import begin_release, launch
 from trainmaster.core.reducer import stop
 from trainmaster.core.state import JobRecord, State
@@ -52,7 +52,7 @@ def _start(state: State, record: JobRecord, action: a.Start | a.Resume, now: int
         return why
     if state.reservations:
         state.drop_reservation(record.id)
-    why = state.entitle(record, placement)
+    why = state.allocate(record, placement)
     if why is not None:
         return why
     state.move(record, Cause.START_ORDERED)
@@ -113,7 +113,7 @@ def _packing_refusal(state: State, record: JobRecord, placement: Placement) -> R
 
 
 def _suspend(state: State, record: JobRecord, now: int, claims: Claims) -> Refused | None:
-    if record.phase not in HOLDING:
+    if record.phase not in ALLOCATED:
         return Refused.WRONG_PHASE
     if suspend(state, record, now, claims):
         record.preemptions += 1
@@ -134,7 +134,7 @@ def _migrate_all(state: State, moves: list[a.Migrate], now: int) -> list[Refusal
         if why_not is not None:
             refusals.append(Refusal(move.job, why_not, "Migrate"))
             continue
-        going.append((record, state.disentitle(record), move.placement))
+        going.append((record, state.deallocate(record), move.placement))
     blocked = _book_moves(state, going)
     if blocked is not None:
         return [*refusals, *(Refusal(record.id, blocked, "Migrate") for record, _, _ in going)]
@@ -155,10 +155,10 @@ def _book_moves(
 ) -> Refused | None:
     """Book every new placement; where one does not hold, take all back and say why."""
     for done, (record, _, new) in enumerate(going):
-        why = state.entitle(record, new)
+        why = state.allocate(record, new)
         if why is not None:
             for mover, _, _ in going[:done]:
-                state.disentitle(mover)
+                state.deallocate(mover)
             for mover, old, _ in going:
                 state.restore(mover, old)
             return why
@@ -174,8 +174,8 @@ def _resize(state: State, record: JobRecord, action: a.Resize, now: int) -> Refu
     kept = {piece.gpu for piece in new.slices}
     if why is not None or any(gpu in state.releasing for gpu in kept):
         return why or Refused.GPU_TAKEN
-    state.disentitle(record)
-    why = state.entitle(record, new)
+    state.deallocate(record)
+    why = state.allocate(record, new)
     if why is not None:
         state.restore(record, old)
         return why

@@ -34,7 +34,7 @@ class Decision(NamedTuple):
     """Step again then at the latest, even if nothing happens."""
     planned: bool
     """Whether the policy was asked."""
-    given_up: Sequence[tuple[str, Phase]] = ()
+    ended_unsuccessfully: Sequence[tuple[str, Phase]] = ()
     """Jobs that ended in this step without success: failed for good, or cancelled."""
     notices: Sequence[Notice] = ()
     """What the owners of jobs should be told of their deadlines."""
@@ -78,7 +78,7 @@ class Controller:
         """Take the facts of an instant in, and decide once."""
         assert now >= self._now, "time never goes backwards"
         state = self.state
-        state.crowd += (len(state.jobs) - len(state.held)) * (now - self._now)
+        state.job_time_integral += (len(state.jobs) - len(state.on_hold)) * (now - self._now)
         self._now = now
         for event in events:
             REDUCERS[type(event)](state, event, now)
@@ -87,7 +87,7 @@ class Controller:
             break_late(state, now)
         if state.reservations:
             self._expire_reservations(now)
-        if state.is_upset or state.new_policy is not None:
+        if state.caches_stale or state.new_policy is not None:
             self._start_over()
         asked = self._do_requests(now) if state.requests else ()
         refusals: Sequence[Refusal] = ()
@@ -100,20 +100,20 @@ class Controller:
         orders: Sequence[Order] = ()
         if state.outbox:
             orders, state.outbox = state.outbox, []
-        given_up: Sequence[tuple[str, Phase]] = ()
-        if state.given_up:
-            given_up, state.given_up = state.given_up, []
+        ended_unsuccessfully: Sequence[tuple[str, Phase]] = ()
+        if state.ended_unsuccessfully:
+            ended_unsuccessfully, state.ended_unsuccessfully = state.ended_unsuccessfully, []
         wake = self._wake_at
         if state.promises or state.reservations:
             wake = self._next_wake()
         if asked:
             refusals = [*asked, *refusals]
-        return Decision(orders, refusals, wake, planned, given_up, notices)
+        return Decision(orders, refusals, wake, planned, ended_unsuccessfully, notices)
 
     def _start_over(self) -> None:
         """Drop what was worked out before this step: by another policy, or from what holds no more."""
         state = self.state
-        change, state.new_policy, state.is_upset = state.new_policy, None, False
+        change, state.new_policy, state.caches_stale = state.new_policy, None, False
         self.forget()
         if change is None:
             return
@@ -145,7 +145,7 @@ class Controller:
     def _pass(self, now: int) -> tuple[Sequence[Refusal], Sequence[Notice]]:
         """Ask the policy; one that raises leaves running jobs alone and is reported."""
         state = self.state
-        state.has_news, state.needs_pass = state.needs_pass, False
+        state.woken_by_event, state.needs_pass = state.needs_pass, False
         self._wake_at = None
         try:
             plan = self.policy.plan(self.view, self.memo, now)
@@ -155,11 +155,11 @@ class Controller:
             state.occupancy = rebuilt(state)
             return [Refusal("", Refused.POLICY_RAISED, _told(error))], ()
         self.memo = plan.memo
-        if state.ended or state.anew:
+        if state.ended or state.requeued:
             state.forget_news()
-        if state.stirred:
-            state.stirred = set()
-        state.is_quiet = not plan.actions
+        if state.dirty_queues:
+            state.dirty_queues = set()
+        state.last_pass_was_noop = not plan.actions
         self._wake_by(plan.wake_at, now)
         if not plan.actions:
             if plan.wake_at is None and state.waiting and self.view.is_idle():

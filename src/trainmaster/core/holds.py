@@ -5,7 +5,7 @@ Others decide why: an owner suspended it, another job must end first, an array h
 
 from __future__ import annotations
 
-from trainmaster.core.lifecycle import ENDED, HOLDING, WAITING, Cause, Phase
+from trainmaster.core.lifecycle import ALLOCATED, ENDED, WAITING, Cause, Phase
 from trainmaster.core.pending_launches import revoke
 from trainmaster.core.state import JobRecord, State
 from trainmaster.core.suspension import suspend
@@ -16,7 +16,7 @@ def hold(state: State, record: JobRecord, now: int) -> None:
     if record.is_held or record.phase in ENDED or record.phase is Phase.STOPPING:
         return
     record.is_held = True
-    if record.phase in HOLDING:
+    if record.phase in ALLOCATED:
         suspend(state, record, now)
         record.is_unplanned = True
     elif record.is_moving and record.placement is not None:
@@ -30,7 +30,7 @@ def settle(state: State, record: JobRecord) -> None:
     """A job that is to be held is so once it is off its GPUs. It no longer lives among others then."""
     if record.is_held and record.phase in WAITING:
         state.drop_reservation(record.id)
-        record.crowd_before -= state.crowd
+        record.job_time_before -= state.job_time_integral
         state.move(record, Cause.HELD)
 
 
@@ -43,9 +43,9 @@ def release(state: State, record: JobRecord, now: int) -> None:
         return
     was_started = record.first_start_ms is not None
     state.move(record, Cause.RELEASED if was_started else Cause.RELEASED_UNSTARTED)
-    record.crowd_before += state.crowd
+    record.job_time_before += state.job_time_integral
     record.waiting_since_ms = now
-    state.anew.append(record)
+    state.requeued.append(record)
     state.needs_pass = True
 
 
@@ -55,5 +55,5 @@ def revoke_start(state: State, record: JobRecord) -> None:
         revoke(state, record)
         return
     state.promises.pop(record.id, None)
-    state.disentitle(record)
+    state.deallocate(record)
     record.is_moving = False

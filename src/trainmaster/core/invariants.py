@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmaster.core.lifecycle import HOLDING, WAITING, Phase
+from trainmaster.core.lifecycle import ALLOCATED, WAITING, Phase
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import State, frozen_memory
 from trainmaster.model.actions import OpenTo
@@ -61,7 +61,7 @@ def check(state: State) -> None:
         if record.phase in WAITING or record.phase is Phase.HELD:
             assert record.placement is None, f"{record.id} waits and holds GPUs"
             assert record.is_held == (record.phase is Phase.HELD), f"{record.id} is half held"
-        if record.phase in HOLDING:
+        if record.phase in ALLOCATED:
             assert record.placement is not None, f"{record.id} runs on nothing"
             count = len(record.placement.slices)
             shapes = {len(split.parts) for split in record.demand.splits}
@@ -71,8 +71,8 @@ def check(state: State) -> None:
     waiting = sum(record.phase in WAITING for record in state.jobs.values())
     assert state.waiting == waiting, "the count of waiting jobs has drifted"
     held = {record.id for record in state.jobs.values() if record.phase is Phase.HELD}
-    assert set(state.held) == held, "the list of held jobs has drifted"
-    assert list(state.shown()) == [job for job in state.jobs if job not in held], (
+    assert set(state.on_hold) == held, "the list of held jobs has drifted"
+    assert list(state.visible_jobs()) == [job for job in state.jobs if job not in held], (
         "and of shown ones"
     )
     for node, residents in enumerate(state.residents):

@@ -16,7 +16,6 @@ class JobRecord:
     __slots__ = (
         "attained",
         "attempt",
-        "crowd_before",
         "demand",
         "estimate",
         "failures",
@@ -29,6 +28,7 @@ class JobRecord:
         "is_unplanned",
         "is_whole",
         "job",
+        "job_time_before",
         "launched_ms",
         "migrations",
         "oracle",
@@ -88,8 +88,8 @@ class JobRecord:
         self.suspend_ordered_ms: int | None = None
         self.launched_ms: int | None = None
         """When its present run was ordered to start."""
-        self.crowd_before = 0
-        """Job-milliseconds of crowd before it was submitted."""
+        self.job_time_before = 0
+        """`State.job_time_integral` when it was submitted, less the time that it was on hold."""
         self.speed_ppm = 0
         self.rate = 0
         """Thousandths of a GPU that its attained service grows by while it runs."""

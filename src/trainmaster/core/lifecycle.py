@@ -139,10 +139,10 @@ EDGES: dict[Phase, dict[Cause, Phase]] = {
 }
 
 ENDED = frozenset({P.SUCCEEDED, P.FAILED, P.CANCELLED})
-UNSEEN = ENDED | {P.HELD}
+HIDDEN_PHASES = ENDED | {P.HELD}
 """Phases in which policies do not see a job."""
 WAITING = frozenset({P.PENDING, P.SUSPENDED})
-HOLDING = frozenset({P.STARTING, P.RUNNING, P.RESIZING})
+ALLOCATED = frozenset({P.STARTING, P.RUNNING, P.RESIZING})
 """Phases in which a policy may count a job's GPUs as its own, and take them away."""
 
 

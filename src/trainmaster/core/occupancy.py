@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainmaster.core.topology_index import FloorPlan
+from trainmaster.core.topology_index import TopologyIndex
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.reasons import Refused
@@ -20,7 +20,7 @@ from trainmaster.model.units import WHOLE
 SHARED = (Sharing.MPS, Sharing.TIME)
 
 
-class Occupancy(FloorPlan):
+class Occupancy(TopologyIndex):
     """Bookings of slices, CPUs and host memory; every change has an exact inverse."""
 
     def __init__(self, topology: Topology, *, can_freeze: bool = False) -> None:

@@ -126,7 +126,7 @@ def break_late(state: State, now: int) -> None:
 def revoke(state: State, record: JobRecord) -> None:
     """Take back a start that has not reached the engine: it costs nothing."""
     state.promises.pop(record.id, None)
-    state.disentitle(record)
+    state.deallocate(record)
     record.is_moving = False
     was_started = record.first_start_ms is not None
     state.move(record, Cause.REVOKED if was_started else Cause.REVOKED_UNSTARTED)

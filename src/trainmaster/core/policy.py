@@ -22,7 +22,7 @@ class Policy(Protocol):
         ...
 
     @property
-    def molds(self) -> bool:
+    def is_moldable(self) -> bool:
         """Whether it may start an elastic job below its nominal size."""
         ...
 

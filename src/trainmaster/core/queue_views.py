@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from trainmaster.core.lifecycle import UNSEEN, WAITING
-from trainmaster.core.rank_index import GroupOf, Order, RankOf
+from trainmaster.core.lifecycle import HIDDEN_PHASES, WAITING
+from trainmaster.core.rank_index import GroupOf, RankIndex, RankOf
 from trainmaster.core.state import JobRecord, State
 from trainmaster.core.view import View
 from trainmaster.model.actions import Reserve
@@ -20,13 +20,13 @@ Counted = tuple[int, int, bool]
 """What a job counts for in its part: thousandths of a GPU held and wanted, and whether it waits."""
 
 
-class Part(View):
+class QueueView(View):
     """The view of one queue."""
 
     def __init__(self, state: State, queue: str) -> None:
         super().__init__(state)
         self.queue = queue
-        self.held = 0
+        self.allocated = 0
         """Thousandths of a GPU that its jobs hold."""
         self.wanted = 0
         """Thousandths of a GPU that its jobs would hold if all ran: its demand."""
@@ -49,7 +49,7 @@ class Part(View):
         known = self._counted.pop(record.seq, None)
         if known is not None:
             self._count(known, -1)
-        if record.phase in UNSEEN:
+        if record.phase in HIDDEN_PHASES:
             self._jobs.pop(record.id, None)
             return
         self._jobs[record.id] = record
@@ -72,7 +72,7 @@ class Part(View):
 
     def _count(self, counted: Counted, sign: int) -> None:
         held, wanted, waits = counted
-        self.held += sign * held
+        self.allocated += sign * held
         self.wanted += sign * wanted
         if waits:
             self.waiting_count += sign
@@ -95,7 +95,7 @@ class Part(View):
         """Take note of nodes where room may have come up."""
         self._touched |= touched
 
-    def held_by(self, record: JobRecord) -> int:
+    def allocated_to(self, record: JobRecord) -> int:
         """Thousandths of a GPU that a job of ours holds."""
         return self._counted[record.seq][0]
 
@@ -115,7 +115,7 @@ class Part(View):
     def jobs(self) -> Mapping[str, JobRecord]:
         return self._jobs
 
-    def latest_first(self) -> Iterable[JobRecord]:
+    def newest_first(self) -> Iterable[JobRecord]:
         return reversed(self._jobs.values())
 
     @property
@@ -123,8 +123,8 @@ class Part(View):
         return self._ended
 
     @property
-    def anew(self) -> Sequence[JobRecord]:
-        return [record for record in self._state.anew if record.job.queue == self.queue]
+    def requeued(self) -> Sequence[JobRecord]:
+        return [record for record in self._state.requeued if record.job.queue == self.queue]
 
     @property
     def reservations(self) -> Mapping[str, Reserve]:
@@ -148,7 +148,7 @@ class Part(View):
         changed, self._changed = self._changed, {}
         return changed.values()
 
-    def order(self, rank: RankOf, now: int, *, group: GroupOf, with_running: bool) -> Order:
+    def ranked(self, rank: RankOf, now: int, *, group: GroupOf, with_running: bool) -> RankIndex:
         """The line of this queue; runs stand in it too, since they may be asked to leave."""
         overrule = self.overrule
         if overrule is not None:
@@ -157,33 +157,33 @@ class Part(View):
             def rank(record: JobRecord) -> Rank:
                 return overrule(record, inner(record), now)
 
-        return super().order(rank, now, group=group, with_running=True)
+        return super().ranked(rank, now, group=group, with_running=True)
 
-    def is_stable(self, order: Order, now: int) -> bool:
+    def is_stable(self, ranks: RankIndex, now: int) -> bool:
         """Never taken for granted: what the queue may use can have changed."""
         return False
 
 
-class Parts:
+class QueueViews:
     """All parts of one view, by queue; kept from pass to pass."""
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._by_queue: dict[str, Part] = {}
-        self._shown: dict[str, Part] = {}
+        self._by_queue: dict[str, QueueView] = {}
+        self._shown: dict[str, QueueView] = {}
         """Those with live or just ended jobs, by name."""
-        self._told: list[Part] = []
+        self._told: list[QueueView] = []
         """Those that have news of ended jobs."""
 
-    def by_queue(self) -> Mapping[str, Part]:
+    def by_queue(self) -> Mapping[str, QueueView]:
         """Every queue with live or just ended jobs, by name, with all changes dealt out."""
         view = self._view
-        stirred = self._told
+        dirty_queues = self._told
         for record in view.take_changed():
             part = self._of(record)
             part.deal(record)
-            stirred.append(part)
-        for part in stirred:
+            dirty_queues.append(part)
+        for part in dirty_queues:
             part.clear_news()
         self._told = []
         for record in view.ended:
@@ -192,7 +192,8 @@ class Parts:
             self._told.append(part)
         self._deal_touched(view.take_touched())
         if any(
-            part.is_concerned != (part.queue in self._shown) for part in (*stirred, *self._told)
+            part.is_concerned != (part.queue in self._shown)
+            for part in (*dirty_queues, *self._told)
         ):
             parts = self._by_queue
             self._shown = {name: parts[name] for name in sorted(parts) if parts[name].is_concerned}
@@ -203,11 +204,11 @@ class Parts:
         for part in self._by_queue.values():
             part.rerank()
 
-    def _of(self, record: JobRecord) -> Part:
+    def _of(self, record: JobRecord) -> QueueView:
         queue = record.job.queue
         part = self._by_queue.get(queue)
         if part is None:
-            part = self._by_queue[queue] = Part(self._view._state, queue)
+            part = self._by_queue[queue] = QueueView(self._view._state, queue)
         return part
 
     def _deal_touched(self, touched: set[int]) -> None:
@@ -218,11 +219,11 @@ class Parts:
                     part.deal_touched(touched)
 
 
-def parts_of(view: View) -> Mapping[str, Part]:
+def queue_views_of(view: View) -> Mapping[str, QueueView]:
     """A view of its own for each queue with live or just ended jobs, for a policy between queues.
 
     Such a policy calls this instead of `order`: changes are told to one of them only.
     """
-    if not isinstance(view.parts, Parts):
-        view.parts = Parts(view)
+    if not isinstance(view.parts, QueueViews):
+        view.parts = QueueViews(view)
     return view.parts.by_queue()

@@ -12,7 +12,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 
-from trainmaster.core.lifecycle import HOLDING, WAITING
+from trainmaster.core.lifecycle import ALLOCATED, WAITING
 from trainmaster.core.state import JobRecord
 from trainmaster.model.plan import Rank
 
@@ -35,7 +35,7 @@ class Line:
         self.entries: list[Entry] = []
 
 
-class Order:
+class RankIndex:
     """The index over all live jobs; kept by the view from pass to pass."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Order:
                 self._waiting += 1
                 ranked = rank(record)
                 self._insert(record, ranked, self._waiting_line(group(record), ranked.rate))
-            elif with_running and phase in HOLDING:
+            elif with_running and phase in ALLOCATED:
                 ranked = rank(record)
                 self._insert(record, ranked, self._running_line(ranked.rate))
 

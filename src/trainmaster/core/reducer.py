@@ -43,7 +43,7 @@ def _job_submitted(state: State, event: e.JobSubmitted, now: int) -> None:
     record = JobRecord(job, state.submitted, group, event.estimate, event.oracle)
     record.profile = event.profile
     record.is_held = event.held
-    state.welcome(record, now)
+    state.add(record, now)
 
 
 def _job_profiled(state: State, event: e.JobProfiled, now: int) -> None:
@@ -94,8 +94,8 @@ def _job_changed(state: State, event: e.JobChanged, now: int) -> None:
         record.group = state.group_of(job.demand)
         state.drop_reservation(record.id)
     state.note_change(record)
-    state.anew.append(record)
-    state.is_upset = state.needs_pass = True
+    state.requeued.append(record)
+    state.caches_stale = state.needs_pass = True
 
 
 def _action_requested(state: State, event: e.ActionRequested, now: int) -> None:

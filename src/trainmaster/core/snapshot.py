@@ -33,7 +33,12 @@ DERIVED = frozenset({"job", "id", "seq", "siblings"})
 """Slots of a record that are written apart, or follow from others."""
 FORGETTABLE = frozenset({"samples", "profile", "estimate", "oracle", "demand"})
 """What nobody asks of a job that ended before the last pass."""
-SLOTS = tuple(slot for slot in JobRecord.__slots__ if slot not in DERIVED)
+KEYS = {
+    slot: {"job_time_before": "crowd_before"}.get(slot, slot)
+    for slot in JobRecord.__slots__
+    if slot not in DERIVED
+}
+"""Slots of a record, and the names that stores know them by; those stay as they were first written."""
 
 
 class Restored(NamedTuple):
@@ -60,7 +65,7 @@ def snapshot_of(controller: Controller) -> dict[str, Json]:
         "records": [_image(record, known[record.seq]) for record in _in_order(state, known)],
         "jobs": [record.seq for record in state.jobs.values()],
         "ended": [record.seq for record in state.ended],
-        "anew": [record.seq for record in state.anew],
+        "anew": [record.seq for record in state.requeued],
         "changed": list(state.changed),
         "sources": [
             [encode(source), [record.seq for record in last]]
@@ -74,7 +79,7 @@ def snapshot_of(controller: Controller) -> dict[str, Json]:
 def _known(state: State) -> dict[int, bool]:
     """Every record that is referred to, by seq; whether all of it may be asked for."""
     known = dict.fromkeys(state.changed, True)
-    for record in (*state.jobs.values(), *state.ended, *state.anew):
+    for record in (*state.jobs.values(), *state.ended, *state.requeued):
         known[record.seq] = True
     for record in (*state.jobs.values(), *state.ended):
         for each in record.siblings:
@@ -87,7 +92,7 @@ def _known(state: State) -> dict[int, bool]:
 
 def _in_order(state: State, known: Mapping[int, bool]) -> list[JobRecord]:
     found: dict[int, JobRecord] = {}
-    for record in (*state.changed.values(), *state.jobs.values(), *state.ended, *state.anew):
+    for record in (*state.changed.values(), *state.jobs.values(), *state.ended, *state.requeued):
         found[record.seq] = record
         found.update((each.seq, each) for each in record.siblings if each.seq in known)
     for _, last in state.sources.remembered():
@@ -101,11 +106,11 @@ def _image(record: JobRecord, is_whole: bool) -> Json:
     body: dict[str, Json] = {"seq": record.seq, "job": encode(record.job)}
     if is_whole and record.siblings:
         body["siblings"] = [each.seq for each in record.siblings]
-    for slot in SLOTS:
+    for slot, key in KEYS.items():
         value, usual = getattr(record, slot), getattr(fresh, slot)
         is_usual = value is usual or (type(value) is type(usual) and value == usual)
         if not is_usual and (is_whole or slot not in FORGETTABLE):
-            body[slot] = encode(value)
+            body[key] = encode(value)
     return body
 
 
@@ -129,13 +134,13 @@ def _values(state: State) -> dict[str, object]:
         "away": frozenset(state.away),
         "set_aside": tuple((node, frozenset(runs)) for node, runs in state.set_aside.items()),
         "touched": frozenset(state.touched),
-        "stirred": frozenset(state.stirred),
+        "stirred": frozenset(state.dirty_queues),
         "submitted": state.submitted,
-        "crowd": state.crowd,
+        "crowd": state.job_time_integral,
         "switches": _switches(state.switches),
         "needs_pass": state.needs_pass,
-        "has_news": state.has_news,
-        "is_quiet": state.is_quiet,
+        "has_news": state.woken_by_event,
+        "is_quiet": state.last_pass_was_noop,
     }
 
 
@@ -185,9 +190,9 @@ def _records(body: Mapping[str, Json]) -> dict[int, JobRecord]:
     records: dict[int, JobRecord] = {}
     for image in body["records"]:
         record = _fresh(decode(image["job"]), image["seq"])
-        for slot in SLOTS:
-            if slot in image:
-                setattr(record, slot, decode(image[slot]))
+        for slot, key in KEYS.items():
+            if key in image:
+                setattr(record, slot, decode(image[key]))
         records[record.seq] = record
     for image in body["records"]:
         records[image["seq"]].siblings = [records[seq] for seq in image.get("siblings", ())]
@@ -200,9 +205,9 @@ def _fill(state: State, body: Mapping[str, Json], records: Mapping[int, JobRecor
         state.jobs[record.id] = record
         state.waiting += record.phase in WAITING
         if record.phase is Phase.HELD:
-            state.held[record.id] = record
+            state.on_hold[record.id] = record
     state.ended = [records[seq] for seq in body["ended"]]
-    state.anew = [records[seq] for seq in body["anew"]]
+    state.requeued = [records[seq] for seq in body["anew"]]
     state.changed = {seq: records[seq] for seq in body["changed"]}
     for source, seqs in body["sources"]:
         state.sources.recall(decode(source), [records[seq] for seq in seqs])
@@ -213,9 +218,10 @@ def _fill(state: State, body: Mapping[str, Json], records: Mapping[int, JobRecor
     state.queues = {queue.name: queue for queue in queues}
     state.switches = Switches(*values["switches"])
     _fill_bookings(state, values)
-    for name in ("submitted", "crowd", "needs_pass", "has_news", "is_quiet"):
-        setattr(state, name, values[name])
-    state.stirred = set(values["stirred"])
+    state.submitted, state.needs_pass = values["submitted"], values["needs_pass"]
+    state.job_time_integral = values["crowd"]
+    state.woken_by_event, state.last_pass_was_noop = values["has_news"], values["is_quiet"]
+    state.dirty_queues = set(values["stirred"])
 
 
 def _fill_bookings(state: State, values: Mapping[str, Any]) -> None:

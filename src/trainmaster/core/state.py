@@ -86,7 +86,7 @@ class State:
         self.set_aside: dict[int, set[Run]] = {}
         """Nodes that broke a promise, with the runs that overstayed."""
         self.submitted = 0
-        self.crowd = 0
+        self.job_time_integral = 0
         """Job-milliseconds: how many jobs were live, summed over all time so far."""
         self.switches = Switches()
         self.sources = Sources()
@@ -94,28 +94,28 @@ class State:
         """Jobs that hold nothing and may be started."""
         self.changed: dict[int, JobRecord] = {}
         """Records whose place in line may have changed since the last pass."""
-        self.stirred: set[str] = set()
+        self.dirty_queues: set[str] = set()
         """Queues of such records; unlike those, kept until a pass has been made."""
         self.needs_pass = False
-        self.has_news = False
+        self.woken_by_event = False
         """Whether the present pass was called for by facts, not by mere passing of time."""
-        self.is_quiet = False
+        self.last_pass_was_noop = False
         """Whether the last pass found nothing to do."""
         self.outbox: list[Order] = []
         self.ended: list[JobRecord] = []
         """Jobs that have ended since the last pass."""
-        self.anew: list[JobRecord] = []
+        self.requeued: list[JobRecord] = []
         """Jobs to be judged as if they had just come, since the last pass: released, or changed."""
         self.requests: list[Action] = []
         """What people asked for in this step."""
         self.new_policy: PolicyChanged | None = None
         """Who is to decide from this step on."""
-        self.is_upset = False
+        self.caches_stale = False
         """Whether something has changed in this step that no index follows: caches are dropped."""
-        self.held: dict[str, JobRecord] = {}
+        self.on_hold: dict[str, JobRecord] = {}
         """Jobs that are held: live, and hidden from policies."""
-        self._shown: dict[str, JobRecord] | None = None
-        self.given_up: list[tuple[str, Phase]] = []
+        self._visible: dict[str, JobRecord] | None = None
+        self.ended_unsuccessfully: list[tuple[str, Phase]] = []
         """Jobs that ended in this step, failed or cancelled."""
 
     def group_of(self, demand: Demand) -> int:
@@ -135,49 +135,49 @@ class State:
         record.phase = new
         self.waiting += (new in WAITING) - (old in WAITING)
         if new is Phase.HELD or old is Phase.HELD:
-            self._note_held(record)
+            self._note_hold(record)
         self.note_change(record)
 
-    def _note_held(self, record: JobRecord) -> None:
-        self._shown = None
+    def _note_hold(self, record: JobRecord) -> None:
+        self._visible = None
         if record.phase is Phase.HELD:
-            self.held[record.id] = record
+            self.on_hold[record.id] = record
         else:
-            self.held.pop(record.id, None)
+            self.on_hold.pop(record.id, None)
 
-    def welcome(self, record: JobRecord, now: int) -> None:
+    def add(self, record: JobRecord, now: int) -> None:
         """Take a new job in, held or waiting."""
         self.submitted += 1
         self.jobs[record.id] = record
-        self.sources.welcome(record, now)
+        self.sources.add(record, now)
         record.waiting_since_ms = now
         if record.is_held:
             record.phase = Phase.HELD
-            self._note_held(record)
+            self._note_hold(record)
             return
-        record.crowd_before = self.crowd
+        record.job_time_before = self.job_time_integral
         self.waiting += 1
-        self._shown = None
+        self._visible = None
         self.note_change(record)
         self.needs_pass = True
 
-    def shown(self) -> dict[str, JobRecord]:
+    def visible_jobs(self) -> dict[str, JobRecord]:
         """Live jobs that are not held, in order of submission: all that policies see."""
-        if not self.held:
+        if not self.on_hold:
             return self.jobs
-        if self._shown is None:
-            jobs, held = self.jobs.items(), self.held
-            self._shown = {job: record for job, record in jobs if job not in held}
-        return self._shown
+        if self._visible is None:
+            jobs, on_hold = self.jobs.items(), self.on_hold
+            self._visible = {job: record for job, record in jobs if job not in on_hold}
+        return self._visible
 
     def note_change(self, record: JobRecord) -> None:
         """Its place in line may be another one now."""
         self.changed[record.seq] = record
-        self.stirred.add(record.job.queue)
+        self.dirty_queues.add(record.job.queue)
 
     def stir(self) -> None:
         """Everything may be decided otherwise from now on, everywhere."""
-        self.stirred.update([record.job.queue for record in self.jobs.values()])
+        self.dirty_queues.update([record.job.queue for record in self.jobs.values()])
         self.touched.update(range(len(self.topology.nodes)))
 
     def end(self, record: JobRecord, cause: Cause) -> None:
@@ -187,9 +187,9 @@ class State:
         self.move(record, cause)
         assert record.phase in ENDED
         if record.phase is not Phase.SUCCEEDED:
-            self.given_up.append((record.id, record.phase))
+            self.ended_unsuccessfully.append((record.id, record.phase))
         del self.jobs[record.id]
-        self._shown = None
+        self._visible = None
         self.ended.append(record)
         self.needs_pass = True
 
@@ -198,18 +198,18 @@ class State:
         for record in self.ended:
             record.siblings = []
         self.ended = []
-        self.anew = []
+        self.requeued = []
 
     def let_go(self, record: JobRecord) -> None:
         """Give its entitlement and whatever a frozen run of it keeps back to the cluster."""
         if record.placement is not None:
-            self.disentitle(record)
+            self.deallocate(record)
         if record.frozen is not None:
             self.forget_frozen(record)
         if self.promises:
             self.promises.pop(record.id, None)
 
-    def entitle(self, record: JobRecord, placement: Placement) -> Refused | None:
+    def allocate(self, record: JobRecord, placement: Placement) -> Refused | None:
         """These slices are the job's from now on, unless something is in the way: then why."""
         thaws = self.resumes_in_place(record, placement)
         if thaws:
@@ -237,7 +237,7 @@ class State:
                 last = piece.node
                 self.residents[last][record.seq] = record
 
-    def disentitle(self, record: JobRecord) -> Placement:
+    def deallocate(self, record: JobRecord) -> Placement:
         """The job's slices are free for others; returns what it had."""
         placement = record.placement
         assert placement is not None

@@ -39,7 +39,7 @@ class Sources:
         """Know these as the last submissions of a source, heard of after all others so far."""
         self._last[source] = deque(last, maxlen=NEAR)
 
-    def welcome(self, record: JobRecord, now: int) -> None:
+    def add(self, record: JobRecord, now: int) -> None:
         """Acquaint a new job with those that came before it."""
         job = record.job
         source = (job.queue, job.demand.nominal.total_share, job.user, program_of(job.app))

@@ -53,7 +53,7 @@ def suspend(state: State, record: JobRecord, now: int, claims: Claims = NO_CLAIM
         is_on_slots(state.topology, placement)  # what it will keep is where it is already
         or _can_freeze(state, record, placement, NO_CLAIMS)
     )
-    state.disentitle(record)
+    state.deallocate(record)
     freeze = has_spare and _can_freeze(state, record, placement, claims)
     tell_to_leave(state, record, placement, now, freeze=freeze)
     return True

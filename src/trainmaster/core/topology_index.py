@@ -7,7 +7,7 @@ from trainmaster.model.placement import Slice
 from trainmaster.model.topology import Node, Topology
 
 
-class FloorPlan:
+class TopologyIndex:
     """Which GPU stands where, what goes with it, and what the cluster could hold if it were empty."""
 
     def __init__(self, topology: Topology, *, can_freeze: bool = False) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol, TypeVar
 
-from trainmaster.core.lifecycle import HOLDING, WAITING
+from trainmaster.core.lifecycle import ALLOCATED, WAITING
 from trainmaster.core.occupancy import Occupancy
-from trainmaster.core.rank_index import GroupOf, Order, RankOf
+from trainmaster.core.rank_index import GroupOf, RankIndex, RankOf
 from trainmaster.core.state import JobRecord, State
 from trainmaster.model.actions import Reserve
 from trainmaster.model.job import Run
@@ -28,7 +28,7 @@ class Follower(Protocol):
         ...
 
 
-class PartsOfView(Protocol):
+class QueueViewsOfView(Protocol):
     """The views of all queues."""
 
     def rerank(self) -> None:
@@ -44,9 +44,9 @@ class View:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._order = Order()
+        self._ranks = RankIndex()
         self._is_built = False
-        self.parts: PartsOfView | None = None
+        self.parts: QueueViewsOfView | None = None
         """One view for each queue, once a policy between queues has asked for them."""
         self._follower: Any = None
         self.expired: list[JobRecord] = []
@@ -63,15 +63,15 @@ class View:
     @property
     def jobs(self) -> Mapping[str, JobRecord]:
         state = self._state
-        return state.shown() if state.held else state.jobs
+        return state.visible_jobs() if state.on_hold else state.jobs
 
     @property
-    def anew(self) -> Sequence[JobRecord]:
+    def requeued(self) -> Sequence[JobRecord]:
         """Jobs that were released or changed since the last pass: to be judged as if they were new.
 
         Some may have been held again, or have ended.
         """
-        return self._state.anew
+        return self._state.requeued
 
     @property
     def ended(self) -> Sequence[JobRecord]:
@@ -102,27 +102,27 @@ class View:
 
     def running(self) -> list[JobRecord]:
         """Jobs that hold GPUs, in order of submission."""
-        return [record for record in self.jobs.values() if record.phase in HOLDING]
+        return [record for record in self.jobs.values() if record.phase in ALLOCATED]
 
     def waiting(self) -> list[JobRecord]:
         """Jobs that hold none, in order of submission."""
         return [record for record in self.jobs.values() if record.phase in WAITING]
 
-    def latest_first(self) -> Iterable[JobRecord]:
+    def newest_first(self) -> Iterable[JobRecord]:
         """Live jobs, the last submitted first: whoever has come since a pass stands in front."""
-        return reversed(self._state.shown().values())
+        return reversed(self._state.visible_jobs().values())
 
-    def order(self, rank: RankOf, now: int, *, group: GroupOf, with_running: bool) -> Order:
+    def ranked(self, rank: RankOf, now: int, *, group: GroupOf, with_running: bool) -> RankIndex:
         """All jobs in line: only what changed or ran out since the last pass is ranked again."""
         state, was_built = self._state, self._is_built
-        self.expired = self._order.expired(now) if was_built else []
+        self.expired = self._ranks.expired(now) if was_built else []
         for record in self.expired:
             self._mark(record)
             state.touch(record)
         if not was_built:
-            state.has_news = True
-        self._order.refresh(self.take_changed(), rank, group, with_running=with_running)
-        return self._order
+            state.woken_by_event = True
+        self._ranks.refresh(self.take_changed(), rank, group, with_running=with_running)
+        return self._ranks
 
     def take_changed(self) -> Iterable[JobRecord]:
         """Jobs whose place in line may have changed since this was last asked; at first, all."""
@@ -141,7 +141,7 @@ class View:
         return changed.values()
 
     def _all_records(self) -> Iterable[JobRecord]:
-        return list(self._state.shown().values())
+        return list(self._state.visible_jobs().values())
 
     def followed(self, make: Callable[[], F]) -> F:
         """An index of the policy's own that is told of every change; dropped with the other caches.
@@ -155,31 +155,31 @@ class View:
         return follower
 
     @property
-    def stirred(self) -> AbstractSet[str]:
+    def dirty_queues(self) -> AbstractSet[str]:
         """Queues of which some job has changed since the last pass: a fact, no cache."""
-        return self._state.stirred
+        return self._state.dirty_queues
 
     def is_settled(self) -> bool:
         """Whether nobody waits and no node is to be emptied: a pass would change nothing."""
         return self._state.waiting == 0 and not self._state.draining
 
-    def is_stable(self, order: Order, now: int) -> bool:
+    def is_stable(self, ranks: RankIndex, now: int) -> bool:
         """Whether ranks have merely run out, and no waiting job has thereby come before a running one.
 
         Then the pass would decide what the last one decided.
         """
         state = self._state
-        if state.has_news or not state.is_quiet or state.draining or order.ages():
+        if state.woken_by_event or not state.last_pass_was_noop or state.draining or ranks.ages():
             return False
-        best = order.best_waiting(now)
+        best = ranks.best_waiting(now)
         return best is None or all(
-            record.placement is not None and not order.stands_behind(record, best, now)
+            record.placement is not None and not ranks.stands_behind(record, best, now)
             for record in self.expired
         )
 
     def is_idle(self) -> bool:
         """Whether nobody holds GPUs or is about to: nothing will happen by itself."""
-        return self._state.waiting == len(self._state.jobs) - len(self._state.held)
+        return self._state.waiting == len(self._state.jobs) - len(self._state.on_hold)
 
     def residents(self, node: int) -> Iterable[JobRecord]:
         """Jobs entitled to GPUs of this node."""
@@ -195,28 +195,28 @@ class View:
         """What a change of hands has cost so far on each GPU, on average: leaving and starting."""
         return self._state.switches.mean_ms
 
-    def crowd(self, record: JobRecord) -> int:
+    def job_time_during(self, record: JobRecord) -> int:
         """Job-milliseconds that were lived in all while this job was: its age x jobs beside it."""
-        return self._state.crowd - record.crowd_before
+        return self._state.job_time_integral - record.job_time_before
 
     def restate(self, record: JobRecord) -> None:
         """What the rank of this job is made of has changed: the next call of `order` ranks it anew."""
         self._mark(record)
         self._state.touch(record)
-        self._state.stirred.add(record.job.queue)
-        self._state.has_news = True
+        self._state.dirty_queues.add(record.job.queue)
+        self._state.woken_by_event = True
 
     def rerank(self) -> None:
         """What ranks are made of has changed for all: the next call of `order` ranks everybody."""
         if self.parts is not None:
             self.parts.rerank()
             return
-        self._order = Order()
+        self._ranks = RankIndex()
         self._is_built = False
 
     def forget(self) -> None:
         """Drop every cache; the next pass rebuilds them from the state."""
-        self._order = Order()
+        self._ranks = RankIndex()
         self.parts = None
         self._follower = None
         self._is_built = False

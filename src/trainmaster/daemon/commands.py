@@ -113,8 +113,8 @@ class Commands:
         state = self._driver.controller.state
         demand = _on_slots(asked.demand, state.topology)
         asked = replace(asked, demand=self._demands.setdefault(demand, demand))
-        molds = self._driver.controller.policy.molds
-        if not ever_fits(self._empty, asked.demand, molds=molds):
+        is_moldable = self._driver.controller.policy.is_moldable
+        if not ever_fits(self._empty, asked.demand, is_moldable=is_moldable):
             raise Refusal(
                 f"{asked.name or 'the job'} asks for {_words(asked)}, but {_room_of(state.topology)}:"
                 " ask for less, or for another type."

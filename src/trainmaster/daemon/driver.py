@@ -286,7 +286,7 @@ class Driver:
         seq: int,
     ) -> Batch:
         touched.update(order.run.job for order in decision.orders)
-        touched.update(job for job, _ in decision.given_up)
+        touched.update(job for job, _ in decision.ended_unsuccessfully)
         self._tie(touched, now)
         topology = self.controller.state.topology
         stories = told(facts, decision.orders, decision.notices, topology, now, seq)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainmaster.core.lifecycle import HOLDING, WAITING, Phase
+from trainmaster.core.lifecycle import ALLOCATED, WAITING, Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.dependencies import held_for
 from trainmaster.daemon.driver import Driver
@@ -266,7 +266,7 @@ class Queries:
         gpus: Counter[str] = Counter()
         for record in state.jobs.values():
             queue = record.job.queue
-            running[queue] += record.phase in HOLDING
+            running[queue] += record.phase in ALLOCATED
             waiting[queue] += record.phase in WAITING
             held[queue] += record.phase is Phase.HELD
             if record.placement is not None:

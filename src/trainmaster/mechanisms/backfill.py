@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainmaster.core.draft import Draft
-from trainmaster.core.rank_index import Order
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.rank_order import PlacerOf
@@ -24,7 +24,7 @@ Remaining = Callable[[JobRecord, int], int | None]
 def start_in_order(
     view: View,
     draft: Draft,
-    order: Order,
+    ranks: RankIndex,
     now: int,
     placer_of: PlacerOf,
     backfill: str,
@@ -38,7 +38,7 @@ def start_in_order(
     head: JobRecord | None = None
     for job in view.reservations:
         draft.release(view.jobs[job])
-    candidates = order.candidates(now)
+    candidates = ranks.candidates(now)
     for _, group, record in candidates:
         placement = _fit(draft, record, placer_of, can_mold=can_mold)
         if head is None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable
 from typing import ClassVar, Generic, TypeVar
 
 from trainmaster.core.draft import Draft
-from trainmaster.core.lifecycle import HOLDING
-from trainmaster.core.rank_index import Order
+from trainmaster.core.lifecycle import ALLOCATED
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View, by_demand
 from trainmaster.mechanisms.rank_order import Stuck, run_in_order
@@ -31,7 +31,7 @@ class BasePolicy(Generic[O]):
     """Whether it decides by measured speeds of elastic jobs: they are measured before they run."""
 
     @property
-    def molds(self) -> bool:
+    def is_moldable(self) -> bool:
         """Whether it may start an elastic job below its nominal size."""
         return False
 
@@ -67,22 +67,22 @@ class BasePolicy(Generic[O]):
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         raise NotImplementedError
 
-    def in_line(self, view: View, now: int, *, with_running: bool) -> Order:
+    def in_line(self, view: View, now: int, *, with_running: bool) -> RankIndex:
         """Every job at its rank."""
         return self.in_order(view, lambda record: self.rank(view, record, now), now, with_running)
 
     def in_order(
         self, view: View, rank: Callable[[JobRecord], Rank], now: int, with_running: bool = True
-    ) -> Order:
+    ) -> RankIndex:
         """Every job at this rank, but for those that a guard puts first."""
 
         def guarded(record: JobRecord) -> Rank:
             ranked = rank(record)
             return self.guards.rank(record, ranked, now) if self.guards.are_on else ranked
 
-        return view.order(guarded, now, group=self.group, with_running=with_running)
+        return view.ranked(guarded, now, group=self.group, with_running=with_running)
 
-    def line(self, view: View, memo: object, now: int) -> Order | None:
+    def line(self, view: View, memo: object, now: int) -> RankIndex | None:
         """Every job at its rank, runs too, for a policy between queues; None where there is no line."""
         if type(self).rank is BasePolicy.rank:
             return None
@@ -97,10 +97,10 @@ class BasePolicy(Generic[O]):
         """Preemptive: the best-ranked jobs that fit run, whoever runs now."""
         if view.is_settled():
             return Plan((), memo)
-        order = self.in_line(view, now, with_running=True)
+        ranks = self.in_line(view, now, with_running=True)
         draft = Draft(view)
-        run_in_order(view, draft, order, now, self.group, self.placer, self.stuck)
-        return draft.plan(memo, self.wake_at(order, draft, now))
+        run_in_order(view, draft, ranks, now, self.group, self.placer, self.stuck)
+        return draft.plan(memo, self.wake_at(ranks, draft, now))
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
         """When the rank of a run that has just started runs out; for most it never does."""
@@ -108,9 +108,9 @@ class BasePolicy(Generic[O]):
             return None
         return self.in_line(view, now, with_running=True).next_expiry()
 
-    def wake_at(self, order: Order, draft: Draft, now: int) -> int | None:
+    def wake_at(self, ranks: RankIndex, draft: Draft, now: int) -> int | None:
         """When ranks will have changed by themselves."""
-        return order.next_expiry()
+        return ranks.next_expiry()
 
     def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
         """The first of these that holds: too few free, fragmented, reserved, behind others."""
@@ -141,7 +141,9 @@ def _holders(view: View) -> list[JobRecord]:
     jobs, nodes = view.jobs, range(len(view.topology.nodes))
     there = {other.seq: other for node in nodes for other in view.residents(node)}
     running = [
-        there[seq] for seq in sorted(there) if there[seq].phase in HOLDING and there[seq].id in jobs
+        there[seq]
+        for seq in sorted(there)
+        if there[seq].phase in ALLOCATED and there[seq].id in jobs
     ]
     return sorted(running, key=lambda other: -_size(other))[:NAMED]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from trainmaster.config.options import at_least_zero, fraction, increasing, option
 from trainmaster.core.draft import Draft
-from trainmaster.core.rank_index import Order
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
@@ -77,16 +77,16 @@ class DiscretizedQueues(BasePolicy[TiresiasOptions]):
             base = promoted.get(record.id, resets.get(record.id, 0))
             return self._rank_from(record, base, now, place)
 
-        order = self.in_order(view, rank, now)
+        ranks = self.in_order(view, rank, now)
         if promoted:
             resets = resets.updated(promoted).only(view.jobs)
-        elif view.is_stable(order, now):
-            return Plan((), resets, order.next_expiry())
+        elif view.is_stable(ranks, now):
+            return Plan((), resets, ranks.next_expiry())
         draft = Draft(view)
-        run_in_order(view, draft, order, now, self.group, self.placer, self.stuck)
-        return draft.plan(resets, order.next_expiry())
+        run_in_order(view, draft, ranks, now, self.group, self.placer, self.stuck)
+        return draft.plan(resets, ranks.next_expiry())
 
-    def queue_order(self, view: View, resets: Resets, now: int, place: PlaceInQueue) -> Order:
+    def queue_order(self, view: View, resets: Resets, now: int, place: PlaceInQueue) -> RankIndex:
         """Every job by its queue and its place in it."""
 
         def rank(record: JobRecord) -> Rank:
@@ -96,8 +96,8 @@ class DiscretizedQueues(BasePolicy[TiresiasOptions]):
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
         """A run that has just started will cross its threshold at a time that is known now."""
-        order = None if view.is_settled() else self.line(view, memo, now)
-        return None if order is None else order.next_expiry()
+        ranks = None if view.is_settled() else self.line(view, memo, now)
+        return None if ranks is None else ranks.next_expiry()
 
     def _rank_from(self, record: JobRecord, base: int, now: int, place: PlaceInQueue) -> Rank:
         """Queue by service since the last promotion, then the place in it; holds until it changes."""

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import Phase
-from trainmaster.core.rank_index import Candidates, Key, Order
+from trainmaster.core.rank_index import Candidates, Key, RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.mechanisms.apply_allocation import Shortfall, can_resize
 from trainmaster.mechanisms.speedup_curves import Curve
@@ -102,7 +102,7 @@ class Round:
     def __init__(
         self,
         draft: Draft,
-        order: Order,
+        ranks: RankIndex,
         limits: Limits,
         divider: DividerOf,
         curve: CurveOf,
@@ -114,7 +114,7 @@ class Round:
         self._length = length
         self._draft = draft
         self._space = draft.space
-        self._order = order
+        self._order = ranks
         self._limits = limits
         self._now = now
 

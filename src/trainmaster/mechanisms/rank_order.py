@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import Phase
-from trainmaster.core.rank_index import Candidates, GroupOf, Key, Order, Tail
+from trainmaster.core.rank_index import Candidates, GroupOf, Key, RankIndex, Tail
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.gang_victims import Clearing
@@ -42,7 +42,7 @@ class Pass:
     """One walk down the line."""
 
     draft: Draft
-    order: Order
+    ranks: RankIndex
     group: GroupOf
     placer_of: PlacerOf
     now: int
@@ -83,12 +83,12 @@ class Pass:
     def _will_stay_stuck(self, record: JobRecord) -> bool:
         """Whether only touched nodes can change that it found no room."""
         is_unbounded = self.draft.space.allowance is None
-        return is_unbounded and record.placement is None and not self.order.ages()
+        return is_unbounded and record.placement is None and not self.ranks.ages()
 
     def _is_still_stuck(self, key: Key, group: Hashable, record: JobRecord) -> bool:
         """Whether it found no room last time, and no node touched since could help."""
         known = self.stuck.get(group)
-        if known is None or known.key != key or self.order.ages() or not self._is_plain(record):
+        if known is None or known.key != key or self.ranks.ages() or not self._is_plain(record):
             return False
         if self.draft.space.allowance is not None:
             return False
@@ -119,7 +119,7 @@ class Pass:
         if known is None:
             known = self.standing[node] = []
             for record in self.view.residents(node):
-                key, placement = self.order.key_of(record, self.now), record.placement
+                key, placement = self.ranks.key_of(record, self.now), record.placement
                 if key is not None and placement is not None:
                     held = sum([piece.node == node for piece in placement.slices])
                     known.append((key, held, record))
@@ -127,7 +127,7 @@ class Pass:
 
     def worst_first(self) -> Tail:
         if self.tail is None:
-            self.tail = self.order.tail(self.now)
+            self.tail = self.ranks.tail(self.now)
         return self.tail
 
     def _make_room(self, key: Key, record: JobRecord, placer: Placer) -> Placement | None:
@@ -301,7 +301,7 @@ def _size(victim: JobRecord) -> int:
 def run_in_order(
     view: View,
     draft: Draft,
-    order: Order,
+    ranks: RankIndex,
     now: int,
     group: GroupOf,
     placer_of: PlacerOf,
@@ -310,10 +310,10 @@ def run_in_order(
     """Fill the draft: the best-ranked jobs that fit together run, the others wait."""
     if view.draining:
         evacuate(view, draft, placer_of)
-    if order.has_waiting():
+    if ranks.has_waiting():
         touched = view.take_touched() | draft.vacated_nodes()
-        candidates = order.candidates(now)
-        Pass(draft, order, group, placer_of, now, candidates, view, stuck, touched, {}).walk()
+        candidates = ranks.candidates(now)
+        Pass(draft, ranks, group, placer_of, now, candidates, view, stuck, touched, {}).walk()
 
 
 def evacuate(view: View, draft: Draft, placer_of: PlacerOf) -> None:

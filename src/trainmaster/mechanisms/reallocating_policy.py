@@ -13,7 +13,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from trainmaster.config.options import at_least_zero, option
 from trainmaster.core.draft import Draft
-from trainmaster.core.rank_index import Order
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.estimators.throughput_calibration import Corrections
@@ -68,7 +68,7 @@ class Redividing(BasePolicy[O], Generic[O]):
         """Live elastic jobs by seq; None = to be looked up."""
 
     @property
-    def molds(self) -> bool:
+    def is_moldable(self) -> bool:
         return True
 
     def first_memo(self) -> object:
@@ -94,20 +94,20 @@ class Redividing(BasePolicy[O], Generic[O]):
         elastic = self._live_elastic(view)
         if not elastic and view.is_settled():
             return Plan((), memo)
-        order = self.in_line(view, now, with_running=True)
+        ranks = self.in_line(view, now, with_running=True)
         draft = Draft(view)
         if not elastic:
-            run_in_order(view, draft, order, now, self.group, self.placer, self.stuck)
-            return draft.plan(memo, order.next_expiry())
+            run_in_order(view, draft, ranks, now, self.group, self.placer, self.stuck)
+            return draft.plan(memo, ranks.next_expiry())
         view.take_touched()
         measured = self.curves(view).learned(elastic.values(), memo.measured, view.jobs)
         if view.draining:
             evacuate(view, draft, resident)
         jobs = len(view.jobs), next(reversed(elastic))
         is_owed = self._redivide(
-            view, draft, order, measured.corrections, now, is_news=jobs != memo.jobs
+            view, draft, ranks, measured.corrections, now, is_news=jobs != memo.jobs
         )
-        return draft.plan(Memo(measured, is_owed, jobs), order.next_expiry())
+        return draft.plan(Memo(measured, is_owed, jobs), ranks.next_expiry())
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
         """At once where growth waited for what has just been left."""
@@ -154,7 +154,7 @@ class Redividing(BasePolicy[O], Generic[O]):
         self,
         view: View,
         draft: Draft,
-        order: Order,
+        ranks: RankIndex,
         corrections: Corrections,
         now: int,
         *,
@@ -179,7 +179,7 @@ class Redividing(BasePolicy[O], Generic[O]):
 
         for left in reversed(range(ROUNDS)):
             limits.may_evict = left > 0
-            asked = Round(draft, order, limits, self.divider, curve_of, self.length, now)
+            asked = Round(draft, ranks, limits, self.divider, curve_of, self.length, now)
             mark = draft.checkpoint()
             targets = asked.targets()
             short = carry_out(draft, targets, speed_of, is_worth, shrinks_for_growth=is_news)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainmaster.config.options import at_least_zero, option
-from trainmaster.core.lifecycle import HOLDING
+from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.state import JobRecord
 from trainmaster.model.plan import Rank
 from trainmaster.model.units import to_ms
@@ -52,7 +52,7 @@ class Guards:
 
     def is_protected(self, record: JobRecord, now: int) -> bool:
         """Whether it holds GPUs and has not had them for long enough to be preempted."""
-        if not self.min_run_ms or record.phase not in HOLDING:
+        if not self.min_run_ms or record.phase not in ALLOCATED:
             return False
         return record.run_since_ms is None or now < record.run_since_ms + self.min_run_ms
 

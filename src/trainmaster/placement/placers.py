@@ -134,9 +134,9 @@ def can_thaw(space: Occupancy, record: JobRecord, frozen: Placement) -> bool:
     )
 
 
-def ever_fits(space: Occupancy, demand: Demand, *, molds: bool = False) -> bool:
+def ever_fits(space: Occupancy, demand: Demand, *, is_moldable: bool = False) -> bool:
     """Whether the empty cluster could hold the nominal shape, or the smallest for who molds."""
     shapes = [demand.nominal]
-    if molds and demand.is_elastic:
+    if is_moldable and demand.is_elastic:
         shapes.append(demand.sized(demand.min_count))
     return any(RELAXING.shaped(space, demand, shape) is not None for shape in shapes)

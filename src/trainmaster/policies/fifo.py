@@ -35,7 +35,7 @@ class Fifo(BasePolicy[FifoOptions]):
     options_type = FifoOptions
 
     @property
-    def molds(self) -> bool:
+    def is_moldable(self) -> bool:
         return self.options.elastic != "rigid"
 
     @property
@@ -56,7 +56,7 @@ class Fifo(BasePolicy[FifoOptions]):
         if options.elastic == "malleable" and order.has_waiting():
             shrink_for_waiting(view, draft)
         everyone = start_in_order(
-            view, draft, order, now, self.placer, options.backfill, can_mold=self.molds
+            view, draft, order, now, self.placer, options.backfill, can_mold=self.is_moldable
         )
         if options.elastic == "malleable" and everyone:
             grow_idle(view, draft)

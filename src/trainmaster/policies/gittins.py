@@ -21,7 +21,7 @@ from typing import cast
 
 from trainmaster.config.options import option, positive_seconds
 from trainmaster.core.draft import Draft
-from trainmaster.core.rank_index import Order
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.estimators.service.index import (
@@ -68,18 +68,18 @@ class Gittins(BasePolicy[GittinsOptions]):
         seen = self.service.learn(cast(Observations, memo), view, now)
         if view.is_settled():
             return Plan((), seen)
-        order = self.line(view, seen, now)
-        if view.is_stable(order, now):
-            return Plan((), seen, order.next_expiry())
+        ranks = self.line(view, seen, now)
+        if view.is_stable(ranks, now):
+            return Plan((), seen, ranks.next_expiry())
         draft = Draft(view)
-        run_in_order(view, draft, order, now, self.group, self.placer, self.stuck)
-        return draft.plan(seen, order.next_expiry())
+        run_in_order(view, draft, ranks, now, self.group, self.placer, self.stuck)
+        return draft.plan(seen, ranks.next_expiry())
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
         """A run that has just started will have another index at a time that is known now."""
         return None if view.is_settled() else self.line(view, memo, now).next_expiry()
 
-    def line(self, view: View, memo: object, now: int) -> Order:
+    def line(self, view: View, memo: object, now: int) -> RankIndex:
         seen = cast(Observations, memo)
         return self.in_order(view, lambda record: self.rank_of(seen, record, now), now)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from trainmaster.config.options import option, positive_seconds
 from trainmaster.core.draft import Draft
-from trainmaster.core.rank_index import Order
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
@@ -35,10 +35,10 @@ class Las(BasePolicy[LasOptions]):
             return Rank(0, record.attained)
         return Rank(0, record.attained - record.since_ms * record.rate, rate=record.rate)
 
-    def wake_at(self, order: Order, draft: Draft, now: int) -> int | None:
-        if not order.has_running() and draft.is_empty():
+    def wake_at(self, ranks: RankIndex, draft: Draft, now: int) -> int | None:
+        if not ranks.has_running() and draft.is_empty():
             return None
         quantum = to_ms(self.options.quantum_s)
         end = (now // quantum + 1) * quantum
-        due = order.next_expiry()
+        due = ranks.next_expiry()
         return end if due is None else min(end, due)

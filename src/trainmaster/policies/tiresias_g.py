@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
-from trainmaster.core.rank_index import Order
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.estimators.service.bins import NO_END
@@ -84,7 +84,7 @@ class TiresiasG(DiscretizedQueues):
             memo = Memo(plan.memo, learned)
         return Plan(plan.actions, memo, plan.wake_at)
 
-    def line(self, view: View, memo: object, now: int) -> Order:
+    def line(self, view: View, memo: object, now: int) -> RankIndex:
         assert isinstance(memo, Memo)
         return self.queue_order(view, memo.resets, now, partial(self._by_index, memo.learned))
 

@@ -15,7 +15,7 @@ an option, not learned.
 
 from __future__ import annotations
 
-from trainmaster.core.rank_index import Order
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.view import View
 from trainmaster.mechanisms.discretized_queues import DiscretizedQueues, TiresiasOptions
 from trainmaster.model.plan import FrozenMap, Plan
@@ -29,6 +29,6 @@ class TiresiasL(DiscretizedQueues):
         assert isinstance(memo, FrozenMap)
         return self.run_queues(view, memo, now, self.by_start)
 
-    def line(self, view: View, memo: object, now: int) -> Order:
+    def line(self, view: View, memo: object, now: int) -> RankIndex:
         assert isinstance(memo, FrozenMap)
         return self.queue_order(view, memo, now, self.by_start)

@@ -34,7 +34,7 @@ FOREVER = 1 << 62
 """Later than any instant of a run."""
 PROGRESS_EVERY = 2_048
 """Steps between two calls of the progress callback."""
-MOST_IN_VAIN = 500
+MOST_FUTILE_SUSPENSIONS = 500
 """After so many suspensions per job, in a row, that left nothing of a run's work, no job will ever end."""
 
 
@@ -106,7 +106,7 @@ class Simulation:
         jobs = scenario.trace.jobs
         if policy.splits:
             jobs = tuple(map(Splitter(world.split_ppm).split, jobs))
-        self.accepted, self.rejected = split_by_fit(jobs, topology, molds=policy.molds)
+        self.accepted, self.rejected = split_by_fit(jobs, topology, is_moldable=policy.is_moldable)
         self.sampler = Sampler(self.controller, self.ledger, arrival_span(self.accepted))
         self.now = self.accepted[0].job.submit_ms if self.accepted else 0
         self.events = 0
@@ -191,7 +191,7 @@ class Simulation:
         """The earliest of what is due; None when every job has ended or nothing ever will happen."""
         if self.engine.has_facts():
             return self.now
-        if self.is_in_vain:
+        if self.is_thrashing:
             return None
         soonest = self._next_arrival
         if soonest == FOREVER and not self.controller.state.jobs:
@@ -212,7 +212,9 @@ class Simulation:
     def take(self, now: int, facts: Sequence[e.Event]) -> None:
         """Let the controller decide on these facts, and carry out its orders."""
         self.events += len(facts)
-        orders, refusals, self._wake_at, _, given_up, notices = self.controller.step(now, facts)
+        orders, refusals, self._wake_at, _, ended_unsuccessfully, notices = self.controller.step(
+            now, facts
+        )
         if self._counted < self.arrived:
             self._count_arrivals()
         if refusals:
@@ -221,13 +223,13 @@ class Simulation:
             self.ledger.told(notice, now)
         for order in orders:
             self.engine.execute(order, now)
-        for job, phase in given_up:
-            self._note_given_up(job, phase, now)
+        for job, phase in ended_unsuccessfully:
+            self._note_unsuccessful_end(job, phase, now)
         self.sampler.note(now)
         if now >= self.sampler.next_ms:
             self.sampler.look(now)
 
-    def _note_given_up(self, job: str, phase: Phase, now: int) -> None:
+    def _note_unsuccessful_end(self, job: str, phase: Phase, now: int) -> None:
         """Close the books of a job that ended without its engine knowing: stopped, or out of retries."""
         account = self.ledger.accounts[job]
         if account.finish_ms is None:
@@ -290,9 +292,9 @@ class Simulation:
         return Estimate(truth, Source.TRACE)
 
     @property
-    def is_in_vain(self) -> bool:
+    def is_thrashing(self) -> bool:
         """Whether runs are suspended so early, again and again, that no job will ever end."""
-        return self.engine.in_vain > MOST_IN_VAIN * len(self.accepted)
+        return self.engine.futile_suspensions > MOST_FUTILE_SUSPENSIONS * len(self.accepted)
 
     def stuck(self) -> list[str]:
         """Jobs that wait although nothing more will ever happen."""
@@ -301,7 +303,7 @@ class Simulation:
 
 
 def split_by_fit(
-    jobs: Iterable[TracedJob], topology: Topology, *, molds: bool
+    jobs: Iterable[TracedJob], topology: Topology, *, is_moldable: bool
 ) -> tuple[list[TracedJob], list[TracedJob]]:
     """Jobs that the empty cluster could hold, and those that it never can."""
     space = Occupancy(topology)
@@ -311,7 +313,7 @@ def split_by_fit(
     for traced in jobs:
         demand = traced.job.demand
         if demand not in fits:
-            fits[demand] = ever_fits(space, demand, molds=molds)
+            fits[demand] = ever_fits(space, demand, is_moldable=is_moldable)
         (accepted if fits[demand] else rejected).append(traced)
     return accepted, rejected
 

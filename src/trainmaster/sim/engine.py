@@ -42,7 +42,7 @@ class SimEngine:
         """Work between two checkpoints."""
         self._dead: set[int] = set()
         """Nodes that have failed without anybody's knowing."""
-        self.in_vain = 0
+        self.futile_suspensions = 0
         """Suspensions in a row, of all runs, that lost all that the run had done."""
 
     # -- time ----------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class SimEngine:
         if not self._saves_on_demand:
             self._settle(run, now)
             if run.work < run.account.target:
-                self.in_vain = 0
+                self.futile_suspensions = 0
                 facts.append(e.RunSaved(run.run, run.saved(self._save_every)))
                 self._schedule_next(run, now)
                 return
@@ -177,7 +177,7 @@ class SimEngine:
 
     def _ended(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
         self._stop_training(run, now, facts)
-        self.in_vain = 0
+        self.futile_suspensions = 0
         account = run.account
         self._leave(run, now)
         if account.failures_left():
@@ -245,7 +245,7 @@ class SimEngine:
         """What no checkpoint keeps is lost, where ending a run does not save."""
         if not self._saves_on_demand:
             has_lost_all = self._lose_unsaved(run) and run.work == run.base_work
-            self.in_vain += 1 if has_lost_all else 0
+            self.futile_suspensions += 1 if has_lost_all else 0
 
     def _lose_unsaved(self, run: SimRun) -> int:
         """Back to its last checkpoint; the work that is lost."""

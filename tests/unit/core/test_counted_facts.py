@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.core.stage import Strings
-from trainmaster.core.queue_views import parts_of
+from trainmaster.core.queue_views import queue_views_of
 from trainmaster.core.view import View, by_demand
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
@@ -15,7 +15,7 @@ from trainmaster.model.units import SECOND
 
 def crowd_s(strings: Strings, name: str) -> float:
     """Job-seconds lived by all while this job did."""
-    return strings.controller.view.crowd(strings.job(name)) / SECOND
+    return strings.controller.view.job_time_during(strings.job(name)) / SECOND
 
 
 def test_the_crowd_of_a_job_is_everybodys_time_since_it_came() -> None:
@@ -97,7 +97,7 @@ class Ranks:
             self.asked.append(record.id)  # type: ignore[attr-defined]
             return Rank(0, 0)
 
-        view.order(rank, 0, group=by_demand, with_running=True)
+        view.ranked(rank, 0, group=by_demand, with_running=True)
         return self.asked
 
 
@@ -114,18 +114,18 @@ def test_restating_a_run_touches_its_nodes_and_is_news() -> None:
     strings = Strings().running("a", 0)
     view = strings.controller.view
     view.take_touched()
-    strings.state.has_news = False
+    strings.state.woken_by_event = False
     view.restate(strings.job("a"))
-    assert (view.take_touched(), strings.state.has_news) == ({0}, True)
+    assert (view.take_touched(), strings.state.woken_by_event) == ({0}, True)
 
 
 def test_restating_a_job_stirs_its_queue() -> None:
     """A policy between queues asks only those queues again that were stirred."""
     strings = Strings().submit("a", queue="q").submit("b", queue="p")
     view = strings.controller.view
-    assert view.stirred == set(), "a pass has been made"
+    assert view.dirty_queues == set(), "a pass has been made"
     view.restate(strings.job("a"))
-    assert view.stirred == {"q"}
+    assert view.dirty_queues == {"q"}
 
 
 def test_rerank_ranks_everybody_once() -> None:
@@ -140,10 +140,10 @@ def test_rerank_ranks_everybody_once() -> None:
 def test_rerank_reaches_into_the_parts_and_keeps_what_they_have_counted() -> None:
     strings = Strings().submit("a", queue="q").submit("b", queue="p").running("c", 0, queue="q")
     view, ranks = strings.controller.view, Ranks()
-    parts = parts_of(view)
+    parts = queue_views_of(view)
     assert [ranks.in_line(parts[name]) for name in ("p", "q")] == [["b"], ["a", "c"]]
     view.rerank()
-    assert parts_of(view) is parts
+    assert queue_views_of(view) is parts
     assert parts["q"].waiting_count == 1
     assert [ranks.in_line(parts[name]) for name in ("p", "q")] == [["b"], ["a", "c"]]
 

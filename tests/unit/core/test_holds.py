@@ -140,10 +140,10 @@ def test_a_held_job_can_be_cancelled() -> None:
     stage.tell(e.RunSuspended(Run("b", 1), 0, frozen=True))
     assert stage.tell(e.JobWithdrawn("a"), e.JobWithdrawn("b")) == [a.Kill(Run("b", 1))]
     assert stage.last is not None
-    assert stage.last.given_up == [("a", Phase.CANCELLED)]
+    assert stage.last.ended_unsuccessfully == [("a", Phase.CANCELLED)]
     stage.tell(e.RunStopped(Run("b", 1)))
     assert not stage.state.jobs
-    assert not stage.state.held
+    assert not stage.state.on_hold
 
 
 def test_a_reservation_of_a_held_job_is_dropped() -> None:
@@ -160,8 +160,8 @@ def test_held_jobs_are_no_crowd() -> None:
     stage.later(10).tell(e.JobReleased("a"))
     stage.later(1).tell()
     view = stage.controller.view
-    assert view.crowd(stage.job("b")) == 10_000 + 2_000
-    assert view.crowd(stage.job("a")) == 2_000, "its time begins when it may run"
+    assert view.job_time_during(stage.job("b")) == 10_000 + 2_000
+    assert view.job_time_during(stage.job("a")) == 2_000, "its time begins when it may run"
 
 
 def test_what_changes_nothing() -> None:

@@ -6,10 +6,10 @@ import pytest
 
 from tests.builders import a_job, cluster
 from trainmaster.core.lifecycle import (
+    ALLOCATED,
     EDGES,
     ENDED,
-    HOLDING,
-    UNSEEN,
+    HIDDEN_PHASES,
     WAITING,
     Cause,
     LifecycleError,
@@ -38,9 +38,9 @@ def test_every_live_phase_can_come_to_an_end() -> None:
 def test_every_cause_is_on_some_edge_and_the_ends_have_none() -> None:
     assert {cause for edges in EDGES.values() for cause in edges} == set(Cause)
     assert all(not EDGES[phase] for phase in ENDED)
-    assert not WAITING & HOLDING
-    assert not UNSEEN & (WAITING | HOLDING)
-    assert ENDED | {Phase.HELD} == UNSEEN
+    assert not WAITING & ALLOCATED
+    assert not HIDDEN_PHASES & (WAITING | ALLOCATED)
+    assert ENDED | {Phase.HELD} == HIDDEN_PHASES
 
 
 LIVES = {

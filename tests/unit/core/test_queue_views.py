@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.core.stage import Strings
 from trainmaster.core.draft import Draft
-from trainmaster.core.queue_views import Part, parts_of
+from trainmaster.core.queue_views import QueueView, queue_views_of
 from trainmaster.core.view import View, by_demand
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
@@ -20,16 +20,16 @@ def two_queues() -> Strings:
 
 def in_line(part: View) -> list[str]:
     """Its waiting jobs, in order of submission."""
-    order = part.order(lambda record: Rank(0, record.seq), 0, group=by_demand, with_running=True)
+    order = part.ranked(lambda record: Rank(0, record.seq), 0, group=by_demand, with_running=True)
     return [record.id for _, _, record in order.candidates(0)]
 
 
-def counts(part: Part) -> tuple[int, int, int]:
-    return part.held // WHOLE, part.wanted // WHOLE, part.waiting_count
+def counts(part: QueueView) -> tuple[int, int, int]:
+    return part.allocated // WHOLE, part.wanted // WHOLE, part.waiting_count
 
 
 def test_each_queue_sees_its_own_jobs() -> None:
-    parts = parts_of(two_queues().controller.view)
+    parts = queue_views_of(two_queues().controller.view)
     assert {queue: list(part.jobs) for queue, part in parts.items()} == {
         "a": ["a1", "a2"],
         "b": ["b1"],
@@ -41,25 +41,25 @@ def test_each_queue_sees_its_own_jobs() -> None:
 def test_what_a_queue_holds_and_wants_is_counted_as_it_changes() -> None:
     strings = two_queues()
     view = strings.controller.view
-    assert counts(parts_of(view)["a"]) == (0, 6, 2)
+    assert counts(queue_views_of(view)["a"]) == (0, 6, 2)
     strings.start("a1", 0, 1)
-    assert counts(parts_of(view)["a"]) == (2, 6, 1)
+    assert counts(queue_views_of(view)["a"]) == (2, 6, 1)
     strings.tell(e.RunSucceeded(strings.run("a1")))
-    assert counts(parts_of(view)["a"]) == (0, 4, 1)
+    assert counts(queue_views_of(view)["a"]) == (0, 4, 1)
 
 
 def test_a_queue_without_jobs_is_gone() -> None:
     strings = two_queues().start("b1", 0)
     strings.tell(e.RunSucceeded(strings.run("b1")))
-    assert list(parts_of(strings.controller.view)) == ["a"]
+    assert list(queue_views_of(strings.controller.view)) == ["a"]
 
 
 def test_dropped_parts_come_back_the_same() -> None:
     strings = two_queues().start("a1", 0, 1)
     view = strings.controller.view
-    before = {queue: (counts(part), in_line(part)) for queue, part in parts_of(view).items()}
+    before = {queue: (counts(part), in_line(part)) for queue, part in queue_views_of(view).items()}
     view.forget()
-    after = {queue: (counts(part), in_line(part)) for queue, part in parts_of(view).items()}
+    after = {queue: (counts(part), in_line(part)) for queue, part in queue_views_of(view).items()}
     assert after == before
 
 

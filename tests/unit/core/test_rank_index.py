@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.core.stage import Strings
-from trainmaster.core.rank_index import Order
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import by_demand
 from trainmaster.model import events as e
@@ -18,17 +18,17 @@ from trainmaster.model.units import SECOND
 
 def in_line(
     world: Strings, ranks: dict[str, Rank] | Callable[[JobRecord], Rank], now: int = 0
-) -> Order:
+) -> RankIndex:
     rank = ranks if callable(ranks) else lambda record: ranks[record.id]
-    return world.controller.view.order(rank, now, group=by_demand, with_running=True)
+    return world.controller.view.ranked(rank, now, group=by_demand, with_running=True)
 
 
-def waiting(order: Order, now: int) -> str:
-    return " ".join(record.id for _, _, record in order.candidates(now))
+def waiting(ranks: RankIndex, now: int) -> str:
+    return " ".join(record.id for _, _, record in ranks.candidates(now))
 
 
-def worst_first(order: Order, now: int, count: int) -> str:
-    tail = order.tail(now)
+def worst_first(ranks: RankIndex, now: int, count: int) -> str:
+    tail = ranks.tail(now)
     return " ".join(tail.pop().id for _ in range(count))
 
 
@@ -40,19 +40,19 @@ def test_level_then_value_then_submission_then_order_of_submission() -> None:
 
 def test_lines_cross_in_time() -> None:
     world = Strings().submit("slow").submit("fast", 2)
-    order = in_line(world, {"slow": Rank(0, 100, rate=-1), "fast": Rank(0, 150, rate=-2)})
-    assert waiting(order, 49) == "slow fast"
-    assert waiting(order, 51) == "fast slow"
-    assert waiting(order, 50) == "slow fast", "a tie goes to the earlier row"
+    ranks = in_line(world, {"slow": Rank(0, 100, rate=-1), "fast": Rank(0, 150, rate=-2)})
+    assert waiting(ranks, 49) == "slow fast"
+    assert waiting(ranks, 51) == "fast slow"
+    assert waiting(ranks, 50) == "slow fast", "a tie goes to the earlier row"
 
 
 def test_running_jobs_worst_first_also_where_lines_cross() -> None:
     world = Strings().running("a", 0).running("b", 1).running("c", 2)
-    order = in_line(
+    ranks = in_line(
         world, {"a": Rank(0, 0, rate=2), "b": Rank(0, 10, rate=1), "c": Rank(0, 5, rate=1)}
     )
-    assert worst_first(order, 1, 3) == "b c a"
-    assert worst_first(order, 20, 3) == "a b c"
+    assert worst_first(ranks, 1, 3) == "b c a"
+    assert worst_first(ranks, 20, 3) == "a b c"
 
 
 def test_a_job_taken_from_the_tail_can_be_put_back() -> None:
@@ -66,15 +66,15 @@ def test_a_job_taken_from_the_tail_can_be_put_back() -> None:
 def test_a_group_is_dropped_for_the_pass_only() -> None:
     world = Strings().submit("a1").submit("b", 2).submit("a2")
     ranks = {"a1": Rank(0, 1), "b": Rank(0, 2), "a2": Rank(0, 3)}
-    order = in_line(world, ranks)
-    candidates = order.candidates(0)
+    ranks = in_line(world, ranks)
+    candidates = ranks.candidates(0)
     seen = []
     for _, group, record in candidates:
         seen.append(record.id)
         if record.id == "a1":
             candidates.drop(group)
     assert seen == ["a1", "b"]
-    assert waiting(order, 0) == "a1 b a2"
+    assert waiting(ranks, 0) == "a1 b a2"
 
 
 def test_ranks_run_out_and_are_asked_for_again() -> None:
@@ -87,12 +87,12 @@ def test_ranks_run_out_and_are_asked_for_again() -> None:
             0, 0, until_ms=5 * SECOND if record.id == "a" and asked.count("a") == 1 else None
         )
 
-    order = in_line(world, rank)
-    assert (asked, order.next_expiry()) == (["a", "b"], 5 * SECOND)
+    ranks = in_line(world, rank)
+    assert (asked, ranks.next_expiry()) == (["a", "b"], 5 * SECOND)
     in_line(world, rank, 5 * SECOND - 1)
     assert asked == ["a", "b"], "nothing has changed"
-    order = in_line(world, rank, 5 * SECOND)
-    assert (asked, order.next_expiry()) == (["a", "b", "a"], None)
+    ranks = in_line(world, rank, 5 * SECOND)
+    assert (asked, ranks.next_expiry()) == (["a", "b", "a"], None)
 
 
 def test_only_what_changed_is_ranked_again_and_who_ended_is_gone() -> None:
@@ -107,10 +107,10 @@ def test_only_what_changed_is_ranked_again_and_who_ended_is_gone() -> None:
     asked.clear()
     world.tell(e.JobWithdrawn("b"))
     world.start("c", 0)
-    order = in_line(world, rank)
+    ranks = in_line(world, rank)
     assert asked == ["c"]
-    assert waiting(order, 0) == "a"
-    assert worst_first(order, 0, 1) == "c"
+    assert waiting(ranks, 0) == "a"
+    assert worst_first(ranks, 0, 1) == "c"
 
 
 @given(

@@ -335,4 +335,4 @@ def test_a_waiting_job_that_is_stopped_is_cancelled() -> None:
     world = Strings("1x1").running("a", 0).submit("b")
     world.plan(a.Stop("b"))
     assert world.last is not None
-    assert world.last.given_up == [("b", Phase.CANCELLED)]
+    assert world.last.ended_unsuccessfully == [("b", Phase.CANCELLED)]

@@ -51,8 +51,8 @@ def answer(wanted: Wanted, outputs: Outputs) -> None:
         return found
 
     nodes, gpus = nodes_of(shape)
-    molds = _molds(experiment.contenders[1])
-    least = least_nodes(_largest(wanted, inputs.cluster_of(shape), molds=molds), gpus)
+    is_moldable = _is_moldable(experiment.contenders[1])
+    least = least_nodes(_largest(wanted, inputs.cluster_of(shape), is_moldable=is_moldable), gpus)
     saving = fewest_nodes(excess_on, target, nodes, least, gpus)
     if outputs.json is not None:
         entry = {"policy": ours, "against": theirs, "cluster": shape, **asdict(saving)}
@@ -92,18 +92,20 @@ def _excess(
     return found.entrants[0].mean(excess)
 
 
-def _molds(contender: Contender) -> bool:
+def _is_moldable(contender: Contender) -> bool:
     """Whether it may start a job on fewer GPUs than the job asks for."""
-    is_resizing: bool = policy_of(contender.policy, contender.settings).molds
+    is_resizing: bool = policy_of(contender.policy, contender.settings).is_moldable
     return is_resizing
 
 
-def _largest(wanted: Wanted, cluster: Cluster, *, molds: bool) -> int:
+def _largest(wanted: Wanted, cluster: Cluster, *, is_moldable: bool) -> int:
     """GPUs of the largest job that the whole cluster can hold: it must still fit."""
     jobs = load(wanted.trace, wanted.format).jobs
-    accepted, _ = split_by_fit(jobs, cluster.topology, molds=molds)
+    accepted, _ = split_by_fit(jobs, cluster.topology, is_moldable=is_moldable)
     demands = [each.job.demand for each in accepted]
-    return max((each.min_count if molds else each.nominal.count for each in demands), default=1)
+    return max(
+        (each.min_count if is_moldable else each.nominal.count for each in demands), default=1
+    )
 
 
 def worded(saving: Saving, ours: str, theirs: str, shape: str) -> str:

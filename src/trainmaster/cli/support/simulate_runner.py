@@ -75,7 +75,7 @@ def _remarks(simulation: Simulation, *, is_cut: bool) -> list[str]:
             f"{name} had {plural(len(refused), 'action')} refused, the first for job {first.job}:"
             f" {first.why.value}{f' ({first.detail})' if first.detail else ''}"
         )
-    if simulation.is_in_vain:
+    if simulation.is_thrashing:
         found.append(
             f"{name} suspends runs before they have saved anything, so that no job ends:"
             " raise min_run_s or quantum_s, or lower checkpoint_every_s"

@@ -24,7 +24,7 @@ from trainmaster.config.options import (
     settings,
     shown,
 )
-from trainmaster.core.queue_views import Part, parts_of
+from trainmaster.core.queue_views import QueueView, queue_views_of
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
@@ -120,8 +120,8 @@ class BetweenQueues(BasePolicy[Q]):
         return kind, read_options(options.inner, kind.options_type, given, read_file)
 
     @property
-    def molds(self) -> bool:
-        return self._any_inner.molds
+    def is_moldable(self) -> bool:
+        return self._any_inner.is_moldable
 
     @property
     def splits(self) -> bool:
@@ -150,13 +150,13 @@ class BetweenQueues(BasePolicy[Q]):
 
     def begin(self, view: View, memo: RoundMemo, now: int, *also: str) -> Round:
         """A round with what each queue holds and wants; `also`: queues to know of besides."""
-        parts = parts_of(view)
+        parts = queue_views_of(view)
         tree = self._tree_for(view.queues, (*parts, *also))
         tree.count(parts)
         self._overrule(parts)
         return Round(view, parts, tree, self.inner_of, memo, self.guards, now)
 
-    def _overrule(self, parts: Mapping[str, Part]) -> None:
+    def _overrule(self, parts: Mapping[str, QueueView]) -> None:
         """Let our promises hold inside queues whose policy cannot be told of them."""
         if self._overrules:
             for part in parts.values():
@@ -173,9 +173,9 @@ class BetweenQueues(BasePolicy[Q]):
         """After runs have started: when their queues' inner policies want to be asked."""
         if view.is_settled():
             return None
-        parts, times = parts_of(view), list[int | None]()
+        parts, times = queue_views_of(view), list[int | None]()
         self._overrule(parts)
-        for queue in view.stirred & parts.keys():
+        for queue in view.dirty_queues & parts.keys():
             part, inner = parts[queue], self.inner_of(queue)
             known = memo.inner[queue] if queue in memo.inner else inner.first_memo()
             times.append(sooner(inner, part, known, inner.wake(part, known, now), now))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainmaster.core.lifecycle import HOLDING, WAITING
+from trainmaster.core.lifecycle import ALLOCATED, WAITING
 from trainmaster.core.state import JobRecord
 from trainmaster.mechanisms.fair_share.queue_pass import Round
 from trainmaster.model.placement import Placement
@@ -73,11 +73,11 @@ def _to_go(round_: Round, record: JobRecord, spared: set[int]) -> Iterator[JobRe
         part = round_.parts[tip.name]
         order = round_.line_of(part)
         for run in order.worst_first(round_.now) if order is not None else ():
-            is_free = run.phase in HOLDING and not round_.draft.is_touched(run)
+            is_free = run.phase in ALLOCATED and not round_.draft.is_touched(run)
             if is_free and run.seq not in spared:
                 yield run
 
 
 def _give(round_: Round, victim: JobRecord, sign: int) -> None:
-    held = round_.parts[victim.job.queue].held_by(victim)
+    held = round_.parts[victim.job.queue].allocated_to(victim)
     round_.tree.tips[victim.job.queue].give(sign * held)

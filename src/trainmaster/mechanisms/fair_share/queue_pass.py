@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from trainmaster.core.draft import Draft
-from trainmaster.core.queue_views import Part
-from trainmaster.core.rank_index import Order
+from trainmaster.core.queue_views import QueueView
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
@@ -49,7 +49,7 @@ class Round:
     def __init__(
         self,
         view: View,
-        parts: Mapping[str, Part],
+        parts: Mapping[str, QueueView],
         tree: QueueTree,
         inner_of: Callable[[str], Inner],
         memo: RoundMemo,
@@ -66,7 +66,7 @@ class Round:
         self._new_memos: dict[str, object] = {}
         self._wakes: dict[str, int] | None = None
         """As in the memo until one changes."""
-        self._molds = any(inner_of(name).molds for name in list(parts)[:1])
+        self._is_moldable = any(inner_of(name).is_moldable for name in list(parts)[:1])
         self._to_ask = self._those_to_ask(view)
         self._due: int | None = None
         self._collecting: list[JobRecord] = []
@@ -77,9 +77,9 @@ class Round:
 
         A policy that gives jobs other sizes than they ask for has to say itself what fits: all.
         """
-        if view.draining or self._molds:
+        if view.draining or self._is_moldable:
             return set(self.parts)
-        found = {name for name in view.stirred if name in self.parts}
+        found = {name for name in view.dirty_queues if name in self.parts}
         for name, at in self._memo.wakes.items():
             if at <= self.now and name in self.parts:
                 found.add(name)
@@ -156,9 +156,9 @@ class Round:
         smallest, left = part.smallest_waiting, tip.budget - tip.used
         if smallest is None or smallest > left:
             return 0
-        return min(left, part.wanted - part.held)
+        return min(left, part.wanted - part.allocated)
 
-    def _ask(self, part: Part, tip: Node, *, is_contended: bool) -> None:
+    def _ask(self, part: QueueView, tip: Node, *, is_contended: bool) -> None:
         """Let the inner policy plan with what is the queue's, and what nobody else waits for."""
         if self._keeps_line(part):
             self._planned(part, tip, 0)
@@ -167,7 +167,7 @@ class Round:
         allowance, room = max(0, tip.budget - tip.used, free), tip.headroom
         self._planned(part, tip, allowance if room is None else max(0, min(allowance, room)))
 
-    def _planned(self, part: Part, tip: Node, allowance: int | None) -> None:
+    def _planned(self, part: QueueView, tip: Node, allowance: int | None) -> None:
         inner, space, queue = self._inner_of(part.queue), self.draft.space, part.queue
         memo = self._memo_of(queue)
         self._to_ask.discard(queue)
@@ -208,16 +208,16 @@ class Round:
 
     # -- starting in line ------------------------------------------------------------------------
 
-    def line_of(self, part: Part) -> Order | None:
+    def line_of(self, part: QueueView) -> RankIndex | None:
         """The queue's jobs in the order of its inner policy, if that keeps one."""
         return self._inner_of(part.queue).line(part, self._memo_of(part.queue), self.now)
 
-    def _keeps_line(self, part: Part) -> bool:
+    def _keeps_line(self, part: QueueView) -> bool:
         """Whether a starving job of the queue is not to be passed by an inner policy that knows none."""
         if part.overrule is None or not self.guards.starve_after_ms or not part.waiting_count:
             return False
-        order = self.line_of(part)
-        first = None if order is None else order.best_waiting(self.now)
+        ranks = self.line_of(part)
+        first = None if ranks is None else ranks.best_waiting(self.now)
         return first is not None and first[0] <= STARVING
 
     def _collects(self, record: JobRecord) -> bool:
@@ -227,27 +227,27 @@ class Round:
         tip, space = self.tree.tips[record.job.queue], self.draft.space
         return may_collect(record, self._least(record), tip, space, self.placer_of)
 
-    def _first_that_collects(self, part: Part) -> Iterator[JobRecord]:
+    def _first_that_collects(self, part: QueueView) -> Iterator[JobRecord]:
         """Of a queue that holds less than its part: to the others it owes nothing."""
         tip = self.tree.tips[part.queue]
-        order = self.line_of(part) if part.waiting_count and tip.used < tip.budget else None
-        for _, _, record in order.candidates(self.now) if order is not None else ():
+        ranks = self.line_of(part) if part.waiting_count and tip.used < tip.budget else None
+        for _, _, record in ranks.candidates(self.now) if ranks is not None else ():
             if not self.guards.is_starving(record, self.now):
                 return
             if not self.draft.is_touched(record) and self._collects(record):
                 yield record
                 return
 
-    def _may_fit(self, part: Part, room: int | None) -> bool:
+    def _may_fit(self, part: QueueView, room: int | None) -> bool:
         """Whether there is any use in looking at its waiting jobs."""
         smallest = part.smallest_waiting
-        if smallest is not None and self._molds:
+        if smallest is not None and self._is_moldable:
             return True
         if smallest is None or (room is not None and smallest > room):
             return False
         return smallest < WHOLE or smallest <= self.draft.space.total_free() * WHOLE
 
-    def _start_in_line(self, part: Part, tip: Node, limit: int | None) -> None:
+    def _start_in_line(self, part: QueueView, tip: Node, limit: int | None) -> None:
         """Start waiting jobs, first in line first, while the queue holds no more than the limit."""
 
         def room() -> int | None:
@@ -260,7 +260,9 @@ class Round:
             if placement is not None:
                 self.start(tip, record, placement)
 
-    def waiting_in_line(self, part: Part, room: Callable[[], int | None]) -> Iterator[JobRecord]:
+    def waiting_in_line(
+        self, part: QueueView, room: Callable[[], int | None]
+    ) -> Iterator[JobRecord]:
         """Waiting jobs that nobody has placed yet and the room affords, first in line first.
 
         A job that is not placed by whoever asks is taken as one that does not fit: others like it
@@ -268,12 +270,12 @@ class Round:
         starves, so is whoever could use the same GPUs (collecting.py).
         """
         skips = self._inner_of(part.queue).skips
-        order = self.line_of(part)
-        if order is None:
+        ranks = self.line_of(part)
+        if ranks is None:
             yield from self._without_line(part, room)
             return
         candidates, space, barred = (
-            order.candidates(self.now),
+            ranks.candidates(self.now),
             self.draft.space,
             self._barred_to(part),
         )
@@ -291,12 +293,12 @@ class Round:
                 if not is_barred and self._collects(record):
                     barred.update(space.kinds_for(record.demand))
 
-    def _barred_to(self, part: Part) -> set[int]:
+    def _barred_to(self, part: QueueView) -> set[int]:
         """Device types of which what is free collects for starving jobs of other queues."""
         others = [each for each in self._collecting if each.job.queue != part.queue]
         return {kind for each in others for kind in self.draft.space.kinds_for(each.demand)}
 
-    def _without_line(self, part: Part, room: Callable[[], int | None]) -> Iterator[JobRecord]:
+    def _without_line(self, part: QueueView, room: Callable[[], int | None]) -> Iterator[JobRecord]:
         ranked = sorted(part.waiting(), key=lambda record: (-record.job.priority, record.seq))
         failed: set[int] = set()
         for record in ranked:
@@ -314,7 +316,7 @@ class Round:
     def _least(self, record: JobRecord) -> int:
         """The smallest share that it could start with."""
         demand = record.demand
-        if self._molds and demand.is_elastic:
+        if self._is_moldable and demand.is_elastic:
             return demand.sized(demand.min_count).total_share
         return demand.nominal.total_share
 
@@ -324,7 +326,7 @@ class Round:
         found = None
         if room is None or demand.nominal.total_share <= room:
             found = placer.place(space, record)
-        if found is None and self._molds and demand.is_elastic:
+        if found is None and self._is_moldable and demand.is_elastic:
             for count in range(demand.nominal.count - 1, demand.min_count - 1, -1):
                 shape = demand.sized(count)
                 if found is None and (room is None or shape.total_share <= room):
@@ -355,7 +357,7 @@ class Round:
                         del lines[tip.name]
                     break
 
-    def _borrowers(self, part: Part, tip: Node) -> Iterator[JobRecord]:
+    def _borrowers(self, part: QueueView, tip: Node) -> Iterator[JobRecord]:
         return self.waiting_in_line(part, lambda: tip.headroom)
 
     def _lend_one(self, tip: Node, line: Iterator[JobRecord]) -> bool:
@@ -368,7 +370,7 @@ class Round:
         return False
 
 
-def sooner(inner: Inner, part: Part, memo: object, wake: int | None, now: int) -> int | None:
+def sooner(inner: Inner, part: QueueView, memo: object, wake: int | None, now: int) -> int | None:
     """That time, or when a promise of ours to a job of the queue begins or ends to hold."""
     line = inner.line(part, memo, now) if part.overrule is not None else None
     due = line.next_expiry() if line is not None else None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from trainmaster.core.queue_views import Part
+from trainmaster.core.queue_views import QueueView
 from trainmaster.mechanisms.fair_share.max_min_shares import (
     Claim,
     OfferKey,
@@ -141,14 +141,14 @@ class QueueTree:
 
     # -- a pass's numbers ------------------------------------------------------------------------
 
-    def count(self, parts: Mapping[str, Part]) -> None:
+    def count(self, parts: Mapping[str, QueueView]) -> None:
         """Put in what each queue holds and wants; the others have nothing and want nothing."""
         for name, tip in self.tips.items():
             part = parts.get(name)
             if part is None or not part.jobs:
                 tip.used = tip.wanted = 0
             else:
-                tip.used, tip.wanted = part.held, part.wanted or 1
+                tip.used, tip.wanted = part.allocated, part.wanted or 1
         for node in self._inner:
             node.used = sum([child.used for child in node.children])
             node.wanted = sum([child.wanted for child in node.children])

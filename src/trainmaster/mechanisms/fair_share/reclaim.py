@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
-from trainmaster.core.lifecycle import HOLDING
-from trainmaster.core.queue_views import Part
+from trainmaster.core.lifecycle import ALLOCATED
+from trainmaster.core.queue_views import QueueView
 from trainmaster.core.state import JobRecord
 from trainmaster.mechanisms.fair_share.queue_pass import Round
 from trainmaster.mechanisms.fair_share.queue_tree import Node
@@ -19,7 +19,7 @@ from trainmaster.model.units import WHOLE
 
 Own = Callable[[Node], int]
 """What is a queue's own: nobody takes that from it."""
-ToGo = Callable[["Reclaim", Sequence[Part]], Iterator[JobRecord]]
+ToGo = Callable[["Reclaim", Sequence[QueueView]], Iterator[JobRecord]]
 """Runs of these queues in the order in which they have to go."""
 
 
@@ -102,14 +102,14 @@ class Reclaim:
         return self.round.tree.tips[victim.job.queue]
 
     def _size(self, victim: JobRecord) -> int:
-        return self.round.parts[victim.job.queue].held_by(victim)
+        return self.round.parts[victim.job.queue].allocated_to(victim)
 
     def _can_go(self, victim: JobRecord, claimant: Node, wanted: int) -> bool:
         """Whether it would help, and its queue and those around keep what is their own without it."""
         round_, size, tip = self.round, self._size(victim), self._tip(victim)
         if not 0 < size <= self.excess(tip):
             return False
-        if round_.draft.is_touched(victim) or victim.phase not in HOLDING:
+        if round_.draft.is_touched(victim) or victim.phase not in ALLOCATED:
             return False
         if tip.parent is not claimant.parent:
             around = set(claimant.path())
@@ -192,7 +192,7 @@ def guaranteed(node: Node) -> int:
     return node.claim.least
 
 
-def worst_in_line(reclaim: Reclaim, parts: Sequence[Part]) -> Iterator[JobRecord]:
+def worst_in_line(reclaim: Reclaim, parts: Sequence[QueueView]) -> Iterator[JobRecord]:
     """Queue by queue, as they come, the worst in line first."""
     round_ = reclaim.round
     for part in parts:
@@ -204,7 +204,7 @@ def worst_in_line(reclaim: Reclaim, parts: Sequence[Part]) -> Iterator[JobRecord
             yield record
 
 
-def latest_started(reclaim: Reclaim, parts: Sequence[Part]) -> Iterator[JobRecord]:
+def latest_started(reclaim: Reclaim, parts: Sequence[QueueView]) -> Iterator[JobRecord]:
     """Of all together, those that have run for the shortest time: the least work is lost."""
     runs = [record for part in parts for record in part.running()]
     yield from sorted(runs, key=_latest_first)

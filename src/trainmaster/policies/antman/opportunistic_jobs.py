@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush, merge
 
 from trainmaster.core.draft import Draft
-from trainmaster.core.lifecycle import HOLDING, Phase
-from trainmaster.core.rank_index import Candidates, Key, Line, Order
+from trainmaster.core.lifecycle import ALLOCATED, Phase
+from trainmaster.core.rank_index import Candidates, Key, Line, RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.starvation import Guards
@@ -58,7 +58,7 @@ class Pass:
     quotas: Quotas
     guests: list[JobRecord]
     """Opportunistic runs, in order of submission."""
-    lines: Mapping[str, Order]
+    lines: Mapping[str, RankIndex]
     """Of the queues in which somebody waits."""
     held: dict[str, int]
     """Per queue: thousandths of a GPU that its guaranteed runs hold."""
@@ -94,8 +94,8 @@ class Pass:
 
     def _in_line(self, queue: str) -> Iterable[JobRecord]:
         """Its guaranteed jobs that wait, and those that already run on idle cycles."""
-        order = self.lines.get(queue)
-        lines = {} if order is None else order.waiting
+        ranks = self.lines.get(queue)
+        lines = {} if ranks is None else ranks.waiting
         mine = {key: line for key, line in lines.items() if _tag(key[0]) != OPPORTUNISTIC}
         waiting = ((key, record) for key, _, record in Candidates(mine, self.now))
         running = [
@@ -229,7 +229,7 @@ class Pass:
         return self.rules.share == WHOLE and len(found) < need
 
     def _is_evictable(self, guest: JobRecord) -> bool:
-        if guest.phase not in HOLDING or self.draft.is_touched(guest):
+        if guest.phase not in ALLOCATED or self.draft.is_touched(guest):
             return False
         assert guest.placement is not None
         is_open = self.draft.space.closed.isdisjoint(guest.placement.nodes)
@@ -274,8 +274,8 @@ class Pass:
         """In order of submission, each where the least is going on."""
         lines: dict[tuple[Hashable, int], Line] = {
             ((queue, group), rate): line
-            for queue, order in self.lines.items()
-            for (group, rate), line in order.waiting.items()
+            for queue, ranks in self.lines.items()
+            for (group, rate), line in ranks.waiting.items()
             if _tag(group) != GUARANTEED and line.entries
         }
         if not lines and not self.evicted:

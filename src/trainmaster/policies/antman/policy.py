@@ -31,9 +31,9 @@ from trainmaster.config.options import (
     whole_number,
 )
 from trainmaster.core.draft import Draft
-from trainmaster.core.lifecycle import HOLDING
-from trainmaster.core.queue_views import Part, parts_of
-from trainmaster.core.rank_index import Order
+from trainmaster.core.lifecycle import ALLOCATED
+from trainmaster.core.queue_views import QueueView, queue_views_of
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
@@ -101,13 +101,13 @@ class AntMan(BasePolicy[AntManOptions]):
         if is_idle:
             return Plan((), tuple(guest.id for guest in guests))
         quotas = self._known_quotas(view)
-        parts = parts_of(view)
+        parts = queue_views_of(view)
         waiting = [part for part in parts.values() if part.waiting_count]
         lines = {part.queue: self._line(part, quotas, now) for part in waiting}
         draft = Draft(view)
         for job in view.reservations:
             draft.release(view.jobs[job])
-        held = {queue: part.held for queue, part in parts.items()}
+        held = {queue: part.allocated for queue, part in parts.items()}
         for guest in guests:
             assert guest.placement is not None
             held[guest.job.queue] -= guest.placement.total_share
@@ -137,7 +137,7 @@ class AntMan(BasePolicy[AntManOptions]):
             view.forget()  # who may ever be guaranteed has changed: all stand in line anew
         return quotas
 
-    def _line(self, part: Part, quotas: Quotas, now: int) -> Order:
+    def _line(self, part: QueueView, quotas: Quotas, now: int) -> RankIndex:
         def rank(record: JobRecord) -> Rank:
             job = record.job
             until = None
@@ -150,7 +150,7 @@ class AntMan(BasePolicy[AntManOptions]):
         def group(record: JobRecord) -> Hashable:
             return (self._tag(record, quotas, now), record.group)
 
-        return part.order(rank, now, group=group, with_running=True)
+        return part.ranked(rank, now, group=group, with_running=True)
 
     def _tag(self, record: JobRecord, quotas: Quotas, now: int) -> str:
         """In which line of its queue a waiting job stands."""
@@ -171,7 +171,7 @@ class AntMan(BasePolicy[AntManOptions]):
         """The queue's quota where that is in the way, else what the GPUs say."""
         queue, size = record.job.queue, guaranteed_size(record.demand, self._rules.share)
         ceilings = _ceilings(
-            view, parts_of(view), [each for each in view.running() if _is_guest(each)]
+            view, queue_views_of(view), [each for each in view.running() if _is_guest(each)]
         )
         if ceilings.never_holds(queue, record.demand.nominal.total_share):
             return Reason(Why.NEVER_FITS, size)
@@ -185,7 +185,7 @@ class AntMan(BasePolicy[AntManOptions]):
         return super().explain(view, memo, record, now)
 
 
-def _ceilings(view: View, parts: Mapping[str, Part], guests: Iterable[JobRecord]) -> Ceilings:
+def _ceilings(view: View, parts: Mapping[str, QueueView], guests: Iterable[JobRecord]) -> Ceilings:
     """Maxima, with all that queues hold: of guests the GPUs they asked for, however small their part."""
     ceilings = Ceilings(view.queues, parts)
     for guest in guests:
@@ -202,4 +202,4 @@ def _is_guest(record: JobRecord) -> bool:
 
 
 def _is_demoted(record: JobRecord) -> bool:
-    return record.job.role is Role.GUARANTEED and record.phase in HOLDING
+    return record.job.role is Role.GUARANTEED and record.phase in ALLOCATED

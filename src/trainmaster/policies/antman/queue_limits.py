@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainmaster.core.queue_views import Part
+from trainmaster.core.queue_views import QueueView
 from trainmaster.mechanisms.fair_share.queue_tree import QueueTree
 from trainmaster.model.queue import Queue
 
@@ -12,7 +12,7 @@ from trainmaster.model.queue import Queue
 class Ceilings:
     """What is held in one pass, queue by queue, against the maxima."""
 
-    def __init__(self, queues: Mapping[str, Queue], parts: Mapping[str, Part]) -> None:
+    def __init__(self, queues: Mapping[str, Queue], parts: Mapping[str, QueueView]) -> None:
         is_bound = any(queue.maximum is not None for queue in queues.values())
         self._tree = QueueTree(queues, {}, parts) if is_bound else None
         if self._tree is not None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 
-from trainmaster.core.lifecycle import HOLDING, UNSEEN
-from trainmaster.core.rank_index import Order
+from trainmaster.core.lifecycle import ALLOCATED, HIDDEN_PHASES
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.starvation import Guards
@@ -29,7 +29,7 @@ class Roster:
         self._guards = guards
         self._quantum = quantum_ms
         self.servers = Servers(view.topology)
-        self.line = Order()
+        self.line = RankIndex()
         """Waiting jobs: the starving, then the longest wait in quanta, then who has run least."""
         self.holding: dict[int, JobRecord] = {}
         self.gangs: dict[int, JobRecord] = {}
@@ -59,7 +59,7 @@ class Roster:
         records = list(records)
         for record in records:
             self._drop(record.seq)
-            if record.phase not in UNSEEN:
+            if record.phase not in HIDDEN_PHASES:
                 self._note(record, homes)
 
         def group(record: JobRecord) -> Hashable:
@@ -91,7 +91,7 @@ class Roster:
     def _note(self, record: JobRecord, homes: Homes) -> None:
         seq, job = record.seq, record.job
         self._known[seq] = record
-        if record.phase in HOLDING:
+        if record.phase in ALLOCATED:
             self.holding[seq] = record
             if record.demand.is_elastic:
                 self.elastic[seq] = record

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trainmaster.core.draft import Draft
-from trainmaster.core.lifecycle import HOLDING, WAITING, Phase
+from trainmaster.core.lifecycle import ALLOCATED, WAITING, Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.core.topology_index import most_on
 from trainmaster.core.view import View
@@ -305,7 +305,7 @@ class Shift:
         latest = self.now - self.least_turn_ms
         for each in self.view.residents(node):
             since = each.run_since_ms
-            if each.phase in HOLDING and (since is None or since > latest):
+            if each.phase in ALLOCATED and (since is None or since > latest):
                 self.held.add(node)
 
 

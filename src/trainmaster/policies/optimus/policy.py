@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 from trainmaster.config.options import choice, option, positive_seconds
 from trainmaster.core.draft import Draft
-from trainmaster.core.lifecycle import UNSEEN, Phase
-from trainmaster.core.rank_index import Order
+from trainmaster.core.lifecycle import HIDDEN_PHASES, Phase
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.apply_allocation import RESIDENT, can_resize
@@ -71,7 +71,7 @@ class Optimus(BasePolicy[OptimusOptions]):
         self._elastic: dict[int, JobRecord] | None = None
 
     @property
-    def molds(self) -> bool:
+    def is_moldable(self) -> bool:
         return True
 
     @property
@@ -97,27 +97,27 @@ class Optimus(BasePolicy[OptimusOptions]):
         assert isinstance(memo, Memo)
         if view.is_settled() and not self._has_elastic(view):
             return Plan((), Memo())
-        order = self.in_line(view, now, with_running=True)
+        ranks = self.in_line(view, now, with_running=True)
         draft = Draft(view)
         if view.draining:
             evacuate(view, draft, _resident)
         if now % self._interval == 0:
             staffing = self._divide(view, draft, now)
         else:
-            staffing = self._fill(view, draft, order, memo, now)
+            staffing = self._fill(view, draft, ranks, memo, now)
         left = Memo(FrozenMap(staffing.owed))
-        return draft.plan(left, self._next_division(view, draft, order, now))
+        return draft.plan(left, self._next_division(view, draft, ranks, now))
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
         """At once where a run may have left GPUs that another is owed."""
         assert isinstance(memo, Memo)
         return now + 1 if memo.owed else None
 
-    def _next_division(self, view: View, draft: Draft, order: Order, now: int) -> int | None:
+    def _next_division(self, view: View, draft: Draft, ranks: RankIndex, now: int) -> int | None:
         """The end of the interval, while something runs and a division could change anything."""
-        if draft.is_empty() and not order.has_running():
+        if draft.is_empty() and not ranks.has_running():
             return None
-        if not order.has_waiting() and not self._has_elastic(view):
+        if not ranks.has_waiting() and not self._has_elastic(view):
             return None
         return (now // self._interval + 1) * self._interval
 
@@ -154,7 +154,7 @@ class Optimus(BasePolicy[OptimusOptions]):
 
     # -- meanwhile -------------------------------------------------------------------------------
 
-    def _fill(self, view: View, draft: Draft, order: Order, memo: Memo, now: int) -> Staffing:
+    def _fill(self, view: View, draft: Draft, ranks: RankIndex, memo: Memo, now: int) -> Staffing:
         """Pay what is owed to runs; waiting jobs share the rest of what is free."""
         staffing, pool = self.staffing(draft), GpuPool(draft.space, ())
         for job, count in memo.owed.items():
@@ -162,7 +162,7 @@ class Optimus(BasePolicy[OptimusOptions]):
             if record is not None and self._is_movable(record, draft, now):
                 pool.withhold(staffing.grow(record, count))
         headcount = self._headcount(view, pool, now)
-        candidates = order.candidates(now)
+        candidates = ranks.candidates(now)
         for _, group, record in candidates:
             if not headcount.give_least(record):
                 candidates.drop(group)
@@ -190,7 +190,7 @@ class Optimus(BasePolicy[OptimusOptions]):
             live = view.jobs.values()
             self._elastic = {record.seq: record for record in live if record.demand.is_elastic}
         for seq, record in list(self._elastic.items()):
-            if record.phase not in UNSEEN:
+            if record.phase not in HIDDEN_PHASES:
                 return True
             del self._elastic[seq]
             if self._forecasts is not None:

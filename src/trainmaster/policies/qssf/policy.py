@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from trainmaster.config.options import choice, fraction, option
 from trainmaster.core.draft import Draft
-from trainmaster.core.rank_index import Order
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.backfill import BACKFILL, start_in_order
@@ -82,12 +82,12 @@ class Qssf(BasePolicy[QssfOptions]):
         memo = self._memo = self._with_news(view, memo)
         if view.is_settled():
             return Plan((), memo)
-        order = self.in_line(view, now, with_running=False)
+        ranks = self.in_line(view, now, with_running=False)
         draft = Draft(view)
         if view.draining:
             evacuate(view, draft, self.placer)
         start_in_order(
-            view, draft, order, now, self.placer, self.options.backfill, remaining=self.remaining_ms
+            view, draft, ranks, now, self.placer, self.options.backfill, remaining=self.remaining_ms
         )
         return draft.plan(memo)
 
@@ -95,12 +95,12 @@ class Qssf(BasePolicy[QssfOptions]):
         """Judge who has arrived by what was known before; then learn from who has ended."""
         newcomers: dict[str, int] = {}
         last = memo.last_seq
-        for record in view.latest_first():
+        for record in view.newest_first():
             if record.seq <= memo.last_seq:
                 break
             newcomers[record.id] = self._foretold_ms(memo.past, record)
             last = max(last, record.seq)
-        for record in view.anew:
+        for record in view.requeued:
             if record.id in view.jobs and record.id not in memo.foretold_ms:
                 newcomers[record.id] = self._foretold_ms(memo.past, record)
         if not newcomers and not view.ended:
@@ -115,7 +115,7 @@ class Qssf(BasePolicy[QssfOptions]):
         weight = round(self.options.rolling * NOMINAL)
         return max(1, (weight * rolling + (NOMINAL - weight) * learned) // NOMINAL)
 
-    def line(self, view: View, memo: object, now: int) -> Order:
+    def line(self, view: View, memo: object, now: int) -> RankIndex:
         assert isinstance(memo, Memo)
         self._memo = memo
         return self.in_line(view, now, with_running=True)

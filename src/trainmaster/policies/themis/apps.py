@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from trainmaster.core.lifecycle import UNSEEN, WAITING
+from trainmaster.core.lifecycle import HIDDEN_PHASES, WAITING
 from trainmaster.core.state import JobRecord
 from trainmaster.model.units import MINUTE, NOMINAL
 from trainmaster.policies.themis.app_count import Census
@@ -45,7 +45,7 @@ class AppIndex:
             app = app_of(record)
             self.waiting.pop(record.seq, None)
             self.holding.pop(record.seq, None)
-            if record.phase in UNSEEN:
+            if record.phase in HIDDEN_PHASES:
                 self._forget(app, record)
                 continue
             if app not in self.jobs:

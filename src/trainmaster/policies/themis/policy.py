@@ -76,7 +76,7 @@ class Themis(BasePolicy[ThemisOptions]):
         self._estimator: PlaceEstimator | None = None
 
     @property
-    def molds(self) -> bool:
+    def is_moldable(self) -> bool:
         return True
 
     def first_memo(self) -> Memo:

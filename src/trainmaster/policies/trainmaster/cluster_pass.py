@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 from trainmaster.core.draft import Draft
-from trainmaster.core.rank_index import Order
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.rank_order import PlacerOf
@@ -72,7 +72,7 @@ class WholeCluster(OneLine):
         return self._knowing.known.worth(record, now)
 
     @property
-    def molds(self) -> bool:
+    def is_moldable(self) -> bool:
         return self._breathing is not None and self._breathing.terms.shrinks
 
     def first_memo(self) -> LineMemo:
@@ -112,15 +112,15 @@ class WholeCluster(OneLine):
         is_settled = view.is_settled()
         if is_settled and not gathers and not self._is_busy(view, memo):
             return Plan((), memo)
-        order = self.in_line(view, now, with_running=True)
-        if view.is_stable(order, now) and not gathers and not self._is_due(view, memo, now):
-            return Plan((), memo, self._wake_at(view, order, memo, now))
+        ranks = self.in_line(view, now, with_running=True)
+        if view.is_stable(ranks, now) and not gathers and not self._is_due(view, memo, now):
+            return Plan((), memo, self._wake_at(view, ranks, memo, now))
         draft = Draft(view)
-        memo, due = self._placed(view, draft, order, memo, now, gathers=gathers)
-        return draft.plan(memo, due if is_settled else soonest(order.next_expiry(), due))
+        memo, due = self._placed(view, draft, ranks, memo, now, gathers=gathers)
+        return draft.plan(memo, due if is_settled else soonest(ranks.next_expiry(), due))
 
     def _placed(
-        self, view: View, draft: Draft, order: Order, memo: LineMemo, now: int, *, gathers: bool
+        self, view: View, draft: Draft, ranks: RankIndex, memo: LineMemo, now: int, *, gathers: bool
     ) -> tuple[LineMemo, int | None]:
         """Everybody where it may run; what is remembered, and when to look again."""
         promised = self._knowing.is_promised
@@ -128,15 +128,15 @@ class WholeCluster(OneLine):
         due: int | None = None
         sharing = breath = tidying = None
         if self._pairing is not None:
-            sharing = self._pairing.begin(view, draft, order, memo.packed, now, promised)
+            sharing = self._pairing.begin(view, draft, ranks, memo.packed, now, promised)
             placer_of = sharing.placer_of(self.placer)
         if self._closeness is not None:
             tidying = Tidying(self._closeness, view, draft, now)
-            tidying.make_room(order)
+            tidying.make_room(ranks)
         if self._breathing is not None and not self._breathing.is_idle(view):
-            breath = self._breathing.begin(view, draft, order, memo.breaths, now, promised)
+            breath = self._breathing.begin(view, draft, ranks, memo.breaths, now, promised)
             breath.make_room(placer_of)
-        self.fill(view, draft, order, now, placer_of)
+        self.fill(view, draft, ranks, now, placer_of)
         if self._closeness is not None:
             self._closeness.unstick(self.stuck)
         if sharing is not None:
@@ -160,11 +160,11 @@ class WholeCluster(OneLine):
             return True
         return self._pairing is not None and self._pairing.is_due(view, memo.packed, now)
 
-    def _wake_at(self, view: View, order: Order, memo: LineMemo, now: int) -> int | None:
+    def _wake_at(self, view: View, ranks: RankIndex, memo: LineMemo, now: int) -> int | None:
         due = None if self._pairing is None else self._pairing.wake(view, memo.packed, now)
         rested = memo.breaths.due_ms
         due = soonest(due, rested if rested is not None and rested > now else None)
-        return soonest(order.next_expiry(), due)
+        return soonest(ranks.next_expiry(), due)
 
     def wake(self, view: View, memo: object, now: int) -> int | None:
         """A run that has just started comes to another rank at a time that is known now."""
@@ -180,7 +180,7 @@ class WholeCluster(OneLine):
             self._closeness.show(memo.nearness, view, now)
         return super().explain(view, memo, record, now)
 
-    def line(self, view: View, memo: object, now: int) -> Order:
+    def line(self, view: View, memo: object, now: int) -> RankIndex:
         assert isinstance(memo, LineMemo)
         if self._closeness is not None:
             self._closeness.show(memo.nearness, view, now)

@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from trainmaster.core.draft import Draft
-from trainmaster.core.lifecycle import HOLDING, Phase
+from trainmaster.core.lifecycle import ALLOCATED, Phase
 from trainmaster.core.occupancy import Occupancy
-from trainmaster.core.rank_index import Key, Order
+from trainmaster.core.rank_index import Key, RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.placement import Placement
@@ -63,14 +63,14 @@ class Pairing:
         self,
         view: View,
         draft: Draft,
-        order: Order,
+        ranks: RankIndex,
         memo: Packed,
         now: int,
         is_exempt: IsExempt = lambda record: False,
     ) -> PairingPass:
         """Judge who shares now. The view is that of all jobs, the draft holds nothing else yet."""
         rooms = Rooms(view, draft, self.terms.sharing, is_exempt)
-        made = PairingPass(self.terms, rooms, order, memo.rates, now)
+        made = PairingPass(self.terms, rooms, ranks, memo.rates, now)
         made.take_stock(memo.crowds)
         made.judge()
         if self._gains[0] is not made.rates:
@@ -105,7 +105,7 @@ class PairingPass:
 
     terms: Terms
     rooms: Rooms
-    order: Order
+    ranks: RankIndex
     rates: Rates
     now: int
     crowds: dict[int, Crowd] = field(default_factory=dict)
@@ -174,7 +174,7 @@ class PairingPass:
 
     def _part(self, gpu: int, records: list[JobRecord]) -> None:
         """The worst-ranked of them leaves; never one that is exempt."""
-        can_go = [record for record in records if record.phase in HOLDING]
+        can_go = [record for record in records if record.phase in ALLOCATED]
         leaving = [record for record in can_go if not self.rooms.is_exempt(record)]
         if not leaving:
             return
@@ -225,7 +225,7 @@ class PairingPass:
 
     def _rank(self, record: JobRecord) -> Key:
         """Where it stands in line; one that is on its way from another GPU stands before all."""
-        return self.order.key_of(record, self.now) or FIRST
+        return self.ranks.key_of(record, self.now) or FIRST
 
     def _may_open(self, tenants: list[JobRecord]) -> bool:
         """Whether the only obstacle is that one of them is just starting."""

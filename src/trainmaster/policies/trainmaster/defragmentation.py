@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import Phase
-from trainmaster.core.rank_index import Order
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.placement import Placement, Sharing
@@ -51,12 +51,12 @@ class Tidying:
 
     # -- room for gangs ----------------------------------------------------------------------------
 
-    def make_room(self, order: Order) -> None:
+    def make_room(self, ranks: RankIndex) -> None:
         """Move small runs away for the first gangs in line that only find GPUs apart."""
         space = self.draft.space
-        if space.total_free() < 2 or not order.has_waiting():
+        if space.total_free() < 2 or not ranks.has_waiting():
             return
-        candidates = order.candidates(self.now)
+        candidates = ranks.candidates(self.now)
         for helped, (_, group, record) in enumerate(candidates):
             candidates.drop(group)
             demand = record.demand

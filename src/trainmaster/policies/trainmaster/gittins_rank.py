@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainmaster.core.lifecycle import HOLDING
+from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.state import JobRecord
 from trainmaster.estimators.service.bins import EDGES, NO_END, UPPER, bin_of
 from trainmaster.estimators.service.chances import ChanceForecast
@@ -74,7 +74,7 @@ def rank_by_worth(known: Known, record: JobRecord, now: int) -> Rank:
     step = bin_of(record.attained_at(looked_at))
     forecast = known.forecast(record)
     start = NEVER if record.first_start_ms is None else record.first_start_ms
-    if record.phase not in HOLDING:
+    if record.phase not in ALLOCATED:
         expense = known.switch_ms * record.demand.nominal.total_share
         inverse = known.capped(forecast.inverse(step, expense), record, step)
         return Rank(inverse + _behind(record), start)

@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainmaster.core.rank_index import Order
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.fair_share.decayed_fair_share import (
@@ -74,8 +74,8 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
         return self._new_line, None
 
     @property
-    def molds(self) -> bool:
-        return self._line.molds
+    def is_moldable(self) -> bool:
+        return self._line.is_moldable
 
     def keeps_promises(self, kind: object) -> bool:
         return True
@@ -137,7 +137,7 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
             wake = self._line.wake(view, memo.line, now)
         return self._sooner(wake, view, now)
 
-    def line(self, view: View, memo: object, now: int) -> Order | None:
+    def line(self, view: View, memo: object, now: int) -> RankIndex | None:
         return None
 
     def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trainmaster.core.draft import Draft
-from trainmaster.core.rank_index import Order
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.estimators.throughput import key_of
@@ -96,8 +96,8 @@ class Breathing:
         if self._has_elastic or not (self.terms.shrinks or self.terms.grows):
             return not self._has_elastic
         newest = self._newest
-        self._has_elastic = any(is_divisible(record) for record in view.anew)
-        for record in view.latest_first():
+        self._has_elastic = any(is_divisible(record) for record in view.requeued)
+        for record in view.newest_first():
             if record.seq <= self._newest:
                 break
             newest = max(newest, record.seq)
@@ -113,13 +113,13 @@ class Breathing:
         self,
         view: View,
         draft: Draft,
-        order: Order | None,
+        ranks: RankIndex | None,
         memo: Breaths,
         now: int,
         is_exempt: IsExempt = lambda record: False,
     ) -> Breath:
         """The mechanism for one pass; no order where nobody waits."""
-        return Breath(self, view, draft, order, memo, now, is_exempt)
+        return Breath(self, view, draft, ranks, memo, now, is_exempt)
 
 
 class Breath:
@@ -130,7 +130,7 @@ class Breath:
         breathing: Breathing,
         view: View,
         draft: Draft,
-        order: Order | None,
+        ranks: RankIndex | None,
         memo: Breaths,
         now: int,
         is_exempt: IsExempt,
@@ -140,9 +140,9 @@ class Breath:
         self._price_at = breathing.price_at
         self._view = view
         self._draft = draft
-        self._order = order
+        self._order = ranks
         self._now = now
-        self._runs = _elastic_runs(view, order)
+        self._runs = _elastic_runs(view, ranks)
         self._curves = breathing.curves(view)
         self._memo = memo
         self._measured = self._curves.learned(self._runs, memo.measured, view.jobs)
@@ -173,15 +173,15 @@ class Breath:
 
     def make_room(self, placer_of: PlacerOf) -> None:
         """Runs that lose least give GPUs to those who wait and find no room."""
-        order = self._order
-        if order is None or not order.has_waiting():
+        ranks = self._order
+        if ranks is None or not ranks.has_waiting():
             return
-        givers = self._givers(order)
+        givers = self._givers(ranks)
         if givers:
             giving = Giving(self._draft, givers, self._price, self._terms.margin)
-            self._shrunk = giving.make_room(order, placer_of, self._now)
+            self._shrunk = giving.make_room(ranks, placer_of, self._now)
 
-    def _givers(self, order: Order) -> list[Giver]:
+    def _givers(self, ranks: RankIndex) -> list[Giver]:
         found = []
         for record in self._runs:
             if not can_resize(record, self._draft.space) or self._draft.is_touched(record):
@@ -192,7 +192,7 @@ class Breath:
             if held > floor:
                 curve = self._curves.of(record, self._measured.corrections)
                 if held <= curve.high:
-                    key = order.key_of(record, self._now)
+                    key = ranks.key_of(record, self._now)
                     found.append(Giver(record, curve, floor, self._price(record), key))
         return found
 
@@ -249,10 +249,10 @@ class Breath:
             ) and space.affords(len(given) * WHOLE):
                 draft.replace(giver.record, held)
 
-    def _start_smaller(self, order: Order, placer_of: PlacerOf) -> None:
+    def _start_smaller(self, ranks: RankIndex, placer_of: PlacerOf) -> None:
         """Elastic jobs that wait start on what is free, best rank first."""
         draft = self._draft
-        candidates = order.candidates(self._now)
+        candidates = ranks.candidates(self._now)
         if not draft.space.total_free():
             return
         for _, group, record in candidates:
@@ -277,13 +277,13 @@ class Breath:
         return False
 
 
-def _elastic_runs(view: View, order: Order | None) -> list[JobRecord]:
+def _elastic_runs(view: View, ranks: RankIndex | None) -> list[JobRecord]:
     """Runs that could have another number of GPUs, in order of submission."""
-    if order is None:
+    if ranks is None:
         return [record for record in view.running() if is_divisible(record)]
     runs = [
         record
-        for line in order.running.values()
+        for line in ranks.running.values()
         for _, _, _, _, record in line.entries
         if is_divisible(record)
     ]

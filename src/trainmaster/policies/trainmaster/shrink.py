@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.occupancy import Occupancy
-from trainmaster.core.rank_index import Key, Order
+from trainmaster.core.rank_index import Key, RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.mechanisms.apply_allocation import most_together
 from trainmaster.mechanisms.malleable import resized
@@ -82,9 +82,9 @@ class Giving:
     margin: float
     """A run goes below its nominal number if the newcomer is worth so many times what it loses."""
 
-    def make_room(self, order: Order, placer_of: PlacerOf, now: int) -> list[Giver]:
+    def make_room(self, ranks: RankIndex, placer_of: PlacerOf, now: int) -> list[Giver]:
         """Shrink runs for those who wait and find no room, best rank first; who has shrunk."""
-        space, candidates = self.draft.space, order.candidates(now)
+        space, candidates = self.draft.space, ranks.candidates(now)
         booked: list[tuple[Placement, JobRecord]] = []
         for key, group, record in candidates:
             placement = placer_of(record).place(space, record)

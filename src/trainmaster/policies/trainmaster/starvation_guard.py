@@ -90,7 +90,7 @@ class Guard:
             bound = self._bound(record)
             earliest = record.job.submit_ms + bound
             if earliest <= now:
-                size, crowd = record.demand.nominal.total_share, view.crowd(record)
+                size, crowd = record.demand.nominal.total_share, view.job_time_during(record)
                 earliest = record.job.submit_ms + isqrt(bound * size * crowd // (gpus * WHOLE))
             if earliest <= now:
                 age = now - record.job.submit_ms

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from trainmaster.core.lifecycle import HOLDING
+from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.deadline_notices import Decline, Notice, Told
@@ -70,7 +70,7 @@ class Deadlines:
         """Look after what was accepted, and answer whoever is new."""
         if view.ended:
             pledges = _without_ended(pledges, view)
-        if view.anew:
+        if view.requeued:
             pledges = _without_changed(pledges, view)
         notices: list[Notice] = []
         if pledges.accepted:
@@ -78,7 +78,7 @@ class Deadlines:
         new = _newcomers(view, pledges.judged)
         if new:
             pledges = replace(pledges, judged=new[-1].seq + 1)
-        if view.anew:
+        if view.requeued:
             new += _again(view, pledges, new)
         if new:
             asking = [each for each in new if each.job.deadline_ms is not None]
@@ -114,7 +114,7 @@ class Deadlines:
             if record.since_ms is not None:
                 left = pledge.needs - record.work
                 times.append(record.since_ms + ceil_div(left, record.speed_ppm))
-            elif not pledge.is_late and record.phase not in HOLDING:
+            elif not pledge.is_late and record.phase not in ALLOCATED:
                 start = pledge.latest_start(record)
                 times += [] if start is None else [start + 1]
         return min((time for time in times if time > now), default=None)
@@ -232,7 +232,7 @@ class Deadlines:
 def _newcomers(view: View, judged: int) -> list[JobRecord]:
     """Live jobs with this number of submission or a higher one, in that order."""
     found = []
-    for record in view.latest_first():
+    for record in view.newest_first():
         if record.seq < judged:
             break
         found.append(record)
@@ -242,7 +242,7 @@ def _newcomers(view: View, judged: int) -> list[JobRecord]:
 def _without_changed(pledges: Pledges, view: View) -> Pledges:
     """What was said of deadlines that have been changed holds no more."""
     accepted, declined = dict(pledges.accepted), dict(pledges.declined)
-    for record in view.anew:
+    for record in view.requeued:
         told = pledges.told(record.id)
         if told is not None and told.deadline_ms != record.job.deadline_ms:
             accepted.pop(record.id, None)
@@ -255,7 +255,7 @@ def _again(view: View, pledges: Pledges, new: Sequence[JobRecord]) -> list[JobRe
     known = {record.id for record in new}
     found = {
         record.id: record
-        for record in view.anew
+        for record in view.requeued
         if record.id in view.jobs and record.id not in known and not pledges.told(record.id)
     }
     return sorted(found.values(), key=lambda record: record.seq)
@@ -292,7 +292,7 @@ def _pledge(
 
 def _is_enough(pledge: Pledge, record: JobRecord, now: int) -> bool:
     """Whether what is booked for it will do."""
-    is_there = record.phase in HOLDING
+    is_there = record.phase in ALLOCATED
     room = room_after(pledge.stretches, now, pledge.switch_ms, is_there=is_there)
     return room >= pledge.need_ms(record, now)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainmaster.core.lifecycle import HOLDING
+from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.state import JobRecord
 from trainmaster.model.codec import stored_as
 from trainmaster.model.deadline_notices import Notice
@@ -63,7 +63,7 @@ class Pledge:
             need_ms=self.need_ms(record, now),
             switch_ms=self.switch_ms,
             deadline_ms=self.deadline_ms,
-            is_there=record.phase in HOLDING,
+            is_there=record.phase in ALLOCATED,
         )
 
     def latest_start(self, record: JobRecord) -> int | None:
