@@ -71,8 +71,10 @@ class Controller:
         return self._wake_at
 
     def resume(self, memo: object, now: int, wake_at: int | None) -> None:
-        """Go on from there: with what the policy remembered then."""
-        self.memo, self._now, self._wake_at = memo, now, wake_at
+        """Go on from there: with what the policy remembered then, if it is one of its own memos."""
+        first = self.policy.first_memo()
+        is_own = first is None or type(memo) is type(first)
+        self.memo, self._now, self._wake_at = memo if is_own else first, now, wake_at
 
     def step(self, now: int, events: Sequence[Event]) -> Decision:
         """Take the facts of an instant in, and decide once."""

@@ -27,7 +27,7 @@ from trainmaster.model.actions import (
 )
 from trainmaster.model.deadline_notices import Notice
 from trainmaster.model.placement import Placement, Slice
-from trainmaster.model.plan import Plan
+from trainmaster.model.plan import M, Plan
 
 Undo = tuple[bool, JobRecord, Placement]
 """(was it a booking, whose, where)."""
@@ -240,10 +240,10 @@ class Draft:
 
     def plan(
         self,
-        memo: object = None,
+        memo: M = None,  # type: ignore[assignment]
         wake_at: int | None = None,
         notices: tuple[Notice, ...] = (),
-    ) -> Plan:
+    ) -> Plan[M]:
         """The decisions as actions, in an order in which they can be admitted."""
         for reservation in self._reserved.values():
             self.space.give_back(reservation.slices)

@@ -6,12 +6,15 @@ from typing import Protocol
 
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.model.plan import Plan
+from trainmaster.model.plan import M, Plan
 from trainmaster.model.reasons import Reason
 
 
-class Policy(Protocol):
-    """Who runs, where, with how much. Its memory is the memo; anything else it holds is a cache."""
+class Policy(Protocol[M]):
+    """Who runs, where, with how much. Its memory is the memo; anything else it holds is a cache.
+
+    `Policy` alone is a policy with any memo.
+    """
 
     @property
     def name(self) -> str: ...
@@ -41,19 +44,19 @@ class Policy(Protocol):
         """How often elastic runs report their progress to it; None = it does not ask."""
         ...
 
-    def first_memo(self) -> object:
+    def first_memo(self) -> M:
         """The memory it starts with."""
         ...
 
-    def plan(self, view: View, memo: object, now: int) -> Plan:
+    def plan(self, view: View, memo: M, now: int) -> Plan[M]:
         """What should be done now."""
         ...
 
-    def wake(self, view: View, memo: object, now: int) -> int | None:
+    def wake(self, view: View, memo: M, now: int) -> int | None:
         """When to be asked again, after facts that call for no decision (a run has started)."""
         ...
 
-    def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
+    def explain(self, view: View, memo: M, record: JobRecord, now: int) -> Reason:
         """Why this job waits."""
         ...
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, cast
+
+from typing_extensions import TypeVar
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import ALLOCATED
@@ -19,10 +21,14 @@ from trainmaster.model.units import WHOLE
 from trainmaster.placement.placers import RELAXING, Placer
 
 O = TypeVar("O")  # noqa: E741
+M = TypeVar("M", default=None)
 
 
-class BasePolicy(Generic[O]):
-    """A policy with options O. Subclasses say `rank`; those with other ideas override `plan`."""
+class BasePolicy(Generic[O, M]):
+    """A policy with options O that remembers an M: nothing, unless it names a type.
+
+    Subclasses say `rank`; those with other ideas override `plan`.
+    """
 
     name: ClassVar[str]
     options_type: ClassVar[type]
@@ -50,8 +56,8 @@ class BasePolicy(Generic[O]):
         self.guards = Guards.of(options)
         self.stuck: dict[Hashable, Stuck] = {}
 
-    def first_memo(self) -> object:
-        return None
+    def first_memo(self) -> M:
+        return cast(M, None)
 
     def forget(self) -> None:
         """Drop every cache; policies that cache more drop that too."""
@@ -82,7 +88,7 @@ class BasePolicy(Generic[O]):
 
         return view.ranked(guarded, now, group=self.group, with_running=with_running)
 
-    def line(self, view: View, memo: object, now: int) -> RankIndex | None:
+    def line(self, view: View, memo: M, now: int) -> RankIndex | None:
         """Every job at its rank, runs too, for a policy between queues; None where there is no line."""
         if type(self).rank is BasePolicy.rank:
             return None
@@ -93,7 +99,7 @@ class BasePolicy(Generic[O]):
         """Whether a later job may start where an earlier one does not fit."""
         return True
 
-    def plan(self, view: View, memo: object, now: int) -> Plan:
+    def plan(self, view: View, memo: M, now: int) -> Plan[M]:
         """Preemptive: the best-ranked jobs that fit run, whoever runs now."""
         if view.is_settled():
             return Plan((), memo)
@@ -102,7 +108,7 @@ class BasePolicy(Generic[O]):
         run_in_order(view, draft, ranks, now, self.group, self.placer, self.stuck)
         return draft.plan(memo, self.wake_at(ranks, draft, now))
 
-    def wake(self, view: View, memo: object, now: int) -> int | None:
+    def wake(self, view: View, memo: M, now: int) -> int | None:
         """When the rank of a run that has just started runs out; for most it never does."""
         if not self.guards.are_on or view.is_settled():
             return None
@@ -112,7 +118,10 @@ class BasePolicy(Generic[O]):
         """When ranks will have changed by themselves."""
         return ranks.next_expiry()
 
-    def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
+    def explain(self, view: View, memo: M, record: JobRecord, now: int) -> Reason:
+        return self.reason_by_room(view, record)
+
+    def reason_by_room(self, view: View, record: JobRecord) -> Reason:
         """The first of these that holds: too few free, fragmented, reserved, behind others."""
         space, demand = view.occupancy, record.demand
         need = demand.nominal.total_share

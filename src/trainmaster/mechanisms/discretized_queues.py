@@ -11,7 +11,7 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.base_policy import BasePolicy, M
 from trainmaster.mechanisms.rank_order import run_in_order
 from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.plan import FrozenMap, Plan, Rank
@@ -41,7 +41,7 @@ class TiresiasOptions(PreemptiveOptions):
     pack_limit: float = option(0.4, fraction, "consolidate models more skewed than this")
 
 
-class DiscretizedQueues(BasePolicy[TiresiasOptions]):
+class DiscretizedQueues(BasePolicy[TiresiasOptions, M]):
     """Queues by attained service; each policy says how jobs are ordered inside a queue."""
 
     def __init__(self, options: TiresiasOptions) -> None:
@@ -50,9 +50,6 @@ class DiscretizedQueues(BasePolicy[TiresiasOptions]):
         self.limits = [round(limit * SECOND * WHOLE) for limit in options.thresholds_gpu_s]
         self._knob_ppm = round(options.promote_knob * NOMINAL)
         self._pack_limit_ppm = round(options.pack_limit * NOMINAL)
-
-    def first_memo(self) -> object:
-        return FrozenMap()
 
     def group(self, record: JobRecord) -> Hashable:
         return (record.group, self.placer(record).insists)
@@ -65,7 +62,7 @@ class DiscretizedQueues(BasePolicy[TiresiasOptions]):
             found = self._placers[model] = CONSOLIDATED if is_skewed else RELAXING
         return found
 
-    def run_queues(self, view: View, resets: Resets, now: int, place: PlaceInQueue) -> Plan:
+    def run_queues(self, view: View, resets: Resets, now: int, place: PlaceInQueue) -> Plan[Resets]:
         """Demote, promote and run; the plan's memo is the resets."""
         if view.is_settled():
             return Plan((), resets)
@@ -94,7 +91,7 @@ class DiscretizedQueues(BasePolicy[TiresiasOptions]):
 
         return self.in_order(view, rank, now)
 
-    def wake(self, view: View, memo: object, now: int) -> int | None:
+    def wake(self, view: View, memo: M, now: int) -> int | None:
         """A run that has just started will cross its threshold at a time that is known now."""
         ranks = None if view.is_settled() else self.line(view, memo, now)
         return None if ranks is None else ranks.next_expiry()

@@ -18,7 +18,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.estimators.throughput_calibration import Corrections
 from trainmaster.mechanisms.apply_allocation import RESIDENT, carry_out
-from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.base_policy import BasePolicy, M
 from trainmaster.mechanisms.gpu_claims import Divider, Limits, Pool, Round, is_divisible
 from trainmaster.mechanisms.rank_order import evacuate, run_in_order
 from trainmaster.mechanisms.speedup_curves import Curve, Curves, Measured
@@ -54,8 +54,8 @@ class Memo:
     """How many jobs there were, and the number of the last elastic one: has one come or gone since?"""
 
 
-class Redividing(BasePolicy[O], Generic[O]):
-    """A policy of elastic shares; subclasses say `rank` and `divider`."""
+class Redividing(BasePolicy[O, M], Generic[O, M]):
+    """The parts of a policy of elastic shares; subclasses say `place_in_line`, `divider` and `plan`."""
 
     options_type: ClassVar[type] = RedividingOptions
     profiles = True
@@ -71,9 +71,6 @@ class Redividing(BasePolicy[O], Generic[O]):
     def is_moldable(self) -> bool:
         return True
 
-    def first_memo(self) -> object:
-        return Memo()
-
     def forget(self) -> None:
         super().forget()
         self._curves = None
@@ -86,35 +83,6 @@ class Redividing(BasePolicy[O], Generic[O]):
         """Work left, in ms x parts per million; of unknown jobs, as much again as they have done."""
         done = record.work_at(now)
         return max(1, record.estimate.work - done if record.estimate is not None else done)
-
-    # -- a pass --------------------------------------------------------------------------------
-
-    def plan(self, view: View, memo: object, now: int) -> Plan:
-        assert isinstance(memo, Memo)
-        elastic = self._live_elastic(view)
-        if not elastic and view.is_settled():
-            return Plan((), memo)
-        ranks = self.in_line(view, now, with_running=True)
-        draft = Draft(view)
-        if not elastic:
-            run_in_order(view, draft, ranks, now, self.group, self.placer, self.stuck)
-            return draft.plan(memo, ranks.next_expiry())
-        view.take_touched()
-        measured = self.curves(view).learned(elastic.values(), memo.measured, view.jobs)
-        if view.draining:
-            evacuate(view, draft, resident)
-        jobs = len(view.jobs), next(reversed(elastic))
-        is_owed = self._redivide(
-            view, draft, ranks, measured.corrections, now, is_news=jobs != memo.jobs
-        )
-        return draft.plan(Memo(measured, is_owed, jobs), ranks.next_expiry())
-
-    def wake(self, view: View, memo: object, now: int) -> int | None:
-        """At once where growth waited for what has just been left."""
-        assert isinstance(memo, Memo)
-        if memo.is_owed:
-            return now + 1
-        return super().wake(view, memo, now)
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         """A job whose place in line is asked for is alive: those that are elastic are kept in mind."""
@@ -188,6 +156,38 @@ class Redividing(BasePolicy[O], Generic[O]):
             limits.note(short)
             draft.roll_back(mark)
         return short.is_owed
+
+
+class ElasticShares(Redividing[O, Memo], Generic[O]):
+    """Elastic shares, divided again whenever a job comes or goes."""
+
+    def first_memo(self) -> Memo:
+        return Memo()
+
+    def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
+        elastic = self._live_elastic(view)
+        if not elastic and view.is_settled():
+            return Plan((), memo)
+        ranks = self.in_line(view, now, with_running=True)
+        draft = Draft(view)
+        if not elastic:
+            run_in_order(view, draft, ranks, now, self.group, self.placer, self.stuck)
+            return draft.plan(memo, ranks.next_expiry())
+        view.take_touched()
+        measured = self.curves(view).learned(elastic.values(), memo.measured, view.jobs)
+        if view.draining:
+            evacuate(view, draft, resident)
+        jobs = len(view.jobs), next(reversed(elastic))
+        is_owed = self._redivide(
+            view, draft, ranks, measured.corrections, now, is_news=jobs != memo.jobs
+        )
+        return draft.plan(Memo(measured, is_owed, jobs), ranks.next_expiry())
+
+    def wake(self, view: View, memo: Memo, now: int) -> int | None:
+        """At once where growth waited for what has just been left."""
+        if memo.is_owed:
+            return now + 1
+        return super().wake(view, memo, now)
 
 
 def resident(record: JobRecord) -> Placer:

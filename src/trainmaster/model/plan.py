@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar, overload
+from typing import Any, Generic, NamedTuple, overload
+
+from typing_extensions import TypeVar
 
 from trainmaster.model.actions import Action
 from trainmaster.model.deadline_notices import Notice
@@ -12,6 +14,8 @@ from trainmaster.model.deadline_notices import Notice
 K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
+M = TypeVar("M", default=Any)
+"""What a policy remembers from pass to pass: a frozen value that stores can keep."""
 
 
 class FrozenMap(Mapping[K, V], Generic[K, V]):
@@ -72,11 +76,11 @@ class Rank(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Generic[M]):
     """The actions in order, the policy's memory, and when to ask again at the latest."""
 
     actions: tuple[Action, ...]
-    memo: object = None
+    memo: M = None  # type: ignore[assignment]  # of a plan that is not a policy's answer
     wake_at: int | None = None
     notices: tuple[Notice, ...] = ()
     """What the owners of jobs should know of their deadlines."""

@@ -25,7 +25,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.estimators.throughput import UNKNOWN
 from trainmaster.mechanisms.gpu_claims import Claim, Divider, Pool
-from trainmaster.mechanisms.reallocating_policy import Redividing, RedividingOptions
+from trainmaster.mechanisms.reallocating_policy import ElasticShares, RedividingOptions
 from trainmaster.mechanisms.speedup_curves import Curve
 from trainmaster.model.plan import Rank
 from trainmaster.model.units import NOMINAL, WHOLE
@@ -158,7 +158,7 @@ def _gain(entry: tuple[float, int, Tie]) -> tuple[float, int]:
     return entry[:2]
 
 
-class AfsL(Redividing[RedividingOptions]):
+class AfsL(ElasticShares[RedividingOptions]):
     name = "afs-l"
 
     def __init__(self, options: RedividingOptions) -> None:

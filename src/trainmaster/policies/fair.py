@@ -22,13 +22,44 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trainmaster.mechanisms.fair_share.fair_layer import FairLayer, FairOptions
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
+from trainmaster.mechanisms.fair_share.fair_layer import FairLayer, FairMemo, FairOptions
+from trainmaster.mechanisms.fair_share.hierarchical_policy import capacity
+from trainmaster.model.plan import FrozenMap, Plan
+from trainmaster.model.reasons import Reason
 
 
-class Fair(FairLayer[FairOptions]):
+class Fair(FairLayer[FairOptions, FairMemo]):
     name = "fair"
     options_type = FairOptions
     inner_defaults: ClassVar = {"fifo": {"backfill": "skip"}}
 
     def __init__(self, options: FairOptions) -> None:
         super().__init__(options, options)
+
+    def first_memo(self) -> FairMemo:
+        return FairMemo()
+
+    def plan(self, view: View, memo: FairMemo, now: int) -> Plan[FairMemo]:
+        total, averages = capacity(view), self._averages(memo, now)
+        round_ = self.begin(view, memo.rounds, now, *averages)
+        starving = FrozenMap[str, int]()
+        if view.is_settled():
+            round_.take_note()
+        elif not (round_.is_enough_for_all(total) and round_.serve_all()):
+            self._divide(round_, total, averages)
+            round_.plan_within_budgets()
+            if self.is_preemptive:
+                self._take_back(round_, memo.starving, total)
+            round_.lend()
+            starving = FrozenMap(self._starving_since(round_, memo.starving))
+        usage = self._noted(round_, averages)
+        wake = self._wake_at(round_, starving)
+        return round_.draft.plan(FairMemo(round_.memo(), starving, usage), wake)
+
+    def wake(self, view: View, memo: FairMemo, now: int) -> int | None:
+        return self.wake_of(view, memo.rounds, now)
+
+    def explain(self, view: View, memo: FairMemo, record: JobRecord, now: int) -> Reason:
+        return self.explain_in(view, memo.rounds, record, now)

@@ -45,7 +45,7 @@ class Fifo(BasePolicy[FifoOptions]):
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         return Rank(-record.job.priority, record.job.submit_ms)
 
-    def plan(self, view: View, memo: object, now: int) -> Plan:
+    def plan(self, view: View, memo: None, now: int) -> Plan[None]:
         if view.is_settled() and self.options.elastic != "malleable":
             return Plan((), memo)
         order = self.in_line(view, now, with_running=False)

@@ -17,7 +17,6 @@ looks samples up one off; ours does not. Figure 7's panel is not what the printe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 from trainmaster.config.options import option, positive_seconds
 from trainmaster.core.draft import Draft
@@ -48,7 +47,7 @@ class GittinsOptions(PreemptiveOptions):
     classes: str = classes_option()
 
 
-class Gittins(BasePolicy[GittinsOptions]):
+class Gittins(BasePolicy[GittinsOptions, Observations]):
     name = "gittins"
     options_type = GittinsOptions
 
@@ -64,8 +63,8 @@ class Gittins(BasePolicy[GittinsOptions]):
         super().forget()
         self.service = service_index(self.options.service_samples, self.options.classes)
 
-    def plan(self, view: View, memo: object, now: int) -> Plan:
-        seen = self.service.learn(cast(Observations, memo), view, now)
+    def plan(self, view: View, memo: Observations, now: int) -> Plan[Observations]:
+        seen = self.service.learn(memo, view, now)
         if view.is_settled():
             return Plan((), seen)
         ranks = self.line(view, seen, now)
@@ -75,13 +74,12 @@ class Gittins(BasePolicy[GittinsOptions]):
         run_in_order(view, draft, ranks, now, self.group, self.placer, self.stuck)
         return draft.plan(seen, ranks.next_expiry())
 
-    def wake(self, view: View, memo: object, now: int) -> int | None:
+    def wake(self, view: View, memo: Observations, now: int) -> int | None:
         """A run that has just started will have another index at a time that is known now."""
         return None if view.is_settled() else self.line(view, memo, now).next_expiry()
 
-    def line(self, view: View, memo: object, now: int) -> RankIndex:
-        seen = cast(Observations, memo)
-        return self.in_order(view, lambda record: self.rank_of(seen, record, now), now)
+    def line(self, view: View, memo: Observations, now: int) -> RankIndex:
+        return self.in_order(view, lambda record: self.rank_of(memo, record, now), now)
 
     def rank_of(self, seen: Observations, record: JobRecord, now: int) -> Rank:
         """By 1/G, then first start; holds until the quantum in which the index changes has ended."""

@@ -19,7 +19,7 @@ from heapq import heapify, heappop, heapreplace
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.gpu_claims import Claim, Divider, Pool
-from trainmaster.mechanisms.reallocating_policy import Redividing, RedividingOptions
+from trainmaster.mechanisms.reallocating_policy import ElasticShares, RedividingOptions
 from trainmaster.model.plan import Rank
 from trainmaster.model.units import WHOLE
 
@@ -80,7 +80,7 @@ def raise_level(claims: Sequence[Claim], left: int) -> None:
             left -= 1
 
 
-class MaxMin(Redividing[RedividingOptions]):
+class MaxMin(ElasticShares[RedividingOptions]):
     name = "max-min"
 
     def place_in_line(self, view: View, record: JobRecord) -> Rank:

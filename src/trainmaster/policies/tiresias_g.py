@@ -59,7 +59,7 @@ class Memo:
     learned: Observations = field(default_factory=Observations)
 
 
-class TiresiasG(DiscretizedQueues):
+class TiresiasG(DiscretizedQueues[Memo]):
     name = "tiresias-g"
     options_type = TiresiasGOptions
 
@@ -75,17 +75,14 @@ class TiresiasG(DiscretizedQueues):
         super().forget()
         self._service = service_index(self._samples, self._classes)
 
-    def plan(self, view: View, memo: object, now: int) -> Plan:
-        assert isinstance(memo, Memo)
+    def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
         learned = self._service.learn(memo.learned, view, now)
         plan = self.run_queues(view, memo.resets, now, partial(self._by_index, learned))
         if plan.memo is not memo.resets or learned is not memo.learned:
-            assert isinstance(plan.memo, FrozenMap)
             memo = Memo(plan.memo, learned)
         return Plan(plan.actions, memo, plan.wake_at)
 
-    def line(self, view: View, memo: object, now: int) -> RankIndex:
-        assert isinstance(memo, Memo)
+    def line(self, view: View, memo: Memo, now: int) -> RankIndex:
         return self.queue_order(view, memo.resets, now, partial(self._by_index, memo.learned))
 
     def _by_index(

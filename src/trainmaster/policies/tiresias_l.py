@@ -17,18 +17,19 @@ from __future__ import annotations
 
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.view import View
-from trainmaster.mechanisms.discretized_queues import DiscretizedQueues, TiresiasOptions
+from trainmaster.mechanisms.discretized_queues import DiscretizedQueues, Resets, TiresiasOptions
 from trainmaster.model.plan import FrozenMap, Plan
 
 
-class TiresiasL(DiscretizedQueues):
+class TiresiasL(DiscretizedQueues[Resets]):
     name = "tiresias-l"
     options_type = TiresiasOptions
 
-    def plan(self, view: View, memo: object, now: int) -> Plan:
-        assert isinstance(memo, FrozenMap)
+    def first_memo(self) -> Resets:
+        return FrozenMap()
+
+    def plan(self, view: View, memo: Resets, now: int) -> Plan[Resets]:
         return self.run_queues(view, memo, now, self.by_start)
 
-    def line(self, view: View, memo: object, now: int) -> RankIndex:
-        assert isinstance(memo, FrozenMap)
+    def line(self, view: View, memo: Resets, now: int) -> RankIndex:
         return self.queue_order(view, memo, now, self.by_start)

@@ -34,15 +34,14 @@ class TwoLevelOptions(QueueOptions):
     inner: str = option("tiresias-l", inner_policy, "the policy inside each queue")
 
 
-class TwoLevel(BetweenQueues[TwoLevelOptions]):
+class TwoLevel(BetweenQueues[TwoLevelOptions, RoundMemo]):
     name = "two-level"
     options_type = TwoLevelOptions
 
     def first_memo(self) -> RoundMemo:
         return RoundMemo()
 
-    def plan(self, view: View, memo: object, now: int) -> Plan:
-        assert isinstance(memo, RoundMemo)
+    def plan(self, view: View, memo: RoundMemo, now: int) -> Plan[RoundMemo]:
         round_, total = self.begin(view, memo, now), capacity(view)
         if view.is_settled():
             round_.take_note()
@@ -57,10 +56,8 @@ class TwoLevel(BetweenQueues[TwoLevelOptions]):
         round_.plan_within_budgets()
         settle(round_)
 
-    def wake(self, view: View, memo: object, now: int) -> int | None:
-        assert isinstance(memo, RoundMemo)
+    def wake(self, view: View, memo: RoundMemo, now: int) -> int | None:
         return self.wake_of(view, memo, now)
 
-    def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
-        assert isinstance(memo, RoundMemo)
+    def explain(self, view: View, memo: RoundMemo, record: JobRecord, now: int) -> Reason:
         return self.explain_in(view, memo, record, now)

@@ -39,7 +39,7 @@ class YarnCs(BasePolicy[YarnCsOptions]):
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         return Rank(-record.job.priority, record.job.submit_ms)
 
-    def plan(self, view: View, memo: object, now: int) -> Plan:
+    def plan(self, view: View, memo: None, now: int) -> Plan[None]:
         if view.is_settled():
             return Plan((), memo)
         order = self.in_line(view, now, with_running=False)

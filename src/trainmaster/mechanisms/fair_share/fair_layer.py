@@ -5,22 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from trainmaster.config.options import at_least_zero, choice, fraction, option
-from trainmaster.core.state import JobRecord
-from trainmaster.core.view import View
+from trainmaster.mechanisms.base_policy import M
 from trainmaster.mechanisms.fair_share.decayed_fair_share import lessened_weight
 from trainmaster.mechanisms.fair_share.hierarchical_policy import (
     BetweenQueues,
     Q,
     QueueOptions,
-    capacity,
 )
 from trainmaster.mechanisms.fair_share.queue_pass import Round, RoundMemo
 from trainmaster.mechanisms.fair_share.queue_tree import Node
 from trainmaster.mechanisms.fair_share.reclaim import Reclaim, guaranteed, latest_started
 from trainmaster.mechanisms.fair_share.usage_decay import Usage, in_thousandths
 from trainmaster.model.codec import stored_as
-from trainmaster.model.plan import FrozenMap, Plan
-from trainmaster.model.reasons import Reason
+from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import NOMINAL, to_ms
 
 
@@ -51,8 +48,8 @@ class FairMemo:
     usage: Usage = field(default_factory=Usage)
 
 
-class FairLayer(BetweenQueues[Q]):
-    """Fair sharing on these terms, for a policy with options of its own."""
+class FairLayer(BetweenQueues[Q, M]):
+    """The parts of fair sharing, for a policy with options and a memo of its own."""
 
     def __init__(self, options: Q, terms: FairOptions) -> None:
         super().__init__(options)
@@ -61,27 +58,6 @@ class FairLayer(BetweenQueues[Q]):
         self._half_life_ms = to_ms(terms.half_life_s)
         self._threshold_ppm = round(terms.share_threshold * NOMINAL)
         self._full_ppm = round(terms.utilisation_threshold * NOMINAL)
-
-    def first_memo(self) -> object:
-        return FairMemo()
-
-    def plan(self, view: View, memo: object, now: int) -> Plan:
-        assert isinstance(memo, FairMemo)
-        total, averages = capacity(view), self._averages(memo, now)
-        round_ = self.begin(view, memo.rounds, now, *averages)
-        starving = FrozenMap[str, int]()
-        if view.is_settled():
-            round_.take_note()
-        elif not (round_.is_enough_for_all(total) and round_.serve_all()):
-            self._divide(round_, total, averages)
-            round_.plan_within_budgets()
-            if self.is_preemptive:
-                self._take_back(round_, memo.starving, total)
-            round_.lend()
-            starving = FrozenMap(self._starving_since(round_, memo.starving))
-        usage = self._noted(round_, averages)
-        wake = self._wake_at(round_, starving)
-        return round_.draft.plan(FairMemo(round_.memo(), starving, usage), wake)
 
     def _divide(self, round_: Round, total: int, averages: dict[str, int]) -> None:
         tree = round_.tree
@@ -131,16 +107,6 @@ class FairLayer(BetweenQueues[Q]):
             return Usage()
         held = {name: tip.used for name, tip in round_.tree.tips.items() if tip.used}
         return Usage(round_.now, FrozenMap(averages), FrozenMap(held))
-
-    # -- the rest --------------------------------------------------------------------------------
-
-    def wake(self, view: View, memo: object, now: int) -> int | None:
-        assert isinstance(memo, FairMemo)
-        return self.wake_of(view, memo.rounds, now)
-
-    def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
-        assert isinstance(memo, FairMemo)
-        return self.explain_in(view, memo.rounds, record, now)
 
 
 def _fair(node: Node) -> int:

@@ -27,7 +27,7 @@ from trainmaster.config.options import (
 from trainmaster.core.queue_views import QueueView, queue_views_of
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.base_policy import BasePolicy, M
 from trainmaster.mechanisms.fair_share.queue_pass import Inner, Round, RoundMemo, sooner
 from trainmaster.mechanisms.fair_share.queue_tree import Node, QueueTree
 from trainmaster.mechanisms.starvation import PreemptiveOptions
@@ -81,7 +81,7 @@ class QueueOptions(DividingOptions):
 Q = TypeVar("Q", bound=DividingOptions)
 
 
-class BetweenQueues(BasePolicy[Q]):
+class BetweenQueues(BasePolicy[Q, M]):
     """A policy that divides GPUs between queues and leaves the rest to an inner policy."""
 
     inner_defaults: ClassVar[Mapping[str, Mapping[str, str]]] = {}
@@ -187,7 +187,7 @@ class BetweenQueues(BasePolicy[Q]):
 
     def explain_in(self, view: View, memo: RoundMemo, record: JobRecord, now: int) -> Reason:
         """Its queue's share is used up, or what every policy says."""
-        reason = super().explain(view, memo, record, now)
+        reason = self.reason_by_room(view, record)
         if record.placement is not None:
             return reason
         round_ = self.begin(view, memo, now)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.queue_views import QueueView
@@ -31,7 +32,7 @@ from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.placers import Placer
 
-Inner = BasePolicy[object]
+Inner = BasePolicy[Any, Any]
 
 
 @stored_as("fair-share.Inner")
@@ -194,7 +195,7 @@ class Round:
         else:
             self._wakes[queue] = wake
 
-    def _memo_of(self, queue: str) -> object:
+    def _memo_of(self, queue: str) -> Any:
         if queue in self._new_memos:
             return self._new_memos[queue]
         if queue not in self._memo.inner:
@@ -370,7 +371,7 @@ class Round:
         return False
 
 
-def sooner(inner: Inner, part: QueueView, memo: object, wake: int | None, now: int) -> int | None:
+def sooner(inner: Inner, part: QueueView, memo: Any, wake: int | None, now: int) -> int | None:
     """That time, or when a promise of ours to a job of the queue begins or ends to hold."""
     line = inner.line(part, memo, now) if part.overrule is not None else None
     due = line.next_expiry() if line is not None else None

@@ -74,7 +74,7 @@ class AntManOptions(PreemptiveOptions):
     guaranteed_per_gpu: int = option(1, whole_number(1, 16), "most guaranteed jobs on one GPU")
 
 
-class AntMan(BasePolicy[AntManOptions]):
+class AntMan(BasePolicy[AntManOptions, Memo]):
     name = "antman"
     options_type = AntManOptions
 
@@ -95,7 +95,7 @@ class AntMan(BasePolicy[AntManOptions]):
         super().forget()
         self._quotas = None
 
-    def plan(self, view: View, memo: object, now: int) -> Plan:
+    def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
         guests = self._guests(view, memo)
         is_idle = view.is_settled() and not any(_is_demoted(guest) for guest in guests)
         if is_idle:
@@ -122,9 +122,8 @@ class AntMan(BasePolicy[AntManOptions]):
         here = {guest.id: None for guest in guests} | dict.fromkeys(draft.placed())
         return draft.plan(tuple(here), wake_at)
 
-    def _guests(self, view: View, memo: object) -> list[JobRecord]:
+    def _guests(self, view: View, memo: Memo) -> list[JobRecord]:
         """Opportunistic runs, in order of submission."""
-        assert memo is None or isinstance(memo, tuple)
         jobs = view.jobs
         known = jobs.values() if memo is None else [jobs[job] for job in memo if job in jobs]
         return sorted((job for job in known if _is_guest(job)), key=lambda record: record.seq)
@@ -163,11 +162,11 @@ class AntMan(BasePolicy[AntManOptions]):
         is_late = self._patience and now - record.waiting_since_ms >= self._patience
         return LATE if is_late and has_classes else GUARANTEED
 
-    def wake(self, view: View, memo: object, now: int) -> int | None:
+    def wake(self, view: View, memo: Memo, now: int) -> int | None:
         """A start changes nothing here."""
         return None
 
-    def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
+    def explain(self, view: View, memo: Memo, record: JobRecord, now: int) -> Reason:
         """The queue's quota where that is in the way, else what the GPUs say."""
         queue, size = record.job.queue, guaranteed_size(record.demand, self._rules.share)
         ceilings = _ceilings(

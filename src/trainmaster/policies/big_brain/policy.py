@@ -52,7 +52,7 @@ class BigBrainOptions:
     trial_s: float = option(30.0, positive_seconds, "auto: run time that measures a factor")
 
 
-class BigBrain(BasePolicy[BigBrainOptions]):
+class BigBrain(BasePolicy[BigBrainOptions, Lessons]):
     name = "big-brain"
     options_type = BigBrainOptions
 
@@ -73,8 +73,7 @@ class BigBrain(BasePolicy[BigBrainOptions]):
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         return Rank(-record.job.priority, record.job.submit_ms)
 
-    def plan(self, view: View, memo: object, now: int) -> Plan:
-        assert isinstance(memo, Lessons)
+    def plan(self, view: View, memo: Lessons, now: int) -> Plan[Lessons]:
         lessons = self._tuner.learned(memo, view, now)
         draft = Draft(view)
         tenants = Tenants(view, draft)
@@ -91,9 +90,8 @@ class BigBrain(BasePolicy[BigBrainOptions]):
         due = None if view.is_settled() else self._tuner.due(lessons, view, now)
         return draft.plan(lessons, due)
 
-    def wake(self, view: View, memo: object, now: int) -> int | None:
+    def wake(self, view: View, memo: Lessons, now: int) -> int | None:
         """A run that has just started can be measured from now on."""
-        assert isinstance(memo, Lessons)
         return None if view.is_settled() else self._tuner.due(memo, view, now)
 
     def _company(self, tenants: Tenants, lessons: Lessons) -> Iterator[tuple[JobRecord, str, int]]:

@@ -67,7 +67,7 @@ class Memo:
     """Whether GPUs are kept for a starving job until others may yield."""
 
 
-class Gandiva(BasePolicy[GandivaOptions]):
+class Gandiva(BasePolicy[GandivaOptions, Memo]):
     name = "gandiva"
     options_type = GandivaOptions
 
@@ -87,8 +87,7 @@ class Gandiva(BasePolicy[GandivaOptions]):
         super().forget()
         self._roster = None
 
-    def plan(self, view: View, memo: object, now: int) -> Plan:
-        assert isinstance(memo, Memo)
+    def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
         roster, draft = self._rostered(view, memo, now), Draft(view)
         least = max(1, self._quantum // 2)
         shift = Shift(view, draft, roster, self.guards, now, least, self._migrates)
@@ -175,9 +174,8 @@ class Gandiva(BasePolicy[GandivaOptions]):
             due.append(starving.shift.roster.line.next_expiry())
         return min((time for time in due if time is not None and time > now), default=None)
 
-    def wake(self, view: View, memo: object, now: int) -> int | None:
+    def wake(self, view: View, memo: Memo, now: int) -> int | None:
         """When a pair or a move can be judged; at once where a starving job waits for who began."""
-        assert isinstance(memo, Memo)
         return now + 1 if memo.keeps else self._judged_at(view, memo, now)
 
     def _judged_at(self, view: View, memo: Memo, now: int) -> int | None:

@@ -88,7 +88,7 @@ class Memo:
     """When all GPUs were last divided: once in an instant is enough."""
 
 
-class Goodput(Redividing[GoodputOptions]):
+class Goodput(Redividing[GoodputOptions, Memo]):
     name = "goodput"
     options_type = GoodputOptions
 
@@ -116,8 +116,7 @@ class Goodput(Redividing[GoodputOptions]):
 
     # -- a pass --------------------------------------------------------------------------------
 
-    def plan(self, view: View, memo: object, now: int) -> Plan:
-        assert isinstance(memo, Memo)
+    def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
         elastic = self._live_elastic(view)
         if not elastic and view.is_settled():
             return Plan((), Memo(memo.measured))
@@ -144,9 +143,8 @@ class Goodput(Redividing[GoodputOptions]):
         divided_ms = now if is_due else memo.divided_ms
         return Plan(plan.actions, Memo(measured, stories, owed, divided_ms), wake)
 
-    def wake(self, view: View, memo: object, now: int) -> int | None:
+    def wake(self, view: View, memo: Memo, now: int) -> int | None:
         """At once where growth waited for what has just been left."""
-        assert isinstance(memo, Memo)
         return now + 1 if memo.owed else BasePolicy.wake(self, view, memo, now)
 
     def _next_division(self, elastic: Mapping[int, JobRecord], now: int, *, is_quiet: bool) -> int:

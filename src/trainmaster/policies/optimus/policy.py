@@ -57,7 +57,7 @@ class Memo:
     owed: FrozenMap[str, int] = NOTHING_OWED
 
 
-class Optimus(BasePolicy[OptimusOptions]):
+class Optimus(BasePolicy[OptimusOptions, Memo]):
     name = "optimus"
     options_type = OptimusOptions
     profiles = True
@@ -93,8 +93,7 @@ class Optimus(BasePolicy[OptimusOptions]):
 
     # -- one pass --------------------------------------------------------------------------------
 
-    def plan(self, view: View, memo: object, now: int) -> Plan:
-        assert isinstance(memo, Memo)
+    def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
         if view.is_settled() and not self._has_elastic(view):
             return Plan((), Memo())
         ranks = self.in_line(view, now, with_running=True)
@@ -108,9 +107,8 @@ class Optimus(BasePolicy[OptimusOptions]):
         left = Memo(FrozenMap(staffing.owed))
         return draft.plan(left, self._next_division(view, draft, ranks, now))
 
-    def wake(self, view: View, memo: object, now: int) -> int | None:
+    def wake(self, view: View, memo: Memo, now: int) -> int | None:
         """At once where a run may have left GPUs that another is owed."""
-        assert isinstance(memo, Memo)
         return now + 1 if memo.owed else None
 
     def _next_division(self, view: View, draft: Draft, ranks: RankIndex, now: int) -> int | None:

@@ -118,7 +118,7 @@ class LocalitySearch(BasePolicy[NoOptions]):
         step = 0 if search is None else search.step
         return rack_placer(self.space, self.ladders, record.demand, step)
 
-    def plan(self, view: View, memo: object, now: int) -> Plan:
+    def plan(self, view: View, memo: None, now: int) -> Plan[None]:
         """Empty draining nodes; whoever divides between queues starts jobs."""
         if not view.draining:
             return Plan((), memo)

@@ -29,7 +29,6 @@ from trainmaster.config.options import (
 )
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.fair_share.fair_layer import FairLayer, FairMemo, FairOptions
 from trainmaster.mechanisms.fair_share.hierarchical_policy import DividingOptions, capacity
 from trainmaster.mechanisms.fair_share.queue_pass import Inner, Round
@@ -79,7 +78,7 @@ class PhillyMemo:
     searches: Searches = field(default_factory=FrozenMap)
 
 
-class Philly(FairLayer[PhillyOptions]):
+class Philly(FairLayer[PhillyOptions, PhillyMemo]):
     name = "philly"
     options_type = PhillyOptions
 
@@ -106,13 +105,12 @@ class Philly(FairLayer[PhillyOptions]):
         assert isinstance(self._any_inner, LocalitySearch)
         return self._any_inner
 
-    def first_memo(self) -> object:
+    def first_memo(self) -> PhillyMemo:
         return PhillyMemo()
 
     # -- a pass ----------------------------------------------------------------------------------
 
-    def plan(self, view: View, memo: object, now: int) -> Plan:
-        assert isinstance(memo, PhillyMemo)
+    def plan(self, view: View, memo: PhillyMemo, now: int) -> Plan[PhillyMemo]:
         total, before = capacity(view), memo.fair.starving
         round_ = self.begin(view, memo.fair.rounds, now)
         searching = Searching(round_, memo.searches, self._search, self._terms)
@@ -148,19 +146,17 @@ class Philly(FairLayer[PhillyOptions]):
             self._take_back(round_, since, total)
         round_.lend()
 
-    def wake(self, view: View, memo: object, now: int) -> int | None:
-        assert isinstance(memo, PhillyMemo)
+    def wake(self, view: View, memo: PhillyMemo, now: int) -> int | None:
         return self.wake_of(view, memo.fair.rounds, now)
 
     # -- why jobs wait ---------------------------------------------------------------------------
 
-    def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
+    def explain(self, view: View, memo: PhillyMemo, record: JobRecord, now: int) -> Reason:
         """What every policy says, but that the share, or in its place locality, may be the cause."""
-        assert isinstance(memo, PhillyMemo)
         search = self._search
         search.space, search.searches = view.occupancy, memo.searches
         search.starves = lambda other: self.guards.is_starving(other, now)
-        reason = BasePolicy.explain(self, view, memo, record, now)
+        reason = self.reason_by_room(view, record)
         if record.placement is not None:
             return reason
         round_, need = self._divided(view, memo, now), reason.need
@@ -174,9 +170,8 @@ class Philly(FairLayer[PhillyOptions]):
             return reason
         return Reason(why, need, reason.free, reason.largest_block, held_by)
 
-    def causes(self, view: View, memo: object, now: int) -> Callable[[str, Demand], Why]:
+    def causes(self, view: View, memo: PhillyMemo, now: int) -> Callable[[str, Demand], Why]:
         """For whoever counts delays: why jobs of a queue that ask for so much wait now."""
-        assert isinstance(memo, PhillyMemo)
         round_ = self._divided(view, memo, now)
         return lambda queue, demand: self._cause(round_, queue, demand)
 

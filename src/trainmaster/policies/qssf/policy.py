@@ -58,7 +58,7 @@ class Memo:
 NOTHING = Memo()
 
 
-class Qssf(BasePolicy[QssfOptions]):
+class Qssf(BasePolicy[QssfOptions, Memo]):
     name = "qssf"
     options_type = QssfOptions
 
@@ -77,8 +77,7 @@ class Qssf(BasePolicy[QssfOptions]):
     def skips(self) -> bool:
         return self.options.backfill == "skip"
 
-    def plan(self, view: View, memo: object, now: int) -> Plan:
-        assert isinstance(memo, Memo)
+    def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
         memo = self._memo = self._with_news(view, memo)
         if view.is_settled():
             return Plan((), memo)
@@ -115,8 +114,7 @@ class Qssf(BasePolicy[QssfOptions]):
         weight = round(self.options.rolling * NOMINAL)
         return max(1, (weight * rolling + (NOMINAL - weight) * learned) // NOMINAL)
 
-    def line(self, view: View, memo: object, now: int) -> RankIndex:
-        assert isinstance(memo, Memo)
+    def line(self, view: View, memo: Memo, now: int) -> RankIndex:
         self._memo = memo
         return self.in_line(view, now, with_running=True)
 

@@ -62,7 +62,7 @@ class Memo:
     """The app that was worst off in the last round, had nothing, and got nothing."""
 
 
-class Themis(BasePolicy[ThemisOptions]):
+class Themis(BasePolicy[ThemisOptions, Memo]):
     name = "themis"
     options_type = ThemisOptions
     profiles = True
@@ -88,8 +88,7 @@ class Themis(BasePolicy[ThemisOptions]):
 
     # -- one round -------------------------------------------------------------------------------
 
-    def plan(self, view: View, memo: object, now: int) -> Plan:
-        assert isinstance(memo, Memo)
+    def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
         index = self._follow(view, memo)
         if index.has_changed:
             index.has_changed = False
@@ -110,8 +109,7 @@ class Themis(BasePolicy[ThemisOptions]):
             memo = self._round(index, memo, granting, pool, now)
         return draft.plan(memo, self._ends.next())
 
-    def wake(self, view: View, memo: object, now: int) -> int | None:
-        assert isinstance(memo, Memo)
+    def wake(self, view: View, memo: Memo, now: int) -> int | None:
         index = self._follow(view, memo)
         return None if view.is_settled() and not index.elastic else self._ends.next()
 

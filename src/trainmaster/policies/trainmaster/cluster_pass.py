@@ -52,7 +52,7 @@ class LineTerms:
     breathing: BreathingTerms | None = None
 
 
-class WholeCluster(OneLine):
+class WholeCluster(OneLine[LineMemo]):
     """One line for all."""
 
     def __init__(self, knowing: Knowing, terms: LineTerms) -> None:
@@ -103,8 +103,7 @@ class WholeCluster(OneLine):
 
     # -- a pass ------------------------------------------------------------------------------------
 
-    def plan(self, view: View, memo: object, now: int) -> Plan:
-        assert isinstance(memo, LineMemo)
+    def plan(self, view: View, memo: LineMemo, now: int) -> Plan[LineMemo]:
         gathers = self._closeness is not None and self._closeness.is_due(memo.nearness, now)
         if self._closeness is not None:
             nearness = self._closeness.learn(memo.nearness, view, now)
@@ -166,22 +165,19 @@ class WholeCluster(OneLine):
         due = soonest(due, rested if rested is not None and rested > now else None)
         return soonest(ranks.next_expiry(), due)
 
-    def wake(self, view: View, memo: object, now: int) -> int | None:
+    def wake(self, view: View, memo: LineMemo, now: int) -> int | None:
         """A run that has just started comes to another rank at a time that is known now."""
-        assert isinstance(memo, LineMemo)
         if view.is_settled() and not self._is_busy(view, memo):
             return None
         return self._wake_at(view, self.line(view, memo, now), memo, now)
 
-    def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
+    def explain(self, view: View, memo: LineMemo, record: JobRecord, now: int) -> Reason:
         """Why it waits, by the places that it would accept now."""
-        assert isinstance(memo, LineMemo)
         if self._closeness is not None:
             self._closeness.show(memo.nearness, view, now)
         return super().explain(view, memo, record, now)
 
-    def line(self, view: View, memo: object, now: int) -> RankIndex:
-        assert isinstance(memo, LineMemo)
+    def line(self, view: View, memo: LineMemo, now: int) -> RankIndex:
         if self._closeness is not None:
             self._closeness.show(memo.nearness, view, now)
         return super().line(view, memo, now)

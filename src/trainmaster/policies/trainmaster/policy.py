@@ -55,7 +55,7 @@ class Memo:
     shares: SharesMemo = field(default_factory=SharesMemo)
 
 
-class Trainmaster(BetweenQueues[TrainmasterOptions]):
+class Trainmaster(BetweenQueues[TrainmasterOptions, Memo]):
     name = "trainmaster"
     options_type = TrainmasterOptions
     profiles = True
@@ -90,8 +90,7 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
 
     # -- a pass ------------------------------------------------------------------------------------
 
-    def plan(self, view: View, memo: object, now: int) -> Plan:
-        assert isinstance(memo, Memo)
+    def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
         known, notices = self._knowing.learn(view, memo.knowledge, now)
         self.guards = self._knowing.guards
         memo = replace(memo, knowledge=known)
@@ -99,7 +98,6 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
             return self._plan_between(view, memo, notices, now)
         plan = self._line.plan(view, memo.line, now)
         if plan.memo is not memo.line:
-            assert isinstance(plan.memo, LineMemo)
             memo = replace(memo, line=plan.memo)
         return Plan(plan.actions, memo, self._sooner(plan.wake_at, view, now), notices)
 
@@ -127,8 +125,7 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
         memo = replace(memo, shares=noted(round_, shares, self._half_life_ms))
         return round_.draft.plan(memo, self._sooner(round_.wake_at(), view, now), notices)
 
-    def wake(self, view: View, memo: object, now: int) -> int | None:
-        assert isinstance(memo, Memo)
+    def wake(self, view: View, memo: Memo, now: int) -> int | None:
         self._knowing.show(memo.knowledge)
         self.guards = self._knowing.guards
         if self._divides(view):
@@ -137,11 +134,10 @@ class Trainmaster(BetweenQueues[TrainmasterOptions]):
             wake = self._line.wake(view, memo.line, now)
         return self._sooner(wake, view, now)
 
-    def line(self, view: View, memo: object, now: int) -> RankIndex | None:
+    def line(self, view: View, memo: Memo, now: int) -> RankIndex | None:
         return None
 
-    def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
-        assert isinstance(memo, Memo)
+    def explain(self, view: View, memo: Memo, record: JobRecord, now: int) -> Reason:
         self._knowing.show(memo.knowledge)
         if self._divides(view):
             reason = self.explain_in(view, memo.shares.rounds, record, now)

@@ -7,14 +7,14 @@ from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.base_policy import BasePolicy, M
 from trainmaster.mechanisms.rank_order import PlacerOf, run_in_order
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.policies.trainmaster.checkpoint_tiebreak import freshness
 from trainmaster.policies.trainmaster.ranking import Knowing
 
 
-class OneLine(BasePolicy[object]):
+class OneLine(BasePolicy[object, M]):
     """The best-ranked that fit together run. It holds nothing: what is known is shown to it."""
 
     name = "one line"
@@ -30,7 +30,7 @@ class OneLine(BasePolicy[object]):
             return ranked
         return ranked._replace(value=freshness(view, record))
 
-    def plan(self, view: View, memo: object, now: int) -> Plan:
+    def plan(self, view: View, memo: M, now: int) -> Plan[M]:
         if view.is_settled():
             return Plan((), memo)
         ranks = self.in_line(view, now, with_running=True)
@@ -46,9 +46,9 @@ class OneLine(BasePolicy[object]):
         """Let the first in line run, each where it fits."""
         run_in_order(view, draft, ranks, now, self.group, placer_of, self.stuck)
 
-    def wake(self, view: View, memo: object, now: int) -> int | None:
+    def wake(self, view: View, memo: M, now: int) -> int | None:
         """A run that has just started comes to another rank at a time that is known now."""
         return None if view.is_settled() else self.line(view, memo, now).next_expiry()
 
-    def line(self, view: View, memo: object, now: int) -> RankIndex:
+    def line(self, view: View, memo: M, now: int) -> RankIndex:
         return self.in_line(view, now, with_running=True)
