@@ -1,6 +1,7 @@
 """A small daemon in memory, for tests of the API: first come, first served, on devices that do nothing.
 
-It keeps the whole `Service` protocol: jobs wait with a reason when devices are short, start when others
+It has every method of `Commands` and `Queries` that the API calls (a test holds their signatures together):
+jobs wait with a reason when devices are short, start when others
 leave, are held, suspended and ended; their stories, changes and logs (in real files) are there to look at.
 """
 
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from trainmaster.catalog import CatalogError, policy_class
 from trainmaster.config.options import OptionError, read_options
+from trainmaster.daemon.job_history import JobHistory, Progress
 from trainmaster.daemon.service_api import (
     Accepted,
     Change,
@@ -27,7 +29,6 @@ from trainmaster.daemon.service_api import (
     NodeStatus,
     NotFound,
     PolicyStatus,
-    Progress,
     QueueStatus,
     Refusal,
     Submission,
@@ -79,7 +80,13 @@ class MemoryService:
         self.chosen = PolicyStatus("fifo", {"backfill": "none"}, self.now)
         self._number = 0
 
-    # -- changing ------------------------------------------------------------------------------------
+    @property
+    def commands(self) -> MemoryService:
+        return self
+
+    queries = commands
+
+    # -- commands ------------------------------------------------------------------------------------
 
     async def submit(
         self, asked: Sequence[Submission], key: str | None = None, request_hash: str = ""
@@ -103,7 +110,7 @@ class MemoryService:
     async def check(self, asked: Submission) -> tuple[JobStatus, Forecast]:
         self._needs_store()
         known = Known(asked, self._row("0", asked, None, None), 0)
-        return self._sheet(known), Forecast(self.now, "as if submitted now")
+        return self._status(known), Forecast(self.now, "as if submitted now")
 
     async def cancel(self, job: str) -> None:
         for known in self._live(job):
@@ -162,7 +169,7 @@ class MemoryService:
         self._needs_store()
         self.stated[queue.name] = queue
 
-    async def set_policy(self, name: str, options: Mapping[str, str]) -> PolicyStatus:
+    async def set_policy(self, name: str, options: Mapping[str, str]) -> None:
         self._needs_store()
         try:
             kind = policy_class(name)
@@ -172,9 +179,8 @@ class MemoryService:
         if kind.needs_oracle:
             raise Refusal(f"{name} knows the future: it is for the simulator only.")
         self.chosen = PolicyStatus(name, dict(options), self.now)
-        return self.chosen
 
-    # -- looking -------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------
 
     def health(self) -> Health:
         return Health(self.role, self.trouble)
@@ -198,7 +204,7 @@ class MemoryService:
                 and (below is None or _order(row.id) < below)
             )
             if fits:
-                found.append(self._sheet(known))
+                found.append(self._status(known))
             if len(found) == wanted.limit:
                 break
         return found
@@ -207,8 +213,8 @@ class MemoryService:
         self._needs_lead()
         return Counter(known.row.state for known in self.known.values())
 
-    async def sheet(self, job: str) -> JobStatus:
-        found = self._sheet(self._named(job))
+    async def job(self, job: str) -> JobStatus:
+        found = self._status(self._named(job))
         if job in self.arrays:
             count = f"An array of {len(self.arrays[job])} jobs."
             row = replace(found.row, id=job, array=None, array_index=None)
@@ -462,7 +468,7 @@ class MemoryService:
         holders = tuple(k.row.id for k in self.known.values() if k.devices)
         return Reason(Why.NOT_ENOUGH_FREE, need, free, free, held_by=holders)
 
-    def _sheet(self, known: Known) -> JobStatus:
+    def _status(self, known: Known) -> JobStatus:
         row = known.row
         end = row.finish_ms if row.finish_ms is not None else self.now
         ran = end - row.start_ms if row.start_ms is not None else 0
@@ -470,25 +476,22 @@ class MemoryService:
         said = None
         if last is not None:
             said = Progress(last.at_ms, last.step, known.total_steps, last.loss, last.samples_per_s)
-        return JobStatus(
-            row=row,
+        history = JobHistory(
             priority=known.asked.priority,
-            attempt=known.attempt,
-            restarts=max(0, known.attempt - 1),
-            failures=0,
             retries=known.asked.retries,
             preemptions=known.preemptions,
-            migrations=0,
-            run_ms=ran,
+            attempts=known.attempt,
             gpu_ms=ran * row.gpus,
+            progress=said,
+        )
+        return JobStatus(
+            row=row,
+            history=history,
+            run_ms=ran,
             devices=tuple(f"n0:{device}" for device in known.devices),
             nodes=("n0",) if known.devices else (),
-            pids=(),
-            progress=said,
-            saved_at_ms=None,
             reason=self._reason(known),
             held_for=known.held_for,
-            remarks=(),
         )
 
 

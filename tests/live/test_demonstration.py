@@ -52,6 +52,12 @@ def test_ctrl_c_ends_the_demonstrations_jobs_and_no_others(tmp_path: Path) -> No
 class Refusing:
     """A daemon whose store is away."""
 
+    @property
+    def commands(self) -> Refusing:
+        return self
+
+    queries = commands
+
     def nodes(self) -> Sequence[NodeStatus]:
         return ()
 

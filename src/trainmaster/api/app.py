@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cache
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 
 from trainmaster import __version__
 from trainmaster.api import responses as answers
 from trainmaster.api import schema
 from trainmaster.api.host_check import Guard
-from trainmaster.api.response_models import SentEvent
+from trainmaster.api.response_models import JobDetails, Shape
 from trainmaster.api.routes import cluster, jobs
 from trainmaster.api.routes import logs as output
 from trainmaster.api.routes import submit as submitting
@@ -63,7 +64,7 @@ def create_app(
 
 
 def _document(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document, with the bodies that we read ourselves."""
+    """The OpenAPI document, with the schemas that the routes refer to."""
     if app.openapi_schema is None:
         made = get_openapi(
             title=app.title,
@@ -72,21 +73,21 @@ def _document(app: FastAPI) -> dict[str, Any]:
             routes=app.routes,
             tags=app.openapi_tags,
         )
-        schemas = made["components"]["schemas"]
-        schemas.update(_body_schemas())
-        for unused in ("HTTPValidationError", "ValidationError"):
-            schemas.pop(unused, None)
+        made["components"] = {"schemas": _schemas()}
         app.openapi_schema = made
     return app.openapi_schema
 
 
-def _body_schemas() -> dict[str, Any]:
+@cache
+def _schemas() -> dict[str, Any]:
+    """What requests and answers look like, by name."""
     found: dict[str, Any] = {}
     job = schema.job_schema(REFERENCE)
     job.pop("$schema")
     found.update(job.pop("$defs"))
     found["JobFile"] = job
-    models: tuple[type[BaseModel], ...] = (*jobs.BODIES, *cluster.BODIES, SentEvent)
-    for model in models:
-        found[model.__name__] = model.model_json_schema(ref_template=REFERENCE)
+    for model in (*jobs.BODIES, *cluster.BODIES, *Shape.__subclasses__(), JobDetails):
+        made = TypeAdapter(model).json_schema(ref_template=REFERENCE)
+        found.update(made.pop("$defs", {}))
+        found[model.__name__] = made
     return found

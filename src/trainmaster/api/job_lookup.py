@@ -10,19 +10,19 @@ ELEMENT = re.compile(r"(.+)_(\d+)")
 """`sweep_3`: the third element of the array `sweep`."""
 
 
-async def sheet_of(service: Service, job: str) -> JobStatus:
+async def find_job(service: Service, job: str) -> JobStatus:
     """The job that is meant, or NotFound with what was asked for."""
     try:
-        return await service.sheet(job)
+        return await service.queries.job(job)
     except NotFound:
         named = ELEMENT.fullmatch(job)
         if named is None:
             raise
         try:
-            newest = await service.sheet(named[1])
+            newest = await service.queries.job(named[1])
             if newest.row.array is None:
                 raise
-            return await service.sheet(f"{newest.row.array}_{named[2]}")
+            return await service.queries.job(f"{newest.row.array}_{named[2]}")
         except NotFound:
             pass
         raise

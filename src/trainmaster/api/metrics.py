@@ -11,11 +11,12 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from trainmaster.api import messages as wording
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.service_api import Health, QueueStatus, Service
+from trainmaster.model.job_state import WAITING_STATES, JobState
 from trainmaster.model.units import WHOLE
 from trainmaster.store.protocol import Wanted
 
 PAGE, MOST_PAGES = 1_000, 10
-LOOKED_AT = wording.WAITS - {"held"}
+LOOKED_AT = frozenset(WAITING_STATES) - {JobState.HELD}
 UNKNOWN = "Unknown"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -35,8 +36,8 @@ async def page(service: Service, meters: Metrics) -> bytes:
     health = service.health()
     families = [_leading(health)]
     if health.role == "active":
-        families += _queues(list(service.queues()))
-        counts = await service.counts()
+        families += _queues(list(service.queries.queues()))
+        counts = await service.queries.counts()
         families += [_states(counts), await _unadmitted(service, counts), *_devices(service)]
     registry = CollectorRegistry()
     registry.register(_Now(families))
@@ -55,7 +56,7 @@ def _leading(health: Health) -> Metric:
     return found
 
 
-def _queues(sheets: list[QueueStatus]) -> list[Metric]:
+def _queues(statuses: list[QueueStatus]) -> list[Metric]:
     pending = _gauge("pending_jobs", "Jobs that wait, those that are held included.", ("queue",))
     running = _gauge("running_jobs", "Jobs that hold devices.", ("queue",))
     held = _gauge(
@@ -65,13 +66,13 @@ def _queues(sheets: list[QueueStatus]) -> list[Metric]:
     guaranteed = _gauge(
         "queue_guaranteed_gpus", "GPUs that a queue can always get back.", ("queue",)
     )
-    for sheet in sheets:
-        name = [sheet.queue.name]
-        pending.add_metric(name, sheet.waiting + sheet.held)
-        running.add_metric(name, sheet.running)
-        held.add_metric(name, sheet.held)
-        allocated.add_metric(name, sheet.gpus / WHOLE)
-        guaranteed.add_metric(name, sheet.queue.guaranteed / WHOLE)
+    for status in statuses:
+        name = [status.queue.name]
+        pending.add_metric(name, status.waiting + status.held)
+        running.add_metric(name, status.running)
+        held.add_metric(name, status.held)
+        allocated.add_metric(name, status.gpus / WHOLE)
+        guaranteed.add_metric(name, status.queue.guaranteed / WHOLE)
     return [pending, running, held, allocated, guaranteed]
 
 
@@ -84,17 +85,17 @@ def _states(counts: Mapping[str, int]) -> Metric:
 
 async def _unadmitted(service: Service, counts: Mapping[str, int]) -> Metric:
     """Waiting jobs by reason: one source with `explain`. Very long queues are read in part."""
-    now = service.now_ms()
+    now = service.queries.now_ms()
     counted: Counter[str] = Counter()
     before = None
     for _ in range(MOST_PAGES):
-        sheets = await service.jobs(Wanted(states=LOOKED_AT, before=before, limit=PAGE))
-        for sheet in sheets:
-            why = wording.why_waiting(sheet, now)
+        statuses = await service.queries.jobs(Wanted(states=LOOKED_AT, before=before, limit=PAGE))
+        for status in statuses:
+            why = wording.why_waiting(status, now)
             counted[UNKNOWN if why is None else why[0]] += 1
-        if len(sheets) < PAGE:
+        if len(statuses) < PAGE:
             break
-        before = sheets[-1].row.id
+        before = statuses[-1].row.id
     unread = sum(counts.get(state, 0) for state in LOOKED_AT) - counted.total()
     counted[UNKNOWN] += max(0, unread)
     counted[wording.HELD] += counts.get("held", 0)  # what is held has no other reason
@@ -110,7 +111,7 @@ async def _unadmitted(service: Service, counts: Mapping[str, int]) -> Metric:
 def _devices(service: Service) -> list[Metric]:
     total = _gauge("node_devices", "Devices of a node.", ("node", "type", "state"))
     used = _gauge("node_used_devices", "Devices of a node that a job is on.", ("node", "type"))
-    for node in service.nodes():
+    for node in service.queries.nodes():
         total.add_metric([node.name, node.device_type, node.state], len(node.devices))
         used.add_metric([node.name, node.device_type], sum(1 for jobs in node.jobs if jobs))
     return [total, used]

@@ -1,37 +1,53 @@
-"""What answers look like, for the OpenAPI document; the answers themselves are plain dicts (rows.py)."""
+"""What the API answers: the one definition of each row, from which the OpenAPI document, the answers
+themselves and the command line are made.
+
+Plain dataclasses of the standard library, so that `trainmaster ps` starts quickly; FastAPI makes the schema
+from them, with the texts below the fields as descriptions. Times are Unix seconds; absent is null.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
-
-
-class Shape(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+from trainmaster.model.job_state import ENDED_STATES, JobState
 
 
+class Shape:
+    """Tells pydantic how to make a schema of a dataclass."""
+
+    __pydantic_config__: ClassVar[Mapping[str, object]] = {
+        "extra": "forbid",
+        "use_attribute_docstrings": True,
+    }
+
+
+@dataclass(frozen=True)
 class ErrorBody(Shape):
-    code: str = Field(description="A word that does not change.", examples=["not_found"])
-    sentence: str = Field(
-        description="What is wrong and what to do.", examples=["There is no job 99."]
-    )
+    code: str
+    """A word that does not change, such as `not_found`."""
+    sentence: str
+    """What is wrong and what to do."""
 
 
+@dataclass(frozen=True)
 class ErrorAnswer(Shape):
     """Every error looks like this."""
 
     error: ErrorBody
 
 
-class ReasonShape(Shape):
-    code: str = Field(description="One of a closed set.", examples=["NotEnoughFree", "Held"])
-    sentence: str = Field(
-        examples=["It needs 8 GPUs and 5 are free; jobs 3 and 4 hold the others."]
-    )
+@dataclass(frozen=True)
+class WaitReason(Shape):
+    code: str
+    """One of a closed set, such as `NotEnoughFree` or `Held`."""
+    sentence: str
+    """For people: `It needs 8 GPUs and 5 are free; jobs 3 and 4 hold the others.`"""
 
 
-class ProgressShape(Shape):
+@dataclass(frozen=True)
+class ProgressRow(Shape):
     step: int
     total_steps: int | None
     loss: float | None
@@ -39,120 +55,171 @@ class ProgressShape(Shape):
     at_s: float
 
 
-class JobRowShape(Shape):
-    """A job as lists show it. Times are Unix seconds; absent is null."""
+@dataclass(frozen=True)
+class JobRow(Shape):
+    """A job as lists show it."""
 
-    id: str = Field(examples=["12", "12_3"])
+    id: str
+    """`12`; `12_3` for an element of an array."""
     name: str
     user: str
     queue: str
-    state: str = Field(examples=["pending", "running", "suspended", "succeeded"])
-    reason: ReasonShape | None = Field(description="Why it waits, where it does.")
-    gpus: float = Field(description="GPUs that it asks for.", examples=[8, 0.5])
+    state: JobState
+    reason: WaitReason | None
+    """Why it waits, where it does."""
+    gpus: float
+    """GPUs that it asks for."""
     nodes: list[str]
-    devices: list[str] = Field(description="What it holds now.", examples=[["n0:0", "n0:1"]])
+    devices: list[str]
+    """What it holds now, as `node:number`."""
     submit_s: float
-    start_s: float | None = Field(description="Its first start.")
+    start_s: float | None
+    """Its first start."""
     finish_s: float | None
-    queue_s: float = Field(description="How long it waited for its first start.")
-    run_s: float = Field(description="How long it has run, all attempts together.")
-    gpu_s: float = Field(description="GPU-seconds that it has held.")
+    queue_s: float
+    """How long it waited for its first start, in seconds."""
+    run_s: float
+    """How long it has run, all attempts together, in seconds."""
+    gpu_s: float
+    """GPU-seconds that it has held."""
     priority: int
     attempt: int
     restarts: int
     preemptions: int
     exit_code: int | None
-    ended_because: str | None = Field(
-        description="Why it failed or was cancelled, where that is known.",
-        examples=["It has run for its max_runtime of 2 h."],
-    )
-    array: str | None = Field(description="The array that it is an element of.")
+    ended_because: str | None
+    """Why it failed or was cancelled, where that is known: `It has run for its max_runtime of 2 h.`"""
+    array: str | None
+    """The array that it is an element of."""
     array_index: int | None
-    progress: ProgressShape | None
+    progress: ProgressRow | None
+
+    @classmethod
+    def from_json(cls, answer: Mapping[str, Any]) -> JobRow:
+        """A row of an answer; what a newer manager adds is ignored."""
+        known = {each.name: answer[each.name] for each in fields(JobRow)}
+        for name, kind in (("reason", WaitReason), ("progress", ProgressRow)):
+            known[name] = None if known[name] is None else kind(**known[name])
+        return JobRow(**known)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED_STATES
+
+    @property
+    def why(self) -> str:
+        """Why it waits, as a sentence; empty where it does not."""
+        return "" if self.reason is None else self.reason.sentence
+
+    @property
+    def exit_status(self) -> int:
+        """What a command that waited for it returns: its own code, and never 0 unless it succeeded."""
+        return 0 if self.state == JobState.SUCCEEDED else self.exit_code or 1
 
 
-class JobSheetShape(JobRowShape):
+@dataclass(frozen=True)
+class JobDetails(JobRow):
     """A job with all that is known of it."""
 
     failures: int
     retries: int
     migrations: int
     pids: list[int]
-    saved_at_s: float | None = Field(description="When a checkpoint of it last became durable.")
-    remarks: list[str] = Field(
-        description="What cannot be done for it, and what would have to change."
-    )
-    spec: dict[str, Any] = Field(description="The job file as submitted.")
-    record: dict[str, Any] = Field(description="What happened to it so far.")
+    saved_at_s: float | None
+    """When a checkpoint of it last became durable."""
+    remarks: list[str]
+    """What cannot be done for it, and what would have to change."""
+    spec: dict[str, Any]
+    """The job file as submitted."""
+    record: dict[str, Any]
+    """What happened to it so far."""
 
 
+@dataclass(frozen=True)
 class JobList(Shape):
-    jobs: list[JobRowShape]
-    next: str | None = Field(description="Give it as `before` for the next page; null on the last.")
-    counts: dict[str, int] = Field(description="How many jobs are in each state, over all.")
+    jobs: list[JobRow]
+    next: str | None
+    """Give it as `before` for the next page; null on the last."""
+    counts: dict[str, int]
+    """How many jobs are in each state, over all."""
 
 
+@dataclass(frozen=True)
 class AcceptedJob(Shape):
-    id: str = Field(description="The job, or the array.")
+    id: str
+    """The job, or the array."""
     name: str
-    ids: list[str] = Field(description="Its elements, where it is an array; else the job alone.")
+    ids: list[str]
+    """Its elements, where it is an array; else the job alone."""
 
 
+@dataclass(frozen=True)
 class AcceptedJobs(Shape):
     jobs: list[AcceptedJob]
 
 
-class ForecastShape(Shape):
+@dataclass(frozen=True)
+class ForecastRow(Shape):
     start_s: float | None
-    basis: str = Field(description="What was assumed.")
+    basis: str
+    """What was assumed."""
     sentence: str
 
 
+@dataclass(frozen=True)
 class CheckedJob(Shape):
-    job: JobSheetShape
-    forecast: ForecastShape
+    job: JobDetails
+    forecast: ForecastRow
 
 
+@dataclass(frozen=True)
 class CheckedJobs(Shape):
     """What a dry run says; nothing was submitted."""
 
     jobs: list[CheckedJob]
 
 
-class NumbersShape(Shape):
+@dataclass(frozen=True)
+class WaitNumbers(Shape):
     need: float
     free: float
     largest_block: float
     until_s: float | None
 
 
-class HolderShape(Shape):
+@dataclass(frozen=True)
+class Holder(Shape):
+    """A job that is in the way of another."""
+
     id: str
     name: str
     user: str
     queue: str
-    state: str
+    state: JobState
     gpus: float
     devices: list[str]
 
 
+@dataclass(frozen=True)
 class Explanation(Shape):
     """Why a job waits; for one that does not, `code` is null and the sentence says what it does."""
 
     id: str
     name: str
-    state: str
+    state: JobState
     code: str | None
     sentence: str
-    numbers: NumbersShape | None = Field(description="In GPUs.")
-    held_by: list[HolderShape] = Field(description="The jobs in its way.")
-    forecast: ForecastShape | None = Field(
-        description="By simulating the queue; null once started."
-    )
+    numbers: WaitNumbers | None
+    """In GPUs."""
+    held_by: list[Holder]
+    """The jobs in its way."""
+    forecast: ForecastRow | None
+    """By simulating the queue; null once started."""
     remarks: list[str]
 
 
-class ToldShape(Shape):
+@dataclass(frozen=True)
+class StoryEntry(Shape):
     at_s: float
     step: int
     what: str
@@ -160,97 +227,132 @@ class ToldShape(Shape):
     detail: dict[str, Any]
 
 
+@dataclass(frozen=True)
 class Story(Shape):
-    story: list[ToldShape]
+    story: list[StoryEntry]
 
 
-class ReportShape(Shape):
+@dataclass(frozen=True)
+class ProgressReport(Shape):
     at_s: float
     step: int
     loss: float | None
     samples_per_s: float | None
 
 
+@dataclass(frozen=True)
 class ProgressList(Shape):
-    progress: list[ReportShape] = Field(description="Evenly thinned where there are very many.")
+    progress: list[ProgressReport]
+    """Evenly thinned where there are very many."""
 
 
-class Surroundings(Shape):
+@dataclass(frozen=True)
+class RunEnvironment(Shape):
     workdir: str
     environment: dict[str, str]
 
 
-class DeviceShape(Shape):
+@dataclass(frozen=True)
+class DeviceRow(Shape):
     name: str
     jobs: list[str]
 
 
-class NodeShape(Shape):
+@dataclass(frozen=True)
+class NodeRow(Shape):
     name: str
     type: str
-    state: str = Field(examples=["up", "draining", "away", "set aside"])
-    devices: list[DeviceShape]
-    frozen: list[str] = Field(description="Jobs that are suspended in memory here.")
+    state: str
+    """up, draining, away or set aside."""
+    devices: list[DeviceRow]
+    frozen: list[str]
+    """Jobs that are suspended in memory here."""
     cpus: float
     memory_bytes: int
     remarks: list[str]
 
 
+@dataclass(frozen=True)
 class NodeList(Shape):
-    nodes: list[NodeShape]
+    nodes: list[NodeRow]
 
 
-class QueueShape(Shape):
+@dataclass(frozen=True)
+class QueueRow(Shape):
     name: str
     parent: str | None
     weight: int
     guaranteed_gpus: float
     maximum_gpus: float | None
-    is_defined: bool = Field(description="False for a name that only jobs used.")
+    is_defined: bool
+    """False for a name that only jobs used."""
     running: int
     waiting: int
     held: int
-    gpus: float = Field(description="GPUs that its jobs hold now.")
+    gpus: float
+    """GPUs that its jobs hold now."""
 
 
+@dataclass(frozen=True)
 class QueueList(Shape):
-    queues: list[QueueShape]
+    queues: list[QueueRow]
 
 
-class PolicyShape(Shape):
+@dataclass(frozen=True)
+class PolicyRow(Shape):
     name: str
     options: dict[str, Any]
     since_s: float
-    trouble: str | None = Field(description="What it raised last, if anything.")
+    trouble: str | None
+    """What it raised last, if anything."""
 
 
-class OptionShape(Shape):
+@dataclass(frozen=True)
+class PolicyOption(Shape):
     name: str
     default: Any
     allowed: str
     help: str
 
 
-class PolicyCard(Shape):
+@dataclass(frozen=True)
+class PolicyDoc(Shape):
     name: str
     summary: str
-    needs_oracle: bool = Field(description="Knows true run times: for the simulator only.")
-    options: list[OptionShape]
+    needs_oracle: bool
+    """Knows true run times: for the simulator only."""
+    options: list[PolicyOption]
 
 
+@dataclass(frozen=True)
 class PolicyList(Shape):
-    policies: list[PolicyCard]
+    policies: list[PolicyDoc]
 
 
-class HealthShape(Shape):
-    role: str = Field(examples=["active", "standby"])
+@dataclass(frozen=True)
+class HealthRow(Shape):
+    role: str
+    """active or standby."""
     trouble: str | None
     version: str
 
 
-class SentEvent(BaseModel):
+@dataclass(frozen=True)
+class ChangeRow(Shape):
+    """What happened, as the data of a server-sent event."""
+
+    seq: int
+    at_s: float
+    what: str
+    job: str | None
+    detail: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SentEvent(Shape):
     """One server-sent event; `data` is JSON in a text."""
 
     event: str
-    data: str = Field(json_schema_extra={"contentMediaType": "application/json"})
-    id: str | None = Field(None, description="Give it as Last-Event-ID to go on after it.")
+    data: str
+    id: str | None = None
+    """Give it as Last-Event-ID to go on after it."""

@@ -75,12 +75,12 @@ class ApiError(Exception):
 
 
 class Json(Response):
-    """Plain dicts as JSON, dumped once."""
+    """Response models, or plain dicts, as JSON that is dumped once."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+        return json.dumps(content, separators=(",", ":"), ensure_ascii=False, default=vars).encode()
 
 
 def error(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> Json:
@@ -96,16 +96,44 @@ def error(status: int, sentence: str, headers: Mapping[str, str] | None = None) 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """How the OpenAPI document describes these errors."""
     return {
-        status: {
-            "model": ErrorAnswer,
-            "description": MEANINGS[status],
-            "content": {
-                "application/json": {
-                    "example": {"error": {"code": CODES[status], "sentence": EXAMPLES[status]}}
-                }
-            },
-        }
+        status: answer(
+            ErrorAnswer,
+            MEANINGS[status],
+            {"error": {"code": CODES[status], "sentence": EXAMPLES[status]}},
+        )
         for status in statuses
+    }
+
+
+def schema(*models: type) -> dict[str, Any]:
+    """How the OpenAPI document refers to these; it makes their schemas only when it is asked for."""
+    found = [{"$ref": f"#/components/schemas/{model.__name__}"} for model in models]
+    return found[0] if len(found) == 1 else {"anyOf": found}
+
+
+def answer(model: type, description: str, example: object = None) -> dict[str, Any]:
+    """One answer of a route."""
+    content = {"schema": schema(model)} | ({} if example is None else {"example": example})
+    return {"description": description, "content": {"application/json": content}}
+
+
+def answers(model: type, *statuses: int) -> dict[str, Any]:
+    """How a route declares what it answers: this model, or one of these errors."""
+    success = answer(model, "Successful Response")
+    return {"response_model": None, "responses": {200: success, **errors(400, *statuses)}}
+
+
+def changes(model: type, *statuses: int) -> dict[str, Any]:
+    """The same for a route that changes something."""
+    return answers(model, 403, 404, 409, 422, 503, *statuses)
+
+
+def takes(body: type, model: type) -> dict[str, Any]:
+    """The same for one that reads a JSON object, which it checks itself."""
+    content = {"application/json": {"schema": schema(body)}}
+    return {
+        **changes(model, 413, 415),
+        "openapi_extra": {"requestBody": {"required": True, "content": content}},
     }
 
 

@@ -1,4 +1,4 @@
-"""Sheets as plain dicts, ready for JSON: seconds and GPUs for people, absent = null."""
+"""From what the daemon knows to what the API answers: seconds and GPUs for people, absent = null."""
 
 from __future__ import annotations
 
@@ -7,21 +7,38 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainmaster.api import messages as wording
+from trainmaster.api.response_models import (
+    ChangeRow,
+    DeviceRow,
+    Explanation,
+    ForecastRow,
+    Holder,
+    JobDetails,
+    JobRow,
+    NodeRow,
+    PolicyRow,
+    ProgressReport,
+    ProgressRow,
+    QueueRow,
+    StoryEntry,
+    WaitNumbers,
+    WaitReason,
+)
+from trainmaster.daemon.job_history import Progress
 from trainmaster.daemon.service_api import (
     Change,
     Forecast,
     JobStatus,
     NodeStatus,
     PolicyStatus,
-    Progress,
     QueueStatus,
 )
+from trainmaster.model.job_state import JobState
 from trainmaster.model.queue import Queue
 from trainmaster.model.units import WHOLE
-from trainmaster.store.rows import JobRow, ProgressRow, StoryRow
+from trainmaster.store import rows as stored
 from trainmaster.text.messages import forecast_sentence, story_sentence
 
-Row = dict[str, Any]
 DEFAULT_QUEUE = "default"
 
 
@@ -30,214 +47,191 @@ def seconds(ms: int | None) -> float | None:
     return None if ms is None else ms / 1000
 
 
-def amount(thousandths: int) -> float | int:
+def amount(thousandths: int) -> float:
     """GPUs: a whole number where it is one."""
     whole, rest = divmod(thousandths, WHOLE)
     return whole if rest == 0 else thousandths / WHOLE
 
 
 def finite(value: float | None) -> float | None:
-    """JSON knows no NaN and no infinity: a loss that went wild is no number."""
+    """JSON has no NaN and no infinity: a loss that diverged is null."""
     return value if value is not None and math.isfinite(value) else None
 
 
-def _whose(row: JobRow) -> Row:
-    """Which job this is, whose, and how it stands: with this every row of a job begins."""
-    return {
-        "id": row.id,
-        "name": row.name,
-        "user": row.user,
-        "queue": row.queue,
-        "state": row.state,
-    }
-
-
-def job_row(sheet: JobStatus, now: int) -> Row:
+def job_row(status: JobStatus, now: int) -> JobRow:
     """A job as lists show it."""
-    row = sheet.row
-    why = wording.why_waiting(sheet, now)
-    first_start = row.start_ms
-    waited_until = first_start if first_start is not None else row.finish_ms
-    return {
-        **_whose(row),
-        "reason": None if why is None else {"code": why[0], "sentence": why[1]},
-        "gpus": amount(row.gpus),
-        "nodes": list(sheet.nodes),
-        "devices": list(sheet.devices),
-        "submit_s": row.submit_ms / 1000,
-        "start_s": seconds(first_start),
-        "finish_s": seconds(row.finish_ms),
-        "queue_s": max(0, (now if waited_until is None else waited_until) - row.submit_ms) / 1000,
-        "run_s": sheet.run_ms / 1000,
-        "gpu_s": round(sheet.gpu_ms / WHOLE) / 1000,
-        "priority": sheet.priority,
-        "attempt": sheet.attempt,
-        "restarts": sheet.restarts,
-        "preemptions": sheet.preemptions,
-        "exit_code": row.exit_code,
-        "ended_because": wording.ended_because(sheet),
-        "array": row.array,
-        "array_index": row.array_index,
-        "progress": progress(sheet.progress),
-    }
+    row, history = status.row, status.history
+    why = wording.why_waiting(status, now)
+    waited_until = row.start_ms if row.start_ms is not None else row.finish_ms
+    return JobRow(
+        id=row.id,
+        name=row.name,
+        user=row.user,
+        queue=row.queue,
+        state=JobState(row.state),
+        reason=None if why is None else WaitReason(*why),
+        gpus=amount(row.gpus),
+        nodes=list(status.nodes),
+        devices=list(status.devices),
+        submit_s=row.submit_ms / 1000,
+        start_s=seconds(row.start_ms),
+        finish_s=seconds(row.finish_ms),
+        queue_s=max(0, (now if waited_until is None else waited_until) - row.submit_ms) / 1000,
+        run_s=status.run_ms / 1000,
+        gpu_s=round(history.gpu_ms / WHOLE) / 1000,
+        priority=history.priority,
+        attempt=history.attempts,
+        restarts=history.restarts,
+        preemptions=history.preemptions,
+        exit_code=row.exit_code,
+        ended_because=wording.ended_because(status),
+        array=row.array,
+        array_index=row.array_index,
+        progress=progress_row(history.progress),
+    )
 
 
-def progress(said: Progress | None) -> Row | None:
-    if said is None:
+def progress_row(progress: Progress | None) -> ProgressRow | None:
+    if progress is None:
         return None
-    return {
-        "step": said.step,
-        "total_steps": said.total_steps,
-        "loss": finite(said.loss),
-        "samples_per_s": finite(said.samples_per_s),
-        "at_s": said.at_ms / 1000,
-    }
+    return ProgressRow(
+        step=progress.step,
+        total_steps=progress.total_steps,
+        loss=finite(progress.loss),
+        samples_per_s=finite(progress.samples_per_s),
+        at_s=progress.at_ms / 1000,
+    )
 
 
-def job_file(spec_json: str) -> object:
-    """The job file as submitted, without what the daemon made of it."""
-    kept = wording.details(spec_json)
-    return kept.get("spec", kept)
-
-
-def job_sheet(sheet: JobStatus, now: int) -> Row:
+def job_details(status: JobStatus, now: int) -> JobDetails:
     """A job with all that is known of it."""
-    return {
-        **job_row(sheet, now),
-        "failures": sheet.failures,
-        "retries": sheet.retries,
-        "migrations": sheet.migrations,
-        "pids": list(sheet.pids),
-        "saved_at_s": seconds(sheet.saved_at_ms),
-        "remarks": list(sheet.remarks),
-        "spec": job_file(sheet.row.spec_json),
-        "record": wording.details(sheet.row.record_json),
-    }
+    spec = wording.details(status.row.spec_json)
+    return JobDetails(
+        **vars(job_row(status, now)),
+        failures=status.history.failures,
+        retries=status.history.retries,
+        migrations=status.history.migrations,
+        pids=list(status.history.pids),
+        saved_at_s=seconds(status.history.saved_at_ms),
+        remarks=list(status.remarks),
+        spec=plain(spec.get("spec", spec)),  # the file alone, without what the daemon made of it
+        record=wording.details(status.row.record_json),
+    )
 
 
-def forecast(said: Forecast, now: int) -> Row:
-    return {
-        "start_s": seconds(said.start_ms),
-        "basis": said.basis,
-        "sentence": forecast_sentence(said.start_ms, said.basis, now),
-    }
+def forecast_row(forecast: Forecast, now: int) -> ForecastRow:
+    return ForecastRow(
+        start_s=seconds(forecast.start_ms),
+        basis=forecast.basis,
+        sentence=forecast_sentence(forecast.start_ms, forecast.basis, now),
+    )
 
 
-def explanation(sheet: JobStatus, said: Forecast | None, holders: list[Row], now: int) -> Row:
+def explanation(
+    status: JobStatus, forecast: Forecast | None, holders: list[Holder], now: int
+) -> Explanation:
     """Why a job waits, with the numbers, who is in the way, and when it may start."""
-    code, sentence = wording.standing(sheet, now)
-    reason = sheet.reason
+    code, sentence = wording.standing(status, now)
+    reason = status.reason
     numbers = None
-    if reason is not None and not sheet.held_for:
-        numbers = {
-            "need": amount(reason.need),
-            "free": amount(reason.free),
-            "largest_block": amount(reason.largest_block),
-            "until_s": seconds(reason.until_ms),
-        }
-    return {
-        "id": sheet.row.id,
-        "name": sheet.row.name,
-        "state": sheet.row.state,
-        "code": code,
-        "sentence": sentence,
-        "numbers": numbers,
-        "held_by": holders,
-        "forecast": None if said is None else forecast(said, now),
-        "remarks": list(sheet.remarks),
-    }
+    if reason is not None and not status.held_for:
+        numbers = WaitNumbers(
+            need=amount(reason.need),
+            free=amount(reason.free),
+            largest_block=amount(reason.largest_block),
+            until_s=seconds(reason.until_ms),
+        )
+    return Explanation(
+        id=status.row.id,
+        name=status.row.name,
+        state=JobState(status.row.state),
+        code=code,
+        sentence=sentence,
+        numbers=numbers,
+        held_by=holders,
+        forecast=None if forecast is None else forecast_row(forecast, now),
+        remarks=list(status.remarks),
+    )
 
 
-def holder(sheet: JobStatus) -> Row:
-    """A job that is in the way of another."""
-    row = sheet.row
-    return {
-        **_whose(row),
-        "gpus": amount(row.gpus),
-        "devices": list(sheet.devices),
-    }
+def holder(status: JobStatus) -> Holder:
+    row = status.row
+    return Holder(
+        id=row.id,
+        name=row.name,
+        user=row.user,
+        queue=row.queue,
+        state=JobState(row.state),
+        gpus=amount(row.gpus),
+        devices=list(status.devices),
+    )
 
 
-def told(row: StoryRow) -> Row:
+def story_entry(row: stored.StoryRow) -> StoryEntry:
     detail = wording.details(row.detail_json)
-    return {
-        "at_s": row.at_ms / 1000,
-        "step": row.step,
-        "what": row.what,
-        "sentence": story_sentence(row.what, detail),
-        "detail": detail,
-    }
+    sentence = story_sentence(row.what, detail)
+    return StoryEntry(row.at_ms / 1000, row.step, row.what, sentence, detail)
 
 
-def reported(row: ProgressRow) -> Row:
-    return {
-        "at_s": row.at_ms / 1000,
-        "step": row.step,
-        "loss": finite(row.loss),
-        "samples_per_s": finite(row.samples_per_s),
-    }
+def progress_report(row: stored.ProgressRow) -> ProgressReport:
+    return ProgressReport(row.at_ms / 1000, row.step, finite(row.loss), finite(row.samples_per_s))
 
 
-def node(sheet: NodeStatus) -> Row:
-    return {
-        "name": sheet.name,
-        "type": sheet.device_type,
-        "state": sheet.state,
-        "devices": [
-            {"name": name, "jobs": list(jobs)}
-            for name, jobs in zip(sheet.devices, sheet.jobs, strict=True)
+def node_row(status: NodeStatus) -> NodeRow:
+    return NodeRow(
+        name=status.name,
+        type=status.device_type,
+        state=status.state,
+        devices=[
+            DeviceRow(name, list(jobs))
+            for name, jobs in zip(status.devices, status.jobs, strict=True)
         ],
-        "frozen": list(sheet.frozen),
-        "cpus": amount(sheet.cpus),
-        "memory_bytes": sheet.memory,
-        "remarks": list(sheet.remarks),
-    }
+        frozen=list(status.frozen),
+        cpus=amount(status.cpus),
+        memory_bytes=status.memory,
+        remarks=list(status.remarks),
+    )
 
 
-def with_default(sheets: Sequence[QueueStatus]) -> list[QueueStatus]:
+def queue_rows(statuses: Sequence[QueueStatus]) -> list[QueueRow]:
     """All queues that a job may name: `default` is always there, even while nobody uses it."""
-    if any(each.queue.name == DEFAULT_QUEUE for each in sheets):
-        return list(sheets)
-    return [QueueStatus(Queue(DEFAULT_QUEUE), False, 0, 0, 0, 0), *sheets]
+    rows = [queue_row(each) for each in statuses]
+    if any(row.name == DEFAULT_QUEUE for row in rows):
+        return rows
+    return [queue_row(QueueStatus(Queue(DEFAULT_QUEUE), False, 0, 0, 0, 0)), *rows]
 
 
-def queue(sheet: QueueStatus) -> Row:
-    stated = sheet.queue
-    return {
-        "name": stated.name,
-        "parent": stated.parent,
-        "weight": stated.weight,
-        "guaranteed_gpus": amount(stated.guaranteed),
-        "maximum_gpus": None if stated.maximum is None else amount(stated.maximum),
-        "is_defined": sheet.is_defined,
-        "running": sheet.running,
-        "waiting": sheet.waiting,
-        "held": sheet.held,
-        "gpus": amount(sheet.gpus),
-    }
+def queue_row(status: QueueStatus) -> QueueRow:
+    queue = status.queue
+    return QueueRow(
+        name=queue.name,
+        parent=queue.parent,
+        weight=queue.weight,
+        guaranteed_gpus=amount(queue.guaranteed),
+        maximum_gpus=None if queue.maximum is None else amount(queue.maximum),
+        is_defined=status.is_defined,
+        running=status.running,
+        waiting=status.waiting,
+        held=status.held,
+        gpus=amount(status.gpus),
+    )
 
 
-def policy(sheet: PolicyStatus) -> Row:
-    return {
-        "name": sheet.name,
-        "options": {name: plain(value) for name, value in sheet.options.items()},
-        "since_s": sheet.since_ms / 1000,
-        "trouble": sheet.trouble or None,
-    }
+def policy_row(status: PolicyStatus) -> PolicyRow:
+    return PolicyRow(
+        name=status.name,
+        options=plain(status.options),
+        since_s=status.since_ms / 1000,
+        trouble=status.trouble or None,
+    )
 
 
-def change(seen: Change) -> Row:
-    return {
-        "seq": seen.seq,
-        "at_s": seen.at_ms / 1000,
-        "what": seen.what,
-        "job": seen.job,
-        "detail": plain(seen.detail),
-    }
+def change_row(change: Change) -> ChangeRow:
+    return ChangeRow(change.seq, change.at_ms / 1000, change.what, change.job, plain(change.detail))
 
 
 def plain(value: object) -> Any:
-    """Anything as JSON can say it: what it has no word for becomes a text."""
+    """Anything as JSON has it: what it has no word for becomes a text."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

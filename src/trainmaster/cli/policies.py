@@ -11,7 +11,7 @@ from trainmaster.cli.support import completion
 from trainmaster.cli.support.console import examples, screen
 
 if TYPE_CHECKING:
-    from trainmaster.api.policy_docs import Card
+    from trainmaster.api.response_models import PolicyDoc
 
 EPILOG = examples(
     "trainmaster policies",
@@ -30,26 +30,26 @@ def policies(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """List the policies with their options and defaults."""
-    from trainmaster.api.policy_docs import card_of
+    from trainmaster.api.policy_docs import documented
     from trainmaster.catalog import policy_names
 
     names = policy_names() if name is None else (name,)
-    found = [card_of(each) for each in names]
+    found = [documented(each) for each in names]
     if as_json:
-        _write_json(found)
+        _write_json([doc for doc, _ in found])
     elif name is None:
-        _show_all(found)
+        _show_all([doc for doc, _ in found])
     else:
-        _show_one(found[0])
+        _show_one(*found[0])
 
 
-def _write_json(found: list[Card]) -> None:
+def _write_json(found: list[PolicyDoc]) -> None:
     import json
 
-    sys.stdout.write(json.dumps({"policies": [each.as_row() for each in found]}, indent=2) + "\n")
+    sys.stdout.write(json.dumps({"policies": found}, indent=2, default=vars) + "\n")
 
 
-def _show_all(found: list[Card]) -> None:
+def _show_all(found: list[PolicyDoc]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -58,19 +58,19 @@ def _show_all(found: list[Card]) -> None:
         oracle = " [yellow](oracle: knows true run times)[/]" if each.needs_oracle else ""
         table.add_row(f"[bold]{escape(each.name)}[/]", f"{escape(each.summary)}{oracle}")
         for option in each.options:
-            help_text = f"[dim]{escape(option.help_text)}[/]"
+            help_text = f"[dim]{escape(option.help)}[/]"
             table.add_row("", f"  {option.name}={escape(str(option.default))}  {help_text}")
     screen().print(table)
 
 
-def _show_one(policy: Card) -> None:
+def _show_one(policy: PolicyDoc, text: str) -> None:
     from rich.markup import escape
     from rich.table import Table
 
     console = screen()
     console.print(f"[bold]{escape(policy.name)}[/]: {escape(policy.summary)}")
-    if policy.text:
-        console.print(f"\n{escape(policy.text)}")
+    if text:
+        console.print(f"\n{escape(text)}")
     if policy.needs_oracle:
         console.print("\nIt knows true run times: for comparison only, in the simulator only.")
     if not policy.options:
@@ -80,7 +80,7 @@ def _show_one(policy: Card) -> None:
     for heading in ("option", "default", "allowed", "meaning"):
         table.add_column(heading, header_style="bold")
     for option in policy.options:
-        words = (str(option.default), option.allowed, option.help_text)
+        words = (str(option.default), option.allowed, option.help)
         table.add_row(f"--set {option.name}", *map(escape, words))
     console.print()
     console.print(table)

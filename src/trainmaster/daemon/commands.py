@@ -1,4 +1,4 @@
-"""What users may ask of the daemon: submit jobs, change them, change the queues and the policy."""
+"""What users may ask the manager to do: submit jobs, change them, change the queues and the policy."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import TypeVar
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.daemon.code_snapshot import keep_again, keep_code
 from trainmaster.daemon.dependencies import DependencyState, ended_as, outlook
-from trainmaster.daemon.driver import PIECE, Driver, is_ended
+from trainmaster.daemon.driver import PIECE, Driver
 from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission, submitted_job
 from trainmaster.daemon.policies import policy_of
+from trainmaster.daemon.queries import Queries
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.service_api import (
     Accepted,
@@ -23,6 +24,8 @@ from trainmaster.daemon.service_api import (
     Changes,
     Conflict,
     Dependency,
+    Forecast,
+    JobStatus,
     NotFound,
     Refusal,
     Submission,
@@ -45,10 +48,11 @@ T = TypeVar("T")
 
 
 class Commands:
-    """Turns requests into facts; every method returns when what it did is durable."""
+    """Turns requests into events; every method returns when what it did is durable."""
 
-    def __init__(self, driver: Driver, folder: Path) -> None:
+    def __init__(self, driver: Driver, folder: Path, queries: Queries) -> None:
         self._driver = driver
+        self._queries = queries
         self._folder = folder
         self._number = driver.store.last_number()
         self._empty = Occupancy(driver.controller.state.topology)
@@ -60,8 +64,9 @@ class Commands:
     # -- submitting ------------------------------------------------------------------------------------
 
     async def submit(
-        self, asked: Sequence[Submission], key: str | None, request_hash: str
+        self, asked: Sequence[Submission], key: str | None = None, request_hash: str = ""
     ) -> Sequence[Accepted]:
+        """All of them or none; answered when they are durable."""
         if key is None:
             return await self._submit(asked, ())
         while key in self._in_flight:
@@ -83,7 +88,7 @@ class Commands:
     async def _submit(
         self, asked: Sequence[Submission], keys: Sequence[KeyRow]
     ) -> Sequence[Accepted]:
-        checked = [self.check(each) async for each in _unhurried(asked)]
+        checked = [self._checked(each) async for each in _unhurried(asked)]
         waits = [
             await asyncio.to_thread(self._dependencies, each) if each.depends_on else ()
             for each in checked
@@ -108,7 +113,13 @@ class Commands:
         await self._driver.ask(request)
         return answers
 
-    def check(self, asked: Submission) -> Submission:
+    async def check(self, asked: Submission) -> tuple[JobStatus, Forecast]:
+        """A dry run: what the job would be and when it would start, without submitting it."""
+        asked = self._checked(asked)
+        first = next(self._elements(asked, "0", self._dependencies(asked)))
+        return self._queries.draft(first), await self._queries.forecast_of(asked)
+
+    def _checked(self, asked: Submission) -> Submission:
         """With what this cluster adds to it; a Refusal where it can never run here."""
         state = self._driver.controller.state
         demand = _on_slots(asked.demand, state.topology)
@@ -194,17 +205,14 @@ class Commands:
                 holds=holds,
             )
 
-    def drafted(self, asked: Submission) -> LiveJob:
-        """What a submission would be, without submitting it; the first of an array."""
-        return next(self._elements(asked, "0", self._dependencies(asked)))
-
     # -- changing --------------------------------------------------------------------------------------
 
     async def cancel(self, job: str) -> None:
-        lives = await self.live(job)
+        lives = await self._driver.live(job)
         await self._tell([LoggedEvent(e.JobWithdrawn(live.id)) for live in lives])
 
     async def suspend(self, job: str) -> None:
+        """Take it off its devices and hold it until it is resumed."""
         facts = []
         for live in await self._changeable(job):
             if Hold.OWNER not in live.holds:
@@ -223,6 +231,13 @@ class Commands:
             [fact for live in lives for fact in dependencies.lift(live, Hold.OWNER)], lives
         )
 
+    async def save(self, job: str) -> None:
+        """Ask it to write a checkpoint now and go on."""
+        for live in await self._driver.live(job):
+            if live.record is None or live.record.since_ms is None:
+                raise Conflict(f"job {live.id} does not run now, so it cannot save.")
+            await self._driver.engine.save(live.record.run)
+
     async def change(self, job: str, changes: Changes) -> None:
         facts = []
         if changes.queue is not None:
@@ -239,7 +254,7 @@ class Commands:
         await self._tell(facts)
 
     async def move(self, job: str, node: str) -> None:
-        (live,) = await self.one(job)
+        live = await self._driver.one(job)
         record = live.record
         if record is None or record.placement is None:
             raise Conflict(f"job {job} does not run now, so there is nothing to move.")
@@ -274,35 +289,8 @@ class Commands:
 
     async def _changeable(self, job: str) -> Sequence[LiveJob]:
         """The same, where a change would be kept: what is changed before it is refused stays changed."""
-        found = await self.live(job)
+        found = await self._driver.live(job)
         self._driver.writer.refuse_in_trouble()
-        return found
-
-    # -- finding ---------------------------------------------------------------------------------------
-
-    async def live(self, job: str) -> Sequence[LiveJob]:
-        """The live job of that id or name, or all live elements of an array."""
-        jobs = self._driver.jobs
-        if job in jobs:
-            return [jobs[job]]
-        found = [live for live in jobs.values() if live.array == job]
-        if not found:
-            named = [live for live in jobs.values() if live.name == job]
-            found = named[-1:]
-        if found:
-            return found
-        row = await asyncio.to_thread(self._driver.store.job, job)
-        if row is not None and is_ended(row.state):
-            raise Conflict(f"job {job} has ended: it {ended_as(row.state)}.")
-        if await asyncio.to_thread(self._driver.store.jobs, Wanted(array=job, limit=1)):
-            raise Conflict(f"all jobs of array {job} have ended.")
-        raise NotFound(f"there is no job {job}: `trainmaster ps -a` lists all.")
-
-    async def one(self, job: str) -> Sequence[LiveJob]:
-        """The live job of that id or name; a Refusal for an array."""
-        found = await self.live(job)
-        if len(found) != 1:
-            raise Refusal(f"{job} is an array: name one of its jobs, such as {found[0].id}.")
         return found
 
     async def _tell(self, facts: Iterable[LoggedEvent], touched: Iterable[LiveJob] = ()) -> None:

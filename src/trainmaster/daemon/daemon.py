@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,35 +15,17 @@ from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.export import events_of, trace_of
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.policies import DEFAULT_POLICY, Options
-from trainmaster.daemon.queries import Queries
+from trainmaster.daemon.queries import Forecaster, Queries
 from trainmaster.daemon.recovery import home_of, reconcile, recovered, snapshot_of_driver
 from trainmaster.daemon.retention import drop_code, outdated_runs
-from trainmaster.daemon.service_api import (
-    Accepted,
-    Change,
-    Changes,
-    Conflict,
-    Forecast,
-    Health,
-    JobStatus,
-    LogFile,
-    NodeStatus,
-    PolicyStatus,
-    QueueStatus,
-    Submission,
-    Unavailable,
-)
+from trainmaster.daemon.service_api import Health, Unavailable
 from trainmaster.engines.protocol import Engine
-from trainmaster.model.queue import Queue
 from trainmaster.model.units import DAY, HOUR, MINUTE, SECOND
-from trainmaster.store.protocol import Deposed, Store, StoreError, Wanted
-from trainmaster.store.rows import ProgressRow, SnapshotRow, StoryRow
+from trainmaster.store.protocol import Deposed, Store, StoreError
 
 log = structlog.get_logger("trainmaster.daemon")
 
 STANDBY = "this Trainmaster stands by: another one leads."
-Forecaster = Callable[[SnapshotRow, str | Submission, int], Forecast]
-"""Says when a job would start, asked at that time; in a thread, from a snapshot of the controller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +63,10 @@ class Daemon:
         self._forecaster = forecaster
         self._habits = habits
         self._say = say
-        """To whoever started it."""
-        self._foretelling = asyncio.Semaphore(1)
-        self._oracle = ThreadPoolExecutor(1, "forecast")
-        """Apart from the threads that the store needs."""
+        """Tells the user who started it."""
         self._driver: Driver | None = None
-        self._asking: Commands | None = None
-        self._looking: Queries | None = None
+        self._commands: Commands | None = None
+        self._queries: Queries | None = None
         self._trouble = "this Trainmaster is starting."
         self._kept_seq = 0
         self._kept_ms = 0
@@ -141,8 +119,8 @@ class Daemon:
         await reconcile(driver, doubtful)
         if doubtful:
             self._say(f"{len(doubtful)} runs are lost, their devices being gone: they begin again.")
-        self._asking = Commands(driver, self._folder)
-        self._looking = Queries(driver, self._folder)
+        self._queries = Queries(driver, self._folder, self._forecaster)
+        self._commands = Commands(driver, self._folder, self._queries)
         self._driver = driver
         return driver
 
@@ -194,127 +172,26 @@ class Daemon:
         return self._driver
 
     @property
-    def asking(self) -> Commands:
-        if self._asking is None:
+    def commands(self) -> Commands:
+        if self._commands is None:
             raise Unavailable(self._trouble)
-        return self._asking
+        return self._commands
 
     @property
-    def looking(self) -> Queries:
-        if self._looking is None:
+    def queries(self) -> Queries:
+        if self._queries is None:
             raise Unavailable(self._trouble)
-        return self._looking
-
-    # -- changing --------------------------------------------------------------------------------------
-
-    async def submit(
-        self, asked: Sequence[Submission], key: str | None = None, request_hash: str = ""
-    ) -> Sequence[Accepted]:
-        return await self.asking.submit(asked, key, request_hash)
-
-    async def cancel(self, job: str) -> None:
-        await self.asking.cancel(job)
-
-    async def suspend(self, job: str) -> None:
-        await self.asking.suspend(job)
-
-    async def resume(self, job: str) -> None:
-        await self.asking.resume(job)
-
-    async def save(self, job: str) -> None:
-        for live in await self.asking.live(job):
-            if live.record is None or live.record.since_ms is None:
-                raise Conflict(f"job {live.id} does not run now, so it cannot save.")
-            await self._engine.save(live.record.run)
-
-    async def move(self, job: str, node: str) -> None:
-        await self.asking.move(job, node)
-
-    async def change(self, job: str, changes: Changes) -> None:
-        await self.asking.change(job, changes)
-
-    async def define_queue(self, queue: Queue) -> None:
-        await self.asking.define_queue(queue)
-
-    async def set_policy(self, name: str, options: Mapping[str, str]) -> PolicyStatus:
-        await self.asking.set_policy(name, options)
-        return self.policy()
-
-    # -- looking ---------------------------------------------------------------------------------------
+        return self._queries
 
     def health(self) -> Health:
         if self._driver is None:
             return Health("standby", "" if self._trouble == STANDBY else self._trouble)
         return Health("active", self._driver.writer.trouble)
 
-    def now_ms(self) -> int:
-        return self.driver.clock.now()
-
-    async def jobs(self, wanted: Wanted) -> Sequence[JobStatus]:
-        return await self.looking.jobs(wanted)
-
-    async def counts(self) -> Mapping[str, int]:
-        return await self.looking.counts()
-
-    async def sheet(self, job: str) -> JobStatus:
-        return await self.looking.sheet(job)
-
-    async def story(self, job: str) -> Sequence[StoryRow]:
-        row = (await self.sheet(job)).row
-        return await asyncio.to_thread(self._store.story, row.id)
-
-    async def progress(self, job: str) -> Sequence[ProgressRow]:
-        row = (await self.sheet(job)).row
-        return await asyncio.to_thread(self._store.progress, row.id)
-
-    async def log_files(self, job: str) -> Sequence[LogFile]:
-        return await self.looking.log_files(job)
-
-    def nodes(self) -> Sequence[NodeStatus]:
-        return self.looking.nodes()
-
-    def queues(self) -> Sequence[QueueStatus]:
-        return self.looking.queues()
-
-    def policy(self) -> PolicyStatus:
-        return self.looking.policy()
-
-    async def environment(self, job: str) -> tuple[Path, Mapping[str, str]]:
-        (live,) = await self.asking.one(job)
-        if live.record is None or live.record.placement is None:
-            raise Conflict(f"job {job} does not run now, so it has no environment to enter.")
-        return await asyncio.to_thread(self._engine.environment, live.record.run)
-
-    def changes(self, after: int | None = None) -> AsyncIterator[Change]:
-        return self.driver.feed.follow(after)
-
-    # -- foretelling -----------------------------------------------------------------------------------
-
-    async def forecast(self, job: str) -> Forecast:
-        await self.sheet(job)
-        return await self._foretold(job)
-
-    async def check(self, asked: Submission) -> tuple[JobStatus, Forecast]:
-        asked = self.asking.check(asked)
-        draft = self.looking.drafted(self.asking.drafted(asked))
-        return draft, await self._foretold(asked)
-
-    async def _foretold(self, what: str | Submission) -> Forecast:
-        if self._forecaster is None:
-            return Forecast(None, "nobody foretells here.")
-        if self.driver.writer.trouble:  # a step stands still, perhaps for long, and keeps its turn
-            return Forecast(None, self.driver.writer.trouble)
-        loop, oracle = asyncio.get_running_loop(), self._oracle
-        async with self._foretelling:
-            async with self.driver.turn:
-                snapshot = await loop.run_in_executor(oracle, snapshot_of_driver, self.driver)
-            now = self.driver.clock.now()
-            return await loop.run_in_executor(oracle, self._forecaster, snapshot, what, now)
-
-    # -- recording -------------------------------------------------------------------------------------
-
     async def record_trace(self) -> str:
+        """The history as a native trace (CSV)."""
         return await asyncio.to_thread(trace_of, self._store)
 
     def record_events(self) -> AsyncIterator[str]:
+        """The event log as lines of JSON: a snapshot first, then steps."""
         return events_of(self._store)

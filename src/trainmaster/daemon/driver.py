@@ -15,10 +15,9 @@ from time import perf_counter
 import structlog
 
 from trainmaster.core.controller import Controller, Decision
-from trainmaster.core.lifecycle import ENDED
 from trainmaster.daemon.change_feed import ChangeFeed
 from trainmaster.daemon.clock import Clock
-from trainmaster.daemon.dependencies import Dependencies, StateOf
+from trainmaster.daemon.dependencies import Dependencies, StateOf, ended_as
 from trainmaster.daemon.inbox import Arrivals, Inbox, Request
 from trainmaster.daemon.job_events import job_of, told
 from trainmaster.daemon.live_job import Hold, LiveJob
@@ -28,14 +27,15 @@ from trainmaster.daemon.order_dispatch import OrderDispatcher
 from trainmaster.daemon.policies import Options
 from trainmaster.daemon.report_events import LoggedEvent, facts_of
 from trainmaster.daemon.runtime_limits import RuntimeLimits
-from trainmaster.daemon.service_api import Conflict
+from trainmaster.daemon.service_api import Conflict, NotFound, Refusal
 from trainmaster.daemon.step_writer import RETRY_S, StepWriter
 from trainmaster.engines.protocol import Engine
 from trainmaster.model import codec
 from trainmaster.model import events as e
 from trainmaster.model.engine_reports import Progressed, Report
+from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.units import SECOND
-from trainmaster.store.protocol import Store, StoreError
+from trainmaster.store.protocol import Store, StoreError, Wanted
 from trainmaster.store.rows import Batch, ProgressRow, StepRow
 
 log = structlog.get_logger("trainmaster.daemon")
@@ -259,11 +259,11 @@ class Driver:
         live = self.jobs.get(report.run.job)
         if live is None:
             return
-        if report.run.attempt > live.attempt:
-            live.attempt, live.seen = report.run.attempt, 0
-        if report.run.attempt < live.attempt or number <= live.seen:
+        attempt, seen = report.run.attempt, live.history.seen
+        is_newer = attempt > live.history.attempt
+        if not is_newer and (attempt < live.history.attempt or number <= seen):
             return
-        live.seen = number
+        live.history = replace(live.history, attempt=attempt, seen=number)
         at_ms = min(now, max(report.at_ms, live.job.submit_ms))
         try:
             found = list(facts_of(report, live, now))
@@ -320,7 +320,7 @@ class Driver:
     def _follow_ends(self, touched: Iterable[str]) -> None:
         """Forget jobs that have ended, and release those that waited for them."""
         ended = [self.jobs[id] for id in touched if id in self.jobs and self.jobs[id].has_ended]
-        states = {live.id: _state(live) for live in ended}
+        states = {live.id: live.state for live in ended}
         for live in ended:
             del self.jobs[live.id]
             self.dispatcher.forget(live.id)
@@ -335,15 +335,33 @@ class Driver:
         """The state of any job, live or ended."""
         live = self.jobs.get(id)
         if live is not None:
-            return _state(live)
+            return live.state
         row = self.store.job(id)
         return None if row is None else row.state
 
+    # -- finding ---------------------------------------------------------------------------------------
 
-def _state(live: LiveJob) -> str:
-    return "pending" if live.record is None else live.record.phase.name.lower()
+    async def live(self, job: str) -> Sequence[LiveJob]:
+        """The live job of that id or name, or all live elements of an array."""
+        jobs = self.jobs
+        if job in jobs:
+            return [jobs[job]]
+        found = [live for live in jobs.values() if live.array == job]
+        if not found:
+            named = [live for live in jobs.values() if live.name == job]
+            found = named[-1:]
+        if found:
+            return found
+        row = await asyncio.to_thread(self.store.job, job)
+        if row is not None and row.state in ENDED_STATES:
+            raise Conflict(f"job {job} has ended: it {ended_as(row.state)}.")
+        if await asyncio.to_thread(self.store.jobs, Wanted(array=job, limit=1)):
+            raise Conflict(f"all jobs of array {job} have ended.")
+        raise NotFound(f"there is no job {job}: `trainmaster ps -a` lists all.")
 
-
-def is_ended(state: str) -> bool:
-    """Whether a state of a row is an end."""
-    return state in {phase.name.lower() for phase in ENDED}
+    async def one(self, job: str) -> LiveJob:
+        """The live job of that id or name; a Refusal for an array."""
+        found = await self.live(job)
+        if len(found) != 1:
+            raise Refusal(f"{job} is an array: name one of its jobs, such as {found[0].id}.")
+        return found[0]

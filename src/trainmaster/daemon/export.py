@@ -7,16 +7,15 @@ import io
 import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
-from typing import Any
 
-from trainmaster.daemon.live_job import StoredSubmission
-from trainmaster.model import codec
+from trainmaster.daemon.job_history import JobHistory
+from trainmaster.daemon.live_job import stored_submission
+from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.trace import Outcome, Trace, TracedJob
 from trainmaster.store.protocol import Store, Wanted
 from trainmaster.store.rows import JobRow
 from trainmaster.traces.native import write
 
-ENDS = frozenset(outcome.value for outcome in Outcome)
 PAGE = 1000
 SHORTEST_MS = 1
 
@@ -25,7 +24,7 @@ def ended_rows(store: Store) -> Iterator[JobRow]:
     """Every job that has ended, the last submitted first."""
     before: str | None = None
     while True:
-        rows = store.jobs(Wanted(states=ENDS, before=before, limit=PAGE))
+        rows = store.jobs(Wanted(states=frozenset(ENDED_STATES), before=before, limit=PAGE))
         yield from rows
         if len(rows) < PAGE:
             return
@@ -37,18 +36,16 @@ def traced(row: JobRow) -> TracedJob | None:
 
     One that ended as soon as it was started is written with the shortest time that there is.
     """
-    kept = codec.decode(json.loads(row.spec_json)["kept"])
-    assert isinstance(kept, StoredSubmission)
-    happened: dict[str, Any] = json.loads(row.record_json)
+    stored, history = stored_submission(row), JobHistory.from_json(row.record_json)
     outcome = Outcome(row.state)
-    failed = tuple(int(ms) for ms in happened["failed_ms"] if ms > 0)
+    failed = tuple(ms for ms in history.failed_ms if ms > 0)
     last = outcome is Outcome.FAILED and bool(failed)
     before = failed[:-1] if last else failed
-    if row.start_ms is None and not happened.get("attempts"):
+    if row.start_ms is None and not history.attempts:
         return None
-    service = max(SHORTEST_MS, int(happened["run_ms"]) - sum(before))
-    job = replace(kept.job, queue=row.queue, app=kept.job.app or row.name)
-    return TracedJob(job, service, outcome, before, kept.recipe.may_stay_in_memory)
+    service = max(SHORTEST_MS, history.run_ms - sum(before))
+    job = replace(stored.job, queue=row.queue, app=stored.job.app or row.name)
+    return TracedJob(job, service, outcome, before, stored.recipe.may_stay_in_memory)
 
 
 def trace_of(store: Store) -> str:

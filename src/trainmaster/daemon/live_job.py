@@ -6,14 +6,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
 
-from trainmaster.core.lifecycle import ENDED
 from trainmaster.core.state import JobRecord
-from trainmaster.daemon.service_api import Array, Dependency, Progress, Submission
+from trainmaster.daemon.job_history import JobHistory
+from trainmaster.daemon.service_api import Array, Dependency, Submission
 from trainmaster.model import codec
 from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Job
+from trainmaster.model.job_state import ENDED_STATES, JobState
 from trainmaster.model.launch_spec import Recipe
 from trainmaster.model.placement import Placement
 from trainmaster.model.topology import Topology
@@ -53,30 +53,11 @@ class LiveJob:
     holds: set[Hold] = field(default_factory=set)
     record: JobRecord | None = None
     """The controller's; None until its submission has been reduced."""
-    seen: int = 0
-    """Number of the last report of the present attempt that was taken in."""
-    attempt: int = 0
-    """The attempt that `seen` counts."""
-    pids: tuple[int, ...] = ()
-    progress: Progress | None = None
-    samples_per_s: float | None = None
-    """Its speed by its own word at its nominal size, the best so far."""
-    saved_at_ms: int | None = None
-    has_hello: bool = False
-    """Whether its program speaks through the SDK."""
-    run_ms: int = 0
-    """How long it has run, up to `since_ms`."""
-    since_ms: int | None = None
-    before_ms: int = 0
-    """How long it had run before its present attempt."""
-    failed_ms: tuple[int, ...] = ()
-    """How long each of its failed attempts ran."""
+    history: JobHistory = field(default_factory=JobHistory)
+    """What the daemon itself knows of it; `history_at` adds what the controller counts."""
     ended_ms: int | None = None
     """When its last run was seen to end."""
     finish_ms: int | None = None
-    exit_code: int | None = None
-    failure: dict[str, object] = field(default_factory=dict)
-    """What was last seen to go wrong: code, rank, why, tail."""
     _spec_json: str = ""
     """A cache: a job's row is written many times, its file never changes."""
 
@@ -89,22 +70,27 @@ class LiveJob:
         return self.stored.recipe
 
     @property
+    def state(self) -> JobState:
+        return JobState.PENDING if self.record is None else JobState[self.record.phase.name]
+
+    @property
     def has_ended(self) -> bool:
-        return self.record is not None and self.record.phase in ENDED
+        return self.state in ENDED_STATES
 
     def ran_ms(self, now: int) -> int:
-        return self.run_ms + (0 if self.since_ms is None else now - self.since_ms)
+        return self.history.ran_ms(now)
 
     def began(self, at_ms: int) -> None:
         """Its processes run from then on."""
-        if self.since_ms is None:
-            self.since_ms = at_ms
+        if self.history.since_ms is None:
+            self.history = replace(self.history, since_ms=at_ms)
 
     def paused(self, at_ms: int) -> None:
         """They stand still, or are gone, since then."""
-        if self.since_ms is not None:
-            self.run_ms += max(0, at_ms - self.since_ms)
-            self.since_ms = None
+        since = self.history.since_ms
+        if since is not None:
+            ran = self.history.run_ms + max(0, at_ms - since)
+            self.history = replace(self.history, run_ms=ran, since_ms=None)
 
     def recipe_now(self, now: int) -> Recipe:
         """What its next run is started from: it has only so much time left."""
@@ -113,9 +99,9 @@ class LiveJob:
             return self.recipe
         return replace(self.recipe, max_runtime_ms=max(1, most - self.ran_ms(now)))
 
-    def respecify(self, said: Mapping[str, object]) -> None:
+    def respecify(self, changed: Mapping[str, object]) -> None:
         """Its file with what was set since."""
-        self.spec = {**self.spec, **said}
+        self.spec = {**self.spec, **changed}
         self._spec_json = ""
 
     def with_runtime(self, max_runtime_ms: int) -> None:
@@ -125,6 +111,26 @@ class LiveJob:
         self._spec_json = ""
 
     # -- rows ----------------------------------------------------------------------------------------
+
+    def history_at(self, now: int) -> JobHistory:
+        """All that has happened to it by now, with what the controller counts."""
+        record = self.record
+        known = replace(
+            self.history,
+            priority=self.job.priority,
+            retries=self.job.retries,
+            holds=tuple(sorted(hold.value for hold in self.holds)),
+        )
+        if record is None:
+            return known
+        return replace(
+            known,
+            failures=record.failures,
+            preemptions=record.preemptions,
+            migrations=record.migrations,
+            gpu_ms=record.attained_at(now),
+            attempts=record.attempt,
+        )
 
     def row(self, now: int) -> JobRow:
         record = self.record
@@ -136,83 +142,39 @@ class LiveJob:
             name=self.name,
             user=self.job.user,
             queue=self.job.queue,
-            state="pending" if record is None else record.phase.name.lower(),
+            state=self.state.value,
             submit_ms=self.job.submit_ms,
             start_ms=None if record is None else record.first_start_ms,
             finish_ms=self.finish_ms,
             gpus=self.job.demand.nominal.total_share,
-            exit_code=self.exit_code,
+            exit_code=self.history.exit_code,
             array=self.array,
             array_index=self.array_index,
             spec_json=self._spec_json,
-            record_json=json.dumps(self._happened(now), separators=(",", ":")),
+            record_json=self.history_at(now).to_json(),
         )
-
-    def _happened(self, now: int) -> dict[str, object]:
-        record = self.record
-        happened: dict[str, object] = {
-            "priority": self.job.priority,
-            "retries": self.job.retries,
-            "holds": sorted(hold.value for hold in self.holds),
-            "seen": self.seen,
-            "attempt": self.attempt,
-            "pids": list(self.pids),
-            "run_ms": self.run_ms if self.finish_ms is None else self.ran_ms(now),
-            "since_ms": self.since_ms,
-            "exit_code": self.exit_code,
-            "before_ms": self.before_ms,
-            "failed_ms": list(self.failed_ms),
-            "samples_per_s": self.samples_per_s,
-            "saved_at_ms": self.saved_at_ms,
-            "has_hello": self.has_hello,
-            "failure": self.failure,
-            "progress": None if self.progress is None else codec.encode(self.progress),
-        }
-        if record is not None:
-            happened |= {
-                "failures": record.failures,
-                "preemptions": record.preemptions,
-                "migrations": record.migrations,
-                "gpu_ms": record.attained_at(now),
-                "attempts": record.attempt,
-            }
-        return happened
 
 
 def from_row(row: JobRow, record: JobRecord) -> LiveJob:
     """A live job as the store has it, tied to the controller's record."""
-    spec = json.loads(row.spec_json)
-    kept = codec.decode(spec["kept"])
-    assert isinstance(kept, StoredSubmission)
-    happened: dict[str, Any] = json.loads(row.record_json)
-    progress = happened["progress"]
-    live = LiveJob(
+    history = JobHistory.from_json(row.record_json)
+    return LiveJob(
         job=record.job,
         name=row.name,
-        stored=kept,
-        spec=spec["spec"],
+        stored=stored_submission(row),
+        spec=json.loads(row.spec_json)["spec"],
         array=row.array,
         array_index=row.array_index,
-        holds={Hold(each) for each in happened["holds"]},
+        holds={Hold(each) for each in history.holds},
         record=record,
-        seen=happened["seen"],
-        attempt=happened["attempt"],
-        pids=tuple(happened["pids"]),
-        samples_per_s=happened["samples_per_s"],
-        saved_at_ms=happened["saved_at_ms"],
-        has_hello=happened["has_hello"],
-        run_ms=happened["run_ms"],
-        since_ms=happened["since_ms"],
-        exit_code=happened["exit_code"],
-        before_ms=happened["before_ms"],
-        failed_ms=tuple(happened["failed_ms"]),
-        failure=happened["failure"],
+        history=history,
     )
-    if progress is not None:
-        decoded = codec.decode(progress)
-        assert isinstance(decoded, Progress)
-        live.progress = decoded
-    return live
+
+
+def stored_submission(row: JobRow) -> StoredSubmission:
+    stored = codec.decode(json.loads(row.spec_json)["kept"])
+    assert isinstance(stored, StoredSubmission)
+    return stored
 
 
 def named_devices(placement: Placement | None, topology: Topology) -> tuple[str, ...]:

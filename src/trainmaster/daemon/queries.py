@@ -3,48 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.dependencies import held_for
 from trainmaster.daemon.driver import Driver
+from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import LiveJob, named_devices
 from trainmaster.daemon.policies import effective_options
+from trainmaster.daemon.recovery import snapshot_of_driver
 from trainmaster.daemon.service_api import (
+    Change,
+    Conflict,
+    Forecast,
     JobStatus,
     LogFile,
     NodeStatus,
     NotFound,
     PolicyStatus,
-    Progress,
     QueueStatus,
+    Submission,
 )
-from trainmaster.model import codec
+from trainmaster.model.job_state import JobState
 from trainmaster.model.placement import Placement
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.store.protocol import Wanted
-from trainmaster.store.rows import JobRow
+from trainmaster.store.rows import JobRow, ProgressRow, SnapshotRow, StoryRow
 
+Forecaster = Callable[[SnapshotRow, str | Submission, int], Forecast]
+"""Says when a job would start, asked at that time; in a thread, from a snapshot of the controller."""
 LOG_NAME = re.compile(r"rank-(\d+)\.log(?:\.(\d+))?")
+S = JobState
 FOLDED = (
-    "running",
-    "starting",
-    "resizing",
-    "suspending",
-    "stopping",
-    "pending",
-    "suspended",
-    "held",
+    *(S.RUNNING, S.STARTING, S.RESIZING, S.SUSPENDING, S.STOPPING, S.PENDING, S.SUSPENDED, S.HELD),
+    *(S.FAILED, S.CANCELLED, S.SUCCEEDED),
 )
-"""The state of an array is the first of these that one of its jobs is in, else how they ended."""
+"""The state of an array is the first of these that one of its jobs is in."""
 MOST_ELEMENTS = 100_000
 NOWHERE: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 PIECE = 250
@@ -58,14 +59,21 @@ LEAVES = "To make room it is ended, and starts over later, unless its program sa
 class Queries:
     """Reads the controller's state and the store; changes nothing."""
 
-    def __init__(self, driver: Driver, folder: Path) -> None:
+    def __init__(self, driver: Driver, folder: Path, forecaster: Forecaster | None = None) -> None:
         self._driver = driver
         self._folder = folder
+        self._forecaster = forecaster
+        self._forecast_turn = asyncio.Semaphore(1)
+        self._forecast_thread = ThreadPoolExecutor(1, "forecast")
+        """Apart from the threads that the store needs."""
         self._reasons: dict[str, Reason] = {}
         self._reasons_of: tuple[int, bool] | None = None
         """The step after which those are the reasons: a cache, for nothing changes between steps."""
         self._counts: Mapping[str, int] = {}
         self._counts_of: int | None = None
+
+    def now_ms(self) -> int:
+        return self._driver.clock.now()
 
     # -- jobs ------------------------------------------------------------------------------------------
 
@@ -76,11 +84,11 @@ class Queries:
     async def _all(self, rows: Sequence[JobRow]) -> list[JobStatus]:
         """Sheets for a list, made piece by piece."""
         now = self._driver.clock.now()
-        sheets: list[JobStatus] = []
+        found: list[JobStatus] = []
         for begin in range(0, len(rows), PIECE):
-            sheets += [self._listed(row, now) for row in rows[begin : begin + PIECE]]
+            found += [self._listed(row, now) for row in rows[begin : begin + PIECE]]
             await asyncio.sleep(0)
-        return sheets
+        return found
 
     async def counts(self) -> Mapping[str, int]:
         """How many jobs are in each state; counted once for each step."""
@@ -90,53 +98,43 @@ class Queries:
             self._counts_of = seq
         return self._counts
 
-    async def sheet(self, job: str) -> JobStatus:
+    async def job(self, job: str) -> JobStatus:
         """By id, by the id of an array, or by name: the newest of that name."""
         store, now = self._driver.store, self._driver.clock.now()
         row = await asyncio.to_thread(store.job, job)
         if row is not None:
-            return self._sheet(row, now)
+            return self._status(row, now)
         elements = await asyncio.to_thread(store.jobs, Wanted(array=job, limit=MOST_ELEMENTS))
         if elements:
             return self._folded(job, await self._all(elements))
         for each in await asyncio.to_thread(store.jobs, Wanted(text=job, limit=1000)):
             if each.name == job:
-                return self._sheet(each, now)
+                return self._status(each, now)
         raise NotFound(f"there is no job {job}: `trainmaster ps -a` lists all.")
 
-    def _sheet(self, row: JobRow, now: int) -> JobStatus:
+    def _status(self, row: JobRow, now: int) -> JobStatus:
         live = self._driver.jobs.get(row.id)
         if live is None or live.record is None:
-            return _past_sheet(row)
-        return self._live_sheet(live, live.record, now, live.row(now))
+            return _ended(row)
+        return self._status_of(live, live.record, now, live.row(now))
 
     def _listed(self, row: JobRow, now: int) -> JobStatus:
         """The same for a list: with the row as it was read, where that says the same of it."""
         live = self._driver.jobs.get(row.id)
         if live is None or live.record is None:
-            return _past_sheet(row)
-        is_fresh = row.state == live.record.phase.name.lower()
-        return self._live_sheet(live, live.record, now, row if is_fresh else live.row(now))
+            return _ended(row)
+        is_fresh = row.state == live.state
+        return self._status_of(live, live.record, now, row if is_fresh else live.row(now))
 
-    def _live_sheet(self, live: LiveJob, record: JobRecord, now: int, row: JobRow) -> JobStatus:
+    def _status_of(self, live: LiveJob, record: JobRecord, now: int, row: JobRow) -> JobStatus:
         placement = None if record.phase in WAITING else record.placement
         devices, nodes = NOWHERE if placement is None else self._places(placement)
         return JobStatus(
             row=row,
-            priority=live.job.priority,
-            attempt=record.attempt,
-            restarts=max(0, record.attempt - 1),
-            failures=record.failures,
-            retries=live.job.retries,
-            preemptions=record.preemptions,
-            migrations=record.migrations,
+            history=live.history_at(now),
             run_ms=live.ran_ms(now),
-            gpu_ms=record.attained_at(now),
             devices=devices,
             nodes=nodes,
-            pids=live.pids,
-            progress=live.progress,
-            saved_at_ms=live.saved_at_ms,
             reason=self._reason(record),
             held_for=held_for(live),
             remarks=self._remarks(live, record),
@@ -148,9 +146,10 @@ class Queries:
         names = tuple(topology.nodes[node].name for node in placement.nodes)
         return named_devices(placement, topology), names
 
-    def drafted(self, live: LiveJob) -> JobStatus:
+    def draft(self, live: LiveJob) -> JobStatus:
         """A job that was not submitted."""
-        return replace(_past_sheet(live.row(self._driver.clock.now())), held_for=held_for(live))
+        now = self._driver.clock.now()
+        return JobStatus(live.row(now), live.history_at(now), 0, held_for=held_for(live))
 
     def _reason(self, record: JobRecord) -> Reason | None:
         """Why it waits, by the policy's word."""
@@ -169,7 +168,7 @@ class Queries:
 
     def _remarks(self, live: LiveJob, record: JobRecord) -> tuple[str, ...]:
         """What cannot be done for this job, and what would have to change."""
-        speaks = live.has_hello or live.saved_at_ms is not None
+        speaks = live.history.has_hello or live.history.saved_at_ms is not None
         stays = live.recipe.may_stay_in_memory and self._driver.controller.state.can_freeze
         room = STAYS if stays else SAVES if speaks else LEAVES
         return (room,) if speaks or record.first_start_ms is None else (MUTE, room)
@@ -178,8 +177,7 @@ class Queries:
         """An array as one job."""
         first, rows = elements[-1], [each.row for each in elements]
         states = Counter(row.state for row in rows)
-        order = (*FOLDED, "failed", "cancelled", "succeeded")
-        state = next(each for each in order if states[each])
+        state = next(each.value for each in FOLDED if states[each])
         finishes = [row.finish_ms for row in rows if row.finish_ms is not None]
         starts = [row.start_ms for row in rows if row.start_ms is not None]
         row = replace(
@@ -196,22 +194,65 @@ class Queries:
         return replace(
             first,
             row=row,
+            history=replace(
+                first.history,
+                gpu_ms=sum(each.history.gpu_ms for each in elements),
+                preemptions=sum(each.history.preemptions for each in elements),
+                pids=(),
+            ),
             run_ms=sum(each.run_ms for each in elements),
-            gpu_ms=sum(each.gpu_ms for each in elements),
-            preemptions=sum(each.preemptions for each in elements),
             devices=tuple(name for each in elements for name in each.devices),
             nodes=tuple(dict.fromkeys(name for each in elements for name in each.nodes)),
-            pids=(),
             reason=None,
             held_for="",
             remarks=(f"An array of {len(rows)} jobs: {counted}.",),
         )
 
+    async def story(self, job: str) -> Sequence[StoryRow]:
+        row = (await self.job(job)).row
+        return await asyncio.to_thread(self._driver.store.story, row.id)
+
+    async def progress(self, job: str) -> Sequence[ProgressRow]:
+        row = (await self.job(job)).row
+        return await asyncio.to_thread(self._driver.store.progress, row.id)
+
+    async def environment(self, job: str) -> tuple[Path, Mapping[str, str]]:
+        """Working directory and environment of its first rank, for `exec`."""
+        live = await self._driver.one(job)
+        if live.record is None or live.record.placement is None:
+            raise Conflict(f"job {job} does not run now, so it has no environment to enter.")
+        return await asyncio.to_thread(self._driver.engine.environment, live.record.run)
+
+    # -- forecasts -------------------------------------------------------------------------------------
+
+    async def forecast(self, job: str) -> Forecast:
+        """When a waiting job is expected to start."""
+        await self.job(job)
+        return await self.forecast_of(job)
+
+    async def forecast_of(self, what: str | Submission) -> Forecast:
+        """The same, of a job by its id, or of one that was not submitted."""
+        driver, loop = self._driver, asyncio.get_running_loop()
+        if self._forecaster is None:
+            return Forecast(None, "forecasts are switched off here.")
+        if (
+            driver.writer.trouble
+        ):  # a step waits for the store, perhaps for long, and keeps its turn
+            return Forecast(None, driver.writer.trouble)
+        async with self._forecast_turn:
+            async with driver.turn:
+                snapshot = await loop.run_in_executor(
+                    self._forecast_thread, snapshot_of_driver, driver
+                )
+            return await loop.run_in_executor(
+                self._forecast_thread, self._forecaster, snapshot, what, driver.clock.now()
+            )
+
     # -- logs ------------------------------------------------------------------------------------------
 
     async def log_files(self, job: str) -> Sequence[LogFile]:
-        sheet = await self.sheet(job)
-        return await asyncio.to_thread(self._log_files, sheet.row.id)
+        row = (await self.job(job)).row
+        return await asyncio.to_thread(self._log_files, row.id)
 
     def _log_files(self, id: str) -> list[LogFile]:
         found: dict[tuple[int, int], list[tuple[int, Path]]] = {}
@@ -224,6 +265,10 @@ class Queries:
             LogFile(attempt, rank, tuple(path for _, path in sorted(pieces, reverse=True)))
             for (attempt, rank), pieces in sorted(found.items())
         ]
+
+    def changes(self, after: int | None = None) -> AsyncIterator[Change]:
+        """What happens from now on, or since that one as far as it is remembered."""
+        return self._driver.feed.follow(after)
 
     # -- the cluster -------------------------------------------------------------------------------------
 
@@ -294,28 +339,7 @@ class Queries:
         )
 
 
-def _past_sheet(row: JobRow) -> JobStatus:
+def _ended(row: JobRow) -> JobStatus:
     """A job that has ended, as the store has it."""
-    happened: dict[str, Any] = json.loads(row.record_json)
-    progress = happened.get("progress")
-    decoded = None if progress is None else codec.decode(progress)
-    return JobStatus(
-        row=row,
-        priority=happened.get("priority", 0),
-        attempt=happened.get("attempts", 0),
-        restarts=max(0, happened.get("attempts", 0) - 1),
-        failures=happened.get("failures", 0),
-        retries=happened.get("retries", 0),
-        preemptions=happened.get("preemptions", 0),
-        migrations=happened.get("migrations", 0),
-        run_ms=happened.get("run_ms", 0),
-        gpu_ms=happened.get("gpu_ms", 0),
-        devices=(),
-        nodes=(),
-        pids=(),
-        progress=decoded if isinstance(decoded, Progress) else None,
-        saved_at_ms=happened.get("saved_at_ms"),
-        reason=None,
-        held_for="",
-        remarks=(),
-    )
+    history = JobHistory.from_json(row.record_json)
+    return JobStatus(row, replace(history, pids=()), history.run_ms)

@@ -33,17 +33,13 @@ from trainmaster.model import codec
 from trainmaster.model import events as e
 from trainmaster.model.actions import Order
 from trainmaster.model.job import Run
+from trainmaster.model.job_state import LIVE_STATES
 from trainmaster.model.topology import Topology
 from trainmaster.store.protocol import Store, Wanted
 from trainmaster.store.rows import SnapshotRow, StepRow
 
 log = structlog.get_logger("trainmaster.recovery")
 
-LIVE = frozenset(
-    phase.name.lower()
-    for phase in Phase
-    if phase not in {Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED}
-)
 PAGE = 1000
 
 
@@ -194,7 +190,7 @@ def _reload_jobs(driver: Driver) -> None:
     """Every live job as the store has it."""
     records, before = driver.controller.state.jobs, None
     while True:
-        rows = driver.store.jobs(Wanted(states=LIVE, before=before, limit=PAGE))
+        rows = driver.store.jobs(Wanted(states=frozenset(LIVE_STATES), before=before, limit=PAGE))
         for row in rows:
             if row.id in records:
                 driver.jobs[row.id] = from_row(row, records[row.id])
@@ -215,7 +211,7 @@ async def reconcile(driver: Driver, doubtful: set[Run]) -> None:
     for record in driver.controller.state.jobs.values():
         live = driver.jobs[record.id]
         if has_run(record) and record.run not in doubtful:
-            runs[record.run] = live.seen if live.attempt == record.attempt else 0
+            runs[record.run] = live.history.seen if live.history.attempt == record.attempt else 0
     await driver.engine.observe(runs)
     await driver.dispatcher.carry_standing(driver.controller.state)
     for run in doubtful:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
+from trainmaster.daemon.job_history import Progress
 from trainmaster.daemon.live_job import LiveJob
-from trainmaster.daemon.service_api import Progress
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
 from trainmaster.model.job import Estimate, Source
@@ -40,8 +40,7 @@ def facts_of(report: r.Report, live: LiveJob, now: int) -> Iterator[LoggedEvent]
 
 
 def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
-    live.pids = said.pids
-    live.before_ms = live.ran_ms(now)
+    live.history = replace(live.history, pids=said.pids, before_ms=live.ran_ms(now))
     live.began(_moment(said, live, now))
     yield LoggedEvent(e.RunStarted(said.run, assumed_speed(record)), {"pids": list(said.pids)})
 
@@ -60,7 +59,7 @@ def _thawed(said: r.Thawed, live: LiveJob, record: JobRecord, now: int) -> Itera
 def _reshaped(
     said: r.Reshaped, live: LiveJob, record: JobRecord, now: int
 ) -> Iterator[LoggedEvent]:
-    live.pids = said.pids
+    live.history = replace(live.history, pids=said.pids)
     live.began(_moment(said, live, now))
     yield LoggedEvent(
         e.RunResized(said.run, record.saved_work, assumed_speed(record)),
@@ -69,21 +68,21 @@ def _reshaped(
 
 
 def _saved(said: r.Saved, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
-    live.saved_at_ms = now
+    live.history = replace(live.history, saved_at_ms=now)
     yield LoggedEvent(e.RunSaved(said.run, record.work_at(now)), {"at_step": said.step})
 
 
 def _progressed(
     said: r.Progressed, live: LiveJob, record: JobRecord, now: int
 ) -> Iterator[LoggedEvent]:
-    last = live.progress
+    last = live.history.progress
     total = said.total_steps or (None if last is None else last.total_steps)
-    live.has_hello = True
     is_due = last is None or now - last.at_ms >= SAMPLE_EVERY_MS
-    if not is_due and last is not None:
-        live.progress = Progress(last.at_ms, said.step, total, said.loss, said.samples_per_s)
+    at_ms = now if last is None or is_due else last.at_ms
+    progress = Progress(at_ms, said.step, total, said.loss, said.samples_per_s)
+    live.history = replace(live.history, has_hello=True, progress=progress)
+    if not is_due:
         return
-    live.progress = Progress(now, said.step, total, said.loss, said.samples_per_s)
     if record.placement is None or record.since_ms is None:
         return
     estimate = foreseen(record, said.step, total, now)
@@ -106,7 +105,7 @@ def _progressed(
 
 
 def _ended(said: r.Ended, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
-    live.pids, live.exit_code = (), said.code
+    live.history = replace(live.history, pids=(), exit_code=said.code)
     live.ended_ms = _moment(said, live, now)
     live.paused(live.ended_ms)
     detail = _told(said)
@@ -126,8 +125,9 @@ def _ended(said: r.Ended, live: LiveJob, record: JobRecord, now: int) -> Iterato
     elif said.code == 0:
         yield LoggedEvent(e.RunSucceeded(said.run), detail)
     else:
-        live.failure = dict(detail)
-        live.failed_ms += (live.ran_ms(now) - live.before_ms,)
+        ran = live.ran_ms(now) - live.history.before_ms
+        failed = (*live.history.failed_ms, ran)
+        live.history = replace(live.history, failure=dict(detail), failed_ms=failed)
         can_help = said.code not in NOT_TO_BE_TRIED_AGAIN
         detail |= _lost_work(record, now)
         yield LoggedEvent(e.RunFailed(said.run, record.saved_work, retryable=can_help), detail)
@@ -145,7 +145,7 @@ def _told(said: r.Ended) -> dict[str, object]:
 
 
 def _lost(said: r.Lost, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
-    live.pids = ()
+    live.history = replace(live.history, pids=())
     live.paused(_moment(said, live, now))
     detail = {"why": said.why, **_lost_work(record, now)}
     yield LoggedEvent(e.RunLost(said.run, record.saved_work), detail)
@@ -153,7 +153,7 @@ def _lost(said: r.Lost, live: LiveJob, record: JobRecord, now: int) -> Iterator[
 
 def _moment(said: r.Report, live: LiveJob, now: int) -> int:
     """When it happened, by the engine's clock as far as that can be."""
-    return min(now, max(said.at_ms, live.job.submit_ms, live.since_ms or 0))
+    return min(now, max(said.at_ms, live.job.submit_ms, live.history.since_ms or 0))
 
 
 def _took(record: JobRecord, now: int) -> dict[str, object]:
@@ -204,8 +204,8 @@ def measured_speed(live: LiveJob, record: JobRecord, samples_per_s: float | None
     """Its speed by its own word, against the best that it has said at its nominal size."""
     if not samples_per_s or record.placement is None:
         return None
+    best = live.history.samples_per_s
     if len(record.placement.slices) == record.demand.nominal.count:
-        live.samples_per_s = max(live.samples_per_s or 0.0, samples_per_s)
-    if not live.samples_per_s:
-        return None
-    return max(1, round(samples_per_s / live.samples_per_s * NOMINAL))
+        best = max(best or 0.0, samples_per_s)
+        live.history = replace(live.history, samples_per_s=best)
+    return max(1, round(samples_per_s / best * NOMINAL)) if best else None

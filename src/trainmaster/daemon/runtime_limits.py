@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
@@ -33,13 +34,13 @@ class RuntimeLimits:
             if most is not None and live.ran_ms(now) >= most:
                 del self._limited[live.id]
                 why = f"it has run for its max_runtime of {most / SECOND:g} s"
-                live.failure = {"why": why}
+                live.history = replace(live.history, failure={"why": why})
                 yield LoggedEvent(e.JobWithdrawn(live.id), {"why": why})
 
     def next_due(self, now: int) -> int | None:
         times = [
             now + max(1, (live.recipe.max_runtime_ms or 0) - live.ran_ms(now))
             for live in self._limited.values()
-            if live.since_ms is not None
+            if live.history.since_ms is not None
         ]
         return min(times, default=None)

@@ -1,13 +1,14 @@
-"""What the daemon offers to whoever speaks for users: the API, the demonstration, tests."""
+"""What the daemon offers to the API: its requests, its answers, and the ways in which it refuses."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from trainmaster.daemon.job_history import JobHistory
 from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Demand
 from trainmaster.model.launch_spec import Recipe
@@ -15,8 +16,11 @@ from trainmaster.model.placement import Role
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason
 from trainmaster.model.units import SECOND
-from trainmaster.store.protocol import Wanted
-from trainmaster.store.rows import JobRow, ProgressRow, StoryRow
+from trainmaster.store.rows import JobRow
+
+if TYPE_CHECKING:
+    from trainmaster.daemon.commands import Commands
+    from trainmaster.daemon.queries import Queries
 
 
 class Refusal(Exception):
@@ -35,7 +39,7 @@ class Unavailable(Refusal):
     """Not now: a standby, or a store that cannot be written. Try again later."""
 
 
-# -- asking for jobs -----------------------------------------------------------------------------------
+# -- requests ------------------------------------------------------------------------------------------
 
 
 @stored_as("daemon.When")
@@ -114,19 +118,7 @@ class Changes:
     name: str | None = None
 
 
-# -- looking -----------------------------------------------------------------------------------------
-
-
-@stored_as("daemon.Progress")
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a job has come, by its own word."""
-
-    at_ms: int
-    step: int
-    total_steps: int | None
-    loss: float | None
-    samples_per_s: float | None
+# -- answers -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,29 +126,17 @@ class JobStatus:
     """All that is known of a job now."""
 
     row: JobRow
-    priority: int
-    attempt: int
-    restarts: int
-    failures: int
-    retries: int
-    preemptions: int
-    migrations: int
+    history: JobHistory
     run_ms: int
     """How long it has been running, all attempts together."""
-    gpu_ms: int
-    """Thousandths of a GPU x ms."""
-    devices: tuple[str, ...]
+    devices: tuple[str, ...] = ()
     """What it holds now: `node:number`, or a device's own name."""
-    nodes: tuple[str, ...]
-    pids: tuple[int, ...]
-    progress: Progress | None
-    saved_at_ms: int | None
-    """When a checkpoint of it last became durable."""
-    reason: Reason | None
+    nodes: tuple[str, ...] = ()
+    reason: Reason | None = None
     """Why it waits, where the policy says; None while it runs, or where it is held."""
-    held_for: str
+    held_for: str = ""
     """Why it is held, in words: its owner, another job, its array's limit; empty where it is not."""
-    remarks: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
     """What cannot be done for this job, and what would have to change."""
 
 
@@ -239,78 +219,15 @@ class LogFile:
 class Service(Protocol):
     """The daemon as the API sees it. Methods raise Refusal and nothing else for a user's fault."""
 
-    # -- changing ------------------------------------------------------------------------------------
-
-    async def submit(
-        self,
-        asked: Sequence[Submission],
-        key: str | None = None,
-        request_hash: str = "",
-    ) -> Sequence[Accepted]:
-        """All of them or none; answered when they are durable."""
+    @property
+    def commands(self) -> Commands:
+        """Unavailable while another daemon leads."""
         ...
 
-    async def check(self, asked: Submission) -> tuple[JobStatus, Forecast]:
-        """A dry run: what the job would be and when it would start, without submitting it."""
-        ...
-
-    async def cancel(self, job: str) -> None: ...
-
-    async def suspend(self, job: str) -> None:
-        """Take it off its devices and hold it until it is resumed."""
-        ...
-
-    async def resume(self, job: str) -> None: ...
-
-    async def save(self, job: str) -> None:
-        """Ask it to write a checkpoint now and go on."""
-        ...
-
-    async def move(self, job: str, node: str) -> None: ...
-
-    async def change(self, job: str, changes: Changes) -> None: ...
-
-    async def define_queue(self, queue: Queue) -> None: ...
-
-    async def set_policy(self, name: str, options: Mapping[str, str]) -> PolicyStatus: ...
-
-    # -- looking -------------------------------------------------------------------------------------
+    @property
+    def queries(self) -> Queries: ...
 
     def health(self) -> Health: ...
-
-    def now_ms(self) -> int: ...
-
-    async def jobs(self, wanted: Wanted) -> Sequence[JobStatus]: ...
-
-    async def counts(self) -> Mapping[str, int]:
-        """How many jobs are in each state."""
-        ...
-
-    async def sheet(self, job: str) -> JobStatus:
-        """By id, or by name: the newest of that name."""
-        ...
-
-    async def forecast(self, job: str) -> Forecast: ...
-
-    async def story(self, job: str) -> Sequence[StoryRow]: ...
-
-    async def progress(self, job: str) -> Sequence[ProgressRow]: ...
-
-    async def log_files(self, job: str) -> Sequence[LogFile]: ...
-
-    def nodes(self) -> Sequence[NodeStatus]: ...
-
-    def queues(self) -> Sequence[QueueStatus]: ...
-
-    def policy(self) -> PolicyStatus: ...
-
-    async def environment(self, job: str) -> tuple[Path, Mapping[str, str]]:
-        """Working directory and environment of its first rank, for `exec`."""
-        ...
-
-    def changes(self, after: int | None = None) -> AsyncIterator[Change]:
-        """What happens from now on, or since that one as far as it is remembered."""
-        ...
 
     async def record_trace(self) -> str:
         """The history as a native trace (CSV)."""

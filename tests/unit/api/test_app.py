@@ -599,8 +599,8 @@ def test_default_is_always_among_the_queues() -> None:
     """The daemon lists those that are defined or used."""
     vision = QueueStatus(Queue("vision"), True, 1, 0, 0, 1000)
     default = QueueStatus(Queue("default"), False, 2, 0, 0, 2000)
-    assert [each.queue.name for each in rows.with_default([vision])] == ["default", "vision"]
-    assert rows.with_default([default, vision]) == [default, vision]
+    assert [each.name for each in rows.queue_rows([vision])] == ["default", "vision"]
+    assert [each.running for each in rows.queue_rows([default, vision])] == [2, 1]
 
 
 def test_an_empty_page_says_one_thing_and_folds_the_options(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests.api_service import MemoryService
 from trainmaster.api.app import create_app
 from trainmaster.api.jobfile import FIELDS, LATER
 from trainmaster.api.metrics import page
-from trainmaster.api.serializers import job_row
+from trainmaster.api.response_models import JobRow
 from trainmaster.api.yaml_loader import jobs_in_yaml
 from trainmaster.daemon.metrics import Metrics
 
@@ -56,14 +57,5 @@ def test_every_metric_is_listed(tmp_path: Path) -> None:
     assert listed == named
 
 
-def test_every_part_of_a_row_is_listed(tmp_path: Path) -> None:
-    import asyncio
-
-    from trainmaster.api.submission import Defaults, submission_of
-    from trainmaster.api.yaml_loader import jobs_in_json
-
-    service = MemoryService(tmp_path)
-    [(model, raw)] = jobs_in_json({"command": "x"})
-    asyncio.run(service.submit([submission_of(model, Defaults("a", tmp_path), raw)]))
-    row = job_row(asyncio.run(service.sheet("1")), service.now)
-    assert ", ".join(row) in " ".join(API.split())
+def test_every_part_of_a_row_is_listed() -> None:
+    assert ", ".join(each.name for each in fields(JobRow)) in " ".join(API.split())

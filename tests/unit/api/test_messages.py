@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tests.unit.daemon.test_dependencies import a_live
 from trainmaster.api import messages as wording
+from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.service_api import JobStatus
 
 NOW = 1_800_000_000_000
@@ -24,10 +25,7 @@ def ended(state: str, failure: dict[str, object], *remarks: str) -> JobStatus:
         finish_ms=NOW,
         record_json=json.dumps({"failure": failure}),
     )
-    return JobStatus(
-        *(row, 0, 1, 0, 1, 0, 0, 0, 0, 0, (), (), (), None, None),
-        *(None, "", remarks),
-    )
+    return JobStatus(row, JobHistory.from_json(row.record_json), 0, remarks=remarks)
 
 
 def test_an_end_says_why() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated
 
 from anyio import to_thread
 from fastapi import APIRouter, Header, Request
@@ -13,12 +13,12 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response, StreamingResponse
 
 from trainmaster.api import params, schema
-from trainmaster.api import response_models as shapes
+from trainmaster.api import response_models as models
 from trainmaster.api import serializers as rows
 from trainmaster.api.jobfile_fields import Name
-from trainmaster.api.policy_docs import card_of
+from trainmaster.api.policy_docs import policy_doc
 from trainmaster.api.request_body import checked, object_of
-from trainmaster.api.responses import ApiError, Json, errors
+from trainmaster.api.responses import ApiError, Json, answers, errors, takes
 from trainmaster.catalog import policy_names
 from trainmaster.config.queues import QueueError, queues_from
 from trainmaster.daemon.service_api import Service, Unavailable
@@ -84,46 +84,41 @@ def _nodes_and_queues(router: APIRouter, service: Service) -> None:
         "/nodes",
         tags=["cluster"],
         summary="Nodes, their devices, and who is on them",
-        response_model=None,
-        responses={200: {"model": shapes.NodeList}, **errors(400, 503)},
+        **answers(models.NodeList, 503),
     )
     async def nodes() -> Response:
-        return Json({"nodes": [rows.node(each) for each in service.nodes()]})
+        return Json(models.NodeList([rows.node_row(each) for each in service.queries.nodes()]))
 
     @router.get(
         "/queues",
         tags=["cluster"],
         summary="Queues and what they hold",
-        response_model=None,
-        responses={200: {"model": shapes.QueueList}, **errors(400, 503)},
+        **answers(models.QueueList, 503),
     )
     async def queues() -> Response:
-        return Json({"queues": [rows.queue(each) for each in rows.with_default(service.queues())]})
+        return Json(models.QueueList(rows.queue_rows(service.queries.queues())))
 
     @router.put(
         "/queues/{name}",
         tags=["cluster"],
         summary="Define or change a queue",
-        response_model=None,
-        responses={
-            200: {"model": shapes.QueueShape},
-            **errors(400, 403, 404, 409, 413, 415, 422, 503),
-        },
-        openapi_extra={"requestBody": _body("QueueTerms")},
+        **takes(QueueTerms, models.QueueRow),
     )
     async def define_queue(name: params.QueueName, request: Request) -> Response:
         terms = checked(QueueTerms, await object_of(request), QueueTerms.model_fields)
-        await service.define_queue(_queue(service, name, terms))
-        for sheet in service.queues():
-            if sheet.queue.name == name:
-                return Json(rows.queue(sheet))
+        await service.commands.define_queue(_queue(service, name, terms))
+        for status in service.queries.queues():
+            if status.queue.name == name:
+                return Json(rows.queue_row(status))
         raise ApiError(404, f"There is no queue {name}.")
 
 
 def _queue(service: Service, name: str, terms: QueueTerms) -> Queue:
     """The queue, checked against the others that are defined."""
     others = [
-        each.queue for each in service.queues() if each.is_defined and each.queue.name != name
+        each.queue
+        for each in service.queries.queues()
+        if each.is_defined and each.queue.name != name
     ]
     described: list[dict[str, object]] = [
         {
@@ -147,45 +142,33 @@ def _policy(router: APIRouter, service: Service) -> None:
         "/policy",
         tags=["policy"],
         summary="The policy that decides now",
-        response_model=None,
-        responses={200: {"model": shapes.PolicyShape}, **errors(400, 503)},
+        **answers(models.PolicyRow, 503),
     )
     async def policy() -> Response:
-        return Json(rows.policy(service.policy()))
+        return Json(rows.policy_row(service.queries.policy()))
 
     @router.put(
         "/policy",
         tags=["policy"],
         summary="Let another policy decide from now on",
-        response_model=None,
-        responses={
-            200: {"model": shapes.PolicyShape},
-            **errors(400, 403, 404, 409, 413, 415, 422, 503),
-        },
-        openapi_extra={"requestBody": _body("PolicyChoice")},
+        **takes(PolicyChoice, models.PolicyRow),
     )
     async def set_policy(request: Request) -> Response:
         """Running jobs stay where they are until the new policy wants something else."""
         choice = checked(PolicyChoice, await object_of(request), PolicyChoice.model_fields)
         options = {name: _as_text(value) for name, value in choice.options.items()}
-        return Json(rows.policy(await service.set_policy(choice.name, options)))
+        await service.commands.set_policy(choice.name, options)
+        return Json(rows.policy_row(service.queries.policy()))
 
     @router.get(
         "/policies",
         tags=["policy"],
         summary="Policies to choose from, with their options",
-        response_model=None,
-        responses={200: {"model": shapes.PolicyList}, **errors(400)},
+        **answers(models.PolicyList),
     )
     async def policies() -> Response:
-        return Json({"policies": await to_thread.run_sync(_cards)})
-
-
-def _cards() -> list[dict[str, Any]]:
-    rows_of_all: list[dict[str, Any]] = [
-        rows.plain(card_of(name).as_row()) for name in policy_names()
-    ]
-    return rows_of_all
+        docs = await to_thread.run_sync(lambda: [policy_doc(name) for name in policy_names()])
+        return Json(models.PolicyList(docs))
 
 
 def _as_text(value: str | int | float | bool) -> str:
@@ -279,8 +262,8 @@ def _schema(router: APIRouter) -> None:
 
 
 async def _changes(service: Service, after: int | None) -> AsyncIterator[ServerSentEvent]:
-    async for each in service.changes(after):
-        said = json.dumps(rows.change(each), ensure_ascii=False)
+    async for each in service.queries.changes(after):
+        said = json.dumps(vars(rows.change_row(each)), ensure_ascii=False)
         yield ServerSentEvent(said, event=each.what.replace("\n", " "), id=str(each.seq))
 
 
@@ -292,8 +275,3 @@ async def _lines(first: str, others: AsyncIterator[str]) -> AsyncIterator[str]:
 
 def _line(text: str) -> str:
     return text if text.endswith("\n") or not text else f"{text}\n"
-
-
-def _body(name: str) -> dict[str, Any]:
-    reference = {"$ref": f"#/components/schemas/{name}"}
-    return {"required": True, "content": {"application/json": {"schema": reference}}}

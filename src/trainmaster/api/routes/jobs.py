@@ -1,30 +1,28 @@
-"""Looking at jobs, and doing things to them."""
+"""Jobs: lists, details, and commands to one of them."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from trainmaster.api import params
-from trainmaster.api import response_models as shapes
+from trainmaster.api import response_models as models
 from trainmaster.api import serializers as rows
-from trainmaster.api.job_lookup import sheet_of
+from trainmaster.api.job_lookup import find_job
 from trainmaster.api.jobfile_fields import Duration, JobName, Name, Priority, Retries
-from trainmaster.api.messages import ENDS, WAITS
 from trainmaster.api.request_body import checked, object_of
-from trainmaster.api.responses import ApiError, Json, errors
+from trainmaster.api.responses import ApiError, Json, answers, changes, takes
 from trainmaster.api.units import MOST_ELEMENTS
 from trainmaster.api.validation_errors import nearest
-from trainmaster.core.lifecycle import Phase
 from trainmaster.daemon.service_api import Changes, JobStatus, NotFound, Service
+from trainmaster.model.job_state import WAITING_STATES, JobState
 from trainmaster.store.protocol import Wanted
 
-STATES: Collection[str] = tuple(dict.fromkeys((*(phase.name.lower() for phase in Phase), "held")))
+STATES = [state.value for state in JobState]
 MOST_HOLDERS = 20
 
 
@@ -51,21 +49,20 @@ class Destination(BaseModel):
 
 def routes(service: Service) -> APIRouter:
     router = APIRouter(tags=["jobs"])
-    _listing(router, service)
-    _showing(router, service)
-    _measuring(router, service)
-    _doing(router, service)
+    _list(router, service)
+    _details(router, service)
+    _reports(router, service)
+    _commands(router, service)
     return router
 
 
-def _listing(router: APIRouter, service: Service) -> None:
+def _list(router: APIRouter, service: Service) -> None:
     """Many jobs."""
 
     @router.get(
         "/jobs",
         summary="List jobs, newest first",
-        response_model=None,
-        responses={200: {"model": shapes.JobList}, **errors(400, 422, 503)},
+        **answers(models.JobList, 422, 503),
     )
     async def list_jobs(
         state: params.States = None,
@@ -88,76 +85,69 @@ def _listing(router: APIRouter, service: Service) -> None:
             before=before,
             limit=limit,
         )
-        found = await service.jobs(wanted)
-        now = service.now_ms()
+        found = await service.queries.jobs(wanted)
+        now = service.queries.now_ms()
         last = found[-1].row.id if len(found) == limit else None
-        listed = [rows.job_row(sheet, now) for sheet in found]
-        return Json({"jobs": listed, "next": last, "counts": dict(await service.counts())})
+        listed = [rows.job_row(status, now) for status in found]
+        return Json(models.JobList(listed, last, dict(await service.queries.counts())))
 
 
-def _showing(router: APIRouter, service: Service) -> None:
+def _details(router: APIRouter, service: Service) -> None:
     """One job: what it is, why it waits, what has happened to it."""
 
     @router.get(
         "/jobs/{job}",
         summary="All about a job",
-        response_model=None,
-        responses={200: {"model": shapes.JobSheetShape}, **errors(400, 404, 422, 503)},
+        **answers(models.JobDetails, 404, 422, 503),
     )
     async def show_job(job: params.JobId) -> Response:
-        return Json(rows.job_sheet(await sheet_of(service, job), service.now_ms()))
+        return Json(rows.job_details(await find_job(service, job), service.queries.now_ms()))
 
     @router.get(
         "/jobs/{job}/explain",
         summary="Why a job waits",
-        response_model=None,
-        responses={200: {"model": shapes.Explanation}, **errors(400, 404, 422, 503)},
+        **answers(models.Explanation, 404, 422, 503),
     )
     async def explain(job: params.JobId) -> Response:
         """The reason with its numbers, who holds what, and an expected start by simulating the queue."""
-        return Json(
-            await explained(service, await _spokesman(service, await sheet_of(service, job)))
-        )
+        return Json(await _explanation(service, await find_job(service, job)))
 
     @router.get(
         "/jobs/{job}/story",
         summary="What happened to a job",
-        response_model=None,
-        responses={200: {"model": shapes.Story}, **errors(400, 404, 422, 503)},
+        **answers(models.Story, 404, 422, 503),
     )
-    async def tell(job: params.JobId) -> Response:
-        sheet = await sheet_of(service, job)
-        return Json({"story": [rows.told(each) for each in await service.story(sheet.row.id)]})
+    async def story(job: params.JobId) -> Response:
+        status = await find_job(service, job)
+        story = await service.queries.story(status.row.id)
+        return Json(models.Story([rows.story_entry(each) for each in story]))
 
 
-def _measuring(router: APIRouter, service: Service) -> None:
+def _reports(router: APIRouter, service: Service) -> None:
     """One job from within: what its program says, and what it sees."""
 
     @router.get(
         "/jobs/{job}/progress",
         summary="Progress reports of a job",
-        response_model=None,
-        responses={200: {"model": shapes.ProgressList}, **errors(400, 404, 422, 503)},
+        **answers(models.ProgressList, 404, 422, 503),
     )
     async def progress(job: params.JobId) -> Response:
-        sheet = await sheet_of(service, job)
-        reports = await service.progress(sheet.row.id)
-        return Json({"progress": [rows.reported(each) for each in reports]})
+        status = await find_job(service, job)
+        reports = await service.queries.progress(status.row.id)
+        return Json(models.ProgressList([rows.progress_report(each) for each in reports]))
 
     @router.get(
         "/jobs/{job}/environment",
         summary="Where a job's first rank runs, and its environment",
-        response_model=None,
-        responses={200: {"model": shapes.Surroundings}, **errors(400, 404, 409, 422, 503)},
+        **answers(models.RunEnvironment, 404, 409, 422, 503),
     )
     async def environment(job: params.JobId) -> Response:
-        sheet = await sheet_of(service, job)
-        workdir, variables = await service.environment(sheet.row.id)
-        return Json({"workdir": str(workdir), "environment": dict(variables)})
+        status = await find_job(service, job)
+        workdir, variables = await service.queries.environment(status.row.id)
+        return Json(models.RunEnvironment(str(workdir), dict(variables)))
 
 
-Deed = Callable[[str], Awaitable[None]]
-SAID = {
+ACTIONS = {
     "cancel": (
         "Cancel a job",
         "It is ended if it runs: told to stop, and killed after its grace period.",
@@ -169,60 +159,45 @@ SAID = {
     ),
     "save": ("Ask a job for a checkpoint", "It writes one now and goes on."),
 }
+"""Commands that take a job and nothing else: their summaries and descriptions."""
 
 
-def _doing(router: APIRouter, service: Service) -> None:
-    deeds: dict[str, Deed] = {
-        "cancel": service.cancel,
-        "suspend": service.suspend,
-        "resume": service.resume,
-        "save": service.save,
-    }
-    for name, deed in deeds.items():
-        _deed(router, service, name, deed)
+def _commands(router: APIRouter, service: Service) -> None:
+    for name in ACTIONS:
+        _action(router, service, name)
 
     @router.post(
         "/jobs/{job}/move",
         summary="Move a job to another node",
-        response_model=None,
-        responses={
-            200: {"model": shapes.JobRowShape},
-            **errors(400, 403, 404, 409, 413, 415, 422, 503),
-        },
-        openapi_extra={"requestBody": _body("Destination")},
+        **takes(Destination, models.JobRow),
     )
     async def move(job: params.JobId, request: Request) -> Response:
         wanted = checked(Destination, await object_of(request), Destination.model_fields)
-        sheet = await sheet_of(service, job)
-        if sheet.nodes == (wanted.node,):
-            raise ApiError(409, f"Job {sheet.row.id} is on {wanted.node} already.")
-        await service.move(sheet.row.id, wanted.node)
-        return await _row_now(service, sheet)
+        status = await find_job(service, job)
+        if status.nodes == (wanted.node,):
+            raise ApiError(409, f"Job {status.row.id} is on {wanted.node} already.")
+        await service.commands.move(status.row.id, wanted.node)
+        return await _row_now(service, status)
 
     @router.patch(
         "/jobs/{job}",
         summary="Change a job",
-        response_model=None,
-        responses={
-            200: {"model": shapes.JobRowShape},
-            **errors(400, 403, 404, 409, 413, 415, 422, 503),
-        },
-        openapi_extra={"requestBody": _body("JobChanges")},
+        **takes(JobChanges, models.JobRow),
     )
     async def change(job: params.JobId, request: Request) -> Response:
-        changes = changes_of(checked(JobChanges, await object_of(request), JobChanges.model_fields))
-        sheet = await sheet_of(service, job)
-        await service.change(sheet.row.id, changes)
-        return await _row_now(service, sheet)
+        wanted = changes_of(checked(JobChanges, await object_of(request), JobChanges.model_fields))
+        status = await find_job(service, job)
+        await service.commands.change(status.row.id, wanted)
+        return await _row_now(service, status)
 
 
-def _deed(router: APIRouter, service: Service, name: str, deed: Deed) -> None:
-    summary, description = SAID[name]
+def _action(router: APIRouter, service: Service, name: str) -> None:
+    summary, description = ACTIONS[name]
 
     async def do(job: params.JobId) -> Response:
-        sheet = await sheet_of(service, job)
-        await deed(sheet.row.id)
-        return await _row_now(service, sheet)
+        status = await find_job(service, job)
+        await getattr(service.commands, name)(status.row.id)
+        return await _row_now(service, status)
 
     router.add_api_route(
         f"/jobs/{{job}}/{name}",
@@ -232,39 +207,39 @@ def _deed(router: APIRouter, service: Service, name: str, deed: Deed) -> None:
         operation_id=name,
         summary=summary,
         description=f"{description} The answer is the job as it is now.",
-        response_model=None,
-        responses={200: {"model": shapes.JobRowShape}, **errors(400, 403, 404, 409, 422, 503)},
+        **changes(models.JobRow),
     )
 
 
 async def _row_now(service: Service, before: JobStatus) -> Response:
-    return Json(rows.job_row(await service.sheet(before.row.id), service.now_ms()))
+    status = await service.queries.job(before.row.id)
+    return Json(rows.job_row(status, service.queries.now_ms()))
 
 
-async def _spokesman(service: Service, sheet: JobStatus) -> JobStatus:
-    """For an array: its first element that waits, which says what the array waits for."""
-    if sheet.row.state not in WAITS or sheet.row.array is not None or sheet.reason is not None:
-        return sheet
-    waiting = await service.jobs(Wanted(states=WAITS, array=sheet.row.id, limit=MOST_ELEMENTS))
+async def _waiting_element(service: Service, status: JobStatus) -> JobStatus:
+    """Of an array, its first element that waits: its reason is what the array waits for."""
+    row = status.row
+    if row.state not in WAITING_STATES or row.array is not None or status.reason is not None:
+        return status
+    wanted = Wanted(states=frozenset(WAITING_STATES), array=row.id, limit=MOST_ELEMENTS)
+    waiting = await service.queries.jobs(wanted)
     if not waiting:
-        return sheet
+        return status
     # Those that are only held back by the array's limit say less than those that are not.
     first = next((each for each in reversed(waiting) if not each.held_for), waiting[-1])
-    return replace(first, remarks=(*sheet.remarks, *first.remarks))
+    return replace(first, remarks=(*status.remarks, *first.remarks))
 
 
-async def explained(service: Service, sheet: JobStatus) -> rows.Row:
+async def _explanation(service: Service, status: JobStatus) -> models.Explanation:
     """Why it waits, with the jobs in its way as they are now."""
-    held_by = () if sheet.reason is None else sheet.reason.held_by
+    queries, status = service.queries, await _waiting_element(service, status)
     holders = []
-    for other in held_by[:MOST_HOLDERS]:
-        try:
-            holders.append(rows.holder(await service.sheet(other)))
-        except NotFound:
-            continue
-    waits = sheet.row.state in WAITS and sheet.row.state not in ENDS
-    forecast = await service.forecast(sheet.row.id) if waits else None
-    return rows.explanation(sheet, forecast, holders, service.now_ms())
+    for other in () if status.reason is None else status.reason.held_by[:MOST_HOLDERS]:
+        with suppress(NotFound):
+            holders.append(rows.holder(await queries.job(other)))
+    waits = status.row.state in WAITING_STATES
+    forecast = await queries.forecast(status.row.id) if waits else None
+    return rows.explanation(status, forecast, holders, queries.now_ms())
 
 
 def changes_of(wanted: JobChanges) -> Changes:
@@ -289,11 +264,6 @@ def _states(given: list[str] | None) -> frozenset[str]:
         if name not in STATES:
             raise ApiError(422, f"There is no state {name[:50]!r}{nearest(name, STATES)}")
     return frozenset(names)
-
-
-def _body(schema: str) -> dict[str, Any]:
-    reference = {"$ref": f"#/components/schemas/{schema}"}
-    return {"required": True, "content": {"application/json": {"schema": reference}}}
 
 
 BODIES: tuple[type[BaseModel], ...] = (JobChanges, Destination)

@@ -17,11 +17,12 @@ from starlette.concurrency import iterate_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from trainmaster.api import params
-from trainmaster.api.job_lookup import sheet_of
+from trainmaster.api.job_lookup import find_job
 from trainmaster.api.logs import Follower, Log
-from trainmaster.api.messages import ENDS, why_waiting
+from trainmaster.api.messages import why_waiting
 from trainmaster.api.responses import ApiError, errors
 from trainmaster.daemon.service_api import JobStatus, LogFile, Service
+from trainmaster.model.job_state import ENDED_STATES
 
 SHORTEST_S, LONGEST_S = 0.1, 0.5
 """How long a followed log is left alone: the longer, the longer nothing came."""
@@ -78,12 +79,11 @@ def routes(service: Service) -> APIRouter:
             raise ApiError(
                 422, "rank=all needs follow=true: without, ask for each rank by its number."
             )
-        sheet = await sheet_of(service, job)
-        own = sheet.row.id
+        own = (await find_job(service, job)).row.id
         if follow:
             stream = _followed(service, own, attempt, rank, tail, start, last_event_id)
             return EventSourceResponse(stream, ping=PING_S, headers={"Cache-Control": "no-store"})
-        found = _chosen(await service.log_files(own), own, attempt, rank)
+        found = _chosen(await service.queries.log_files(own), own, attempt, rank)
         return await _plain(found[0].paths if found else (), tail, start)
 
     return router
@@ -134,11 +134,13 @@ async def _followed(
     try:
         while True:
             # Asked before its output is read, so that nothing of it is missed when it has ended.
-            sheet = await service.sheet(job)
-            before, state = state, sheet.row.state
-            if before not in ("", state) and state not in ENDS:
-                yield _state_event(sheet, service.now_ms())
-            files = [e for e in await service.log_files(job) if rank in ("all", str(e.rank))]
+            status = await service.queries.job(job)
+            before, state = state, status.row.state
+            if before not in ("", state) and state not in ENDED_STATES:
+                yield _state_event(status, service.queries.now_ms())
+            files = [
+                e for e in await service.queries.log_files(job) if rank in ("all", str(e.rank))
+            ]
             at = reading.begun(files) if attempt is None else attempt
             news = False
             async for event in reading.news([each for each in files if each.attempt == at]):
@@ -150,8 +152,8 @@ async def _followed(
                 pause = SHORTEST_S
             elif later is not None and attempt is None:
                 reading.begin(later)
-            elif state in ENDS:
-                yield _end_event(sheet)
+            elif state in ENDED_STATES:
+                yield _end_event(status)
                 return
             else:
                 await asyncio.sleep(pause)
@@ -160,15 +162,15 @@ async def _followed(
         reading.close()
 
 
-def _state_event(sheet: JobStatus, now: int) -> ServerSentEvent:
+def _state_event(status: JobStatus, now: int) -> ServerSentEvent:
     """What has become of it, and why: it writes nothing itself while it is suspended."""
-    why = why_waiting(sheet, now)
-    said = {"state": sheet.row.state, "sentence": None if why is None else why[1]}
+    why = why_waiting(status, now)
+    said = {"state": status.row.state, "sentence": None if why is None else why[1]}
     return ServerSentEvent(json.dumps(said), event="state")
 
 
-def _end_event(sheet: JobStatus) -> ServerSentEvent:
-    said = {"state": sheet.row.state, "exit_code": sheet.row.exit_code}
+def _end_event(status: JobStatus) -> ServerSentEvent:
+    said = {"state": status.row.state, "exit_code": status.row.exit_code}
     return ServerSentEvent(json.dumps(said), event="end")
 
 

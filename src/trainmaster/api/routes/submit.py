@@ -16,8 +16,8 @@ from starlette.responses import Response
 from trainmaster.api import serializers as rows
 from trainmaster.api.jobfile import JobFile
 from trainmaster.api.request_body import JSON, YAML_TYPES, body_of, content_type, text_of
-from trainmaster.api.response_models import AcceptedJobs, CheckedJobs
-from trainmaster.api.responses import ApiError, Json, errors
+from trainmaster.api.response_models import AcceptedJob, AcceptedJobs, CheckedJob, CheckedJobs
+from trainmaster.api.responses import ApiError, Json, answer, errors, schema
 from trainmaster.api.submission import Defaults, submission_of
 from trainmaster.api.yaml_loader import Raw, jobs_in_json, jobs_in_yaml, read_json
 from trainmaster.daemon.service_api import Accepted, Service, Submission
@@ -73,10 +73,10 @@ def routes(service: Service) -> APIRouter:
         response_model=None,
         responses={
             200: {
-                "model": CheckedJobs | AcceptedJobs,
                 "description": "Checked, or known by its key.",
+                "content": {JSON: {"schema": schema(CheckedJobs, AcceptedJobs)}},
             },
-            201: {"model": AcceptedJobs, "description": "Submitted: all of them, durably."},
+            201: answer(AcceptedJobs, "Submitted: all of them, durably."),
             **errors(400, 403, 409, 413, 415, 422, 503),
         },
         openapi_extra={"requestBody": BODY},
@@ -90,11 +90,11 @@ def routes(service: Service) -> APIRouter:
         defaults = Defaults(user=_me(), device_type=_device_type(service))
         asked, digest = await to_thread.run_sync(_read, body, kind, defaults)
         if dry_run:
-            return Json({"jobs": [await _checked(service, each) for each in asked]})
-        accepted = await service.submit(asked, key, digest)
+            return Json(CheckedJobs([await _checked(service, each) for each in asked]))
+        accepted = await service.commands.submit(asked, key, digest)
         known = any(each.was_known for each in accepted)
         listed = [_accepted(*pair) for pair in zip(asked, accepted, strict=True)]
-        return Json({"jobs": listed}, 200 if known else 201)
+        return Json(AcceptedJobs(listed), 200 if known else 201)
 
     return router
 
@@ -109,15 +109,15 @@ def _read(body: bytes, kind: str, defaults: Defaults) -> tuple[list[Submission],
     return [submission_of(model, defaults, raw) for model, raw in found], digest
 
 
-async def _checked(service: Service, asked: Submission) -> rows.Row:
-    sheet, forecast = await service.check(asked)
-    now = service.now_ms()
-    return {"job": rows.job_sheet(sheet, now), "forecast": rows.forecast(forecast, now)}
+async def _checked(service: Service, asked: Submission) -> CheckedJob:
+    status, forecast = await service.commands.check(asked)
+    now = service.queries.now_ms()
+    return CheckedJob(rows.job_details(status, now), rows.forecast_row(forecast, now))
 
 
-def _accepted(asked: Submission, accepted: Accepted) -> rows.Row:
+def _accepted(asked: Submission, accepted: Accepted) -> AcceptedJob:
     first, *elements = accepted.ids
-    return {"id": first, "name": asked.name, "ids": elements or [first]}
+    return AcceptedJob(first, asked.name, elements or [first])
 
 
 def _me() -> str:
@@ -130,5 +130,5 @@ def _me() -> str:
 
 def _device_type(service: Service) -> str | None:
     """`cpu` on machines without GPUs, where CPU slots stand in for them."""
-    kinds = {node.device_type for node in service.nodes()}
+    kinds = {node.device_type for node in service.queries.nodes()}
     return CPU_TYPE if kinds == {CPU_TYPE} else None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from anyio import to_thread
@@ -12,28 +14,24 @@ from starlette.responses import HTMLResponse, Response
 from trainmaster import __version__
 from trainmaster.api import messages as wording
 from trainmaster.api import metrics, params
-from trainmaster.api import response_models as shapes
-from trainmaster.api.html import Content, Html, document, joined, link, table, tag
-from trainmaster.api.job_lookup import sheet_of
+from trainmaster.api import serializers as rows
+from trainmaster.api.job_lookup import find_job
 from trainmaster.api.logs import Log
-from trainmaster.api.responses import Json, errors
-from trainmaster.api.serializers import with_default
+from trainmaster.api.response_models import HealthRow, JobDetails, ProgressRow
+from trainmaster.api.responses import Json, answer, errors
 from trainmaster.daemon.metrics import Metrics
-from trainmaster.daemon.service_api import (
-    JobStatus,
-    LogFile,
-    NodeStatus,
-    PolicyStatus,
-    Refusal,
-    Service,
-)
-from trainmaster.model.units import WHOLE
+from trainmaster.daemon.service_api import LogFile, Refusal, Service
+from trainmaster.model.job_state import ENDED_STATES
+from trainmaster.model.units import SECOND
 from trainmaster.store.protocol import Wanted
 from trainmaster.text import formatting as text
-from trainmaster.text.messages import story_sentence
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 REFRESH_S = 5
 SHOWN = 200
+ENDED = frozenset(ENDED_STATES)
 LAST_LINES = 40
 LAST_BYTES = 64 * 1024
 HEADERS = {
@@ -43,27 +41,25 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
-NO_JOBS = "No job has been submitted yet: `trainmaster run -- COMMAND` submits one."
 
-
-def routes(service: Service, meters: Metrics) -> APIRouter:
+def routes(service: Service, counters: Metrics) -> APIRouter:
     router = APIRouter()
 
     @router.get(
         "/healthz",
         tags=["watching"],
-        summary="Whether this daemon works, and in which role",
+        summary="Whether this manager works, and in which role",
         response_model=None,
         responses={
-            200: {"model": shapes.HealthShape},
-            503: {"model": shapes.HealthShape, "description": "It cannot change anything now."},
+            200: answer(HealthRow, "It works, or stands by."),
+            503: answer(HealthRow, "It cannot change anything now."),
             **errors(400),
         },
     )
     async def healthz() -> Response:
         health = service.health()
-        said = {"role": health.role, "trouble": health.trouble or None, "version": __version__}
-        return Json(said, 503 if health.trouble else 200)
+        row = HealthRow(health.role, health.trouble or None, __version__)
+        return Json(row, 503 if health.trouble else 200)
 
     @router.get(
         "/metrics",
@@ -77,7 +73,7 @@ def routes(service: Service, meters: Metrics) -> APIRouter:
         },
     )
     async def for_prometheus() -> Response:
-        return Response(await metrics.page(service, meters), media_type=metrics.CONTENT_TYPE)
+        return Response(await metrics.page(service, counters), media_type=metrics.CONTENT_TYPE)
 
     @router.get("/", include_in_schema=False, response_class=HTMLResponse)
     async def overview() -> Response:
@@ -86,10 +82,9 @@ def routes(service: Service, meters: Metrics) -> APIRouter:
     @router.get("/jobs/{job}", include_in_schema=False, response_class=HTMLResponse)
     async def job_page(job: params.JobId) -> Response:
         try:
-            return HTMLResponse(await _job_page(service, job), headers=HEADERS)
+            return HTMLResponse(await _job(service, job), headers=HEADERS)
         except Refusal as refusal:
-            body = (link("/", "Trainmaster"), tag("p", str(refusal)))
-            page = document("Trainmaster", *body, refresh_s=60)
+            page = render("job.html", {"title": "Trainmaster", "refusal": refusal}, refresh_s=60)
             return HTMLResponse(page, 404, headers=HEADERS)
 
     return router
@@ -97,171 +92,99 @@ def routes(service: Service, meters: Metrics) -> APIRouter:
 
 async def _overview(service: Service) -> str:
     health = service.health()
-    head: list[Content] = [tag("h1", f"Trainmaster {__version__}")]
-    if health.trouble:
-        head.append(tag("p", health.trouble, css="bad"))
+    page = {"title": "Trainmaster", "version": __version__, "trouble": health.trouble}
     try:
-        body = await _tables(service)
+        found = await _cluster(service)
     except Refusal as refusal:
-        body = [tag("p", f"This daemon is {health.role}. {refusal}")]
-    return document("Trainmaster", *head, *body, refresh_s=REFRESH_S)
+        found = {"refusal": f"This manager is {health.role}. {refusal}"}
+    return render("overview.html", {**page, **found})
 
 
-async def _tables(service: Service) -> list[Content]:
-    now = service.now_ms()
-    policy = service.policy()
-    counts = await service.counts()
-    live = await service.jobs(Wanted(states=_live(counts), limit=SHOWN)) if _live(counts) else ()
-    ended = await service.jobs(Wanted(states=wording.ENDS, limit=20))
-    counted = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()) if count)
-    queues = with_default(service.queues())
-    return [
-        _policy(policy),
-        *((tag("p", f"The policy failed: {policy.trouble}", css="bad"),) if policy.trouble else ()),
-        tag("h2", "Nodes"),
-        table(("node", "state", "devices", ""), map(_node, service.nodes()), "There are no nodes."),
-        tag("h2", "Queues"),
-        table(
-            ("queue", "weight", "running", "waiting", "held", "GPUs"),
-            (
-                (q.queue.name, q.queue.weight, q.running, q.waiting, q.held, text.gpus(q.gpus))
-                for q in queues
-            ),
-            "There are no queues.",
-        ),
-        tag("h2", "Jobs"),
-        *(_jobs(live, ended, counted, now) if counted else (tag("p", NO_JOBS, css="quiet"),)),
-    ]
+async def _cluster(service: Service) -> dict[str, object]:
+    """All that the first page shows."""
+    queries = service.queries
+    now, counts = queries.now_ms(), await queries.counts()
+    states = frozenset(counts) - ENDED
+    live = await queries.jobs(Wanted(states=states, limit=SHOWN)) if states else ()
+    ended = await queries.jobs(Wanted(states=ENDED, limit=20))
+    return {
+        "now": now,
+        "policy": queries.policy(),
+        "nodes": [rows.node_row(each) for each in queries.nodes()],
+        "queues": rows.queue_rows(queries.queues()),
+        "counts": ", ".join(f"{count} {state}" for state, count in sorted(counts.items()) if count),
+        "live": [rows.job_row(each, now) for each in live],
+        "ended": [rows.job_row(each, now) for each in ended],
+        "shown": SHOWN,
+    }
 
 
-def _policy(policy: PolicyStatus) -> Html:
-    """Its name; its options for those who want to see them."""
-    options = (
-        tag("div", f"{name} = {value}", css="quiet")
-        for name, value in policy.options.items()
-        if str(value)
-    )
-    return tag("details", tag("summary", "Policy ", tag("b", policy.name)), *options)
+async def _job(service: Service, job: str) -> str:
+    queries = service.queries
+    status = await find_job(service, job)
+    now, id = queries.now_ms(), status.row.id
+    details = rows.job_details(status, now)
+    page = {
+        "now": now,
+        "title": f"{details.name} ({id})",
+        "job": details,
+        "sentence": wording.standing(status, now)[1],
+        "facts": _facts(details),
+        "story": [rows.story_entry(each) for each in await queries.story(id)],
+        "lines": await to_thread.run_sync(_last_lines, await queries.log_files(id)),
+    }
+    return render("job.html", page)
 
 
-def _jobs(
-    live: Sequence[JobStatus], ended: Sequence[JobStatus], counted: str, now: int
-) -> tuple[Content, ...]:
-    return (
-        tag("p", counted, css="quiet"),
-        table(
-            ("job", "name", "user", "queue", "state", "GPUs", "since", "where, or why it waits"),
-            (_job(sheet, now) for sheet in live),
-            "No job runs or waits.",
-        ),
-        *((tag("p", f"The newest {SHOWN} are shown.", css="quiet"),) if len(live) == SHOWN else ()),
-        tag("h2", "Ended"),
-        table(
-            ("job", "name", "user", "queue", "state", "GPUs", "since", ""),
-            (_job(sheet, now) for sheet in ended),
-            "No job has ended yet.",
-        ),
-    )
-
-
-def _live(counts: Mapping[str, int]) -> frozenset[str]:
-    return frozenset(counts) - wording.ENDS
-
-
-def _node(node: NodeStatus) -> tuple[Content, ...]:
-    devices = joined(
-        tag("span", joined(map(job_link, jobs), " "), css="device used")
-        if jobs
-        else tag("span", name, css="device quiet")
-        for name, jobs in zip(node.devices, node.jobs, strict=True)
-    )
-    notes = [f"suspended in memory: {', '.join(node.frozen)}"] if node.frozen else []
-    return (
-        joined((node.name, tag("div", node.device_type, css="quiet"))),
-        node.state,
-        devices,
-        " ".join([*notes, *node.remarks]),
-    )
-
-
-def job_link(job: str) -> Html:
-    return link(f"/jobs/{quote(job, safe='')}", job)
-
-
-def _job(sheet: JobStatus, now: int) -> tuple[Content, ...]:
-    row = sheet.row
-    why = wording.why_waiting(sheet, now)
-    since = row.finish_ms or row.start_ms or row.submit_ms
-    note = why[1] if why else ", ".join(sheet.devices)
-    if row.state in wording.ENDS and row.exit_code is not None:
-        note = f"exit code {row.exit_code}. {wording.ended_because(sheet) or ''}".rstrip(". ")
-    return (
-        job_link(row.id),
-        row.name,
-        row.user,
-        row.queue,
-        tag("span", row.state, css="bad" if row.state == "failed" else ""),
-        text.gpus(row.gpus),
-        text.when(since, now),
-        note,
-    )
-
-
-async def _job_page(service: Service, job: str) -> str:
-    sheet = await sheet_of(service, job)
-    now, row = service.now_ms(), sheet.row
-    story = await service.story(row.id)
-    files = await service.log_files(row.id)
-    lines = await to_thread.run_sync(_last_lines, files)
-    _, sentence = wording.standing(sheet, now)
-    facts: list[tuple[Content, ...]] = [
-        ("state", row.state),
-        ("user, queue", f"{row.user}, {row.queue}"),
-        ("GPUs", f"{text.gpus(row.gpus)} ({', '.join(sheet.devices) or 'none now'})"),
-        ("submitted", text.utc_time(row.submit_ms)),
+def _facts(job: JobDetails) -> list[tuple[str, str]]:
+    facts = [
+        ("state", job.state),
+        ("user, queue", f"{job.user}, {job.queue}"),
+        ("GPUs", f"{job.gpus:g} ({', '.join(job.devices) or 'none now'})"),
+        ("submitted", text.utc_time(round(job.submit_s * SECOND))),
         (
             "ran",
-            f"{text.length(sheet.run_ms)}, {sheet.gpu_ms / WHOLE / 3_600_000:.2f} GPU-hours",
+            f"{text.length(round(job.run_s * SECOND))}, {job.gpu_s / 3_600:.2f} GPU-hours",
         ),
         (
             "attempt",
-            f"{sheet.attempt}, {text.plural(sheet.preemptions, 'preemption')},"
-            f" {text.plural(sheet.failures, 'failure')}",
+            f"{job.attempt}, {text.plural(job.preemptions, 'preemption')},"
+            f" {text.plural(job.failures, 'failure')}",
         ),
-        *((("progress", _progress(sheet)),) if sheet.progress else ()),
     ]
-    return document(
-        f"{row.name} ({row.id})",
-        tag("p", link("/", "Trainmaster")),
-        tag("h1", f"Job {row.id}: {row.name}"),
-        tag("p", sentence),
-        *(tag("p", remark, css="quiet") for remark in sheet.remarks),
-        table(("", ""), facts, ""),
-        tag("h2", "Story"),
-        table(
-            ("when (UTC)", "what"),
-            (
-                (
-                    text.utc_time(each.at_ms),
-                    story_sentence(each.what, wording.details(each.detail_json)),
-                )
-                for each in story
-            ),
-            "Nothing has happened yet.",
-        ),
-        tag("h2", "Last lines of its output"),
-        tag("pre", lines) if lines else tag("p", "It has written nothing.", css="quiet"),
-        refresh_s=REFRESH_S,
+    if job.progress is not None:
+        facts.append(("progress", _progress(job.progress)))
+    return facts
+
+
+def _progress(at: ProgressRow) -> str:
+    total = f" of {at.total_steps}" if at.total_steps is not None else ""
+    loss = f", loss {at.loss:g}" if at.loss is not None else ""
+    speed = f", {at.samples_per_s:g} samples/s" if at.samples_per_s is not None else ""
+    return f"step {at.step}{total}{loss}{speed}"
+
+
+@cache
+def _templates() -> Environment:
+    from jinja2 import Environment, PackageLoader, pass_context
+
+    made = Environment(
+        loader=PackageLoader("trainmaster.api"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
+    made.filters["quote"] = partial(quote, safe="")
+    made.filters["clock"] = lambda at_s: text.utc_time(round(at_s * SECOND))
+    made.filters["when"] = pass_context(
+        lambda page, at_s: text.when(round(at_s * SECOND), page["now"])
+    )
+    return made
 
 
-def _progress(sheet: JobStatus) -> str:
-    said = sheet.progress
-    assert said is not None
-    total = f" of {said.total_steps}" if said.total_steps is not None else ""
-    loss = f", loss {said.loss:g}" if said.loss is not None else ""
-    speed = f", {said.samples_per_s:g} samples/s" if said.samples_per_s is not None else ""
-    return f"step {said.step}{total}{loss}{speed}"
+def render(template: str, page: Mapping[str, object], refresh_s: int = REFRESH_S) -> str:
+    """A whole page that loads itself again."""
+    return _templates().get_template(template).render(page, refresh_s=refresh_s)
 
 
 def _last_lines(files: Sequence[LogFile]) -> str:

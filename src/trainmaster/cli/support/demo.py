@@ -54,7 +54,7 @@ async def demonstrate(daemon: Daemon, folder: Path) -> None:
     if (folder / MARK).exists():
         console.print("The demonstration has been run here before: `trainmaster history` shows it.")
         return
-    devices = sum(len(node.devices) for node in daemon.nodes())
+    devices = sum(len(node.devices) for node in daemon.queries.nodes())
     files = [file for file in FIRST if _gpus(file) <= devices]
     await _submit(daemon, folder, files)
     console.print(f"Submitted {len(files)} jobs that train: `trainmaster ps` shows them.")
@@ -64,7 +64,7 @@ async def demonstrate(daemon: Daemon, folder: Path) -> None:
         console.print("Submitted an urgent one: another job makes room for it.")
     while unended(daemon, folder):
         await asyncio.sleep(LOOK_S)
-    console.print(table(list(reversed(await daemon.jobs(Wanted(text="demo-", limit=100))))))
+    console.print(table(list(reversed(await daemon.queries.jobs(Wanted(text="demo-", limit=100))))))
     console.print("The demonstration has ended; Trainmaster goes on until Ctrl-C.")
 
 
@@ -72,7 +72,7 @@ async def _submit(daemon: Daemon, folder: Path, files: Sequence[Mapping[str, obj
     """Submit these, and then note their ids; under a key, so that a crash in between is no second time."""
     words = [str(file["name"]) for file in files]
     asked = [_asked(file, folder) for file in files]
-    accepted = await daemon.submit(asked, f"demonstration {' '.join(words)}")
+    accepted = await daemon.commands.submit(asked, f"demonstration {' '.join(words)}")
     with (folder / MARK).open("a", encoding="utf-8") as out:
         out.writelines(f"{id}\n" for each in accepted for id in each.ids)
 
@@ -92,31 +92,24 @@ def _gpus(file: Mapping[str, object]) -> int:
     return count
 
 
-def table(sheets: list[JobStatus]) -> Table:
+def table(jobs: list[JobStatus]) -> Table:
     shown = Table(title="What became of the demonstration")
-    for name, justify in (
-        ("Job", "left"),
-        ("Name", "left"),
-        ("GPUs", "right"),
-        ("State", "left"),
-        ("Waited", "right"),
-        ("Ran", "right"),
-        ("Suspended", "right"),
-        ("Loss", "right"),
-    ):
-        shown.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for sheet in sheets:
-        row = sheet.row
+    for name in ("Job", "Name", "State"):
+        shown.add_column(name)
+    for name in ("GPUs", "Waited", "Ran", "Suspended", "Loss"):
+        shown.add_column(name, justify="right")
+    for job in jobs:
+        row, history = job.row, job.history
         waited = None if row.start_ms is None else (row.start_ms - row.submit_ms) / SECOND
-        loss = None if sheet.progress is None else sheet.progress.loss
+        loss = None if history.progress is None else history.progress.loss
         shown.add_row(
             row.id,
             row.name,
-            f"{row.gpus / 1000:g}",
             row.state,
+            f"{row.gpus / 1000:g}",
             "" if waited is None else f"{waited:.1f} s",
-            f"{sheet.run_ms / SECOND:.1f} s",
-            str(sheet.preemptions or ""),
+            f"{job.run_ms / SECOND:.1f} s",
+            str(history.preemptions or ""),
             "" if loss is None else f"{loss:.3f}",
         )
     return shown
@@ -126,6 +119,6 @@ async def end_demonstration(daemon: Daemon, folder: Path) -> None:
     """Cancel the demonstration's jobs, and wait until none of them is left; others' are not touched."""
     for id in unended(daemon, folder):
         if id in daemon.driver.jobs:
-            await daemon.cancel(id)
+            await daemon.commands.cancel(id)
     while unended(daemon, folder):
         await asyncio.sleep(LOOK_S)

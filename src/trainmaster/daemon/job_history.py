@@ -1,0 +1,89 @@
+"""What has happened to a job so far, as one value: shown to users, and stored as JSON with its row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from trainmaster.model import codec
+from trainmaster.model.codec import stored_as
+
+
+@stored_as("daemon.Progress")
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job has come, as its program reports it."""
+
+    at_ms: int
+    step: int
+    total_steps: int | None
+    loss: float | None
+    samples_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobHistory:
+    """Field names are the keys of the stored JSON; one that an older store lacks has its default."""
+
+    priority: int = 0
+    retries: int = 0
+    holds: tuple[str, ...] = ()
+    """Values of `Hold`, sorted."""
+    seen: int = 0
+    """Number of the last report of `attempt` that was taken in."""
+    attempt: int = 0
+    """The attempt that `seen` counts."""
+    pids: tuple[int, ...] = ()
+    run_ms: int = 0
+    """How long it has run, up to `since_ms`."""
+    since_ms: int | None = None
+    """Since when its processes run; None while they do not."""
+    exit_code: int | None = None
+    before_ms: int = 0
+    """How long it had run before its present attempt."""
+    failed_ms: tuple[int, ...] = ()
+    """How long each of its failed attempts ran."""
+    samples_per_s: float | None = None
+    """The highest speed that it has reported at its nominal size."""
+    saved_at_ms: int | None = None
+    """When a checkpoint of it last became durable."""
+    has_hello: bool = False
+    """Whether its program speaks through the SDK."""
+    failure: Mapping[str, object] = field(default_factory=dict)
+    """The last failure: code, rank, why, tail."""
+    progress: Progress | None = None
+    failures: int = 0
+    preemptions: int = 0
+    migrations: int = 0
+    gpu_ms: int = 0
+    """Thousandths of a GPU x ms that it has held."""
+    attempts: int = 0
+    """How often it was started."""
+
+    @property
+    def restarts(self) -> int:
+        return max(0, self.attempts - 1)
+
+    def ran_ms(self, now: int) -> int:
+        """How long it has been running, all attempts together."""
+        return self.run_ms + (0 if self.since_ms is None else now - self.since_ms)
+
+    def to_json(self) -> str:
+        stored = {name: getattr(self, name) for name in NAMES}
+        stored["progress"] = None if self.progress is None else codec.encode(self.progress)
+        return json.dumps(stored, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> JobHistory:
+        stored: dict[str, Any] = json.loads(text)
+        known = {name: stored[name] for name in NAMES if name in stored}
+        for name in ("holds", "pids", "failed_ms"):
+            known[name] = tuple(known.get(name, ()))
+        if known.get("progress") is not None:
+            known["progress"] = codec.decode(known["progress"])
+        return cls(**known)
+
+
+NAMES = tuple(each.name for each in fields(JobHistory))

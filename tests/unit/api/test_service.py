@@ -1,0 +1,46 @@
+"""The daemon that tests of the API use has the methods of the real one, with the same parameters."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+
+import trainmaster.api
+from tests.api_service import MemoryService
+from trainmaster.daemon.commands import Commands
+from trainmaster.daemon.queries import Queries
+
+SOURCES = sorted(Path(trainmaster.api.__file__).parent.rglob("*.py"))
+
+
+def _called(part: str) -> set[str]:
+    """Names that the API looks up in `service.commands` or `service.queries`."""
+    found = {part}
+    nodes = [node for source in SOURCES for node in ast.walk(ast.parse(source.read_text()))]
+    attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+    found = {
+        node.attr
+        for node in attributes
+        if (isinstance(node.value, ast.Attribute) and node.value.attr == part)
+        or (isinstance(node.value, ast.Name) and node.value.id == part)
+    }
+    return found | ({"cancel", "suspend", "resume", "save"} if part == "commands" else set())
+
+
+CALLS = [
+    (kind, name)
+    for kind, part in ((Commands, "commands"), (Queries, "queries"))
+    for name in sorted(_called(part))
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), CALLS, ids=[name for _, name in CALLS])
+def test_the_fake_takes_what_the_daemon_takes(kind: type, name: str) -> None:
+    assert inspect.signature(getattr(MemoryService, name)) == inspect.signature(getattr(kind, name))
+
+
+def test_all_of_them_were_looked_at() -> None:
+    assert len(CALLS) > 15
