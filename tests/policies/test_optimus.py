@@ -11,6 +11,7 @@ from tests.builders import a_policy, a_scenario, finishes, one, outcome_of, simu
 from tests.policies.cases import Case
 from tests.property.drive import Drive
 from trainmaster.core.view import View
+from trainmaster.mechanisms.gpu_claims import Pool
 from trainmaster.model import actions as a
 from trainmaster.model.job import Demand, Shape, gpus
 from trainmaster.model.placement import Placement
@@ -22,8 +23,8 @@ from trainmaster.policies.optimus.convergence_forecast import fitted_speeds
 from trainmaster.policies.optimus.marginal_gain import Claim, Task, give_first, grow
 from trainmaster.policies.optimus.parameter_server import SpeedModel
 from trainmaster.policies.optimus.policy import Optimus, OptimusOptions
-from trainmaster.policies.optimus.worker_allocation import GpuPool, Headcount
-from trainmaster.policies.optimus.worker_placement import Staffing
+from trainmaster.policies.optimus.worker_allocation import Headcount
+from trainmaster.policies.optimus.worker_placement import WorkerPlacement
 from trainmaster.sim.driver import Estimates, Scenario
 
 SPEEDUPS = {"j1": (1.0, 1.8, 2.4, 2.8), "j2": (1.0, 1.5, 1.8, 1.9)}
@@ -141,9 +142,9 @@ class EqualHeadcount(Headcount):
 
 
 class EqualSplit(Optimus):
-    def _headcount(self, view: View, pool: GpuPool, now: int) -> Headcount:
+    def _headcount(self, view: View, pool: Pool, now: int) -> Headcount:
         made = super()._headcount(view, pool, now)
-        return EqualHeadcount(pool, made._forecasts, now)
+        return EqualHeadcount(view.occupancy, pool, made._forecasts, now)
 
 
 def test_marginal_gain_beats_an_equal_split() -> None:
@@ -275,7 +276,7 @@ def test_starve_after_s_goes_before_arrival() -> None:
     assert one(fair, "b").start_ms == 20_000
 
 
-class Forgiving(Staffing):
+class Forgiving(WorkerPlacement):
     """The mechanism switched off: growth that has to wait is forgotten."""
 
     def grow(self, record, count) -> int:  # type: ignore[no-untyped-def]
@@ -285,7 +286,7 @@ class Forgiving(Staffing):
 
 
 class Careless(Optimus):
-    staffing = Forgiving
+    worker_placement = Forgiving
 
 
 def test_growth_waits_for_gpus_that_another_run_is_leaving() -> None:
@@ -368,15 +369,15 @@ def test_one_pass(name: str) -> None:
     assert CASES[name].done_by("optimus") == CASES[name].want
 
 
-class Relaxed(Staffing):
+class Relaxed(WorkerPlacement):
     """The mechanism switched off: the fewest nodes, best fit."""
 
-    def _place(self, record, count) -> Placement | None:  # type: ignore[no-untyped-def]
+    def place(self, record, count) -> Placement | None:  # type: ignore[no-untyped-def]
         return None
 
 
 class Elsewhere(Optimus):
-    staffing = Relaxed
+    worker_placement = Relaxed
 
 
 def test_even_placement_is_the_rule_and_not_chance() -> None:

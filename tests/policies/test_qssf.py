@@ -15,8 +15,8 @@ from trainmaster.core.state import JobRecord
 from trainmaster.model.program_name import program_of
 from trainmaster.model.trace import Outcome, TracedJob
 from trainmaster.model.units import HOUR, SECOND, WHOLE
+from trainmaster.policies.qssf import history_predictor as past
 from trainmaster.policies.qssf.history_predictor import BLANK_MS, Past
-from trainmaster.policies.qssf.policy import history_predictor as past
 from trainmaster.sim.driver import Estimates
 
 

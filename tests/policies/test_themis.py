@@ -12,10 +12,11 @@ from tests.policies.cases import Case
 from trainmaster.model.job import gpus
 from trainmaster.model.trace import TracedJob
 from trainmaster.perf.perf_model import DEFAULT
+from trainmaster.policies.themis import auction
+from trainmaster.policies.themis import policy as themis
 from trainmaster.policies.themis.auction import Bid, Bundle, allocate, kept_fractions
 from trainmaster.policies.themis.finish_time_fairness import alone_with, rho, speed_of
-from trainmaster.policies.themis.policy import Themis, ThemisOptions, auction
-from trainmaster.policies.themis.policy import policy as themis
+from trainmaster.policies.themis.policy import Themis, ThemisOptions
 from trainmaster.sim.driver import Simulation
 
 # -- rho -------------------------------------------------------------------------------------------

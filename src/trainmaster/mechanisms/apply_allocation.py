@@ -13,12 +13,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from trainmaster.core.draft import Draft
-from trainmaster.core.lifecycle import Phase
-from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
-from trainmaster.model.placement import Placement, Sharing, Slice
+from trainmaster.mechanisms.resize import (
+    by_gpu,
+    free_gpus_of,
+    fullest_first,
+    resized,
+    slices_on,
+)
+from trainmaster.model.placement import Placement, Slice
 from trainmaster.placement.gang import bits
-from trainmaster.placement.placers import RELAXING, Locality, Placer, can_thaw
+from trainmaster.placement.placers import RELAXING, can_thaw
 
 SpeedOf = Callable[[JobRecord, Placement], int]
 """How fast a job would be there, in any unit of its own."""
@@ -45,31 +50,6 @@ class Shortfall:
         return bool(self.fewer or self.unplaced)
 
 
-class Resident(Placer):
-    """Places a running job anew with as many GPUs as it has."""
-
-    def place(self, space: Occupancy, record: JobRecord) -> Placement | None:
-        held, demand = record.placement, record.demand
-        if held is None or not record.is_whole:
-            return Placer.place(self, space, record)
-        return self.shaped(space, demand, demand.sized(len(held.slices)), held.role)
-
-
-RESIDENT = Resident(Locality.RELAXING)
-
-
-def can_resize(record: JobRecord, space: Occupancy) -> bool:
-    """Whether a run may be given another number of GPUs now."""
-    placement = record.placement
-    return (
-        placement is not None
-        and record.phase is Phase.RUNNING
-        and record.is_whole
-        and placement.sharing is Sharing.EXCLUSIVE
-        and (not space.closed or space.closed.isdisjoint(placement.nodes))
-    )
-
-
 def carry_out(
     draft: Draft,
     targets: Sequence[tuple[JobRecord, int]],
@@ -86,22 +66,51 @@ def carry_out(
     return _Division(draft, speed_of, is_worth).carry_out(targets, shrinks_for_growth)
 
 
-class _Division:
-    def __init__(self, draft: Draft, speed_of: SpeedOf, is_worth: IsWorth) -> None:
+class Reallocation:
+    """What a draft takes from some runs and gives to others, to make numbers of GPUs true."""
+
+    def __init__(self, draft: Draft) -> None:
         self.draft = draft
         self.space = draft.space
+        self.freed: set[int] = set()
+        """GPUs that this takes from a run: not yet there for runs that grow."""
+
+    def suspend(self, record: JobRecord) -> None:
+        assert record.placement is not None
+        self.draft.suspend(record)
+        self.freed.update(record.placement.gpus())
+
+    def shrink_to(self, record: JobRecord, kept: Placement) -> None:
+        assert record.placement is not None
+        self.draft.resize(record, kept)
+        self.freed.update(set(record.placement.gpus()).difference(kept.gpus()))
+
+    def fits_larger(self, record: JobRecord, held: Placement, larger: Placement) -> bool:
+        """Whether memory, hosts and allowance carry the larger placement too."""
+        space, demand = self.space, record.demand
+        space.unbook(held, demand)
+        fits = space.refusal(larger, demand) is None and space.affords(larger.total_share)
+        space.book(held, demand)
+        return fits
+
+    def is_being_left(self, gpu: int) -> bool:
+        """Whether a run has yet to leave this GPU."""
+        return gpu in self.freed or gpu in self.draft.view.releasing
+
+
+class _Division(Reallocation):
+    def __init__(self, draft: Draft, speed_of: SpeedOf, is_worth: IsWorth) -> None:
+        super().__init__(draft)
         self.topology = draft.view.topology
         self.speed_of = speed_of
         self.is_worth = is_worth
         self.short = Shortfall()
-        self.freed: set[int] = set()
-        """GPUs that this draft takes from somebody: not yet there for those who grow."""
 
     def carry_out(
         self, targets: Sequence[tuple[JobRecord, int]], shrinks_for_growth: bool
     ) -> Shortfall:
         starts: list[tuple[JobRecord, int]] = []
-        leaves: list[tuple[JobRecord, Placement]] = []
+        leaves: list[JobRecord] = []
         shrinks: list[tuple[JobRecord, int]] = []
         grows: list[tuple[JobRecord, int]] = []
         for record, count in targets:
@@ -110,14 +119,14 @@ class _Division:
                 if count:
                     starts.append((record, count))
             elif not count:
-                leaves.append((record, held))
+                leaves.append(record)
             elif count < len(held.slices):
                 shrinks.append((record, count))
             elif count > len(held.slices):
                 grows.append((record, count))
         if starts or shrinks_for_growth:
-            for record, held in leaves:
-                self._suspend(record, held)
+            for record in leaves:
+                self.suspend(record)
         grows = [each for each in grows if self._accepts(*each)]
         if self._is_short(starts, grows if shrinks_for_growth else ()):
             for record, count in shrinks:
@@ -147,20 +156,14 @@ class _Division:
 
     # -- taking --------------------------------------------------------------------------------
 
-    def _suspend(self, record: JobRecord, held: Placement) -> None:
-        self.draft.suspend(record)
-        self.freed.update(held.gpus())
-
     def _shrink(self, record: JobRecord, count: int) -> None:
         """Keep the nodes where it has most; even fewer where the last node only slows it down."""
         held = record.placement
         assert held is not None
-        kept = self._fastest(record, self._by_nodes(held, most_together(held.slices)[:count]))
+        kept = self._fastest(record, self._by_nodes(held, fullest_first(held.slices)[:count]))
         if len(kept.slices) < count:
             self.short.fewer[record.seq] = len(kept.slices)
-        self.draft.resize(record, kept)
-        staying = set(kept.gpus())
-        self.freed.update(gpu for gpu in held.gpus() if gpu not in staying)
+        self.shrink_to(record, kept)
 
     # -- giving --------------------------------------------------------------------------------
 
@@ -179,7 +182,7 @@ class _Division:
             self.short.unplaced.append(record)
             return
         if demand.is_elastic and record.is_whole and record.frozen is not placement:
-            nodes = self._by_nodes(placement, most_together(placement.slices))
+            nodes = self._by_nodes(placement, fullest_first(placement.slices))
             placement = self._fastest(record, nodes)
             if len(placement.slices) < count:
                 self.short.fewer[record.seq] = len(placement.slices)
@@ -204,36 +207,21 @@ class _Division:
         took = len(grown.slices) - len(held.slices)
         if took < len(extra) or (len(extra) < room and sum(self.space.free_gpus) > len(extra)):
             self.short.fewer[record.seq] = len(grown.slices)
-        if grown is held or not self._holds(record, held, grown):
+        if grown is held:
             return
-        if self._is_being_left(grown):
+        if not self.fits_larger(record, held, grown):
+            self.short.fewer[record.seq] = len(held.slices)
+        elif any(map(self.is_being_left, grown.gpus())):
             self.short.is_owed = True
         else:
             self.draft.resize(record, grown)
 
-    def _holds(self, record: JobRecord, held: Placement, grown: Placement) -> bool:
-        """Whether memory, hosts and allowance carry the larger placement too."""
-        space, demand = self.space, record.demand
-        space.unbook(held, demand)
-        fits = space.refusal(grown, demand) is None and space.affords(grown.total_share)
-        space.book(held, demand)
-        if not fits:
-            self.short.fewer[record.seq] = len(held.slices)
-        return fits
-
-    def _is_being_left(self, placement: Placement) -> bool:
-        """Whether somebody has yet to leave one of these GPUs."""
-        releasing = self.draft.view.releasing
-        return any(gpu in self.freed or gpu in releasing for gpu in placement.gpus())
-
     def _free(self, record: JobRecord, held: Placement, room: int) -> Iterator[Slice]:
-        """Up to `room` GPUs that nobody is entitled to: on its own nodes, then on the nearest."""
-        space, memory = self.space, record.demand.nominal.memory
+        """Up to `room` GPUs that no job is entitled to: on its own nodes, then on the nearest."""
         for node in self._nearest(record, held, room):
-            first = space.first_gpu[node]
-            gpus = [first + local for local in bits(space.whole[node])]
-            carried = space.room_on(node, min(room, len(gpus)), record.demand)
-            yield from (Slice(node, gpu, memory=memory) for gpu in gpus[:carried])
+            gpus = free_gpus_of(self.space, node)
+            carried = self.space.room_on(node, min(room, len(gpus)), record.demand)
+            yield from slices_on(node, gpus[:carried], record)
             room -= carried
             if not room:
                 return
@@ -275,17 +263,6 @@ class _Division:
         ends = [i for i in range(1, len(slices)) if slices[i].node != slices[i - 1].node]
         ends = [end for end in ends if end > beyond]
         found = [*ends[:1], *ends[1:][-1:], len(slices)]
-        return [self._placed(like, slices[:end]) for end in found if end > beyond]
-
-    def _placed(self, like: Placement, slices: Sequence[Slice]) -> Placement:
-        span = self.topology.span_of_gpus([piece.gpu for piece in slices])
-        ordered = tuple(sorted(slices, key=lambda piece: piece.gpu))
-        return Placement(ordered, span, like.sharing, like.role)
-
-
-def most_together(slices: Sequence[Slice]) -> list[Slice]:
-    """The same slices, those on the nodes that hold most of them first."""
-    per_node: dict[int, int] = {}
-    for piece in slices:
-        per_node[piece.node] = per_node.get(piece.node, 0) + 1
-    return sorted(slices, key=lambda piece: (-per_node[piece.node], piece.node, piece.gpu))
+        return [
+            resized(self.draft.view, like, by_gpu(slices[:end])) for end in found if end > beyond
+        ]

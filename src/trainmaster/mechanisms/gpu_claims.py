@@ -12,9 +12,11 @@ from typing import Protocol
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import Phase
+from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.rank_index import Candidates, Key, RankIndex
 from trainmaster.core.state import JobRecord
-from trainmaster.mechanisms.apply_allocation import Shortfall, can_resize
+from trainmaster.mechanisms.apply_allocation import Shortfall
+from trainmaster.mechanisms.resize import can_resize
 from trainmaster.mechanisms.speedup_curves import Curve
 from trainmaster.model.units import WHOLE
 
@@ -50,6 +52,10 @@ class Pool:
             return False
         return share <= sum([self.left[kind] for kind in kinds])
 
+    def withhold(self, share: int) -> None:
+        """Keep some back."""
+        self.total = max(0, self.total - share)
+
     def take(self, kinds: tuple[int, ...], share: int) -> bool:
         """Take that much, from the first types first; False, and nothing, where it is not there."""
         if not self.has(kinds, share):
@@ -62,6 +68,20 @@ class Pool:
             if not share:
                 break
         return True
+
+
+def types_held(space: Occupancy, record: JobRecord) -> tuple[int, ...]:
+    """Device types that a run has; none where there is only one type, or it does not run."""
+    if record.placement is None or len(space.free_gpus) == 1:
+        return ()
+    return tuple(dict.fromkeys(space.node_type[node] for node in record.placement.nodes))
+
+
+def usable_types(space: Occupancy, record: JobRecord) -> tuple[int, ...]:
+    """Device types that a job may use, those that it has first."""
+    kinds = space.kinds_for(record.demand)
+    held = types_held(space, record)
+    return tuple(dict.fromkeys((*held, *kinds))) if held else kinds
 
 
 class Divider(Protocol):
@@ -193,11 +213,8 @@ class Round:
 
     def _claim(self, record: JobRecord) -> Claim:
         space, placement, demand = self._space, record.placement, record.demand
-        kinds = space.kinds_for(demand)
+        kinds = usable_types(space, record)
         if placement is not None:
-            if len(space.free_gpus) > 1:
-                held = (space.node_type[node] for node in placement.nodes)
-                kinds = tuple(dict.fromkeys((*held, *kinds)))
             claim = Claim(record, len(placement.slices), record.rate, kinds)
             is_free_to_choose = is_divisible(record) and can_resize(record, space)
         else:

@@ -17,17 +17,17 @@ from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.estimators.throughput_calibration import Corrections
-from trainmaster.mechanisms.apply_allocation import RESIDENT, carry_out
+from trainmaster.mechanisms.apply_allocation import carry_out
 from trainmaster.mechanisms.base_policy import BasePolicy, M
 from trainmaster.mechanisms.gpu_claims import Divider, Limits, Pool, Round, is_divisible
 from trainmaster.mechanisms.rank_order import evacuate, run_in_order
+from trainmaster.mechanisms.resize import at_present_size
 from trainmaster.mechanisms.speedup_curves import Curve, Curves, Measured
 from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Placement
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.units import to_ms
-from trainmaster.placement.placers import Placer
 
 ROUNDS = 6
 """Divisions tried in one pass; the last one suspends nobody, so that nobody goes in vain."""
@@ -176,7 +176,7 @@ class ElasticShares(Redividing[O, Memo], Generic[O]):
         view.take_touched()
         measured = self.curves(view).learned(elastic.values(), memo.measured, view.jobs)
         if view.draining:
-            evacuate(view, draft, resident)
+            evacuate(view, draft, at_present_size)
         jobs = len(view.jobs), next(reversed(elastic))
         is_owed = self._redivide(
             view, draft, ranks, measured.corrections, now, is_news=jobs != memo.jobs
@@ -188,7 +188,3 @@ class ElasticShares(Redividing[O, Memo], Generic[O]):
         if memo.is_owed:
             return now + 1
         return super().wake(view, memo, now)
-
-
-def resident(record: JobRecord) -> Placer:
-    return RESIDENT

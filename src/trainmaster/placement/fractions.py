@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.model.job import Demand, Part, Shape
@@ -56,14 +56,33 @@ def _best_gpu(
 
 
 def _by_fit(space: Occupancy, demand: Demand, part: Part, sharing: Sharing) -> Iterator[int]:
-    """GPUs with room for the share: the fullest shared ones first, then untouched ones."""
+    """GPUs with room for the share: the fullest shared ones first, then idle ones."""
     for kind in space.kinds_for(demand):
+        yield from shared_gpus(space, (kind,), sharing, part.share)
+        yield from idle_gpus(space, (kind,))
+
+
+def idle_gpus(space: Occupancy, kinds: Sequence[int]) -> Iterator[int]:
+    """GPUs of these types that no job uses, those of the fullest nodes first."""
+    for kind in kinds:
+        for nodes in space.by_free[kind][1:]:
+            for node in bits(nodes):
+                for local in bits(space.whole[node]):
+                    yield space.first_gpu[node] + local
+
+
+def shared_gpus(
+    space: Occupancy,
+    kinds: Sequence[int],
+    sharing: Sharing,
+    share: int,
+    *,
+    emptiest_first: bool = False,
+) -> Iterator[int]:
+    """GPUs of these types in such use with so much free, the fullest or the emptiest first."""
+    for kind in kinds:
         table = space.partial[kind]
-        for free in sorted(share for share in table if share >= part.share):
+        for free in sorted([each for each in table if each >= share], reverse=emptiest_first):
             for gpu in bits(table[free]):
                 if space.mode[gpu] is sharing:
                     yield gpu
-        for count in range(1, len(space.by_free[kind])):
-            for node in bits(space.by_free[kind][count]):
-                for local in bits(space.whole[node]):
-                    yield space.first_gpu[node] + local

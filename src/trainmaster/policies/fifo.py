@@ -19,8 +19,8 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.backfill import BACKFILL, start_in_order
 from trainmaster.mechanisms.base_policy import BasePolicy
-from trainmaster.mechanisms.malleable import ELASTIC_MODES, grow_idle, shrink_for_waiting
 from trainmaster.mechanisms.rank_order import evacuate
+from trainmaster.mechanisms.resize import ELASTIC_MODES, grow_into_idle, shrink_to_nominal
 from trainmaster.model.plan import Plan, Rank
 
 
@@ -54,10 +54,10 @@ class Fifo(BasePolicy[FifoOptions]):
             evacuate(view, draft, self.placer)
         options = self.options
         if options.elastic == "malleable" and order.has_waiting():
-            shrink_for_waiting(view, draft)
+            shrink_to_nominal(draft, view.running())
         everyone = start_in_order(
             view, draft, order, now, self.placer, options.backfill, can_mold=self.is_moldable
         )
         if options.elastic == "malleable" and everyone:
-            grow_idle(view, draft)
+            grow_into_idle(draft, view.running())
         return draft.plan(memo)

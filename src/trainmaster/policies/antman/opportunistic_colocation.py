@@ -8,15 +8,15 @@ nobody has to be launched anew when another comes or goes.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from itertools import chain
 
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
 from trainmaster.model.job import Demand, Job, Part, Shape
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.units import NOMINAL, WHOLE
-from trainmaster.placement.fractions import place_parts
-from trainmaster.placement.gang import bits
+from trainmaster.placement.fractions import idle_gpus, place_parts, shared_gpus
 from trainmaster.placement.placers import RELAXING
 
 SHARING = Sharing.TIME
@@ -71,7 +71,8 @@ def unguaranteed(space: Occupancy, demand: Demand, most: int) -> tuple[Slice, ..
     """Up to so many GPUs that no guaranteed run uses or has reserved, idle ones first."""
     chosen: list[Slice] = []
     loads: dict[int, int] = {}
-    for gpu in _unguaranteed(space, demand):
+    kinds = space.kinds_for(demand)
+    for gpu in chain(idle_gpus(space, kinds), shared_gpus(space, kinds, SHARING, WHOLE)):
         if len(chosen) == most:
             break
         node = space.node_of[gpu]
@@ -80,19 +81,6 @@ def unguaranteed(space: Occupancy, demand: Demand, most: int) -> tuple[Slice, ..
             loads[node] = load
             chosen.append(space.whole_slices[gpu])
     return tuple(chosen)
-
-
-def _unguaranteed(space: Occupancy, demand: Demand) -> Iterable[int]:
-    kinds = space.kinds_for(demand)
-    for kind in kinds:
-        for row in space.by_free[kind][1:]:
-            for node in bits(row):
-                for local in bits(space.whole[node]):
-                    yield space.first_gpu[node] + local
-    for kind in kinds:
-        for gpu in bits(space.partial[kind].get(WHOLE, 0)):
-            if space.mode[gpu] is SHARING:
-                yield gpu
 
 
 def utilisation(job: Job) -> int:

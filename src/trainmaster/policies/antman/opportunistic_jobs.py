@@ -15,6 +15,7 @@ from trainmaster.core.lifecycle import ALLOCATED, Phase
 from trainmaster.core.rank_index import Candidates, Key, Line, RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.mechanisms.gpu_occupants import staying_on
 from trainmaster.mechanisms.starvation import Guards
 from trainmaster.model.actions import OpenTo
 from trainmaster.model.placement import Placement, Role
@@ -315,14 +316,8 @@ class Pass:
 
     def _busy(self, gpu: int) -> int:
         """How much of a GPU is in use, by what this pass leaves there."""
-        used = self.busier.get(gpu, 0)
-        for record in self.view.residents(self.draft.space.node_of[gpu]):
-            placement = record.placement
-            if placement is None or self.draft.is_evicted(record):
-                continue
-            if any(piece.gpu == gpu for piece in placement.slices):
-                used += utilisation(record.job)
-        return used
+        staying = (utilisation(record.job) for record, _ in staying_on(self.draft, gpu))
+        return self.busier.get(gpu, 0) + sum(staying)
 
     # -- both ------------------------------------------------------------------------------------
 

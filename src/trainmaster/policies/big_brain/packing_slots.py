@@ -13,7 +13,7 @@ from trainmaster.core.occupancy import Occupancy
 from trainmaster.model.job import Demand, Shape
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.units import WHOLE
-from trainmaster.placement.gang import bits
+from trainmaster.placement.fractions import idle_gpus, shared_gpus
 
 IsOpen = Callable[[int], bool]
 """Whether a GPU that others use may take one more."""
@@ -87,17 +87,8 @@ def _by_crowd(
 ) -> Iterator[int]:
     """Idle GPUs, then shared ones with that much free, the emptiest first; fast types first."""
     kinds = space.kinds_for(demand)
-    for kind in kinds:
-        for row in space.by_free[kind][1:]:
-            for node in bits(row):
-                for local in bits(space.whole[node]):
-                    yield space.first_gpu[node] + local
-    for kind in kinds:
-        table = space.partial[kind]
-        for free in sorted((each for each in table if each >= share), reverse=True):
-            for gpu in bits(table[free]):
-                if space.mode[gpu] is sharing and is_open(gpu):
-                    yield gpu
+    yield from idle_gpus(space, kinds)
+    yield from filter(is_open, shared_gpus(space, kinds, sharing, share, emptiest_first=True))
 
 
 def _span(space: Occupancy, pieces: tuple[Slice, ...] | list[Slice]) -> int:

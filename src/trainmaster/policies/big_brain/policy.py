@@ -1,6 +1,6 @@
-"""Big Brain (Arasanipalai and Shetty, seed 004): whole jobs in slots of GPUs, split where none is left.
+"""Big Brain (Arasanipalai and Shetty): whole jobs in slots of GPUs, split where none is left.
 
-Section 4 of the seed: `concurrency` is the most whole jobs per GPU. In order of submission: if a GPU
+Section 4 of its report: `concurrency` is the most whole jobs per GPU. In order of submission: if a GPU
 has a free slot, the job goes there; else if two GPUs have room for half of it each, it is split in two;
 else it waits, and so do all behind it. The wrapper alone prevents running out of memory: a job goes
 beside others only where its stated memory fits; one that states none, and one of several GPUs, has its
@@ -8,7 +8,7 @@ GPUs for itself. With `concurrency=auto` the factor is found by measuring, for e
 (model and quarter of utilisation), only jobs of one class share a GPU, and a job is split only where
 its class was found to gain from company.
 
-Deviations. The seed leaves the factor to its user and asks for the sweet spot: the tuner is ours. A
+Deviations. The report leaves the factor to its user and asks for the sweet spot: the tuner is ours. A
 free slot is taken on the least crowded GPU. At most one half sits on a GPU. A run that was packed for
 a trial is not undone when the trial shows a loss.
 """
@@ -16,19 +16,19 @@ a trial is not undone when the trial shows a loss.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainmaster.config.options import allows, choice, option, positive_seconds, whole_number
 from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.gpu_occupants import staying_on
 from trainmaster.mechanisms.rank_order import evacuate
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.units import NOMINAL, to_ms
 from trainmaster.placement.placers import RELAXING
-from trainmaster.policies.big_brain.gpu_occupants import Tenants
 from trainmaster.policies.big_brain.packing_factor_tuner import Lessons, Tuner
 from trainmaster.policies.big_brain.packing_slots import IsOpen, place_halves, place_in_slot, slot
 
@@ -50,6 +50,23 @@ class BigBrainOptions:
     split: str = option("on", choice("on", "off"), "split a job in two where no slot is free")
     sharing: str = option("time", choice("time", "mps"), "how jobs on one GPU share it")
     trial_s: float = option(30.0, positive_seconds, "auto: run time that measures a factor")
+
+
+@dataclass(slots=True)
+class Occupants:
+    """The jobs on each shared GPU, with those that this pass has added."""
+
+    draft: Draft
+    added: dict[int, list[tuple[JobRecord, Placement]]] = field(default_factory=dict)
+
+    def on(self, gpu: int) -> Iterator[tuple[JobRecord, Placement]]:
+        yield from staying_on(self.draft, gpu)
+        yield from self.added.get(gpu, ())
+
+    def start(self, record: JobRecord, placement: Placement) -> None:
+        self.draft.start(record, placement)
+        for gpu in placement.gpus():
+            self.added.setdefault(gpu, []).append((record, placement))
 
 
 class BigBrain(BasePolicy[BigBrainOptions, Lessons]):
@@ -76,17 +93,17 @@ class BigBrain(BasePolicy[BigBrainOptions, Lessons]):
     def plan(self, view: View, memo: Lessons, now: int) -> Plan[Lessons]:
         lessons = self._tuner.learned(memo, view, now)
         draft = Draft(view)
-        tenants = Tenants(view, draft)
+        occupants = Occupants(draft)
         if not view.is_settled():
             if view.draining:
                 evacuate(view, draft, self.placer)
             for _, _, record in self.in_line(view, now, with_running=False).candidates(now):
-                placement = self._place(tenants, lessons, record)
+                placement = self._place(occupants, lessons, record)
                 if placement is None:
                     break
-                tenants.start(record, placement)
+                occupants.start(record, placement)
         if self._fixed is None:
-            lessons = self._tuner.watching(lessons, self._company(tenants, lessons), now)
+            lessons = self._tuner.watching(lessons, self._company(occupants, lessons), now)
         due = None if view.is_settled() else self._tuner.due(lessons, view, now)
         return draft.plan(lessons, due)
 
@@ -94,16 +111,18 @@ class BigBrain(BasePolicy[BigBrainOptions, Lessons]):
         """A run that has just started can be measured from now on."""
         return None if view.is_settled() else self._tuner.due(memo, view, now)
 
-    def _company(self, tenants: Tenants, lessons: Lessons) -> Iterator[tuple[JobRecord, str, int]]:
+    def _company(
+        self, occupants: Occupants, lessons: Lessons
+    ) -> Iterator[tuple[JobRecord, str, int]]:
         """Packed runs that are measured or new, without those beside half a job."""
-        jobs, draft = tenants.view.jobs, tenants.draft
+        jobs, draft = occupants.draft.view.jobs, occupants.draft
         known = [jobs[watch.job] for watch in lessons.watched if watch.job in jobs]
         here = [(record, record.placement) for record in known if not draft.is_touched(record)]
-        new = [pair for pairs in tenants.added.values() for pair in pairs]
+        new = [pair for pairs in occupants.added.values() for pair in pairs]
         for record, placement in (*here, *new):
             if placement is None or not self._is_packed(record, placement):
                 continue
-            beside = list(tenants.on(placement.slices[0].gpu))
+            beside = list(occupants.on(placement.slices[0].gpu))
             if all(len(each.slices) == 1 for _, each in beside):
                 yield record, label_of(record), len(beside)
 
@@ -118,21 +137,21 @@ class BigBrain(BasePolicy[BigBrainOptions, Lessons]):
         is_free = demand.sharing is None or demand.sharing is self._sharing
         return is_single and demand.nominal.memory > 0 and is_free
 
-    def _place(self, tenants: Tenants, lessons: Lessons, record: JobRecord) -> Placement | None:
+    def _place(self, occupants: Occupants, lessons: Lessons, record: JobRecord) -> Placement | None:
         """Into a slot, else in two halves; whoever cannot share gets GPUs for itself."""
-        space, demand = tenants.draft.space, record.demand
+        space, demand = occupants.draft.space, record.demand
         if not self._can_share(record):
             return RELAXING.place(space, record)
         label = label_of(record)
         ceiling = self._fixed or self._tuner.ceiling(lessons, label)
-        is_open = self._open_to(tenants, lessons, label)
+        is_open = self._open_to(occupants, lessons, label)
         share = slot(ceiling, splits=self.splits)
         placement = place_in_slot(space, demand, share, self._sharing, is_open)
         if placement is not None or not self._may_split(lessons, label):
             return placement
         for split in demand.splits:
             if len(split.parts) == 2 and all(part.memory > 0 for part in split.parts):
-                is_open = self._open_to_half(tenants, label)
+                is_open = self._open_to_half(occupants, label)
                 return place_halves(space, demand, split, self._sharing, is_open)
         return None
 
@@ -143,44 +162,46 @@ class BigBrain(BasePolicy[BigBrainOptions, Lessons]):
         is_known = self._tuner.next_trial(lessons, label) is None
         return self.splits and is_known and self._tuner.factor(lessons, label) > 1
 
-    def _open_to(self, tenants: Tenants, lessons: Lessons, label: str) -> IsOpen:
+    def _open_to(self, occupants: Occupants, lessons: Lessons, label: str) -> IsOpen:
         """Shared GPUs that may take one more whole job of a class."""
         if self._fixed is not None:
             most = self._fixed
-            return lambda gpu: self._count(tenants, gpu) < most
+            return lambda gpu: self._count(occupants, gpu) < most
         factor, trial = self._tuner.factor(lessons, label), self._tuner.next_trial(lessons, label)
-        on_trial = self._on_trial(tenants, lessons, label, factor)
+        on_trial = self._on_trial(occupants, lessons, label, factor)
 
         def is_open(gpu: int) -> bool:
-            if not _is_among_its_own(tenants, gpu, label):
+            if not _is_among_its_own(occupants, gpu, label):
                 return False
             most = trial if trial is not None and on_trial <= {gpu} else factor
-            return self._count(tenants, gpu) < most
+            return self._count(occupants, gpu) < most
 
         return is_open
 
-    def _on_trial(self, tenants: Tenants, lessons: Lessons, label: str, factor: int) -> set[int]:
+    def _on_trial(
+        self, occupants: Occupants, lessons: Lessons, label: str, factor: int
+    ) -> set[int]:
         """GPUs that hold more jobs of the class than its best factor."""
-        jobs = tenants.view.jobs
+        jobs = occupants.draft.view.jobs
         held = [
             jobs[w.job].placement for w in lessons.watched if w.label == label and w.job in jobs
         ]
         known = {placement.slices[0].gpu for placement in held if placement is not None}
         return {
             gpu
-            for gpu in known | tenants.added.keys()
-            if self._count(tenants, gpu) > factor and _is_among_its_own(tenants, gpu, label)
+            for gpu in known | occupants.added.keys()
+            if self._count(occupants, gpu) > factor and _is_among_its_own(occupants, gpu, label)
         }
 
-    def _count(self, tenants: Tenants, gpu: int) -> int:
-        return sum(self._is_packed(*each) for each in tenants.on(gpu))
+    def _count(self, occupants: Occupants, gpu: int) -> int:
+        return sum(self._is_packed(*each) for each in occupants.on(gpu))
 
-    def _open_to_half(self, tenants: Tenants, label: str) -> IsOpen:
+    def _open_to_half(self, occupants: Occupants, label: str) -> IsOpen:
         """GPUs with no half of another job on them, in auto only beside one's own class."""
 
         def is_open(gpu: int) -> bool:
-            is_unsplit = all(len(placement.slices) == 1 for _, placement in tenants.on(gpu))
-            is_fine = self._fixed is not None or _is_among_its_own(tenants, gpu, label)
+            is_unsplit = all(len(placement.slices) == 1 for _, placement in occupants.on(gpu))
+            is_fine = self._fixed is not None or _is_among_its_own(occupants, gpu, label)
             return is_unsplit and is_fine
 
         return is_open
@@ -193,5 +214,5 @@ def label_of(record: JobRecord) -> str:
     return f"{record.job.model}/{quarter}"
 
 
-def _is_among_its_own(tenants: Tenants, gpu: int, label: str) -> bool:
-    return all(label_of(record) == label for record, _ in tenants.on(gpu))
+def _is_among_its_own(occupants: Occupants, gpu: int, label: str) -> bool:
+    return all(label_of(record) == label for record, _ in occupants.on(gpu))

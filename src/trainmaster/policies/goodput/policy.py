@@ -32,7 +32,8 @@ from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.gpu_claims import Pool
 from trainmaster.mechanisms.rank_order import evacuate, run_in_order
-from trainmaster.mechanisms.reallocating_policy import Redividing, RedividingOptions, resident
+from trainmaster.mechanisms.reallocating_policy import Redividing, RedividingOptions
+from trainmaster.mechanisms.resize import at_present_size
 from trainmaster.mechanisms.speedup_curves import Curve, Measured
 from trainmaster.model.actions import Resize, Resume, Start
 from trainmaster.model.codec import stored_as
@@ -128,7 +129,7 @@ class Goodput(Redividing[GoodputOptions, Memo]):
         view.take_touched()
         measured = self.curves(view).learned(elastic.values(), memo.measured, view.jobs)
         if view.draining:
-            evacuate(view, draft, resident)
+            evacuate(view, draft, at_present_size)
         is_due = now % self._interval == 0 and now != memo.divided_ms
         fair = ceil_div(view.topology.training_gpus, len(view.jobs))
         self._circumstances = (memo, now, fair, is_due)

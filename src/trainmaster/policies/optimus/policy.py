@@ -24,17 +24,17 @@ from trainmaster.core.lifecycle import HIDDEN_PHASES, Phase
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.mechanisms.apply_allocation import RESIDENT, can_resize
 from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.gpu_claims import Pool
 from trainmaster.mechanisms.rank_order import evacuate
+from trainmaster.mechanisms.resize import at_present_size, can_resize
 from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap, Plan, Rank
-from trainmaster.model.units import to_ms
-from trainmaster.placement.placers import Placer
+from trainmaster.model.units import WHOLE, to_ms
 from trainmaster.policies.optimus.convergence_forecast import Forecasts
-from trainmaster.policies.optimus.worker_allocation import GpuPool, Headcount, in_turn
-from trainmaster.policies.optimus.worker_placement import Staffing
+from trainmaster.policies.optimus.worker_allocation import Headcount, in_turn, pool_of
+from trainmaster.policies.optimus.worker_placement import WorkerPlacement
 
 NOTHING_OWED: FrozenMap[str, int] = FrozenMap()
 TRIES = 3
@@ -61,7 +61,7 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
     name = "optimus"
     options_type = OptimusOptions
     profiles = True
-    staffing = Staffing
+    worker_placement = WorkerPlacement
     """How numbers of workers become placements."""
 
     def __init__(self, options: OptimusOptions) -> None:
@@ -99,12 +99,12 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
         ranks = self.in_line(view, now, with_running=True)
         draft = Draft(view)
         if view.draining:
-            evacuate(view, draft, _resident)
+            evacuate(view, draft, at_present_size)
         if now % self._interval == 0:
-            staffing = self._divide(view, draft, now)
+            workers = self._divide(view, draft, now)
         else:
-            staffing = self._fill(view, draft, ranks, memo, now)
-        left = Memo(FrozenMap(staffing.owed))
+            workers = self._fill(view, draft, ranks, memo, now)
+        left = Memo(FrozenMap(workers.owed))
         return draft.plan(left, self._next_division(view, draft, ranks, now))
 
     def wake(self, view: View, memo: Memo, now: int) -> int | None:
@@ -121,26 +121,26 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
 
     # -- at the end of an interval ---------------------------------------------------------------
 
-    def _divide(self, view: View, draft: Draft, now: int) -> Staffing:
+    def _divide(self, view: View, draft: Draft, now: int) -> WorkerPlacement:
         """Everything anew; whoever turns out to fit nowhere is left out, and it is done again."""
         staff = [each for each in view.running() if self._is_movable(each, draft, now)]
         left_out: set[int] = set()
         mark = draft.checkpoint()
         for tries_left in reversed(range(TRIES)):
             waiting = [each for each in view.waiting() if each.group not in left_out]
-            headcount = self._headcount(view, GpuPool(draft.space, staff), now)
+            headcount = self._headcount(view, pool_of(draft.space, staff), now)
             runs_first = not tries_left
             for record in in_turn((*staff, *waiting), self.guards, now, runs_first=runs_first):
                 headcount.give_least(record)
             headcount.give_more()
-            staffing = self.staffing(draft)
-            staffing.carry_out(headcount.targets, headcount.movers)
-            if not staffing.unplaced or not headcount.suspends():
+            workers = self.worker_placement(draft)
+            workers.carry_out(headcount.targets, headcount.movers)
+            if not workers.unplaced or not headcount.suspends():
                 break
-            left_out.update(record.group for record in staffing.unplaced)
+            left_out.update(record.group for record in workers.unplaced)
             draft.roll_back(mark)
-        self._start_parts(view, staffing)
-        return staffing
+        self._start_parts(view, workers)
+        return workers
 
     def _is_movable(self, record: JobRecord, draft: Draft, now: int) -> bool:
         return (
@@ -152,35 +152,37 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
 
     # -- meanwhile -------------------------------------------------------------------------------
 
-    def _fill(self, view: View, draft: Draft, ranks: RankIndex, memo: Memo, now: int) -> Staffing:
+    def _fill(
+        self, view: View, draft: Draft, ranks: RankIndex, memo: Memo, now: int
+    ) -> WorkerPlacement:
         """Pay what is owed to runs; waiting jobs share the rest of what is free."""
-        staffing, pool = self.staffing(draft), GpuPool(draft.space, ())
+        workers, pool = self.worker_placement(draft), pool_of(draft.space, ())
         for job, count in memo.owed.items():
             record = view.jobs.get(job)
             if record is not None and self._is_movable(record, draft, now):
-                pool.withhold(staffing.grow(record, count))
+                pool.withhold(workers.grow(record, count) * WHOLE)
         headcount = self._headcount(view, pool, now)
         candidates = ranks.candidates(now)
         for _, group, record in candidates:
             if not headcount.give_least(record):
                 candidates.drop(group)
         headcount.give_more()
-        staffing.carry_out(headcount.targets)
+        workers.carry_out(headcount.targets)
         if headcount.has_refused_parts:
-            self._start_parts(view, staffing)
-        return staffing
+            self._start_parts(view, workers)
+        return workers
 
-    def _start_parts(self, view: View, staffing: Staffing) -> None:
+    def _start_parts(self, view: View, workers: WorkerPlacement) -> None:
         """Jobs on parts of GPUs that no whole GPU was left for: where others leave room."""
         for record in view.waiting():
-            if not record.is_whole and not staffing.draft.is_placed(record):
-                staffing.start(record, record.demand.nominal.count)
+            if not record.is_whole and not workers.draft.is_placed(record):
+                workers.start(record, record.demand.nominal.count)
 
-    def _headcount(self, view: View, pool: GpuPool, now: int) -> Headcount:
+    def _headcount(self, view: View, pool: Pool, now: int) -> Headcount:
         if self._forecasts is None:
             learns = self.options.learn == "fit"
             self._forecasts = Forecasts(view.topology, learns=learns, unknown_ms=self._interval)
-        return Headcount(pool, self._forecasts, now)
+        return Headcount(view.occupancy, pool, self._forecasts, now)
 
     def _has_elastic(self, view: View) -> bool:
         """Whether a live job could be given another number of workers."""
@@ -194,7 +196,3 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
             if self._forecasts is not None:
                 self._forecasts.forget(record)
         return False
-
-
-def _resident(record: JobRecord) -> Placer:
-    return RESIDENT

@@ -6,60 +6,29 @@ from collections.abc import Iterable
 
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
+from trainmaster.mechanisms.gpu_claims import Pool, types_held, usable_types
 from trainmaster.mechanisms.starvation import Guards
 from trainmaster.model.units import WHOLE
 from trainmaster.policies.optimus.convergence_forecast import Forecasts
 from trainmaster.policies.optimus.marginal_gain import Claim, Task, grow
 
 
-class GpuPool:
-    """GPUs to be divided, by type: what is free, and what runs hold that may be touched."""
-
-    def __init__(self, space: Occupancy, staff: Iterable[JobRecord]) -> None:
-        self._space = space
-        self._left = list(space.free_gpus)
-        held = 0
-        for record in staff:
-            assert record.placement is not None
-            for piece in record.placement.slices:
-                self._left[space.node_type[piece.node]] += 1
-                held += 1
-        self.total = sum(self._left)
-        """GPUs that may still be given."""
-        if space.allowance is not None:
-            self.total = min(self.total, space.allowance // WHOLE + held)
-
-    def withhold(self, count: int) -> None:
-        """Keep some back."""
-        self.total = max(0, self.total - count)
-
-    def take(self, record: JobRecord, count: int, *, to_stay: bool = False) -> bool:
-        """So many of the types that the job may use, those that it has first; or none.
-
-        To stay where it runs, only of those that it has.
-        """
-        kinds = self._kinds(record, to_stay=to_stay)
-        if count > self.total or count > sum(self._left[kind] for kind in kinds):
-            return False
-        self.total -= count
-        for kind in kinds:
-            taken = min(count, self._left[kind])
-            self._left[kind] -= taken
-            count -= taken
-        return True
-
-    def _kinds(self, record: JobRecord, *, to_stay: bool) -> tuple[int, ...]:
-        kinds = self._space.kinds_for(record.demand)
-        if record.placement is None or len(self._left) == 1:
-            return kinds
-        own = (self._space.node_type[node] for node in record.placement.nodes)
-        return tuple(dict.fromkeys(own if to_stay else (*own, *kinds)))
+def pool_of(space: Occupancy, staff: Iterable[JobRecord]) -> Pool:
+    """GPUs to be divided, by type: what is free, and what these runs hold."""
+    left, held = [free * WHOLE for free in space.free_gpus], 0
+    for record in staff:
+        assert record.placement is not None
+        for piece in record.placement.slices:
+            left[space.node_type[piece.node]] += WHOLE
+            held += WHOLE
+    return Pool(left, None if space.allowance is None else space.allowance + held)
 
 
 class Headcount:
     """One division of a pool."""
 
-    def __init__(self, pool: GpuPool, forecasts: Forecasts, now: int) -> None:
+    def __init__(self, space: Occupancy, pool: Pool, forecasts: Forecasts, now: int) -> None:
+        self._space = space
         self._pool = pool
         self._forecasts = forecasts
         self._now = now
@@ -76,7 +45,7 @@ class Headcount:
         if is_waiting and record.group in self._refused:
             return False
         least = _least(record)
-        if self._pool.take(record, least, to_stay=True):
+        if self._take(record, least, to_stay=True):
             self.targets[record] = least
             return True
         if not is_waiting:
@@ -87,14 +56,22 @@ class Headcount:
         self.has_refused_parts |= not record.is_whole
         return False
 
+    def _take(self, record: JobRecord, count: int, *, to_stay: bool = False) -> bool:
+        """So many of the types that the job may use, those that it has first; or none.
+
+        To stay where it runs, only of those that it has.
+        """
+        own = types_held(self._space, record) if to_stay else ()
+        return self._pool.take(own or usable_types(self._space, record), count * WHOLE)
+
     def _move_or_suspend(self, record: JobRecord, least: int) -> None:
         """Others get the GPUs of a run; it may go on on other types that it can use."""
         self.targets[record] = 0
-        if self._pool.take(record, least):
+        if self._take(record, least):
             self.movers[record] = least
 
     def suspends(self) -> bool:
-        """Whether somebody who runs got none."""
+        """Whether a run got none."""
         return not all(self.targets.values())
 
     def give_more(self) -> None:
@@ -112,7 +89,7 @@ class Headcount:
 
     def _takes(self, claim: Claim, task: Task) -> bool:
         assert isinstance(claim.name, JobRecord)
-        return self._pool.take(claim.name, 1)
+        return self._take(claim.name, 1)
 
     def _claim(self, record: JobRecord, count: int) -> Claim:
         speeds = self._forecasts.speeds(record)
@@ -128,7 +105,7 @@ class Headcount:
 def in_turn(
     records: Iterable[JobRecord], guards: Guards, now: int, *, runs_first: bool
 ) -> list[JobRecord]:
-    """Who is asked first: by arrival, the starving before all; or runs first, so that none must go."""
+    """The order of asking: by arrival, the starving before all; or runs first, so that none must go."""
 
     def turn(record: JobRecord) -> tuple[bool, bool, int]:
         comes_after_runs = runs_first and record.placement is None

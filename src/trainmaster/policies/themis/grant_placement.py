@@ -8,7 +8,7 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
 from trainmaster.estimators.throughput import UNKNOWN, Corrections, Estimator, key_of
 from trainmaster.estimators.throughput_calibration import Measured
-from trainmaster.mechanisms.malleable import idle_beside, resized
+from trainmaster.mechanisms.resize import idle_beside, resized
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.profile import Profile
 from trainmaster.model.topology import Topology

@@ -27,8 +27,8 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.estimators.throughput import NOTHING_MEASURED, Corrections
 from trainmaster.mechanisms.base_policy import BasePolicy
-from trainmaster.mechanisms.malleable import grow_idle
 from trainmaster.mechanisms.rank_order import evacuate
+from trainmaster.mechanisms.resize import grow_into_idle
 from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import Plan
@@ -153,7 +153,8 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
         granting.keep_all()
         granting.give_leftovers(able)
         if index.elastic and all(map(granting.has_all, contenders)):
-            grow_idle(granting.draft.view, granting.draft, granting.is_faster)
+            draft = granting.draft
+            grow_into_idle(draft, draft.view.running(), granting.is_faster)
 
     def _auction(self, bidders: Sequence[Contender], offered: int) -> list[tuple[Contender, int]]:
         """Who won how many GPUs, after payment; in order of need."""

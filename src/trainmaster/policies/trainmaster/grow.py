@@ -17,8 +17,14 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
 from trainmaster.estimators.throughput import key_of
 from trainmaster.estimators.throughput_calibration import Corrections
-from trainmaster.mechanisms.apply_allocation import can_resize, carry_out, most_together
-from trainmaster.mechanisms.malleable import idle_beside, resized
+from trainmaster.mechanisms.apply_allocation import carry_out
+from trainmaster.mechanisms.resize import (
+    by_gpu,
+    can_resize,
+    fullest_first,
+    idle_beside,
+    resized,
+)
 from trainmaster.mechanisms.speedup_curves import Curves
 from trainmaster.model.placement import Placement
 from trainmaster.model.units import NOMINAL, WHOLE
@@ -143,8 +149,8 @@ class Filling:
             if nominal < count <= curve.high:
                 useful = max(nominal, curve.useful[count])
                 if useful < count:
-                    kept = sorted(most_together(held.slices)[:useful], key=lambda each: each.gpu)
-                    draft.resize(record, resized(draft.view, held, tuple(kept)))
+                    kept = by_gpu(fullest_first(held.slices)[:useful])
+                    draft.resize(record, resized(draft.view, held, kept))
 
     # -- growing ---------------------------------------------------------------------------------
 

@@ -17,9 +17,9 @@ from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.estimators.throughput import key_of
-from trainmaster.mechanisms.apply_allocation import can_resize
 from trainmaster.mechanisms.gpu_claims import is_divisible
 from trainmaster.mechanisms.rank_order import PlacerOf
+from trainmaster.mechanisms.resize import can_resize
 from trainmaster.mechanisms.speedup_curves import Curves, Measured
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap

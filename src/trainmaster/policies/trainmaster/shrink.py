@@ -18,9 +18,8 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.rank_index import Key, RankIndex
 from trainmaster.core.state import JobRecord
-from trainmaster.mechanisms.apply_allocation import most_together
-from trainmaster.mechanisms.malleable import resized
 from trainmaster.mechanisms.rank_order import PlacerOf
+from trainmaster.mechanisms.resize import fullest_first, resized
 from trainmaster.mechanisms.speedup_curves import Curve
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.units import WHOLE
@@ -162,7 +161,7 @@ class Giving:
         heap: list[tuple[float, int, int]] = []
         offers: list[list[Slice]] = []
         for index, giver in enumerate(self.givers):
-            here = most_together([piece for piece in giver.slices if piece.node in nodes])
+            here = fullest_first([piece for piece in giver.slices if piece.node in nodes])
             offers.append(here)
             if here and self._can_give(giver):
                 heap.append((giver.loss(len(giver.slices)), index, 0))
