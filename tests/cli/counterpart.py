@@ -1,17 +1,30 @@
-"""A daemon's HTTP side for tests of the command line: it answers what a test has written down."""
+"""A daemon's HTTP side for tests of the command line: it answers what a test has written down.
+
+Every answer is checked against the API's own OpenAPI document, so that no test passes on an answer that the
+real one never gives.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
+
+from pydantic import TypeAdapter, ValidationError
+
+from tests.api_service import MemoryService
+from trainmaster.api import response_models
+from trainmaster.api.app import create_app
 
 ROOT = "/api/v1"
 
@@ -50,6 +63,46 @@ def stream(*events: str, breaks: bool = False) -> Answer:
     return Answer(200, "".join(events).encode(), "text/event-stream", breaks)
 
 
+@cache
+def _schemas() -> list[tuple[str, re.Pattern[str], dict[str, Any]]]:
+    """Of every route of the API: its method, its path, and the schema of each of its JSON answers."""
+    app = create_app(MemoryService(Path()))
+    found = []
+    for path, operations in app.openapi()["paths"].items():
+        pattern = re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path.removeprefix(ROOT))))
+        for method, operation in operations.items():
+            content = {
+                status: answer["content"].get("application/json", {}).get("schema")
+                for status, answer in operation["responses"].items()
+            }
+            found.append((method.upper(), pattern, content))
+    return found
+
+
+@cache
+def _adapter(name: str) -> TypeAdapter[object]:
+    return TypeAdapter(getattr(response_models, name))
+
+
+def fault_of(method: str, path: str, answer: Answer) -> str | None:
+    """What the API would never answer so; None where it might."""
+    if not isinstance(answer.body, dict):
+        return None
+    for known, pattern, content in _schemas():
+        if known == method and pattern.fullmatch(path) and content.get(str(answer.status)):
+            schema = content[str(answer.status)]
+            names = [each["$ref"].rpartition("/")[2] for each in schema.get("anyOf", [schema])]
+            faults = []
+            for name in names:
+                try:
+                    _adapter(name).validate_json(json.dumps(answer.body))
+                    return None
+                except ValidationError as error:
+                    faults.append(f"{method} {path}: {error}")
+            return "\n".join(faults)
+    return None
+
+
 class Counterpart:
     """Answers by method and path: the first of a list each time, the last for ever."""
 
@@ -58,6 +111,8 @@ class Counterpart:
         self.asked: list[Asked] = []
         self._scripts: dict[tuple[str, str], list[Script]] = {}
         self._lock = threading.Lock()
+        self.faults: list[str] = []
+        """Answers that the API would never give."""
 
     def on(self, method: str, path: str, *answers: Script | dict[str, Any]) -> None:
         made = [Answer(body=each) if isinstance(each, dict) else each for each in answers]
@@ -70,7 +125,11 @@ class Counterpart:
             if not scripts:
                 return refusal(404, "not_found", f"Nobody knows {asked.path}.")
             script = scripts.pop(0) if len(scripts) > 1 else scripts[0]
-        return script(asked) if callable(script) else script
+        answer = script(asked) if callable(script) else script
+        fault = fault_of(asked.method, asked.path, answer)
+        if fault is not None:
+            self.faults.append(fault)
+        return answer
 
     def bodies(self, method: str, path: str) -> list[Any]:
         return [each.body for each in self.asked if (each.method, each.path) == (method, path)]
@@ -112,6 +171,7 @@ def serving() -> Iterator[Counterpart]:
         server.shutdown()
         server.server_close()
         thread.join()
+    assert not counterpart.faults, "\n".join(dict.fromkeys(counterpart.faults))
 
 
 def _send(request: BaseHTTPRequestHandler, answer: Answer) -> None:

@@ -16,40 +16,12 @@ from typing import Any
 
 import pytest
 
+from tests.cli.answers import NOW, forecast, job_details, story_entry
+from tests.cli.answers import job_list as listed
+from tests.cli.answers import job_row as job
 from tests.cli.conftest import Tm
 from tests.cli.counterpart import Answer, Counterpart, refusal, serving
 from trainmaster.cli.support.lazy_commands import COMMANDS
-
-NOW = 1_800_000_000.0
-
-
-def job(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
-    row = {
-        "id": id,
-        "name": f"job-{id}",
-        "user": "ada",
-        "queue": "default",
-        "state": state,
-        "reason": None,
-        "gpus": 2,
-        "nodes": ["n0"],
-        "devices": ["n0:0", "n0:1"],
-        "submit_s": NOW,
-        "start_s": NOW + 60,
-        "finish_s": None,
-        "queue_s": 60.0,
-        "run_s": 125.0,
-        "gpu_s": 250.0,
-        "priority": 0,
-        "attempt": 1,
-        "restarts": 0,
-        "preemptions": 0,
-        "exit_code": None,
-        "array": None,
-        "array_index": None,
-        "progress": None,
-    }
-    return row | more
 
 
 def waiting(id: str, **more: Any) -> dict[str, Any]:
@@ -64,10 +36,6 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counterpart]:
         monkeypatch.setenv("TRAINMASTER_URL", counterpart.url)
         monkeypatch.setenv("TRAINMASTER_USER", "ada")
         yield counterpart
-
-
-def listed(*jobs: dict[str, Any], next: str | None = None) -> dict[str, Any]:
-    return {"jobs": list(jobs), "next": next, "counts": {}}
 
 
 # -- no daemon, or another one ---------------------------------------------------------------------------
@@ -200,7 +168,7 @@ def test_what_is_asked_for_reaches_the_daemon(tm: Tm, daemon: Counterpart) -> No
     assert daemon.asked[1].query["state"] == "pending,held"
     said = tm("ps --state done")
     assert said.code == 2
-    assert "`done` is no state of a job" in said.err
+    assert "`done` is not a state of a job" in said.err
 
 
 def test_all_pages_are_read(tm: Tm, daemon: Counterpart) -> None:
@@ -292,12 +260,13 @@ def test_names_with_markup_are_shown_as_they_are(tm: Tm, daemon: Counterpart) ->
 
 
 def test_show(tm: Tm, daemon: Counterpart) -> None:
-    sheet = job("2") | {
-        "spec": {"command": ["python", "train.py", "--name", "a b"]},
-        "pids": [11, 12],
-        "remarks": ["It cannot be resized."],
-        "saved_at_s": NOW,
-    }
+    sheet = job_details(
+        "2",
+        spec={"command": ["python", "train.py", "--name", "a b"]},
+        pids=[11, 12],
+        remarks=["It cannot be resized."],
+        saved_at_s=NOW,
+    )
     daemon.on("GET", "/jobs/bert", sheet)
     said = tm("show bert")
     assert "python train.py --name 'a b'" in said.out
@@ -308,20 +277,24 @@ def test_show(tm: Tm, daemon: Counterpart) -> None:
 
 def test_one_of_a_thing_is_not_many(tm: Tm, daemon: Counterpart) -> None:
     why = "It has run for its max_runtime of 2 s."
-    ended = job("2", "cancelled", attempt=2, restarts=1, preemptions=1, ended_because=why)
-    daemon.on("GET", "/jobs/2", ended | {"spec": {}})
+    ended = job_details("2", "cancelled", attempt=2, restarts=1, preemptions=1, ended_because=why)
+    daemon.on("GET", "/jobs/2", ended)
     said = tm("show 2").out
     assert "2 (1 restart, 1 preemption)" in said
     assert why in said
 
 
 def test_explain_with_an_expected_start(tm: Tm, daemon: Counterpart) -> None:
+    shown = ("id", "name", "user", "queue", "state", "gpus", "devices")
     answer = {
+        "id": "3",
+        "name": "job-3",
+        "state": "pending",
         "code": "NotEnoughFree",
         "sentence": "It needs 8 GPUs and 5 are free.",
         "numbers": {"need": 8, "free": 5, "largest_block": 3, "until_s": None},
-        "held_by": [job("2")],
-        "forecast": {"start_s": time.time() + 700, "basis": "declared run times"},
+        "held_by": [{name: job("2")[name] for name in shown}],
+        "forecast": forecast(time.time() + 700, "declared run times"),
         "remarks": [],
     }
     daemon.on("GET", "/jobs/3/explain", answer)
@@ -336,8 +309,8 @@ def test_explain_with_an_expected_start(tm: Tm, daemon: Counterpart) -> None:
 
 def test_story(tm: Tm, daemon: Counterpart) -> None:
     told = [
-        {"at_s": NOW, "what": "submitted", "sentence": "Submitted.", "detail": {}},
-        {"at_s": NOW + 75, "what": "started", "sentence": "Started on n0.", "detail": {}},
+        story_entry(NOW, "submitted", "Submitted."),
+        story_entry(NOW + 75, "started", "Started on n0."),
     ]
     daemon.on("GET", "/jobs/2/story", {"story": told})
     lines = tm("story 2").out.splitlines()
@@ -350,7 +323,7 @@ def test_the_story_of_an_array_is_that_of_its_elements(tm: Tm, daemon: Counterpa
     daemon.on("GET", "/jobs/4/story", {"story": []})
     daemon.on("GET", "/jobs", listed(job("4_1", array="4"), job("4_0", array="4")))
     for id in ("4_0", "4_1"):
-        told = {"at_s": NOW, "what": "submitted", "sentence": f"Submitted {id}.", "detail": {}}
+        told = story_entry(NOW, "submitted", f"Submitted {id}.")
         daemon.on("GET", f"/jobs/{id}/story", {"story": [told]})
     lines = tm("story 4").out.splitlines()
     assert [lines[0], lines[3]] == ["Job 4_0", "Job 4_1"]
@@ -361,23 +334,23 @@ def test_the_story_of_an_array_is_that_of_its_elements(tm: Tm, daemon: Counterpa
     assert "Array 4 has 21 jobs: name one, as in `trainmaster story 4_0`." in said.err
 
 
-@pytest.mark.parametrize("deed", ["cancel", "suspend", "resume"])
-def test_a_deed_for_several_jobs_goes_on_after_a_refusal(
-    tm: Tm, daemon: Counterpart, deed: str
+@pytest.mark.parametrize("action", ["cancel", "suspend", "resume"])
+def test_a_action_for_several_jobs_goes_on_after_a_refusal(
+    tm: Tm, daemon: Counterpart, action: str
 ) -> None:
-    daemon.on("POST", f"/jobs/1/{deed}", {})
-    daemon.on("POST", f"/jobs/2/{deed}", refusal(409, "conflict", "Job 2 has ended."))
-    daemon.on("GET", "/jobs/a b", job("7_3", array="7", array_index=3))
-    daemon.on("POST", f"/jobs/7/{deed}", {})
-    said = tm(f"{deed} 1 2 'a b' 1")
+    daemon.on("POST", f"/jobs/1/{action}", job("1"))
+    daemon.on("POST", f"/jobs/2/{action}", refusal(409, "conflict", "Job 2 has ended."))
+    daemon.on("GET", "/jobs/a b", job_details("7_3", array="7", array_index=3))
+    daemon.on("POST", f"/jobs/7/{action}", job("7"))
+    said = tm(f"{action} 1 2 'a b' 1")
     assert said.code == 1
     assert said.err == "Error: Job 2 has ended.\n"
     assert "Job 1 " in said.out
     assert "Job a b " in said.out
     assert [each.path for each in daemon.asked if each.method == "POST"] == [
-        *(f"/jobs/1/{deed}", f"/jobs/2/{deed}", f"/jobs/7/{deed}"),
+        *(f"/jobs/1/{action}", f"/jobs/2/{action}", f"/jobs/7/{action}"),
     ]
-    found = json.loads(tm(f"{deed} 1 2 --json").out)["jobs"]
+    found = json.loads(tm(f"{action} 1 2 --json").out)["jobs"]
     assert [each["done"] for each in found] == [True, False]
 
 

@@ -20,6 +20,7 @@ from typing import ClassVar
 
 import pytest
 
+from tests.cli.answers import job_details, job_row
 from tests.cli.counterpart import Counterpart, serving
 from trainmaster.cli.main import main
 from trainmaster.sdk import terminal_protocol as frames
@@ -183,7 +184,7 @@ def suspensions(daemon: Counterpart) -> int:
 def test_an_unused_session_asks_to_be_suspended_and_again_after_it_was_woken(
     open_session, daemon: Counterpart
 ) -> None:
-    daemon.on("POST", "/jobs/5/suspend", {})
+    daemon.on("POST", "/jobs/5/suspend", job_row("5"))
     url = {"TRAINMASTER_URL": daemon.url, "TRAINMASTER_JOB": "5"}
     session = open_session("--idle", "0.5", "--", "/bin/sh", **url)
     visitor = session.attach()
@@ -195,7 +196,7 @@ def test_an_unused_session_asks_to_be_suspended_and_again_after_it_was_woken(
 
 
 def test_a_session_that_works_is_not_idle(open_session, daemon: Counterpart) -> None:
-    daemon.on("POST", "/jobs/5/suspend", {})
+    daemon.on("POST", "/jobs/5/suspend", job_row("5"))
     url = {"TRAINMASTER_URL": daemon.url, "TRAINMASTER_JOB": "5"}
     session = open_session("--idle", "1.5", "--", "/bin/sh", **url)
     visitor = session.attach()
@@ -267,7 +268,7 @@ def nobody_is_left() -> Iterator[None]:
             os.waitpid(pid, 0)
 
 
-ROW = {"id": "5", "name": "shell", "state": "running", "start_s": 1.0}
+ROW = job_details("5", name="shell", start_s=1.0)
 
 
 def surroundings_of(session: Session) -> dict[str, object]:
@@ -319,7 +320,7 @@ def test_a_sleeping_session_is_resumed_first(open_session, daemon: Counterpart) 
         *("GET", "/jobs/5"),
         *({**ROW, "state": "suspended"}, {**ROW, "state": "pending", "reason": waiting}, ROW),
     )
-    daemon.on("POST", "/jobs/5/resume", {})
+    daemon.on("POST", "/jobs/5/resume", job_row("5"))
     person = Person(daemon.url, "5")
     person.type("exit\r")
     assert person.code() == 0
@@ -435,7 +436,7 @@ def jupyter(tmp_path: Path) -> str:
 def test_a_notebook_leaves_its_address_and_sleeps(
     open_session, daemon: Counterpart, jupyter: str, capsys
 ) -> None:
-    daemon.on("POST", "/jobs/5/suspend", {})
+    daemon.on("POST", "/jobs/5/suspend", job_row("5"))
     url = {"TRAINMASTER_URL": daemon.url, "TRAINMASTER_JOB": "5", "PATH": jupyter}
     session = open_session("--notebook", "--idle", "1", **url)
     daemon.on("GET", "/jobs/5/environment", surroundings_of(session))

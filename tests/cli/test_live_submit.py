@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.answers import job_details, job_list, job_row
 from tests.cli.conftest import Tm
 from tests.cli.counterpart import Answer, Asked, Counterpart, refusal, serving, stream
 
@@ -33,7 +34,7 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counterpart]:
         yield counterpart
 
 
-NO_JOBS = {"jobs": [], "next": None, "counts": {}}
+NO_JOBS = job_list()
 
 
 def accepted(*ids: str) -> dict[str, Any]:
@@ -45,8 +46,17 @@ def array(id: str, *elements: str) -> dict[str, Any]:
 
 
 def row(state: str, code: int | None = None, id: str = "5", **more: Any) -> dict[str, Any]:
+    """For a list; `details` is the same for GET /jobs/{job}."""
+    return job_row(id, state, **_known(state, code), **more)
+
+
+def details(state: str, code: int | None = None, **more: Any) -> dict[str, Any]:
+    return job_details("5", state, **_known(state, code), **more)
+
+
+def _known(state: str, code: int | None) -> dict[str, Any]:
     started = None if state in ("pending", "held") else 1.0
-    return {"id": id, "name": "x", "state": state, "exit_code": code, "start_s": started, **more}
+    return {"name": "x", "exit_code": code, "start_s": started}
 
 
 def sent_jobs(daemon: Counterpart) -> list[dict[str, Any]]:
@@ -225,26 +235,27 @@ def test_a_daemon_that_is_not_ready_yet_is_asked_again(tm: Tm, daemon: Counterpa
 def test_waiting_goes_on_while_the_daemon_recovers(
     tm: Tm, daemon: Counterpart, write, monkeypatch
 ) -> None:
-    monkeypatch.setattr("trainmaster.cli.support.log_follower.LONGEST_PAUSE_S", 0.01)
-    monkeypatch.setattr("trainmaster.cli.support.wait.LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr("trainmaster.cli.support.follow.LONGEST_PAUSE_S", 0.01)
     write("train.yaml", FILE)
     daemon.on("POST", "/jobs", accepted("5"))
-    daemon.on("GET", "/jobs/5", row("running"), NOT_YET, NOT_YET, row("succeeded", 0))
+    daemon.on("GET", "/jobs/5", details("running"), NOT_YET, NOT_YET, details("succeeded", 0))
     assert tm("submit train.yaml --wait").code == 0
-    daemon.on("GET", "/jobs/5", row("running"), NOT_YET, row("running"), row("succeeded", 0))
+    daemon.on(
+        "GET", "/jobs/5", details("running"), NOT_YET, details("running"), details("succeeded", 0)
+    )
     daemon.on("GET", "/jobs/5/logs", NOT_YET, NOT_YET, served_once(log(b"one\n", "1")))
     said = tm("run -- true")
     assert (said.code, said.out) == (0, "one\n"), said.err
     write("sweep.yaml", FILE + "array: 0-1\n")
     daemon.on("POST", "/jobs", array("6", "6_0", "6_1"))
-    none, both = {"jobs": []}, {"jobs": [row("succeeded", 0), row("succeeded", 0)]}
+    none, both = job_list(), job_list(row("succeeded", 0), row("succeeded", 0))
     daemon.on("GET", "/jobs", NOT_YET, none, NOT_YET, both)
     assert tm("submit sweep.yaml --wait").code == 0
 
 
 def test_a_dry_run_submits_nothing(tm: Tm, daemon: Counterpart, write) -> None:
     write("train.yaml", FILE)
-    sheet = row("pending") | {
+    sheet = details("pending") | {
         "gpus": 2,
         "queue": "default",
         "user": "ada",
@@ -268,7 +279,7 @@ def test_a_dry_run_says_what_the_forecast_says(
     tm: Tm, daemon: Counterpart, ahead_s: int | None, sentence: str
 ) -> None:
     start = None if ahead_s is None else time.time() + ahead_s
-    sheet = row("pending") | {"gpus": 1, "queue": "default", "user": "ada", "remarks": []}
+    sheet = details("pending") | {"gpus": 1, "queue": "default", "user": "ada", "remarks": []}
     forecast = {"start_s": start, "basis": "", "sentence": ""}
     daemon.on("POST", "/jobs", {"jobs": [{"job": sheet, "forecast": forecast}]})
     assert f"  {sentence}" in tm("run --dry-run -- true").out
@@ -277,7 +288,7 @@ def test_a_dry_run_says_what_the_forecast_says(
 def test_waiting_returns_the_jobs_own_code(tm: Tm, daemon: Counterpart, write) -> None:
     write("train.yaml", FILE)
     daemon.on("POST", "/jobs", accepted("5"))
-    daemon.on("GET", "/jobs/5", row("pending"), row("running"), row("failed", 42))
+    daemon.on("GET", "/jobs/5", details("pending"), details("running"), details("failed", 42))
     said = tm("submit train.yaml --wait")
     assert said.code == 42
     assert "job 5 failed with exit code 42" in said.err
@@ -293,7 +304,7 @@ def test_waiting_for_an_array_returns_the_highest_code(tm: Tm, daemon: Counterpa
         live = "state" in asked.query
         polls = [each for each in daemon.asked if "state" in each.query]
         found = ([row("running", None, "5_1")] if len(polls) < 3 else []) if live else ends
-        return Answer(body={"jobs": found, "next": None, "counts": {}})
+        return Answer(body=job_list(*found))
 
     daemon.on("GET", "/jobs", jobs)
     said = tm("submit train.yaml --wait --json")
@@ -374,8 +385,8 @@ def test_output_is_written_byte_by_byte_and_the_code_is_the_jobs_own(
     waits = {"code": "NotEnoughFree", "sentence": "It needs 1 GPU and none are free."}
     daemon.on(
         *("GET", "/jobs/5"),
-        *(row("pending", reason=waits), row("pending", reason=waits)),
-        *(row("running"), row("failed", 9)),
+        *(details("pending", reason=waits), details("pending", reason=waits)),
+        *(details("running"), details("failed", 9)),
     )
     daemon.on(
         "GET", "/jobs/5/logs", stream(log(content[:5000], "1"), log(content[5000:], "2"), END)
@@ -410,8 +421,7 @@ def served_once(*events: str) -> Callable[[Asked], Answer]:
 def test_a_stream_that_breaks_goes_on_where_it_was(
     tm: Tm, daemon: Counterpart, monkeypatch
 ) -> None:
-    monkeypatch.setattr("trainmaster.cli.support.log_follower.LONGEST_PAUSE_S", 0.01)
-    monkeypatch.setattr("trainmaster.cli.support.wait.LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr("trainmaster.cli.support.follow.LONGEST_PAUSE_S", 0.01)
     events = (log(b"one\n", "1"), log(b"two\n", "2"), log(b"three\n", "3"))
     whole = served_once(*events)
     daemon.on("POST", "/jobs", accepted("5"))
@@ -421,7 +431,12 @@ def test_a_stream_that_breaks_goes_on_where_it_was(
     )
     daemon.on(
         *("GET", "/jobs/5"),
-        *(row("running"), row("running"), Answer(body=b"", breaks=True), row("succeeded", 0)),
+        *(
+            details("running"),
+            details("running"),
+            Answer(body=b"", breaks=True),
+            details("succeeded", 0),
+        ),
     )
     said = tm("run -- true")
     assert (said.code, said.out) == (0, "one\ntwo\nthree\n")
@@ -431,7 +446,7 @@ def test_whoever_follows_is_told_that_a_job_is_suspended_and_resumed(
     tm: Tm, daemon: Counterpart
 ) -> None:
     daemon.on("POST", "/jobs", accepted("5"))
-    daemon.on("GET", "/jobs/5", row("starting"), row("succeeded", 0))
+    daemon.on("GET", "/jobs/5", details("starting"), details("succeeded", 0))
     states = ("running", "suspending", "suspended", "starting", "running")
     said = [
         {"state": each, "sentence": "Others go first." * (each == "suspended")} for each in states
@@ -447,7 +462,7 @@ def test_whoever_follows_is_told_that_a_job_is_suspended_and_resumed(
 
 def test_all_ranks_have_their_number(tm: Tm, daemon: Counterpart) -> None:
     daemon.on("POST", "/jobs", accepted("5"))
-    daemon.on("GET", "/jobs/5", row("running"), row("succeeded", 0))
+    daemon.on("GET", "/jobs/5", details("running"), details("succeeded", 0))
     events = (log(b"a\nb", "1"), log(b"x\n", "2", 1), log(b"c\n", "3"))
     daemon.on("GET", "/jobs/5/logs", served_once(*events))
     assert tm("run --all-ranks -- true").out == "[0] a\n[1] x\n[0] bc\n"
@@ -457,7 +472,7 @@ def test_all_ranks_have_their_number(tm: Tm, daemon: Counterpart) -> None:
 
 def test_a_cancelled_job_is_no_success(tm: Tm, daemon: Counterpart) -> None:
     daemon.on("POST", "/jobs", accepted("5"))
-    daemon.on("GET", "/jobs/5", row("cancelled"))
+    daemon.on("GET", "/jobs/5", details("cancelled"))
     daemon.on("GET", "/jobs/5/logs", stream(END))
     said = tm("run -- true")
     assert said.code == 1
@@ -466,7 +481,7 @@ def test_a_cancelled_job_is_no_success(tm: Tm, daemon: Counterpart) -> None:
 
 def test_whoever_waits_is_told_why_a_job_did_not_succeed(tm: Tm, daemon: Counterpart) -> None:
     daemon.on("POST", "/jobs", accepted("5"))
-    ended = row("cancelled", 143) | {"ended_because": "It has run for its max_runtime of 2 s."}
+    ended = details("cancelled", 143) | {"ended_because": "It has run for its max_runtime of 2 s."}
     daemon.on("GET", "/jobs/5", ended)
     daemon.on("GET", "/jobs/5/logs", stream(END))
     said = tm("run --time 2s -- sleep 9")
@@ -499,7 +514,9 @@ class Running:
         )
 
     def _row(self, _asked: Asked) -> Answer:
-        return Answer(body=row("cancelled", 143) if self.cancelled.is_set() else row("running"))
+        return Answer(
+            body=details("cancelled", 143) if self.cancelled.is_set() else details("running")
+        )
 
     def _log(self, _asked: Asked) -> Answer:
         self.followed.set()
@@ -508,7 +525,7 @@ class Running:
 
     def _cancel(self, _asked: Asked) -> Answer:
         self.cancelled.set()
-        return Answer()
+        return Answer(body=row("running"))
 
     def interrupt(self) -> None:
         self.process.send_signal(signal.SIGINT)
@@ -569,7 +586,7 @@ def test_whoever_stops_waiting_is_told_that_the_jobs_go_on(
 
     def running(_asked: Asked) -> Answer:
         asked.set()
-        return Answer(body=row("running"))
+        return Answer(body=details("running"))
 
     daemon.on("POST", "/jobs", accepted("5"))
     daemon.on("GET", "/jobs/5", running)
@@ -617,7 +634,7 @@ def test_logs_are_the_bytes_that_were_written(daemon: Counterpart, folder: Path)
 
 def test_logs_followed_to_the_end(tm: Tm, daemon: Counterpart) -> None:
     daemon.on("GET", "/jobs", NO_JOBS)
-    daemon.on("GET", "/jobs/5", row("running"), row("failed", 3))
+    daemon.on("GET", "/jobs/5", details("running"), details("failed", 3))
     daemon.on("GET", "/jobs/5/logs", served_once(log(b"one\n", "1"), log(b"two\n", "2")))
     said = tm("logs -f 5 --tail 1")
     assert (said.code, said.out) == (0, "one\ntwo\n")
@@ -631,10 +648,10 @@ def test_logs_of_all_ranks_one_after_the_other(tm: Tm, daemon: Counterpart) -> N
             return refusal(404, "not_found", "Job 5 has no rank 2.")
         return Answer(200, f"I am {asked.query['rank']}\n".encode(), "text/plain")
 
-    daemon.on("GET", "/jobs/5", row("running"))
+    daemon.on("GET", "/jobs/5", details("running"))
     daemon.on("GET", "/jobs/5/logs", content)
     assert tm("logs 5 --all-ranks").out == "[0] I am 0\n[1] I am 1\n"
-    daemon.on("GET", "/jobs/5", row("pending"))
+    daemon.on("GET", "/jobs/5", details("pending"))
     assert tm("logs 5 --all-ranks").out == ""
 
 
@@ -662,7 +679,7 @@ def an_array(daemon: Counterpart) -> None:
     def jobs(asked: Asked) -> Answer:
         assert asked.query["array"] == "5"
         found = ended[:1] if asked.query["limit"] == "1" else next(looks, ended)
-        return Answer(body={"jobs": found[::-1], "next": None, "counts": {}})
+        return Answer(body=job_list(*found[::-1]))
 
     def logs(id: str) -> Callable[[Asked], Answer]:
         def answer(asked: Asked) -> Answer:

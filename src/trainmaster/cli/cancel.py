@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.submit_options import AsJson, Data, JobNames, Url
+from trainmaster.cli.support.options import AsJson, Data, JobNames, Url
 
 EPILOG = examples("trainmaster cancel 12", "trainmaster cancel 12 13_4 sweep")
 

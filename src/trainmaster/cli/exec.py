@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.submit_options import Data, JobName, Url
+from trainmaster.cli.support.options import Data, JobName, Url
 
 EPILOG = examples(
     "trainmaster exec 12 -- nvidia-smi",

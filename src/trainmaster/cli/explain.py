@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.submit_options import AsJson, Data, JobName, Url
+from trainmaster.cli.support.options import AsJson, Data, JobName, Url
 
 if TYPE_CHECKING:
     from trainmaster.cli.support.client import Json

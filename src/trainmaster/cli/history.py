@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.submit_options import AsJson, Data, Url
+from trainmaster.cli.support.options import AsJson, Data, Url
 from trainmaster.text.formatting import plural
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ COLUMNS = (
     *("submit_s", "start_s", "finish_s", "queue_s", "run_s", "gpu_s"),
     *("attempt", "restarts", "preemptions", "array", "array_index"),
 )
+UNKNOWN_STATE = "No job ends as `{state}`: there are {known}; `ps` lists live jobs."
 GIVES_WAY = ("preempted", "queue", "user", "waited", "code", "run")
 
 
@@ -53,16 +54,16 @@ def history(
     data: Data = None,
 ) -> None:
     """List jobs that have ended, newest first: how each ended, how long it took, what it used."""
-    from trainmaster.cli.support.client import connect
-    from trainmaster.cli.support.current_user import my_name
+    from trainmaster.cli.support.client import connect, my_name
     from trainmaster.cli.support.errors import BadInput
     from trainmaster.cli.support.format import moment_of, write_json
-    from trainmaster.cli.support.job_rows import ENDED_STATES, listed
+    from trainmaster.cli.support.job_table import listed, states_of
+    from trainmaster.model.job_state import ENDED_STATES
 
     if as_json and as_csv:
         raise BadInput("--json and --csv exclude each other: choose one.")
     query: dict[str, str | int | None] = {
-        "state": _states(state) or ",".join(ENDED_STATES),
+        "state": states_of(state or ",".join(ENDED_STATES), ENDED_STATES, UNKNOWN_STATE),
         "user": my_name() if me else user,
         "queue": queue,
         "since": None if since is None else f"{moment_of(since, '--since'):.3f}",
@@ -77,20 +78,6 @@ def history(
         _show(found)
 
 
-def _states(stated: str | None) -> str | None:
-    from trainmaster.cli.support.errors import BadInput
-    from trainmaster.cli.support.job_rows import ENDED_STATES
-
-    if stated is None:
-        return None
-    words = [word.strip().lower() for word in stated.split(",") if word.strip()]
-    unknown = [word for word in words if word not in ENDED_STATES]
-    if unknown:
-        known = ", ".join(ENDED_STATES)
-        raise BadInput(f"No job ends as `{unknown[0]}`: there are {known}; `ps` lists live jobs.")
-    return ",".join(words)
-
-
 def _write_csv(found: list[Json]) -> None:
     import csv
 
@@ -102,10 +89,10 @@ def _write_csv(found: list[Json]) -> None:
 def _show(found: list[Json]) -> None:
     from rich.markup import escape
 
+    from trainmaster.api.response_models import JobRow
     from trainmaster.cli.support import format as words
     from trainmaster.cli.support.console import screen
-    from trainmaster.cli.support.job_rows import row_of
-    from trainmaster.cli.support.tables import fitting
+    from trainmaster.cli.support.job_table import fitting
 
     console = screen()
     if not found:
@@ -115,7 +102,7 @@ def _show(found: list[Json]) -> None:
         *("id", "name", "user", "queue", "state", "code", "gpus", "waited", "run"),
         *("gpu hours", "preempted", "ended"),
     )
-    rows = [row_of(said) for said in found]
+    rows = [JobRow.from_json(said) for said in found]
     cells = [
         (
             *map(escape, (row.id, row.name, row.user, row.queue)),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.submit_options import Data, JobName, Url
+from trainmaster.cli.support.options import Data, JobName, Url
 
 if TYPE_CHECKING:
     from trainmaster.cli.support.client import Client
@@ -50,9 +50,8 @@ def logs(
 
     Of an array by its id: what every element wrote, each line with its element.
     """
-    from trainmaster.cli.support import log_follower as live_follow
     from trainmaster.cli.support.client import connect
-    from trainmaster.cli.support.job_array import is_array
+    from trainmaster.cli.support.follow import Notes, PrefixedLines, follow, is_array, write_plain
 
     query: dict[str, str | int | None] = {
         "rank": "all" if all_ranks else rank,
@@ -66,10 +65,10 @@ def logs(
         if not following:
             _write_all(client, job, query)
             return
-        lines = live_follow.Prefixed()
-        write = lines if all_ranks else live_follow.write_plain
+        lines = PrefixedLines()
+        write = lines.write if all_ranks else write_plain
         try:
-            live_follow.follow(client, job, query, write, live_follow.Notes())
+            follow(client, job, query, write, Notes())
         finally:
             lines.close()
 
@@ -77,16 +76,16 @@ def logs(
 def _write_elements(client: Client, array: str, following: bool, is_plain: bool) -> None:
     """What the elements of an array wrote, each line with its element."""
     from trainmaster.cli.support.errors import BadInput
-    from trainmaster.cli.support.job_array import Outputs, elements_of, follow_elements
+    from trainmaster.cli.support.follow import ArrayOutput, elements_of, follow_elements
 
     if not is_plain:
         raise BadInput(f"--rank, --attempt and --tail need one element: name one, as in {array}_0.")
     if following:
         follow_elements(client, array)
         return
-    outputs = Outputs(client)
-    outputs.look(elements_of(client, array))
-    outputs.close()
+    output = ArrayOutput(client)
+    output.write_new(elements_of(client, array))
+    output.close()
 
 
 def _write_all(client: Client, job: str, query: dict[str, str | int | None]) -> None:
@@ -94,7 +93,7 @@ def _write_all(client: Client, job: str, query: dict[str, str | int | None]) -> 
     from itertools import count
 
     from trainmaster.cli.support.client import NOT_FOUND, Refused, of
-    from trainmaster.cli.support.log_follower import Piece, Prefixed
+    from trainmaster.cli.support.follow import PrefixedLines
 
     if query["rank"] != "all":
         for piece in client.download(of(job, "logs"), query):
@@ -104,10 +103,10 @@ def _write_all(client: Client, job: str, query: dict[str, str | int | None]) -> 
     if client.get(of(job))["start_s"] is None:
         return  # no ranks yet: the daemon has nothing to say of any number
     for rank in count():
-        lines = Prefixed()
+        lines = PrefixedLines()
         try:
             for piece in client.download(of(job, "logs"), {**query, "rank": rank}):
-                lines(Piece(rank, piece))
+                lines.write(str(rank), piece)
         except Refused as no:
             if rank and no.status == NOT_FOUND:
                 return

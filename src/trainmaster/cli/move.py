@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.submit_options import AsJson, Data, JobName, Url
+from trainmaster.cli.support.options import AsJson, Data, JobName, Url
 
 EPILOG = examples("trainmaster move 12 --to node-3")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.submit_options import AsJson, Data, Url
+from trainmaster.cli.support.options import AsJson, Data, Url
 
 if TYPE_CHECKING:
     from trainmaster.cli.support.client import Json

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.submit_options import AsJson, Data, Url
+from trainmaster.cli.support.options import AsJson, Data, Url
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from trainmaster.cli.support.client import Client, Json, Query
-    from trainmaster.cli.support.job_rows import Folded, Row
-    from trainmaster.cli.support.tables import Lines
+    from trainmaster.api.response_models import JobRow
+    from trainmaster.cli.support.client import Client, Query
+    from trainmaster.cli.support.job_table import ArrayRow, Lines
 
 EPILOG = examples(
     "trainmaster ps",
@@ -74,8 +74,7 @@ def ps(
     """List jobs: live ones, newest first, with where each runs or why it waits."""
     if context.invoked_subcommand is not None:
         return
-    from trainmaster.cli.support.client import connect
-    from trainmaster.cli.support.current_user import my_name
+    from trainmaster.cli.support.client import connect, my_name
 
     with connect(url, data) as client:
         query: Query = {
@@ -97,24 +96,20 @@ def ps(
 
 
 def _states(stated: str | None, everything: bool) -> str | None:
-    from trainmaster.cli.support.errors import BadInput
-    from trainmaster.cli.support.job_rows import LIVE_STATES, STATES
+    from trainmaster.cli.support.job_table import states_of
+    from trainmaster.model.job_state import LIVE_STATES, JobState
 
     if stated is None:
         return None if everything else ",".join(LIVE_STATES)
-    words = [word.strip().lower() for word in stated.split(",") if word.strip()]
-    unknown = [word for word in words if word not in STATES]
-    if unknown:
-        raise BadInput(f"`{unknown[0]}` is no state of a job: there are {', '.join(STATES)}.")
-    return ",".join(words)
+    unknown = "`{state}` is not a state of a job: there are {known}."
+    return states_of(stated, list(JobState), unknown)
 
 
 def _write_all(client: Client, query: Query, limit: int | None) -> None:
     from trainmaster.cli.support.format import write_json
-    from trainmaster.cli.support.job_rows import listed
+    from trainmaster.cli.support.job_table import listed
 
-    found: list[Json] = list(listed(client, query, limit))
-    write_json({"jobs": found})
+    write_json({"jobs": list(listed(client, query, limit))})
 
 
 def _watch(view: _View) -> None:
@@ -137,7 +132,7 @@ def _watch(view: _View) -> None:
 
 
 class _View:
-    """What is listed, asked for anew each time."""
+    """What is listed, asked for again each time."""
 
     def __init__(
         self,
@@ -173,8 +168,7 @@ class _View:
         return "No jobs. `trainmaster run -- COMMAND` starts one, `trainmaster ps -a` lists ended ones."
 
     def table(self, width: int) -> Table | Lines:
-        from trainmaster.cli.support.job_rows import fold
-        from trainmaster.cli.support.tables import fitting
+        from trainmaster.cli.support.job_table import fitting, fold
 
         rows = self._rows()
         more = ("submitted", "priority", "attempt", "devices") if self._wide else ()
@@ -185,17 +179,18 @@ class _View:
         cells = [self._cells(each) for each in (rows if self._each else fold(rows))]
         return fitting(headings, cells, width, () if self._wide else GIVES_WAY, folds=self._wide)
 
-    def _rows(self) -> list[Row]:
+    def _rows(self) -> list[JobRow]:
         """As many as are wanted: elements of an array that is folded count as one, and are all there."""
-        from trainmaster.cli.support.job_rows import listed, row_of
+        from trainmaster.api.response_models import JobRow
+        from trainmaster.cli.support.job_table import listed
 
         most = self._limit
         if self._each or most is None:
-            return [row_of(said) for said in listed(self._client, self._query, most)]
-        rows: list[Row] = []
+            return [JobRow.from_json(said) for said in listed(self._client, self._query, most)]
+        rows: list[JobRow] = []
         lines: set[str] = set()
         for said in listed(self._client, self._query, page=max(most, SMALL_PAGE)):
-            row = row_of(said)
+            row = JobRow.from_json(said)
             line = row.array or row.id
             if line not in lines and len(lines) == most:
                 break
@@ -203,12 +198,12 @@ class _View:
             rows.append(row)
         return rows
 
-    def _cells(self, each: Row | Folded) -> tuple[str, ...]:
-        from trainmaster.cli.support.job_rows import Folded
+    def _cells(self, each: JobRow | ArrayRow) -> tuple[str, ...]:
+        from trainmaster.cli.support.job_table import ArrayRow
 
-        return self._array_cells(each) if isinstance(each, Folded) else self._job_cells(each)
+        return self._array_cells(each) if isinstance(each, ArrayRow) else self._job_cells(each)
 
-    def _job_cells(self, row: Row) -> tuple[str, ...]:
+    def _job_cells(self, row: JobRow) -> tuple[str, ...]:
         from rich.markup import escape
 
         from trainmaster.cli.support import format as words
@@ -223,14 +218,14 @@ class _View:
             *map(escape, (row.id, row.name, row.user, row.queue)),
             words.state(row.state),
             words.gpus(row.gpus),
-            words.length(_waited_s(row)),
+            words.length(row.queue_s),
             words.length(row.run_s) if row.start_s is not None else words.NOTHING,
             words.progress(row),
             *(more if self._wide else ()),
             escape(words.where_or_why(row)),
         )
 
-    def _array_cells(self, array: Folded) -> tuple[str, ...]:
+    def _array_cells(self, array: ArrayRow) -> tuple[str, ...]:
         from rich.markup import escape
 
         from trainmaster.cli.support import format as words
@@ -247,7 +242,7 @@ class _View:
             *map(escape, (array.id, _array_name(array), first.user, first.queue)),
             array.states,
             f"{len(array.rows)}x{words.gpus(first.gpus)}",
-            words.length(max(_waited_s(row) for row in array.rows)),
+            words.length(max(row.queue_s for row in array.rows)),
             words.length(max(row.run_s for row in array.rows)),
             words.NOTHING,
             *(more if self._wide else ()),
@@ -255,14 +250,7 @@ class _View:
         )
 
 
-def _array_name(array: Folded) -> str:
+def _array_name(array: ArrayRow) -> str:
     """What the names of its elements have in common, without their index."""
     first = array.rows[0]
     return first.name.removesuffix(f"_{first.array_index}").removesuffix(f"[{first.array_index}]")
-
-
-def _waited_s(row: Row) -> float:
-    """How long it waited for its first start, or has waited so far."""
-    if row.queue_s is not None:
-        return row.queue_s
-    return (row.start_s or row.finish_s or time.time()) - row.submit_s

@@ -8,7 +8,7 @@ import typer
 
 from trainmaster.cli import ps
 from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.submit_options import AsJson, Data, Url
+from trainmaster.cli.support.options import AsJson, Data, Url
 
 app = typer.Typer(
     add_completion=False,

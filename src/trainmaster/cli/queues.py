@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.submit_options import AsJson, Data, Url
+from trainmaster.cli.support.options import AsJson, Data, Url
 
 EPILOG = examples(
     "trainmaster queues",

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.submit_options import Data, Url
+from trainmaster.cli.support.options import Data, Url
 
 EPILOG = examples(
     "trainmaster record --out mine.csv",
@@ -88,7 +88,7 @@ class _Lines:
 
 def _left_out(written: int, counts: Mapping[str, int]) -> Iterator[str]:
     """Which jobs are not in a trace, and why."""
-    from trainmaster.cli.support.job_rows import ENDED_STATES, LIVE_STATES
+    from trainmaster.model.job_state import ENDED_STATES, LIVE_STATES
     from trainmaster.text.formatting import plural
 
     never = sum(counts.get(state, 0) for state in ENDED_STATES) - written

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.submit_options import Cpus, Data, DryRun, Memory, Queue, Url
+from trainmaster.cli.support.options import Cpus, Data, DryRun, Memory, Queue, Url
 
 if TYPE_CHECKING:
     from trainmaster.cli.support.submit_request import Submitted
@@ -96,7 +96,7 @@ def run(
 
     Ctrl-C leaves the job running, and says how to go on; a second one cancels it.
     """
-    from trainmaster.cli.support.submit_request import environment_of, surrounded
+    from trainmaster.cli.support.submit_request import environment_of, with_environment
 
     stated: dict[str, Any] = {
         "command": _command(command),
@@ -115,7 +115,7 @@ def run(
         "snapshot": False if no_snapshot else None,
         "container": None if container is None else _container(container),
     }
-    spec = surrounded({field: value for field, value in stated.items() if value is not None})
+    spec = with_environment({field: value for field, value in stated.items() if value is not None})
     raise typer.Exit(_do(spec, detach, dry_run, all_ranks, as_json, url, data))
 
 
@@ -129,20 +129,18 @@ def _do(
     data: Path | None,
 ) -> int:
     from trainmaster.cli.support.client import connect
-    from trainmaster.cli.support.follow_job import attend
-    from trainmaster.cli.support.submit_request import send
+    from trainmaster.cli.support.follow import follow_to_end
+    from trainmaster.cli.support.submit_request import send, show_dry_run
 
     with connect(url, data) as client:
         if dry_run:
-            from trainmaster.cli.support.dry_run import show_dry_run
-
             show_dry_run(client, [spec], as_json)
             return 0
         (job,) = send(client, [spec])
         if detach:
             _say_id(job, as_json)
             return 0
-        return attend(client, job, all_ranks)
+        return follow_to_end(client, job, all_ranks)
 
 
 def _say_id(job: Submitted, as_json: bool) -> None:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainmaster.cli.support import job_completion as live_completion
+from trainmaster.cli.support.completion import live_jobs
 from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.submit_options import Cpus, Data, Memory, Queue, Url
+from trainmaster.cli.support.options import Cpus, Data, Memory, Queue, Url
 
 if TYPE_CHECKING:
     import socket
 
+    from trainmaster.api.response_models import JobRow
     from trainmaster.cli.support.client import Client
-    from trainmaster.cli.support.job_rows import Row
 
 EPILOG = examples(
     "trainmaster shell --gpus 1",
@@ -36,7 +36,7 @@ def shell(
         typer.Argument(
             metavar="JOB",
             help="A session to attach to again; without, a new one.",
-            autocompletion=live_completion.live_jobs,
+            autocompletion=live_jobs,
         ),
     ] = None,
     gpus: Annotated[
@@ -115,7 +115,7 @@ def _spec(
 
     from trainmaster.cli.support.errors import BadInput
     from trainmaster.cli.support.format import seconds_of
-    from trainmaster.cli.support.submit_request import surrounded
+    from trainmaster.cli.support.submit_request import with_environment
     from trainmaster.sdk.notebook import program
 
     if notebook and program() is None:
@@ -125,7 +125,7 @@ def _spec(
     words += ["--notebook"] if notebook else ["--", *shlex.split(command or "")]
     spec = {field: value for field, value in stated.items() if value is not None}
     copied = ("SHELL", "TERM", "LANG", "HOME")
-    return surrounded(
+    return with_environment(
         spec
         | {
             "command": words,
@@ -185,12 +185,11 @@ def _attend(client: Client, job: str) -> int:
     return attached.code if left is Left.ENDED else 0
 
 
-def _awake(client: Client, job: str) -> Row:
+def _awake(client: Client, job: str) -> JobRow:
     """Resume it if it sleeps, and wait until it runs."""
     from trainmaster.cli.support.client import of
     from trainmaster.cli.support.errors import Failed
-    from trainmaster.cli.support.log_follower import Notes
-    from trainmaster.cli.support.wait import pauses, row_now
+    from trainmaster.cli.support.follow import Notes, pauses, row_now
 
     notes, was_resumed = Notes(), False
     for pause in pauses():
@@ -204,23 +203,23 @@ def _awake(client: Client, job: str) -> Row:
         if row.state in ASLEEP and not was_resumed:
             client.post(of(job, "resume"))
             was_resumed = True
-        elif row.sentence:
-            notes(f"Waiting: {row.sentence}")
+        elif row.why:
+            notes(f"Waiting: {row.why}")
         time.sleep(pause)
     raise AssertionError  # pragma: no cover: the pauses never end
 
 
-def _ended(row: Row) -> str:
+def _ended(row: JobRow) -> str:
     code = f" with exit code {row.exit_code}" if row.exit_code else ""
     return f"{row.state}{code}" if row.state != "cancelled" else "been cancelled"
 
 
-def _answer(client: Client, row: Row, folder: Path) -> socket.socket | str:
+def _answer(client: Client, row: JobRow, folder: Path) -> socket.socket | str:
     """A line to the session, or the address of its notebook, as soon as it has one."""
     import json
 
     from trainmaster.cli.support.errors import Failed
-    from trainmaster.cli.support.wait import pauses, row_now
+    from trainmaster.cli.support.follow import pauses, row_now
     from trainmaster.sdk import terminal_protocol as frames
 
     until = time.monotonic() + ANSWERS_S

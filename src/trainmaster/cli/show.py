@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.submit_options import AsJson, Data, JobName, Url
+from trainmaster.cli.support.options import AsJson, Data, JobName, Url
 from trainmaster.text.formatting import plural
 
 if TYPE_CHECKING:
@@ -33,16 +33,16 @@ def show(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = No
 
 def pairs_of(said: Json) -> dict[str, str]:
     """A job's sheet, in the order in which one asks; what is not known is left out."""
+    from trainmaster.api.response_models import JobRow
     from trainmaster.cli.support import format as words
-    from trainmaster.cli.support.job_rows import row_of
 
-    row = row_of(said)
+    row = JobRow.from_json(said)
     kept: Json = said.get("spec") or {}
     spec: Json = kept.get("spec", kept)  # the file itself, also beside what the daemon made of it
     found = {
         "job": f"{row.id}  {row.name}".rstrip(),
         "state": row.state + (f" (exit code {row.exit_code})" if row.exit_code is not None else ""),
-        "why": row.sentence,
+        "why": row.why,
         "user, queue": f"{row.user or words.NOTHING}, {row.queue}",
         "priority": str(row.priority),
         "command": command_text(spec.get("command")),
@@ -54,13 +54,15 @@ def pairs_of(said: Json) -> dict[str, str]:
         "submitted": words.at(row.submit_s),
         "started": words.at(row.start_s) if row.start_s is not None else "",
         "ended": words.at(row.finish_s) if row.finish_s is not None else "",
-        "because": row.ended_because,
-        "waited": words.length(row.queue_s) if row.queue_s is not None else "",
+        "because": row.ended_because or "",
+        "waited": words.length(row.queue_s),
         "has run": f"{words.length(row.run_s)}, {row.gpu_s / 3600:.2f} GPU hours",
         "attempt": f"{row.attempt} ({plural(row.restarts, 'restart')},"
         f" {plural(row.preemptions, 'preemption')})",
-        "progress": words.progress(row) if row.step is not None else "",
-        "loss": f"{row.loss:.4g}" if row.loss is not None else "",
+        "progress": words.progress(row) if row.progress is not None else "",
+        "loss": ""
+        if row.progress is None or row.progress.loss is None
+        else f"{row.progress.loss:.4g}",
         "checkpoint": words.ago(said["saved_at_s"]) if said.get("saved_at_s") else "",
     }
     return {name: value for name, value in found.items() if value}

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.submit_options import AsJson, Data, JobName, Url
+from trainmaster.cli.support.options import AsJson, Data, JobName, Url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +23,8 @@ MOST = 20
 def story(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
     """Tell what happened to a job, a line for each thing, oldest first; of an array, for each element."""
     from trainmaster.cli.support.client import connect, of
+    from trainmaster.cli.support.follow import elements_of
     from trainmaster.cli.support.format import write_json
-    from trainmaster.cli.support.job_array import elements_of
 
     with connect(url, data) as client:
         said = client.get(of(job, "story"))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.submit_options import AsJson, Data, DryRun, Url
+from trainmaster.cli.support.options import AsJson, Data, DryRun, Url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainmaster.cli.support.client import Client, Json, Refused
+    from trainmaster.cli.support.client import Client, Refused
     from trainmaster.cli.support.job_files import ReadJob
     from trainmaster.cli.support.submit_request import Submitted
 
@@ -56,14 +56,14 @@ def submit(
     """Submit jobs from files: all of them, or none."""
     from trainmaster.cli.support.client import Refused, connect
     from trainmaster.cli.support.job_files import read_jobs
-    from trainmaster.cli.support.submit_request import send
+    from trainmaster.cli.support.submit_request import send, show_dry_run
 
     jobs = [job for file in files for job in read_jobs(file, settings or (), held)]
     specs = [job.spec for job in jobs]
     with connect(url, data) as client:
         try:
             if dry_run:
-                _dry_run(client, specs, as_json)
+                show_dry_run(client, specs, as_json)
                 return
             found = send(client, specs)
         except Refused as no:
@@ -92,31 +92,15 @@ def _say(found: list[Submitted], parsable: bool, as_json: bool) -> None:
         sys.stdout.write("".join(f"{job.id}\n" for job in found))
     else:
         for job in found:
-            screen().print(sentence_of(job), markup=False)
+            screen().print(job.sentence, markup=False)
     sys.stdout.flush()
-
-
-def sentence_of(job: Submitted) -> str:
-    """What was submitted, in words."""
-    from trainmaster.text.formatting import plural
-
-    name = f" ({job.name})" if job.name else ""
-    if job.is_array:
-        return f"Submitted array {job.id}{name}: {plural(len(job.elements), 'job')}."
-    return f"Submitted job {job.id}{name}."
-
-
-def _dry_run(client: Client, specs: list[Json], as_json: bool) -> None:
-    from trainmaster.cli.support.dry_run import show_dry_run
-
-    show_dry_run(client, specs, as_json)
 
 
 def _wait(client: Client, found: list[Submitted], as_json: bool) -> None:
     """The code of the first job that did not succeed in the order of the files; of an array, the highest."""
     from trainmaster.cli.support.console import remark
+    from trainmaster.cli.support.follow import wait_for
     from trainmaster.cli.support.format import ended_sentence, write_json
-    from trainmaster.cli.support.wait import wait_for
 
     try:
         rows = [row for job in found for row in wait_for(client, job)]
@@ -133,6 +117,6 @@ def _wait(client: Client, found: list[Submitted], as_json: bool) -> None:
                 ]
             }
         )
-    bad = [row for row in rows if row.state != "succeeded"]
+    bad = [row for row in rows if row.exit_status]
     remark("Note", (f"j{ended_sentence(row)[1:].rstrip('.')}" for row in bad[:10]))
     raise typer.Exit(max((row.exit_status for row in rows), default=0))

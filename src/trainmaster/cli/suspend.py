@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.submit_options import AsJson, Data, JobNames, Url
+from trainmaster.cli.support.options import AsJson, Data, JobNames, Url
 
 SUSPEND_EPILOG = examples("trainmaster suspend 12", "trainmaster suspend 12 13 sweep")
 RESUME_EPILOG = examples("trainmaster resume 12", "trainmaster resume 12 13 sweep")

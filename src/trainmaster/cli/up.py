@@ -23,6 +23,8 @@ EPILOG = examples(
     "trainmaster up --data ./.trainmaster --demo",
 )
 PORT = 8470
+LOG_BYTES = 16 << 20
+LOG_FILES = 4
 OWN_FILES = ("trainmaster.db*", "address", "daemon.log*")
 OWN_FOLDERS = ("runs", "jobs")
 
@@ -75,7 +77,6 @@ def up(
     import asyncio
 
     from trainmaster.api.server import listening, url_of
-    from trainmaster.cli.support.up_logging import log_to
     from trainmaster.daemon.service_api import Refusal
     from trainmaster.engines.protocol import EngineError
     from trainmaster.store.protocol import StoreError
@@ -89,7 +90,7 @@ def up(
     except OSError as error:
         where = error.filename or f"{host}:{port}"
         raise Failed(f"{where}: {(error.strerror or str(error)).lower()}.") from None
-    log_to(folder / "daemon.log")
+    _log_to(folder / "daemon.log")
     typer.echo(f"Trainmaster at {url_of(sock)}, state in {folder}")
     try:
         asyncio.run(_up(folder, sock, found, database, (policy, options), demo, ends_demo))
@@ -168,3 +169,29 @@ async def _up(
         await serve(daemon, sock, folder / "address", beside, before_end if ends_demo else None)
     finally:
         store.close()
+
+
+def _log_to(path: Path) -> None:
+    """The manager's own log: lines of JSON in a file that never grows too large."""
+    import logging
+    import logging.handlers
+
+    import structlog
+
+    writer = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES)
+    writer.setFormatter(logging.Formatter("%(message)s"))
+    root = logging.getLogger()
+    root.handlers[:] = [writer]
+    root.setLevel(logging.INFO)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.add_logger_name,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster.api.response_models import JobRow
 from trainmaster.cli.explain import lines_of
 from trainmaster.cli.support import format as words
 from trainmaster.cli.support.errors import BadInput
-from trainmaster.cli.support.job_rows import Folded, Row, fold, ranges, row_of
-from trainmaster.cli.support.log_follower import Piece, Prefixed
-from trainmaster.cli.support.submit_request import environment_of, surrounded
-from trainmaster.cli.support.tables import fitting
+from trainmaster.cli.support.follow import PrefixedLines
+from trainmaster.cli.support.job_table import ArrayRow, fitting, fold, ranges
+from trainmaster.cli.support.submit_request import environment_of, with_environment
 from trainmaster.cli.support.terminal import Escapes
 
 
@@ -62,23 +62,25 @@ def test_points_of_time_are_dates_or_lengths_ago() -> None:
         words.moment_of("yesterday-ish", "--since")
 
 
-def row(id: str, state: str = "pending", array: str | None = None, index: int | None = None) -> Row:
-    return row_of({"id": id, "state": state, "array": array, "array_index": index})
+def row(
+    id: str, state: str = "pending", array: str | None = None, index: int | None = None
+) -> JobRow:
+    return JobRow.from_json({"id": id, "state": state, "array": array, "array_index": index})
 
 
 def test_elements_of_an_array_are_folded_where_the_first_of_them_stood() -> None:
     rows = [row("9"), row("8_2", "running", "8", 2), row("7"), row("8_1", array="8", index=1)]
     nine, eight, seven = fold(rows)
     assert (nine, seven) == (rows[0], rows[2])
-    assert isinstance(eight, Folded)
+    assert isinstance(eight, ArrayRow)
     assert (eight.id, eight.states) == ("8_[1-2]", "1 pending, 1 running")
 
 
 def test_the_array_itself_is_not_listed_beside_its_elements() -> None:
     (only,) = fold([row("8"), row("8_0", array="8", index=0)])
-    assert isinstance(only, Folded)
+    assert isinstance(only, ArrayRow)
     (alone,) = fold([row("8")])
-    assert isinstance(alone, Row)
+    assert isinstance(alone, JobRow)
 
 
 def test_ranges() -> None:
@@ -98,13 +100,13 @@ def test_ranges() -> None:
     ],
 )
 def test_only_success_is_0(state: str, code: int | None, status: int) -> None:
-    assert row_of({"id": "1", "state": state, "exit_code": code}).exit_status == status
+    assert JobRow.from_json({"id": "1", "state": state, "exit_code": code}).exit_status == status
 
 
 def test_lines_of_ranks_are_not_torn(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    lines = Prefixed()
+    lines = PrefixedLines()
     for rank, text in ((0, b"one\ntw"), (1, b"eins\n"), (0, b"o\n"), (1, b"\xff no end")):
-        lines(Piece(rank, text))
+        lines.write(str(rank), text)
     lines.close()
     assert capfdbinary.readouterr().out == b"[0] one\n[1] eins\n[0] two\n[1] \xff no end\n"
 
@@ -145,11 +147,11 @@ def test_programs_are_found_as_here_but_not_in_a_container(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "/mine")
     monkeypatch.setenv("TRAINMASTER_USER", "ada")
-    made = surrounded({"command": "x", "env": {"K": 1}})
+    made = with_environment({"command": "x", "env": {"K": 1}})
     assert made["env"]["PATH"] == "/mine"
     assert (made["env"]["K"], made["user"], made["workdir"]) == ("1", "ada", str(tmp_path))
-    assert "PATH" not in surrounded({"container": {"docker": "i"}})["env"]
-    assert surrounded({"env": {"PATH": "/other"}, "workdir": "a"})["env"]["PATH"] == "/other"
+    assert "PATH" not in with_environment({"container": {"docker": "i"}})["env"]
+    assert with_environment({"env": {"PATH": "/other"}, "workdir": "a"})["env"]["PATH"] == "/other"
 
 
 def test_an_explanation_says_all_that_is_known() -> None:

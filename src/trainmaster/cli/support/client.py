@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
 import http.client
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from trainmaster.cli.support.daemon_address import find_address
 from trainmaster.cli.support.errors import BadInput, Failed
 
 ROOT = "/api/v1"
+USER = "TRAINMASTER_USER"
 PATIENCE_S = 60.0
 """How long one answer may take; streams say something at least every 15 s."""
 RETRIES_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -260,3 +263,14 @@ def _refused(status: int, reason: str, text: bytes) -> Refused | Unreachable:
     if status == NOT_FOUND:
         return Refused("What answers there does not know this: is it a Trainmaster?", status)
     return Refused(f"The daemon answered {status} {reason}; its log says more.", status)
+
+
+def my_name() -> str:
+    """The name under which this person's jobs are kept."""
+    stated = os.environ.get(USER, "")
+    if stated:
+        return stated
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without an entry, as in a container
+        return str(os.getuid())

@@ -1,4 +1,4 @@
-"""What the shell offers on Tab: names of policies, their options, formats, worlds."""
+"""What the shell offers on Tab: names of policies, their options, formats, performance models, jobs."""
 
 from __future__ import annotations
 
@@ -52,3 +52,17 @@ def suites(incomplete: str) -> list[str]:
     from trainmaster.evaluation.suites import suite_names
 
     return [name for name in suite_names() if name.startswith(incomplete)]
+
+
+def live_jobs(incomplete: str) -> list[str]:
+    """Ids and names of jobs that have not ended; nothing where no daemon answers."""
+    from trainmaster.cli.support.client import connect
+    from trainmaster.cli.support.errors import Complaint
+    from trainmaster.model.job_state import LIVE_STATES
+
+    try:
+        found = connect(None, None).get("/jobs", {"state": ",".join(LIVE_STATES), "limit": 200})
+    except Complaint:
+        return []
+    words = [str(row[key]) for row in found["jobs"] for key in ("id", "name") if row.get(key)]
+    return [word for word in dict.fromkeys(words) if word.startswith(incomplete)]

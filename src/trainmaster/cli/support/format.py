@@ -14,7 +14,7 @@ from trainmaster.cli.support.errors import BadInput
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from trainmaster.cli.support.job_rows import Row
+    from trainmaster.api.response_models import JobRow
 
 NOTHING = "-"
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -58,13 +58,12 @@ def gpus(count: float) -> str:
     return f"{count:g}"
 
 
-def progress(row: Row) -> str:
+def progress(row: JobRow) -> str:
     """How far it has come: part and step where it says so."""
-    if row.step is None:
+    if row.progress is None:
         return NOTHING
-    if row.total_steps:
-        return f"{100 * row.step / row.total_steps:.0f}% ({row.step}/{row.total_steps})"
-    return f"step {row.step}"
+    step, total = row.progress.step, row.progress.total_steps
+    return f"{100 * step / total:.0f}% ({step}/{total})" if total else f"step {step}"
 
 
 def state(word: str) -> str:
@@ -73,15 +72,15 @@ def state(word: str) -> str:
     return f"[{colour}]{word}[/]" if colour else word
 
 
-def where_or_why(row: Row) -> str:
+def where_or_why(row: JobRow) -> str:
     """The last column: where it runs, why it waits, how and why it failed."""
     if row.state == "failed" and row.exit_code is not None:
         why = f": {row.ended_because}" if row.ended_because else ""
         return f"exit code {row.exit_code}{why}"
-    return row.sentence or row.ended_because or ", ".join(row.nodes) or NOTHING
+    return row.why or row.ended_because or ", ".join(row.nodes) or NOTHING
 
 
-def ended_sentence(row: Row) -> str:
+def ended_sentence(row: JobRow) -> str:
     """How a job ended, where that is worth saying."""
     if row.state == "succeeded":
         return ""

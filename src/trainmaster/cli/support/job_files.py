@@ -16,7 +16,7 @@ from trainmaster.api.yaml_loader import read_yaml
 from trainmaster.cli.support.client import Json
 from trainmaster.cli.support.errors import BadInput, why
 from trainmaster.cli.support.format import settings_of
-from trainmaster.cli.support.submit_request import surrounded
+from trainmaster.cli.support.submit_request import with_environment
 
 STDIN = "-"
 CHECKED_THERE = ("workdir", "data", "checkpoint_dir")
@@ -54,7 +54,7 @@ def read_jobs(file: str, settings: Sequence[str], held: bool) -> list[ReadJob]:
             spec = _with_settings(raw, settings)
             if isinstance(spec, dict):
                 _check_copied(spec, lines)
-                spec = surrounded(spec | ({"held": True} if held else {}))
+                spec = with_environment(spec | ({"held": True} if held else {}))
             _check(spec, raw, lines, settings)
             found.append(ReadJob(spec, name, lines))
     except BadJobFile as bad:

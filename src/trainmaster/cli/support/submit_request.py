@@ -1,16 +1,19 @@
-"""Jobs on their way to the daemon: what the submitter's surroundings add, and sending them once."""
+"""Requests to submit jobs: what the submitter's environment adds, sending them once, dry runs."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainmaster.cli.support.client import Client, Json
-from trainmaster.cli.support.current_user import my_name
+from trainmaster.cli.support.client import Client, Json, my_name
 from trainmaster.cli.support.errors import BadInput
+from trainmaster.text.formatting import plural
 
+SOON_S = 1.0
+"""What is expected within this is said to be now."""
 TRAVELS = (
     *("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV"),
     *("PYTHONPATH", "LD_LIBRARY_PATH"),
@@ -32,8 +35,16 @@ class Submitted:
     def is_array(self) -> bool:
         return bool(self.elements)
 
+    @property
+    def sentence(self) -> str:
+        """What was submitted, in words."""
+        name = f" ({self.name})" if self.name else ""
+        if self.is_array:
+            return f"Submitted array {self.id}{name}: {plural(len(self.elements), 'job')}."
+        return f"Submitted job {self.id}{name}."
 
-def surrounded(spec: Json) -> Json:
+
+def with_environment(spec: Json) -> Json:
     """The job file with whose it is, where it runs and what its programs are found by."""
     given = spec.get("env") or {}
     if not isinstance(given, dict):
@@ -113,3 +124,40 @@ def _submitted(said: Mapping[str, object]) -> Submitted:
     own = str(said["id"])
     others = tuple(each for each in elements if each != own)
     return Submitted(own, str(said.get("name") or ""), others, dict(said))
+
+
+def show_dry_run(client: Client, specs: Sequence[Json], as_json: bool) -> None:
+    """Ask the daemon, and say for each job what it would be and when it would start."""
+    from trainmaster.api.response_models import JobRow
+    from trainmaster.cli.explain import lines_of
+    from trainmaster.cli.support.console import screen
+    from trainmaster.cli.support.format import gpus, write_json
+
+    answer = client.post("/jobs", {"jobs": list(specs)}, {"dry_run": "true"})
+    if as_json:
+        write_json(answer)
+        return
+    console = screen()
+    for each in answer["jobs"]:
+        row = JobRow.from_json(each["job"])
+        what = (
+            f"Would submit {row.name}: {gpus(row.gpus)} {'GPU' if row.gpus == 1 else 'GPUs'},"
+            f" queue {row.queue}, user {row.user}."
+        )
+        console.print(what, markup=False)
+        said = {
+            "sentence": row.why or _expected(each["forecast"]),
+            "code": row.reason.code if row.reason else "",
+            "forecast": each["forecast"],
+            "remarks": each["job"]["remarks"],
+        }
+        for line in lines_of(said):
+            console.print(f"  {line}", markup=False)
+
+
+def _expected(forecast: Json | None) -> str:
+    """What the forecast says, in words: a job that nobody has looked at yet has no reason to wait."""
+    if forecast is None or forecast["start_s"] is None:
+        return "Nobody can say yet what it would wait for."
+    starts_now = forecast["start_s"] - time.time() < SOON_S
+    return "Nothing is in its way." if starts_now else "Others would be before it."

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli.support import job_completion as live_completion
+from trainmaster.cli.support.completion import live_jobs
 
 WHERE = "Where the daemon is"
 
@@ -42,15 +42,13 @@ Memory = Annotated[
 ]
 JobName = Annotated[
     str,
-    typer.Argument(
-        metavar="JOB", help="The job's id or name.", autocompletion=live_completion.live_jobs
-    ),
+    typer.Argument(metavar="JOB", help="The job's id or name.", autocompletion=live_jobs),
 ]
 JobNames = Annotated[
     list[str],
     typer.Argument(
         metavar="JOB",
         help="Ids or names; the id of an array means all of it.",
-        autocompletion=live_completion.live_jobs,
+        autocompletion=live_jobs,
     ),
 ]

@@ -1,9 +1,19 @@
-"""Lists that fit the screen: columns that matter less give way, and long sentences are cut at the end."""
+"""Lists of jobs: asked for page by page, arrays folded into one line, columns that fit the screen.
+
+Columns that matter less give way where the screen is narrow; long sentences are cut at the end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from trainmaster.api.response_models import JobRow
+from trainmaster.cli.support.client import Client, Json, Query
+from trainmaster.cli.support.errors import BadInput
+from trainmaster.model.job_state import JobState
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -11,11 +21,91 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+PAGE = 1000
 GAP = 2
 MOST = 40
 """Columns that any other cell gets at most."""
 LEAST_LAST = 24
 """Columns that the last cell gets at least, before others give way to it."""
+
+
+def states_of(text: str, known: Sequence[JobState], refusal: str) -> str:
+    """States as the user lists them, checked: one that is not known is refused in these words."""
+    words = [word.strip().lower() for word in text.split(",") if word.strip()]
+    for word in words:
+        if word not in known:
+            raise BadInput(refusal.format(state=word, known=", ".join(known)))
+    return ",".join(words)
+
+
+def listed(
+    client: Client, query: Query, most: int | None = None, page: int = PAGE
+) -> Iterator[Json]:
+    """Rows of the daemon that match, newest first, page by page."""
+    before: str | None = None
+    left = most
+    while left is None or left > 0:
+        limit = min(PAGE, page if left is None else left)
+        found = client.get("/jobs", {**query, "limit": limit, "before": before})
+        yield from found["jobs"]
+        before = found.get("next")
+        left = None if left is None else left - len(found["jobs"])
+        if not before:
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayRow:
+    """The elements of one array that are listed, together."""
+
+    array: str
+    rows: tuple[JobRow, ...]
+
+    @property
+    def id(self) -> str:
+        indices = [row.array_index for row in self.rows if row.array_index is not None]
+        return f"{self.array}_[{ranges(indices)}]" if indices else self.array
+
+    @property
+    def states(self) -> str:
+        """How many are in which state, in the order of a job's life."""
+        counted = Counter(row.state for row in self.rows)
+        return ", ".join(f"{counted[state]} {state}" for state in JobState if counted[state])
+
+    @property
+    def why(self) -> str:
+        """Why elements wait, or did not succeed: the reason that most of them give."""
+        given = Counter(said for row in self.rows if (said := row.why or row.ended_because))
+        return given.most_common(1)[0][0] if given else ""
+
+
+def fold(rows: Iterable[JobRow]) -> list[JobRow | ArrayRow]:
+    """Elements of an array in one place, where the first of them stood."""
+    elements: dict[str, list[JobRow]] = {}
+    order: list[JobRow | str] = []
+    for row in rows:
+        if row.array is None or row.array == row.id:
+            order.append(row)
+        else:
+            if row.array not in elements:
+                order.append(row.array)
+            elements.setdefault(row.array, []).append(row)
+    return [
+        ArrayRow(each, tuple(elements[each])) if isinstance(each, str) else each
+        for each in order
+        if isinstance(each, str) or each.id not in elements
+    ]
+
+
+def ranges(indices: Iterable[int]) -> str:
+    """0,1,2,5 as `0-2,5`."""
+    spans: list[list[int]] = []
+    for index in sorted(set(indices)):
+        if spans and spans[-1][1] == index - 1:
+            spans[-1][1] = index
+        else:
+            spans.append([index, index])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
 
 
 def fitting(

@@ -1,0 +1,322 @@
+"""Following jobs until they end: their output as it comes, over attempts and restarts of the manager."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from trainmaster.api.response_models import JobRow
+from trainmaster.cli.support.client import (
+    NOT_FOUND,
+    Client,
+    Query,
+    Refused,
+    Sent,
+    Unreachable,
+    of,
+)
+from trainmaster.cli.support.errors import INTERRUPTED, say
+from trainmaster.cli.support.format import ended_sentence
+from trainmaster.cli.support.job_table import listed
+from trainmaster.cli.support.submit_request import Submitted
+from trainmaster.model.job_state import LIVE_STATES, JobState
+
+T = TypeVar("T")
+Write = Callable[[str, bytes], None]
+"""Takes the rank, or the element of an array, and what it wrote."""
+Note = Callable[[str], None]
+
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.0
+ABSENT_S = 60.0
+"""How long a manager may be away, being restarted: its jobs go on meanwhile."""
+MANY = 500
+"""For so many elements of an array one asks half as often."""
+CANCEL_WAIT_S = 3.0
+"""How long a second Ctrl-C is waited for."""
+UNREMARKABLE = (JobState.STARTING, JobState.RUNNING, JobState.PREFLIGHT)
+PAUSES = (JobState.PENDING, JobState.SUSPENDED, JobState.HELD)
+"""States of a job that has started and does not run; others pass by themselves."""
+
+
+# -- waiting -------------------------------------------------------------------------------------------
+
+
+def pauses() -> Iterator[float]:
+    """Short at first, for jobs that are over soon; then up to a second."""
+    pause = FIRST_PAUSE_S
+    while True:
+        yield pause
+        pause = min(pause * 1.3, LONGEST_PAUSE_S)
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """An answer, even if the daemon is restarted meanwhile."""
+    until = time.monotonic() + ABSENT_S
+    while True:
+        try:
+            return ask()
+        except Unreachable:
+            if time.monotonic() > until:
+                raise
+            time.sleep(LONGEST_PAUSE_S)
+
+
+def row_now(client: Client, job: str) -> JobRow:
+    return JobRow.from_json(patiently(lambda: client.get(of(job))))
+
+
+def wait_for(client: Client, job: Submitted) -> list[JobRow]:
+    """Wait for a job, or for every element of an array; how each ended."""
+    live: Query = {"array": job.id, "state": ",".join(LIVE_STATES), "limit": 1}
+    for pause in pauses():
+        if job.is_array:
+            if not patiently(lambda: client.get("/jobs", live))["jobs"]:
+                ended = patiently(lambda: list(listed(client, {"array": job.id})))
+                return [JobRow.from_json(said) for said in ended]
+        else:
+            row = row_now(client, job.id)
+            if row.has_ended:
+                return [row]
+        time.sleep(pause)
+    raise AssertionError  # pragma: no cover: the pauses never end
+
+
+# -- output --------------------------------------------------------------------------------------------
+
+
+def _written(sent: Sent) -> tuple[str, bytes]:
+    import base64
+
+    said = sent.json()
+    return str(said.get("rank") or 0), base64.b64decode(said["bytes"])
+
+
+def follow(client: Client, job: str, query: Query, write: Write, note: Note) -> JobRow:
+    """Write a job's output until it has ended and all of it is written; how it ended."""
+    after = ""
+    row = wait_for_start(client, job, note)
+    note_pause = PauseNotes(row.id, note)
+    absent_since: float | None = None
+    tail = dict(query)
+    while True:
+        try:
+            for sent in client.events(of(job, "logs"), {**tail, "follow": "true"}, after):
+                if sent.name == "log":
+                    after, absent_since = sent.id, None
+                    write(*_written(sent))
+                elif sent.name == "state":
+                    said = sent.json()
+                    note_pause(said["state"], said.get("sentence") or "")
+        except Unreachable:
+            absent_since = absent_since or time.monotonic()
+            if time.monotonic() - absent_since > ABSENT_S:
+                raise
+            time.sleep(LONGEST_PAUSE_S)
+        if after:
+            tail.pop("tail", None)  # what was written since is wanted whole
+        if row.has_ended:  # since before this look: nothing can have been missed
+            return row
+        row = row_now(client, job)
+        if not row.has_ended:
+            note_pause(row.state, row.why)
+            time.sleep(LONGEST_PAUSE_S / 5)
+
+
+def wait_for_start(client: Client, job: str, note: Note) -> JobRow:
+    """Wait until it has started once, saying why it waits."""
+    for pause in pauses():
+        row = row_now(client, job)
+        if row.has_ended or row.start_s is not None:
+            return row
+        if row.state not in UNREMARKABLE:
+            note(_state_sentence(row.id, row.state, row.why))
+        time.sleep(pause)
+    raise AssertionError  # pragma: no cover: the pauses never end
+
+
+def _state_sentence(job: str, state: str, sentence: str) -> str:
+    return f"Job {job} is {state}: {sentence}" if sentence else f"Job {job} is {state}."
+
+
+class PauseNotes:
+    """Says of a job that has started that it pauses, why, and that it goes on."""
+
+    def __init__(self, job: str, note: Note) -> None:
+        self._job, self._note = job, note
+        self._pauses = False
+
+    def __call__(self, state: str, sentence: str) -> None:
+        if state in PAUSES:
+            self._note(_state_sentence(self._job, state, sentence))
+            self._pauses = True
+        elif state == JobState.RUNNING and self._pauses:
+            self._note(f"Job {self._job} runs again.")
+            self._pauses = False
+
+
+class Notes:
+    """What happens to the job, on standard error, each thing once."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, text: str) -> None:
+        if text and text != self._last:
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
+        self._last = text or self._last
+
+
+def write_plain(_rank: str, content: bytes) -> None:
+    """Bytes to standard output, untouched."""
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
+
+
+class PrefixedLines:
+    """Lines of several ranks, or of several elements of an array, each with its own before it."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, bytes] = {}
+        """What each has begun to write: a line without its end."""
+
+    def write(self, label: str, content: bytes) -> None:
+        *lines, self._open[label] = (self._open.get(label, b"") + content).split(b"\n")
+        sys.stdout.buffer.write(b"".join(b"[%s] %s\n" % (label.encode(), each) for each in lines))
+        sys.stdout.buffer.flush()
+
+    def end(self, label: str) -> None:
+        """It writes no more: its last line may lack an end."""
+        if self._open.get(label):
+            self.write(label, b"\n")
+
+    def close(self) -> None:
+        for label in list(self._open):
+            self.end(label)
+
+
+# -- arrays --------------------------------------------------------------------------------------------
+
+
+def is_array(client: Client, id: str) -> bool:
+    return bool(client.get("/jobs", {"array": id, "limit": 1})["jobs"])
+
+
+def elements_of(client: Client, array: str) -> list[JobRow]:
+    """All elements, the first one first; none where this is no array's id."""
+    said = patiently(lambda: list(listed(client, {"array": array})))
+    return [JobRow.from_json(each) for each in reversed(said)]
+
+
+def follow_elements(client: Client, array: str) -> list[JobRow]:
+    """Write what the elements write until all of them have ended; how each did."""
+    output = ArrayOutput(client)
+    for pause in pauses():
+        rows = elements_of(client, array)
+        output.write_new(rows)
+        if all(row.has_ended for row in rows):
+            return rows
+        time.sleep(pause * (1 + len(rows) // MANY))
+    raise AssertionError  # pragma: no cover: the pauses never end
+
+
+class ArrayOutput:
+    """How far the output of each element has been written here."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._attempts: dict[str, int] = {}
+        self._read: dict[str, int] = {}
+        """By element: bytes of its attempt that have been read."""
+        self._lines = PrefixedLines()
+        self._done: set[str] = set()
+
+    def write_new(self, rows: Iterable[JobRow]) -> None:
+        """Write what is new of these."""
+        for row in rows:
+            if row.id in self._done:
+                continue
+            if row.start_s is not None or row.attempt:
+                self._go_on(row)
+            if row.has_ended:
+                self._lines.end(row.id)
+                self._done.add(row.id)
+
+    def close(self) -> None:
+        self._lines.close()
+
+    def _go_on(self, row: JobRow) -> None:
+        """The rest of the attempt that was read last, and those that came since."""
+        first = self._attempts.get(row.id, row.attempt)
+        for attempt in range(first, row.attempt + 1):
+            if attempt != self._attempts.get(row.id):
+                self._attempts[row.id], self._read[row.id] = attempt, 0
+            patiently(lambda: self._read_on(row.id))
+
+    def _read_on(self, id: str) -> None:
+        query = {"rank": 0, "attempt": self._attempts[id], "from": self._read[id]}
+        try:
+            for piece in self._client.download(of(id, "logs"), query):
+                self._read[id] += len(piece)
+                self._lines.write(id, piece)
+        except Refused as no:
+            if no.status != NOT_FOUND:
+                raise
+
+
+# -- from submission to exit code ----------------------------------------------------------------------
+
+
+def follow_to_end(client: Client, job: Submitted, all_ranks: bool) -> int:
+    """The exit code of the job; of an array the highest."""
+    notes = Notes()
+    notes(job.sentence)
+    try:
+        return _follow(client, job, all_ranks, notes)
+    except KeyboardInterrupt:
+        if not wants_to_cancel(job):
+            return INTERRUPTED
+    try:
+        patiently(lambda: client.post(of(job.id, "cancel")))
+        notes(f"Job {job.id} is being cancelled.")
+        _follow(client, job, all_ranks, notes, only_wait=True)
+    except (Refused, Unreachable) as no:
+        say(str(no))
+    return INTERRUPTED
+
+
+def wants_to_cancel(job: Submitted) -> bool:
+    """Ask, after a first Ctrl-C: a second one means yes."""
+    try:
+        sys.stderr.write(f"\nJob {job.id} goes on. Ctrl-C again cancels it.\n")
+        sys.stderr.flush()
+        time.sleep(CANCEL_WAIT_S)
+    except KeyboardInterrupt:
+        return True
+    sys.stderr.write(
+        f"`trainmaster logs -f {job.id}` shows its output, `trainmaster cancel {job.id}` ends it.\n"
+    )
+    return False
+
+
+def _follow(
+    client: Client, job: Submitted, all_ranks: bool, notes: Notes, only_wait: bool = False
+) -> int:
+    if only_wait:
+        rows = wait_for(client, job)
+    elif job.is_array:
+        rows = follow_elements(client, job.id)
+    elif all_ranks:
+        lines = PrefixedLines()
+        try:
+            rows = [follow(client, job.id, {"rank": "all"}, lines.write, notes)]
+        finally:
+            lines.close()
+    else:
+        rows = [follow(client, job.id, {"rank": 0}, write_plain, notes)]
+    for row in rows:
+        notes(ended_sentence(row))
+    return max(row.exit_status for row in rows)

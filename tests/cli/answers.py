@@ -1,0 +1,65 @@
+"""Answers of the API for tests of the command line, with every field that the real ones have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+NOW = 1_800_000_000.0
+
+
+def job_row(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
+    """A job as lists and commands answer it."""
+    return {
+        "id": id,
+        "name": f"job-{id}",
+        "user": "ada",
+        "queue": "default",
+        "state": state,
+        "reason": None,
+        "gpus": 2,
+        "nodes": ["n0"],
+        "devices": ["n0:0", "n0:1"],
+        "submit_s": NOW,
+        "start_s": NOW + 60,
+        "finish_s": None,
+        "queue_s": 60.0,
+        "run_s": 125.0,
+        "gpu_s": 250.0,
+        "priority": 0,
+        "attempt": 1,
+        "restarts": 0,
+        "preemptions": 0,
+        "exit_code": None,
+        "ended_because": None,
+        "array": None,
+        "array_index": None,
+        "progress": None,
+        **more,
+    }
+
+
+def job_details(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
+    """A job as GET /jobs/{job} answers it."""
+    details = {
+        "failures": 0,
+        "retries": 2,
+        "migrations": 0,
+        "pids": [],
+        "saved_at_s": None,
+        "remarks": [],
+        "spec": {},
+        "record": {},
+    }
+    return job_row(id, state, **(details | more))
+
+
+def story_entry(at_s: float, what: str, sentence: str) -> dict[str, Any]:
+    return {"at_s": at_s, "step": 1, "what": what, "sentence": sentence, "detail": {}}
+
+
+def forecast(start_s: float | None, basis: str) -> dict[str, Any]:
+    return {"start_s": start_s, "basis": basis, "sentence": "It is expected to start."}
+
+
+def job_list(*jobs: dict[str, Any], next: str | None = None) -> dict[str, Any]:
+    return {"jobs": list(jobs), "next": next, "counts": {}}
