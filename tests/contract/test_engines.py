@@ -22,12 +22,12 @@ from tests.live.stage import (
 )
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Reshape, Thaw
 from trainmaster.model.engine_reports import (
-    Asked,
     Ended,
     Frozen,
     Lost,
     Reshaped,
     Started,
+    StopOrder,
     Thawed,
 )
 from trainmaster.model.job import Run
@@ -56,7 +56,7 @@ def test_a_program_that_ends_well_is_reported_from_start_to_end(play: Play) -> N
         assert numbers == sorted(set(numbers))
         assert (over.code, over.asked, over.rank, over.was_killed) == (
             0,
-            Asked.NOTHING,
+            StopOrder.NOTHING,
             None,
             False,
         )
@@ -90,7 +90,7 @@ def test_one_failing_rank_of_three_ends_the_others_and_is_named(play: Play) -> N
         recipe = stage.shell('[ "$RANK" = 1 ] && { echo broken; exit 7; }; sleep 600')
         await stage.launch(RUN, recipe, ranks=3)
         over = await stage.ended(RUN)
-        assert (over.code, over.rank, over.asked) == (7, 1, Asked.NOTHING)
+        assert (over.code, over.rank, over.asked) == (7, 1, StopOrder.NOTHING)
         assert over.tail == "broken"
         assert stage.alive(RUN) == []
 
@@ -106,7 +106,7 @@ def test_a_halted_run_saves_leaves_and_is_to_go_on(play: Play) -> None:
         await until(lambda: b"up" in stage.log(RUN))
         await stage.order(Halt(RUN), recipe)
         over = await stage.ended(RUN)
-        assert (over.asked, over.has_left, over.was_killed) == (Asked.HALT, True, False)
+        assert (over.asked, over.has_left, over.was_killed) == (StopOrder.HALT, True, False)
         assert stage.log(RUN).endswith(b"saved\n")
         assert stage.alive(RUN) == []
 
@@ -120,7 +120,7 @@ def test_a_killed_run_is_gone_and_nobody_calls_it_a_failure(play: Play) -> None:
         await stage.order(Kill(RUN), recipe)
         await stage.order(Kill(RUN), recipe)
         over = await stage.ended(RUN)
-        assert (over.asked, over.rank, over.code) == (Asked.KILL, None, 143)
+        assert (over.asked, over.rank, over.code) == (StopOrder.KILL, None, 143)
         assert stage.alive(RUN) == []
 
     play(act)
@@ -164,7 +164,7 @@ def test_a_frozen_run_stands_still_until_it_is_thawed(play: Play) -> None:
         await stage.order(Freeze(RUN), recipe)
         await stage.heard(RUN, Frozen, which=1)
         await stage.order(Kill(RUN), recipe)
-        assert (await stage.ended(RUN)).asked is Asked.KILL
+        assert (await stage.ended(RUN)).asked is StopOrder.KILL
         assert stage.alive(RUN) == []
 
     play(act)
@@ -243,11 +243,11 @@ def test_an_attempt_waits_until_nothing_is_left_of_the_one_before(play: Play) ->
             assert not (stage.alive(RUN) and stage.alive(second))
             await asyncio.sleep(0.01)
         assert stage.alive(RUN) == []
-        assert (await stage.ended(RUN)).asked is Asked.KILL
+        assert (await stage.ended(RUN)).asked is StopOrder.KILL
         third = Run(RUN.job, 3)
         await stage.launch(third, stage.shell("touch started"))
         await stage.order(Halt(third), stubborn)
-        assert (await stage.ended(third)).asked is Asked.HALT
+        assert (await stage.ended(third)).asked is StopOrder.HALT
         await stage.ended(second)
         assert not (stage.workdir / "started").exists()
 
@@ -269,9 +269,11 @@ def test_a_run_that_never_came_to_be_is_not_reported_and_may_still_be_launched(
     play(act)
 
 
-@pytest.mark.parametrize(("order", "asked"), [(Halt(RUN), Asked.HALT), (Kill(RUN), Asked.KILL)])
+@pytest.mark.parametrize(
+    ("order", "asked"), [(Halt(RUN), StopOrder.HALT), (Kill(RUN), StopOrder.KILL)]
+)
 def test_a_run_told_to_end_before_it_was_launched_never_starts(
-    play: Play, order: Halt | Kill, asked: Asked
+    play: Play, order: Halt | Kill, asked: StopOrder
 ) -> None:
     async def act(stage: Stage) -> None:
         recipe = stage.shell("touch started")

@@ -50,7 +50,7 @@ class Witness:
 
 
 @dataclass
-class Asked:
+class StopOrder:
     """What was submitted, and what else was asked for and answered."""
 
     folder: Path
@@ -78,7 +78,7 @@ def ticks_of(index: int) -> int:
     return FOR_EVER if is_doomed(index) else 8 + index % 5 * 8
 
 
-def fields(index: int, asked: Asked) -> dict[str, object]:
+def fields(index: int, asked: StopOrder) -> dict[str, object]:
     """Every third is a gang, every fourth may not stay in memory; some are arrays, some wait for others."""
     found: dict[str, object] = {
         "name": f"tick-{index}",
@@ -98,7 +98,7 @@ def fields(index: int, asked: Asked) -> dict[str, object]:
     return found
 
 
-def submit_next(daemon: LiveDaemon, asked: Asked) -> None:
+def submit_next(daemon: LiveDaemon, asked: StopOrder) -> None:
     """The next one, once, whether or not the daemon has heard of it before it was killed."""
     index = len(asked.wholes)
     key = {"Idempotency-Key": f"tick-{index}"}
@@ -110,7 +110,7 @@ def submit_next(daemon: LiveDaemon, asked: Asked) -> None:
 def crash(folder: Path, points: int, seed: int, *database: str) -> None:
     """Kill the daemon at so many random moments; nothing is lost, nothing runs twice, all end."""
     chance = random.Random(seed)
-    data, witness, asked = folder / "data", Witness(folder), Asked(folder)
+    data, witness, asked = folder / "data", Witness(folder), StopOrder(folder)
     daemon = LiveDaemon(data, *POLICY, *database)
     try:
         for _ in range(points):
@@ -129,7 +129,9 @@ def crash(folder: Path, points: int, seed: int, *database: str) -> None:
     until(lambda: not of_folder(folder), "every process to be gone", 10)
 
 
-def until_killed(daemon: LiveDaemon, chance: random.Random, asked: Asked, witness: Witness) -> None:
+def until_killed(
+    daemon: LiveDaemon, chance: random.Random, asked: StopOrder, witness: Witness
+) -> None:
     """Let it work for a random while, some of it with requests under way; then SIGKILL."""
     if chance.random() < 0.8:
         daemon.until_active()
@@ -146,7 +148,7 @@ def until_killed(daemon: LiveDaemon, chance: random.Random, asked: Asked, witnes
     daemon.kill()
 
 
-def act(daemon: LiveDaemon, chance: random.Random, asked: Asked) -> None:
+def act(daemon: LiveDaemon, chance: random.Random, asked: StopOrder) -> None:
     """Submit, suspend, resume or cancel something."""
     if len(asked.wholes) < SUBMISSIONS and chance.random() < 0.7:
         submit_next(daemon, asked)
@@ -159,7 +161,7 @@ def act(daemon: LiveDaemon, chance: random.Random, asked: Asked) -> None:
     time.sleep(0.02)
 
 
-def cancel(daemon: LiveDaemon, asked: Asked, id: str) -> None:
+def cancel(daemon: LiveDaemon, asked: StopOrder, id: str) -> None:
     """Once it is answered, it is not asked for again: whatever happens, it must come to pass."""
     attempt(daemon, f"/api/v1/jobs/{id}/cancel")
     asked.cancelled.add(id)
@@ -174,7 +176,7 @@ def attempt(daemon: LiveDaemon, path: str) -> None:
             raise AssertionError(error.read()) from error
 
 
-def let_go(daemon: LiveDaemon, asked: Asked) -> None:
+def let_go(daemon: LiveDaemon, asked: StopOrder) -> None:
     """Cancel what is left to be cancelled, and resume everything that was suspended by hand."""
     for id in asked.uncancelled:
         cancel(daemon, asked, id)
@@ -183,7 +185,7 @@ def let_go(daemon: LiveDaemon, asked: Asked) -> None:
             attempt(daemon, f"/api/v1/jobs/{row['id']}/resume")
 
 
-def finish(daemon: LiveDaemon, asked: Asked, witness: Witness) -> None:
+def finish(daemon: LiveDaemon, asked: StopOrder, witness: Witness) -> None:
     def unended() -> dict[str, Any]:
         witness.look()
         rows = {row["id"]: row for row in daemon.call("GET", "/api/v1/jobs?limit=1000")["jobs"]}
@@ -197,7 +199,7 @@ def finish(daemon: LiveDaemon, asked: Asked, witness: Witness) -> None:
         raise AssertionError(f"{late}: {json.dumps(left, indent=1)}") from late
 
 
-def judge(daemon: LiveDaemon, asked: Asked, witness: Witness) -> None:
+def judge(daemon: LiveDaemon, asked: StopOrder, witness: Witness) -> None:
     rows = {row["id"]: row for row in daemon.call("GET", "/api/v1/jobs?limit=1000")["jobs"]}
     assert sorted(rows) == sorted(asked.ids), "a job was lost, or there is one too many"
     told = (asked.folder / "told.txt").read_text().splitlines()

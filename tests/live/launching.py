@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.live.stage import local_engine, placed
 from trainmaster.model.actions import Freeze, Launch, Thaw
 from trainmaster.model.job import Run
-from trainmaster.model.launch_spec import Recipe
+from trainmaster.model.launch_spec import LaunchSpec
 
 SCRIPT = "echo $$ >> ../counts/$TRAINMASTER_JOB; sleep 0.0$(($TRAINMASTER_JOB % 10)); exit 0"
 
@@ -20,7 +20,7 @@ SCRIPT = "echo $$ >> ../counts/$TRAINMASTER_JOB; sleep 0.0$(($TRAINMASTER_JOB % 
 async def launch_all(folder: Path, first: int, last: int) -> None:
     """Observe, then order everything once more, whether it was done before or not."""
     runs = [Run(str(number), 1) for number in range(first, last)]
-    recipe = Recipe(
+    recipe = LaunchSpec(
         command=("sh", "-c", SCRIPT),
         workdir=str(folder / "work"),
         checkpoint_dir=str(folder / "checkpoints"),

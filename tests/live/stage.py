@@ -16,7 +16,7 @@ from trainmaster.engines.protocol import Engine
 from trainmaster.model.actions import Launch, Order
 from trainmaster.model.engine_reports import Ended, Lost, Report, Started
 from trainmaster.model.job import Run
-from trainmaster.model.launch_spec import Recipe
+from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.topology import parse_shorthand
 
@@ -63,21 +63,21 @@ class Stage:
     async def __aexit__(self, *problem: object) -> None:
         await self.engine.close()
 
-    def recipe(self, *command: str, grace_ms: int = 20_000) -> Recipe:
-        return Recipe(
+    def recipe(self, *command: str, grace_ms: int = 20_000) -> LaunchSpec:
+        return LaunchSpec(
             command=command,
             workdir=str(self.workdir),
             checkpoint_dir=str(self.checkpoints),
             grace_ms=grace_ms,
         )
 
-    def shell(self, script: str, grace_ms: int = 20_000) -> Recipe:
+    def shell(self, script: str, grace_ms: int = 20_000) -> LaunchSpec:
         return self.recipe("sh", "-c", script, grace_ms=grace_ms)
 
-    async def launch(self, run: Run, recipe: Recipe, ranks: int = 1) -> None:
+    async def launch(self, run: Run, recipe: LaunchSpec, ranks: int = 1) -> None:
         await self.engine.execute(Launch(run, placed(ranks), 0), recipe)
 
-    async def order(self, order: Order, recipe: Recipe) -> None:
+    async def order(self, order: Order, recipe: LaunchSpec) -> None:
         await self.engine.execute(order, recipe)
 
     def of(self, run: Run) -> list[Report]:
@@ -100,7 +100,7 @@ class Stage:
         assert isinstance(over, Ended), over
         return over
 
-    async def up(self, run: Run, recipe: Recipe, ranks: int = 1) -> Started:
+    async def up(self, run: Run, recipe: LaunchSpec, ranks: int = 1) -> Started:
         await self.launch(run, recipe, ranks)
         return await self.heard(run, Started)
 
@@ -190,11 +190,11 @@ def nothing_left(folder: Path) -> Iterator[None]:
         yield
     finally:
         for lock in folder.rglob("lock"):
-            end_all(supervisors(lock.parent))
-        end_all(alive_with(f"TRAINMASTER_CHECKPOINT_DIR={folder / 'checkpoints'}"))
+            kill_remains(supervisors(lock.parent))
+        kill_remains(alive_with(f"TRAINMASTER_CHECKPOINT_DIR={folder / 'checkpoints'}"))
 
 
-def end_all(pids: Iterable[int]) -> None:
+def kill_remains(pids: Iterable[int]) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

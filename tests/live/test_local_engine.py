@@ -17,7 +17,7 @@ import pytest
 from tests.live.stage import (
     Stage,
     alive_called,
-    end_all,
+    kill_remains,
     perform,
     state_of,
     supervisors,
@@ -27,15 +27,15 @@ from trainmaster.engines.local import runfile
 from trainmaster.engines.local.cgroups import cgroup_name
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.model.actions import Freeze, Halt, Kill, Thaw
-from trainmaster.model.engine_reports import Asked, Frozen, Lost, Started
+from trainmaster.model.engine_reports import Frozen, Lost, Started, StopOrder
 from trainmaster.model.job import Run
-from trainmaster.model.launch_spec import LogLimits, Recipe
+from trainmaster.model.launch_spec import LaunchSpec, LogLimits
 
 pytestmark = pytest.mark.live
 RUN = Run("12", 1)
 
 
-def python(stage: Stage, code: str, grace_ms: int = 20_000) -> Recipe:
+def python(stage: Stage, code: str, grace_ms: int = 20_000) -> LaunchSpec:
     return stage.recipe(sys.executable, "-S", "-c", code, grace_ms=grace_ms)
 
 
@@ -78,7 +78,7 @@ def word(tmp_path: Path) -> Iterator[str]:
     """A name for daemons, unlike all others; whoever bears it in the end is ended."""
     word = f"daemon-of-{tmp_path}-{os.getpid()}"
     yield word
-    end_all(alive_called(word))
+    kill_remains(alive_called(word))
 
 
 @pytest.mark.parametrize("kind", ["named", "nameless"])
@@ -150,7 +150,7 @@ def test_a_run_that_exits_while_it_is_being_frozen_has_ended(tmp_path: Path) -> 
             if isinstance(frozen_or_over, Frozen):
                 await stage.order(Thaw(run), recipe)
             over = await stage.ended(run)
-            assert (over.code, over.asked) == (4, Asked.NOTHING)
+            assert (over.code, over.asked) == (4, StopOrder.NOTHING)
 
     perform(tmp_path, act)
 
@@ -217,7 +217,7 @@ def test_a_working_directory_that_is_gone_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "text", "words"),
-    [(0o644, "#!/bin/sh\n", "is not executable"), (0o755, "no program", "is no program")],
+    [(0o644, "#!/bin/sh\n", "is not executable"), (0o755, "no program", "is not a program")],
 )
 def test_a_file_that_cannot_be_executed_is_said(
     tmp_path: Path, mode: int, text: str, words: str
@@ -263,7 +263,7 @@ def test_nameless_daemons_of_a_lost_run_are_found_by_their_control_group(
 ) -> None:
     async def act(stage: Stage) -> None:
         assert isinstance(stage.engine, LocalEngine)
-        tracked = stage.engine._probed.plan.tracked_in
+        tracked = stage.engine.probed.plan.tracked_in
         if not tracked:
             pytest.skip("this machine lets us make no control groups")
         recipe = stage.recipe(sys.executable, "-S", "-c", DAEMON, "nameless", word, "stay")
@@ -339,8 +339,8 @@ def test_a_spawner_that_is_killed_is_started_again_and_runs_do_not_notice(tmp_pa
         others = [Run(str(number), 1) for number in range(100, 110)]
         for number, run in enumerate(others):
             if number % 3 == 0:
-                pid = stage.engine._spawning.pid
-                end_all([] if pid is None else [pid])
+                pid = stage.engine.fork_server.pid
+                kill_remains([] if pid is None else [pid])
             await stage.launch(run, stage.shell("echo once"))
         for run in others:
             assert (await stage.ended(run)).code == 0

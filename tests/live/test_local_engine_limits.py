@@ -27,14 +27,14 @@ from trainmaster.engines.local.run_spec import run_file, seats
 from trainmaster.model.actions import Kill, Launch
 from trainmaster.model.engine_reports import Ended, Started
 from trainmaster.model.job import Run
-from trainmaster.model.launch_spec import Ranks, Recipe
+from trainmaster.model.launch_spec import LaunchSpec, Ranks
 from trainmaster.model.topology import parse_shorthand
 
 pytestmark = pytest.mark.live
 RUN = Run("12", 1)
 
 
-def python(stage: Stage, code: str, grace_ms: int = 20_000) -> Recipe:
+def python(stage: Stage, code: str, grace_ms: int = 20_000) -> LaunchSpec:
     return stage.recipe(sys.executable, "-S", "-c", code, grace_ms=grace_ms)
 
 
@@ -64,7 +64,7 @@ def test_a_program_gets_no_more_of_the_processors_than_it_may(tmp_path: Path) ->
         await stage.up(RUN, recipe)
         await until(lambda: b"/rank-0" in stage.log(RUN))
         assert isinstance(stage.engine, LocalEngine)
-        plan = stage.engine._probed.plan
+        plan = stage.engine.probed.plan
         name = "cpu.max" if plan.version == 2 else "cpu.cfs_quota_us"
         (quota,) = Path(plan.cpus_in).glob(f"trainmaster-*/rank-0/{name}")
         assert quota.read_text().split()[0] == "50000"
@@ -92,8 +92,8 @@ def test_gpus_are_named_by_uuid_and_not_frozen_by_stopping(tmp_path: Path) -> No
     engine = LocalEngine(tmp_path, parse_shorthand("2x4"), uuids)
     assert not engine.abilities.can_freeze
     assert any("suspended in memory" in remark for remark in engine.abilities.remarks)
-    recipe = Recipe(("true",), "/", "/")
-    file = run_file(RUN, placed(3, first=2), recipe, engine._machine, str(tmp_path / "s.sock"), 0)
+    recipe = LaunchSpec(("true",), "/", "/")
+    file = run_file(RUN, placed(3, first=2), recipe, engine.machine, str(tmp_path / "s.sock"), 0)
     seen = [rank.env["CUDA_VISIBLE_DEVICES"] for rank in file.ranks]
     assert seen == ["GPU-2,GPU-3", "GPU-2,GPU-3", "GPU-4"]
 

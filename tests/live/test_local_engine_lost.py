@@ -22,8 +22,8 @@ import pytest
 from tests.live.stage import (
     Stage,
     alive_called,
-    end_all,
     is_last,
+    kill_remains,
     perform,
     placed,
     supervisors,
@@ -39,7 +39,7 @@ from trainmaster.engines.local.orphan_cleanup import Trace
 from trainmaster.engines.local.runfile import CgroupPlan
 from trainmaster.engines.protocol import EngineError
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Order, Reshape, Thaw
-from trainmaster.model.engine_reports import Asked, Lost, Report, Reshaped
+from trainmaster.model.engine_reports import Lost, Report, Reshaped, StopOrder
 from trainmaster.model.job import Run
 
 pytestmark = pytest.mark.live
@@ -50,9 +50,9 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 async def cut_off(stage: Stage) -> int:
     """Everything of the run stops at once, as when the power goes; the last number that was told."""
     await stage.engine.close()
-    end_all(supervisors(stage.engine.folder_of(RUN)))
+    kill_remains(supervisors(stage.engine.folder_of(RUN)))
     await until(lambda: not supervisors(stage.engine.folder_of(RUN)))
-    end_all(stage.alive(RUN))
+    kill_remains(stage.alive(RUN))
     await until(lambda: not stage.alive(RUN))
     return stage.told[-1][1]
 
@@ -165,7 +165,7 @@ def word(tmp_path: Path) -> Iterator[str]:
     """A name for daemons, unlike all others; whoever bears it in the end is ended."""
     word = f"daemon-of-{tmp_path}-{os.getpid()}"
     yield word
-    end_all(alive_called(word))
+    kill_remains(alive_called(word))
 
 
 @pytest.mark.parametrize("text", ["{}", '{"socket": 7}', "", "\0\0"])
@@ -182,7 +182,7 @@ def test_what_is_left_of_a_run_is_found_without_its_file(
         (folder / "run.json").write_text(text)
         async with stage.another() as again:
             await again.engine.observe({RUN: 1})
-            end_all(supervisors(folder))
+            kill_remains(supervisors(folder))
             await again.heard(RUN, Lost)
             assert alive_called(word) == []
 
@@ -203,10 +203,10 @@ def test_a_run_is_not_lost_before_the_last_of_it_is_gone(
         monkeypatch.setattr(leftovers, "SWEEPING_S", 0.05)
         with monkeypatch.context() as stuck:
             stuck.setattr(leftovers, "send", lambda pid, number: False)
-            assert not leftovers.settle_lost(trace, 4)
+            assert not leftovers.close_lost_run(trace, 4)
             assert journal.last(str(folder)) is None
         until_then = time.monotonic() + 60
-        while not leftovers.settle_lost(trace, 4):
+        while not leftovers.close_lost_run(trace, 4):
             assert time.monotonic() < until_then
         assert left.wait() == -signal.SIGKILL
         newest = journal.last(str(folder))
@@ -244,7 +244,7 @@ def test_a_daemon_of_another_session_reaches_the_runs(
             _, env = again.engine.environment(RUN)
             assert env["TRAINMASTER_SOCKET"] == socket
             await again.order(Kill(RUN), recipe)
-            assert (await again.ended(RUN)).asked is Asked.KILL
+            assert (await again.ended(RUN)).asked is StopOrder.KILL
 
     short = Path(tempfile.mkdtemp(prefix="tm-", dir="/tmp"))
     try:

@@ -10,9 +10,9 @@ import pytest
 
 from tests.live.stage import Stage, perform, placed, until
 from trainmaster.model.actions import Halt, Reshape
-from trainmaster.model.engine_reports import Asked, Ended, Progressed, Reshaped, Saved, Started
+from trainmaster.model.engine_reports import Ended, Progressed, Reshaped, Saved, Started, StopOrder
 from trainmaster.model.job import Run
-from trainmaster.model.launch_spec import Recipe
+from trainmaster.model.launch_spec import LaunchSpec
 
 pytestmark = pytest.mark.live
 RUN = Run("12", 1)
@@ -33,7 +33,7 @@ say(say="hello", rank=int(os.environ["RANK"]), pid=os.getpid())
 """
 
 
-def talking(stage: Stage, code: str) -> Recipe:
+def talking(stage: Stage, code: str) -> LaunchSpec:
     return stage.recipe(sys.executable, "-S", "-c", TALKING + code)
 
 
@@ -73,7 +73,7 @@ def test_a_program_asked_to_stop_says_that_it_leaves(tmp_path: Path) -> None:
         await until(lambda: stage.log(RUN, 0) and stage.log(RUN, 1))
         await stage.order(Halt(RUN), recipe)
         over = await stage.ended(RUN)
-        assert (over.asked, over.has_left, over.was_killed) == (Asked.HALT, True, False)
+        assert (over.asked, over.has_left, over.was_killed) == (StopOrder.HALT, True, False)
         heard = json.loads(stage.log(RUN, 1).splitlines()[1])
         assert (heard["ask"], heard["why"]) == ("stop", "suspend")
         assert 0 < heard["grace_s"] <= 20
@@ -93,7 +93,7 @@ def test_a_program_that_is_done_when_it_is_halted_has_succeeded(tmp_path: Path) 
         await until(lambda: stage.log(RUN))
         await stage.order(Halt(RUN), recipe)
         over = await stage.ended(RUN)
-        assert (over.code, over.asked, over.has_left) == (0, Asked.NOTHING, False)
+        assert (over.code, over.asked, over.has_left) == (0, StopOrder.NOTHING, False)
 
     perform(tmp_path, act)
 
@@ -156,7 +156,7 @@ def test_saving_asks_those_who_talk_and_signals_only_those_who_listen(tmp_path: 
         await until(lambda: stage.log(Run("2", 1)) == b"up\ntold\n")
         for run, recipe in runs.items():
             await stage.order(Halt(run), recipe)
-            assert (await stage.ended(run)).asked is Asked.HALT
+            assert (await stage.ended(run)).asked is StopOrder.HALT
 
     perform(tmp_path, act)
 
@@ -176,6 +176,6 @@ def test_a_failing_program_is_a_failure_though_it_is_halted_a_moment_later(tmp_p
         await stage.order(Halt(RUN), recipe)
         (stage.workdir / "go").touch()
         over = await stage.ended(RUN)
-        assert (over.code, over.rank, over.asked) == (9, 0, Asked.NOTHING)
+        assert (over.code, over.rank, over.asked) == (9, 0, StopOrder.NOTHING)
 
     perform(tmp_path, act)

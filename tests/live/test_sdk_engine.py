@@ -13,16 +13,16 @@ from tests.live.stage import Stage, perform, placed, until
 from tests.unit.sdk.warm import EXAMPLES, STEP
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.model.actions import Halt, Reshape
-from trainmaster.model.engine_reports import Asked, Progressed, Reshaped, Saved
+from trainmaster.model.engine_reports import Progressed, Reshaped, Saved, StopOrder
 from trainmaster.model.job import Run
-from trainmaster.model.launch_spec import Recipe
+from trainmaster.model.launch_spec import LaunchSpec
 
 pytestmark = pytest.mark.live
 
 STEPS = 20
 
 
-def recipe_of(stage: Stage, example: str, sleep: float, grace_ms: int = 30_000) -> Recipe:
+def recipe_of(stage: Stage, example: str, sleep: float, grace_ms: int = 30_000) -> LaunchSpec:
     command = (
         sys.executable,
         str(EXAMPLES / f"{example}.py"),
@@ -68,7 +68,7 @@ def test_a_halted_gang_goes_on_exactly_and_a_reshaped_one_up_to_rounding(
         await stage.order(Halt(first), slow)
         over = await stage.ended(first)
         said = stage.log(first).decode() + stage.log(first, 1).decode()
-        assert (over.asked, over.code, over.was_killed) == (Asked.HALT, 0, False), said
+        assert (over.asked, over.code, over.was_killed) == (StopOrder.HALT, 0, False), said
         assert over.has_left
         at = max(curve(stage, first))
         assert [r.step for r in stage.of(first) if isinstance(r, Saved)] == [at]
@@ -79,7 +79,7 @@ def test_a_halted_gang_goes_on_exactly_and_a_reshaped_one_up_to_rounding(
         await stage.order(Reshape(second, placed(1)), slow)
         await stage.heard(second, Reshaped)
         over = await stage.ended(second)
-        assert (over.asked, over.code, over.has_left) == (Asked.NOTHING, 0, False), over
+        assert (over.asked, over.code, over.has_left) == (StopOrder.NOTHING, 0, False), over
         assert [r for r in stage.of(second) if isinstance(r, Progressed)][-1].step == STEPS
 
         wanted = await straight(stage, example)

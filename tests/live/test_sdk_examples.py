@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.sdk.booth import Booth, booth
+from tests.unit.sdk.fake_supervisor import FakeSupervisor, booth
 from tests.unit.sdk.warm import EXAMPLES, Bench, bench
 from trainmaster.api.submission import Defaults, submission_of
 from trainmaster.api.yaml_loader import jobs_in_yaml
@@ -32,7 +32,7 @@ def fixture_runs(tmp_path: Path) -> Iterator[Bench]:
 
 
 @pytest.fixture(name="there")
-def fixture_there() -> Iterator[Booth]:
+def fixture_there() -> Iterator[FakeSupervisor]:
     with booth() as opened:
         yield opened
 
@@ -46,7 +46,7 @@ def joined(*curves: dict[int, str]) -> dict[int, str]:
 
 @pytest.mark.parametrize("example", ALONE)
 def test_stopped_and_started_again_it_learns_the_same(
-    example: str, runs: Bench, there: Booth, tmp_path: Path
+    example: str, runs: Bench, there: FakeSupervisor, tmp_path: Path
 ) -> None:
     straight = runs.start(f"{example}.py", *FLAGS, TRAINMASTER_CHECKPOINT_DIR=str(tmp_path / "a"))
 
@@ -78,7 +78,7 @@ def test_stopped_and_started_again_it_learns_the_same(
     assert (reported["step"], reported["total_steps"]) == (STEPS, STEPS)
 
 
-def test_save_now_does_not_stop_it(runs: Bench, there: Booth, tmp_path: Path) -> None:
+def test_save_now_does_not_stop_it(runs: Bench, there: FakeSupervisor, tmp_path: Path) -> None:
     one = runs.start(
         "numpy_model.py",
         *SLOWLY,
@@ -96,7 +96,7 @@ def test_save_now_does_not_stop_it(runs: Bench, there: Booth, tmp_path: Path) ->
 
 @pytest.mark.parametrize("example", ["ddp", "numpy_model", "fsdp"])
 def test_all_ranks_leave_at_the_same_step_and_go_on_exactly(
-    example: str, runs: Bench, there: Booth, tmp_path: Path
+    example: str, runs: Bench, there: FakeSupervisor, tmp_path: Path
 ) -> None:
     straight = runs.start_gang(
         2, f"{example}.py", *FLAGS, TRAINMASTER_CHECKPOINT_DIR=str(tmp_path / "a")

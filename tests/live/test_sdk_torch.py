@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.sdk.booth import Booth, booth
+from tests.unit.sdk.fake_supervisor import FakeSupervisor, booth
 from tests.unit.sdk.warm import Bench, Started, bench
 from trainmaster.sdk.checkpoints import Checkpoints
 
@@ -24,7 +24,7 @@ def fixture_runs(tmp_path: Path) -> Iterator[Bench]:
 
 
 @pytest.fixture(name="there")
-def fixture_there() -> Iterator[Booth]:
+def fixture_there() -> Iterator[FakeSupervisor]:
     with booth() as opened:
         yield opened
 
@@ -37,7 +37,7 @@ def program(folder: Path, code: str) -> str:
 
 BATCHES = """
 from trainmaster.sdk import Session
-from trainmaster.sdk.environment import Surroundings
+from trainmaster.sdk.environment import JobEnvironment
 from trainmaster.sdk.torch import StepBatches, batch_of
 
 size, batch = 10, 4
@@ -49,7 +49,7 @@ assert row != [one for step in range(25) for one in batch_of(step, size, batch, 
 assert len(batch_of(0, 3, 8)) == 8
 
 def part(rank, world, first):
-    place = Surroundings.of({"RANK": str(rank), "WORLD_SIZE": str(world)})
+    place = JobEnvironment.of({"RANK": str(rank), "WORLD_SIZE": str(world)})
     batches = StepBatches(Session(place, "x", 1), size, batch, first, 25, seed=3)
     assert len(batches) == 25 - first
     return list(batches)
@@ -89,7 +89,9 @@ with trainmaster.sdk.run() as tm:
 """
 
 
-def test_workers_that_load_data_outlive_the_stop(runs: Bench, there: Booth, tmp_path: Path) -> None:
+def test_workers_that_load_data_outlive_the_stop(
+    runs: Bench, there: FakeSupervisor, tmp_path: Path
+) -> None:
     one = runs.start(
         program(tmp_path, WORKERS),
         TRAINMASTER_SOCKET=str(there.path),
@@ -122,7 +124,7 @@ with trainmaster.sdk.run() as tm, gang(tm):
 
 
 def test_all_ranks_know_that_the_last_step_was_done(
-    runs: Bench, there: Booth, tmp_path: Path
+    runs: Bench, there: FakeSupervisor, tmp_path: Path
 ) -> None:
     ranks = runs.start_gang(
         2,
@@ -156,7 +158,7 @@ with trainmaster.sdk.run() as tm, gang(tm):
 
 
 def test_a_checkpoint_in_the_background_is_of_its_step(
-    runs: Bench, there: Booth, tmp_path: Path
+    runs: Bench, there: FakeSupervisor, tmp_path: Path
 ) -> None:
     ranks = runs.start_gang(
         2,

@@ -147,7 +147,7 @@ class Stage:
             priority=int(said.get("priority", 0)),
         )
         needs = ms(said["needs"]) * NOMINAL if "needs" in said else None
-        estimate = Estimate(needs, Source.DECLARED) if needs is not None else None
+        estimate = Estimate(needs, Source.TRACE) if needs is not None else None
         oracle = Oracle(needs) if needs is not None else None
         self._at(submit, [e.JobSubmitted(job, estimate, oracle)])
         if "pending" in said:

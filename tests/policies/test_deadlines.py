@@ -11,7 +11,7 @@ from trainmaster.core.controller import Controller
 from trainmaster.core.state import JobRecord
 from trainmaster.estimators.throughput import Estimator
 from trainmaster.model import events as e
-from trainmaster.model.deadline_notices import Decline, Notice, Told
+from trainmaster.model.deadline_notices import DeadlineNotice, DeadlineOutcome, Decline
 from trainmaster.model.job import Estimate, Source, gpus
 from trainmaster.model.reasons import Why
 from trainmaster.model.result import DeadlineResult, Result, Verdict
@@ -34,7 +34,7 @@ def verdicts(result: Result) -> dict[str, str]:
     }
 
 
-def told(result: Result, name: str) -> list[tuple[float, Told]]:
+def told(result: Result, name: str) -> list[tuple[float, DeadlineOutcome]]:
     return [(when / SECOND, each.what) for when, each in deadline(result, name).notices]
 
 
@@ -163,7 +163,7 @@ def test_an_elastic_job_is_counted_at_a_size_that_will_do() -> None:
     wide = gpus(2, minimum=1, maximum=4)
     topology = cluster("1x4")
 
-    def answer(within_s: float, others: list[TracedJob], *, is_elastic: bool) -> Notice:
+    def answer(within_s: float, others: list[TracedJob], *, is_elastic: bool) -> DeadlineNotice:
         job = by(within_s, traced("wide", wide, 100))
         options = PunctualOptions(deadline_margin=0.0)
         policy = Punctual(options)
@@ -172,11 +172,11 @@ def test_an_elastic_job_is_counted_at_a_size_that_will_do() -> None:
         result = outcome_of(a_scenario([*others, job], "1x4"), policy)
         return deadline(result, "wide").notices[0][1]
 
-    assert answer(90, [], is_elastic=False).what is Told.DECLINED
-    assert answer(90, [], is_elastic=True).what is Told.ACCEPTED
+    assert answer(90, [], is_elastic=False).what is DeadlineOutcome.DECLINED
+    assert answer(90, [], is_elastic=True).what is DeadlineOutcome.ACCEPTED
     narrow = [asked("three", 3, 400, within_s=400)]
-    assert answer(300, narrow, is_elastic=False).what is Told.DECLINED
-    assert answer(300, narrow, is_elastic=True).what is Told.ACCEPTED
+    assert answer(300, narrow, is_elastic=False).what is DeadlineOutcome.DECLINED
+    assert answer(300, narrow, is_elastic=True).what is DeadlineOutcome.ACCEPTED
 
 
 # -- what is kept ----------------------------------------------------------------------------------
@@ -237,8 +237,8 @@ def test_a_lost_server_is_told_at_once_and_once() -> None:
     changes = (at(30, e.NodeLeft(0)), at(100, e.NodeJoined(0)))
     jobs = [asked("a", 2, 50, within_s=60)]
     result = outcome_of(a_scenario(jobs, "1x2", node_changes=changes), punctual())
-    assert told(result, "a")[:2] == [(0, Told.ACCEPTED), (30, Told.SLIPPED)]
-    assert len([what for _, what in told(result, "a") if what is Told.SLIPPED]) <= 2
+    assert told(result, "a")[:2] == [(0, DeadlineOutcome.ACCEPTED), (30, DeadlineOutcome.SLIPPED)]
+    assert len([what for _, what in told(result, "a") if what is DeadlineOutcome.SLIPPED]) <= 2
     found = deadline(result, "a")
     assert (found.is_met, found.warned_ms, found.is_silently_late) == (False, 30 * SECOND, False)
 
@@ -254,7 +254,7 @@ def test_a_slip_names_the_old_and_the_new_prediction() -> None:
         for job in result.jobs
         if job.deadline is not None
         for when, notice in job.deadline.notices
-        if notice.what is Told.SLIPPED and when == 10 * SECOND
+        if notice.what is DeadlineOutcome.SLIPPED and when == 10 * SECOND
     ]
     assert len(slips) == 1, "the other can still be kept"
     name, old, new = slips[0]
@@ -275,7 +275,7 @@ def test_who_is_in_time_again_is_told_too() -> None:
     ]
     result = outcome_of(a_scenario(jobs, "2x1", node_changes=changes), punctual())
     said = [what for job in "abc" for _, what in told(result, job)]
-    assert said.count(Told.SLIPPED) == said.count(Told.RECOVERED) == 1
+    assert said.count(DeadlineOutcome.SLIPPED) == said.count(DeadlineOutcome.RECOVERED) == 1
     assert all(deadline(result, job).is_met for job in "abc")
 
 
@@ -299,7 +299,7 @@ def test_explain_says_what_was_promised_and_until_when_others_go_first() -> None
     controller.step(
         0,
         [
-            e.JobSubmitted(each.job, Estimate(each.service_ms * NOMINAL, Source.DECLARED))
+            e.JobSubmitted(each.job, Estimate(each.service_ms * NOMINAL, Source.TRACE))
             for each in jobs
         ],
     )
@@ -310,4 +310,4 @@ def test_explain_says_what_was_promised_and_until_when_others_go_first() -> None
     assert accepted.why is Why.DEADLINE_LEAVES_TIME
     assert accepted.until_ms == 150 * SECOND
     assert accepted.told is not None
-    assert accepted.told.what is Told.ACCEPTED
+    assert accepted.told.what is DeadlineOutcome.ACCEPTED

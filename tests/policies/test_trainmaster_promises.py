@@ -16,7 +16,7 @@ from tests.property.drive import Drive
 from tests.property.worlds import CONTENDERS, scenarios
 from trainmaster.core.controller import Controller, Decision
 from trainmaster.model import events as e
-from trainmaster.model.deadline_notices import Told
+from trainmaster.model.deadline_notices import DeadlineOutcome
 from trainmaster.model.job import Estimate, Run, Source
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Why
@@ -260,7 +260,7 @@ def test_an_accepted_deadline_counts_more_than_the_part_of_a_queue() -> None:
 
 
 def submitted(controller: Controller, *jobs: TracedJob, now_s: float = 0) -> Decision:
-    known = [Estimate(each.service_ms * NOMINAL, Source.DECLARED) for each in jobs]
+    known = [Estimate(each.service_ms * NOMINAL, Source.TRACE) for each in jobs]
     facts = [e.JobSubmitted(each.job, k) for each, k in zip(jobs, known, strict=True)]
     return controller.step(round(now_s * SECOND), facts)
 
@@ -301,7 +301,7 @@ def test_who_has_time_until_its_deadline_is_told_until_when_others_go_first() ->
     reason = controller.explain("c")
     assert (reason.why, reason.until_ms) == (Why.DEADLINE_LEAVES_TIME, 150 * SECOND)
     assert reason.told is not None
-    assert reason.told.what is Told.ACCEPTED
+    assert reason.told.what is DeadlineOutcome.ACCEPTED
 
 
 # -- memory is a value -----------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.trace import Outcome
 from trainmaster.model.units import WHOLE
 from trainmaster.sim.driver import FOREVER, Scenario, Simulation
-from trainmaster.sim.engine import Doing
+from trainmaster.sim.engine import Activity
 
 MOST_STEPS = 2_000
 """More than any of the small workloads can need: a run that goes on is one that never ends."""
@@ -140,7 +140,7 @@ class Drive:
         memory: dict[int, int] = {}
         modes: dict[int, set[Sharing]] = {}
         for run in self.simulation.engine.runs.values():
-            if run.doing is Doing.FROZEN:
+            if run.activity is Activity.FROZEN:
                 continue
             for piece in run.placement.slices:
                 whole = run.placement.sharing is Sharing.EXCLUSIVE

@@ -16,7 +16,7 @@ from trainmaster.catalog import policy_class
 from trainmaster.model import actions, events
 from trainmaster.model import engine_reports as reports
 from trainmaster.model.codec import dumps, loads
-from trainmaster.model.launch_spec import Recipe
+from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.topology import Topology
 from trainmaster.sim.driver import Scenario
 
@@ -25,7 +25,7 @@ KINDS = [
     *get_args(actions.Action),
     *get_args(actions.Order),
     *get_args(reports.Report),
-    Recipe,
+    LaunchSpec,
 ]
 LIVE = [name for name, (policy, _) in CONTENDERS.items() if not policy_class(policy).needs_oracle]
 

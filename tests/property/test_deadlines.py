@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.policies.punctual import Punctual, punctual
 from tests.property.drive import Drive
 from tests.property.worlds import calm_scenarios, scenarios
-from trainmaster.model.deadline_notices import Told
+from trainmaster.model.deadline_notices import DeadlineOutcome
 from trainmaster.model.result import DeadlineResult, Verdict
 from trainmaster.model.trace import Trace
 from trainmaster.sim.driver import Scenario
@@ -62,7 +62,7 @@ def test_with_exact_estimates_in_an_ideal_world_nobody_accepted_is_late(
     for name, found in deadlines(drive):
         if found.verdict is Verdict.ACCEPTED:
             assert found.is_met, f"{name} was promised"
-            assert [notice.what for _, notice in found.notices] == [Told.ACCEPTED], name
+            assert [notice.what for _, notice in found.notices] == [DeadlineOutcome.ACCEPTED], name
 
 
 @some

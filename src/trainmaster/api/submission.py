@@ -18,7 +18,7 @@ from trainmaster.api.jobfile import JobFile
 from trainmaster.api.validation_errors import BadJobFile
 from trainmaster.daemon.service_api import Submission
 from trainmaster.model.job import Demand, Shape
-from trainmaster.model.launch_spec import Ranks, Recipe
+from trainmaster.model.launch_spec import LaunchSpec, Ranks
 from trainmaster.model.placement import Role, Sharing
 
 
@@ -75,11 +75,11 @@ def demand_of(model: JobFile, device_type: str | None = None) -> Demand:
     )
 
 
-def _recipe(model: JobFile, workdir: Path, ranks: Ranks, user: str, program: str) -> Recipe:
+def _recipe(model: JobFile, workdir: Path, ranks: Ranks, user: str, program: str) -> LaunchSpec:
     command = model.command
     # Amounts of the file are for each GPU; a launcher's one process may hold all of a node's.
     times = model.gpus.most if ranks is Ranks.PER_NODE else 1
-    return Recipe(
+    return LaunchSpec(
         command=(*SHELL, command) if isinstance(command, str) else command,
         workdir=str(workdir),
         checkpoint_dir=_checkpoint_dir(model, workdir),

@@ -15,7 +15,7 @@ from trainmaster.core.state import State
 from trainmaster.core.suspension import clear_frozen
 from trainmaster.core.view import View
 from trainmaster.model.actions import Order, Suspend
-from trainmaster.model.deadline_notices import Notice
+from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.events import Event
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Reason, Refusal, Refused
@@ -36,7 +36,7 @@ class Decision(NamedTuple):
     """Whether the policy was asked."""
     ended_unsuccessfully: Sequence[tuple[str, Phase]] = ()
     """Jobs that ended in this step without success: failed for good, or cancelled."""
-    notices: Sequence[Notice] = ()
+    notices: Sequence[DeadlineNotice] = ()
     """What the owners of jobs should be told of their deadlines."""
 
 
@@ -93,7 +93,7 @@ class Controller:
             self._start_over()
         asked = self._do_requests(now) if state.requests else ()
         refusals: Sequence[Refusal] = ()
-        notices: Sequence[Notice] = ()
+        notices: Sequence[DeadlineNotice] = ()
         planned = state.needs_pass or (self._wake_at is not None and now >= self._wake_at)
         if planned:
             refusals, notices = self._pass(now)
@@ -144,7 +144,7 @@ class Controller:
         state.needs_pass = True
         return refusals
 
-    def _pass(self, now: int) -> tuple[Sequence[Refusal], Sequence[Notice]]:
+    def _pass(self, now: int) -> tuple[Sequence[Refusal], Sequence[DeadlineNotice]]:
         """Ask the policy; one that raises leaves running jobs alone and is reported."""
         state = self.state
         state.woken_by_event, state.needs_pass = state.needs_pass, False

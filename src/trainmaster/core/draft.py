@@ -25,7 +25,7 @@ from trainmaster.model.actions import (
     Stop,
     Suspend,
 )
-from trainmaster.model.deadline_notices import Notice
+from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.plan import M, Plan
 
@@ -242,7 +242,7 @@ class Draft:
         self,
         memo: M = None,  # type: ignore[assignment]
         wake_at: int | None = None,
-        notices: tuple[Notice, ...] = (),
+        notices: tuple[DeadlineNotice, ...] = (),
     ) -> Plan[M]:
         """The decisions as actions, in an order in which they can be admitted."""
         for reservation in self._reserved.values():

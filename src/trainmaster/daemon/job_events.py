@@ -9,7 +9,7 @@ from trainmaster.daemon.live_job import named_devices
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
-from trainmaster.model.deadline_notices import Notice
+from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.topology import Topology
 from trainmaster.store.rows import StoryRow
 
@@ -54,7 +54,7 @@ def job_of(event: e.Event) -> str | None:
 def told(
     facts: Sequence[LoggedEvent],
     orders: Sequence[a.Order],
-    notices: Sequence[Notice],
+    notices: Sequence[DeadlineNotice],
     topology: Topology,
     now: int,
     step: int,

@@ -14,7 +14,7 @@ from trainmaster.model import codec
 from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Job
 from trainmaster.model.job_state import ENDED_STATES, JobState
-from trainmaster.model.launch_spec import Recipe
+from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.placement import Placement
 from trainmaster.model.topology import Topology
 from trainmaster.store.rows import JobRow
@@ -33,7 +33,7 @@ class Hold(Enum):
 class StoredSubmission:
     """A submission as it is stored: what every restart of the daemon needs of it."""
 
-    recipe: Recipe
+    recipe: LaunchSpec
     job: Job
     depends_on: tuple[Dependency, ...] = ()
     array: Array | None = None
@@ -66,7 +66,7 @@ class LiveJob:
         return self.job.id
 
     @property
-    def recipe(self) -> Recipe:
+    def recipe(self) -> LaunchSpec:
         return self.stored.recipe
 
     @property
@@ -92,7 +92,7 @@ class LiveJob:
             ran = self.history.run_ms + max(0, at_ms - since)
             self.history = replace(self.history, run_ms=ran, since_ms=None)
 
-    def recipe_now(self, now: int) -> Recipe:
+    def recipe_now(self, now: int) -> LaunchSpec:
         """What its next run is started from: it has only so much time left."""
         most = self.recipe.max_runtime_ms
         if most is None:

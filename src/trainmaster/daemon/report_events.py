@@ -109,14 +109,14 @@ def _ended(said: r.Ended, live: LiveJob, record: JobRecord, now: int) -> Iterato
     live.ended_ms = _moment(said, live, now)
     live.paused(live.ended_ms)
     detail = _told(said)
-    if said.asked is r.Asked.KILL:
+    if said.asked is r.StopOrder.KILL:
         if record.phase is Phase.STOPPING:
             yield LoggedEvent(e.RunStopped(said.run), detail)
         else:  # a daemon that did not know it had it ended
             yield LoggedEvent(
                 e.RunLost(said.run, record.saved_work), detail | _lost_work(record, now)
             )
-    elif said.asked is r.Asked.HALT:
+    elif said.asked is r.StopOrder.HALT:
         has_saved = said.has_left and said.code == 0  # by a signal: it did not see it coming
         work = record.work_at(now) if has_saved else record.saved_work
         detail["how"] = "by a checkpoint" if has_saved else "by ending it"

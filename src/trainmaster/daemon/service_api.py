@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Demand
-from trainmaster.model.launch_spec import Recipe
+from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.placement import Role
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason
@@ -75,7 +75,7 @@ class Submission:
     name: str
     user: str
     demand: Demand
-    recipe: Recipe
+    recipe: LaunchSpec
     """Its `workdir` is the user's own; where `keeps_code`, the daemon replaces it by the copy."""
     spec: Mapping[str, object]
     """The job file as submitted, for showing."""

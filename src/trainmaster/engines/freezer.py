@@ -9,29 +9,12 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from enum import Enum
 from typing import Protocol
+
+from trainmaster.engines.local import processes
 
 Members = Callable[[], Iterable[int]]
 """All processes of a run that are alive now."""
-
-
-class Kept(Enum):
-    """Where a frozen run's memory stays."""
-
-    WHERE_IT_WAS = "where it was"
-    """Nothing moves: what was on a GPU stays there."""
-    HOST = "host"
-
-
-@dataclass(frozen=True, slots=True)
-class FreezerAbilities:
-    releases_devices: bool
-    """Whether others can use the run's GPUs, their memory included, while it is frozen."""
-    keeps_memory_on: Kept
-    needs_cooperation: bool
-    """Whether the program must do its part."""
 
 
 class Freezer(Protocol):
@@ -41,7 +24,9 @@ class Freezer(Protocol):
     def name(self) -> str: ...
 
     @property
-    def abilities(self) -> FreezerAbilities: ...
+    def releases_devices(self) -> bool:
+        """Whether others can use the run's GPUs, their memory included, while it is frozen."""
+        ...
 
     def freeze(self, members: Members) -> bool:
         """Whether every process stands still now; False: not yet, call again soon."""
@@ -54,15 +39,13 @@ class StopFreezer:
     """SIGSTOP and SIGCONT: works for every program, and frees nothing but the processors."""
 
     name = "stop"
-    abilities = FreezerAbilities(
-        releases_devices=False, keeps_memory_on=Kept.WHERE_IT_WAS, needs_cooperation=False
-    )
+    releases_devices = False
     ROUNDS = 100
 
     def freeze(self, members: Members) -> bool:
         """Stop all until a look around finds no process that still moves: it may have forked."""
         for _ in range(self.ROUNDS):
-            moving = [pid for pid in members() if not stands_still(pid)]
+            moving = [pid for pid in members() if not processes.is_stopped(pid)]
             if not moving:
                 return True
             for pid in moving:
@@ -81,9 +64,9 @@ FREEZERS: dict[str, Callable[[], Freezer]] = {"stop": StopFreezer}
 """By the name that a run's file says."""
 
 
-def can_freeze_on(abilities: FreezerAbilities, has_gpus: bool) -> bool:
+def can_freeze_on(freezer: Freezer, has_gpus: bool) -> bool:
     """Frozen means that its devices are free: CPU slots are, as soon as its processes stand still."""
-    return abilities.releases_devices or not has_gpus
+    return freezer.releases_devices or not has_gpus
 
 
 def send(pid: int, number: int) -> bool:
@@ -93,13 +76,3 @@ def send(pid: int, number: int) -> bool:
     except (ProcessLookupError, PermissionError):
         return False
     return True
-
-
-def stands_still(pid: int) -> bool:
-    """Whether it is stopped, or has ended."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            after_name = file.read().rpartition(b")")[2]
-    except OSError:
-        return True
-    return after_name.split()[:1][0] in (b"T", b"t", b"Z", b"X")

@@ -10,7 +10,7 @@ from typing import Protocol
 from trainmaster.model.actions import Order
 from trainmaster.model.engine_reports import Report
 from trainmaster.model.job import Run
-from trainmaster.model.launch_spec import Recipe
+from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.topology import Topology
 
 Tell = Callable[[Report, int], None]
@@ -38,7 +38,7 @@ class Engine(Protocol):
 
     Orders are idempotent: one that has been carried out already changes nothing, so that a daemon that
     does not know whether it sent an order sends it again. Every order names an attempt; an attempt is
-    launched at most once, whoever asks.
+    launched at most once, however often it is ordered.
 
     No order is left without an answer. One to a run of which nothing is left, because its machine was
     switched off say, or its files were removed, is answered by Lost or Ended; so is an order to end a run
@@ -58,7 +58,7 @@ class Engine(Protocol):
         """Be ready to take orders; EngineError where that cannot be."""
         ...
 
-    async def execute(self, order: Order, recipe: Recipe) -> None:
+    async def execute(self, order: Order, spec: LaunchSpec) -> None:
         """Begin to carry it out; what comes of it is reported. Never raises, whatever the job or the
         machine has done: what a full disk refuses, say, is tried again."""
         ...

@@ -149,7 +149,7 @@ def visible(gpus: Sequence[Gpu], setting: str | None) -> tuple[Gpu, ...]:
 
 
 def find_gpus() -> tuple[Gpu, ...]:
-    """All GPUs that the driver knows; none where there is no driver.
+    """All GPUs that the driver knows; none without a driver.
 
     DriverError for a driver that does not answer: jobs for GPUs must not go to CPU slots in silence.
     """

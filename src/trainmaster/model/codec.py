@@ -1,7 +1,7 @@
-"""Values as JSON and back: events, orders, recipes, reports, topologies and the memos of policies.
+"""Values as JSON and back: events, orders, launch specs, reports, topologies and the memos of policies.
 
-A tagged object says what it is: `{"is": "Run", "job": "12", "attempt": 1}` (`is` can be no field: the
-language keeps the word). Lists are tuples. Fields that have their default are left out, missing ones
+A tagged object says what it is: `{"is": "Run", "job": "12", "attempt": 1}` (`is` cannot be a field: it
+is a word of the language). Lists are tuples. Fields that have their default are left out, missing ones
 get it, and those of a newer version are ignored, so that old logs can be read.
 
 What is read names types, and never makes anything be imported. Types of the model go by their name, our
@@ -24,8 +24,11 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from trainmaster.model import (
     actions,
+    deadline_notices,
+    engine_reports,
     events,
     job,
+    launch_spec,
     placement,
     plan,
     profile,
@@ -35,9 +38,6 @@ from trainmaster.model import (
     topology,
     trace,
 )
-from trainmaster.model import deadline_notices as notices
-from trainmaster.model import engine_reports as reports
-from trainmaster.model import launch_spec as recipe
 from trainmaster.model.former_tags import FORMER_TAGS
 from trainmaster.model.plan import FrozenMap
 
@@ -47,20 +47,8 @@ Json = Any
 TAG = "is"
 PLAIN = frozenset({str, int, bool, type(None)})
 MODULES: tuple[ModuleType, ...] = (
-    actions,
-    events,
-    job,
-    notices,
-    placement,
-    plan,
-    profile,
-    progress,
-    queue,
-    reasons,
-    recipe,
-    reports,
-    topology,
-    trace,
+    *(actions, deadline_notices, engine_reports, events, job, launch_spec, placement),
+    *(plan, profile, progress, queue, reasons, topology, trace),
 )
 OURS = "trainmaster."
 POLICY_FILE = "trainmaster_policy_file_"
@@ -95,7 +83,7 @@ def trust(package: str) -> None:
 
 
 def encode(value: object) -> Json:
-    """The value as JSON; CodecError where some part of it is no value."""
+    """The value as JSON; CodecError if some part of it cannot be stored."""
     kind = type(value)
     if kind in PLAIN:
         return value
@@ -105,7 +93,7 @@ def encode(value: object) -> Json:
 
 
 def decode(json: Json) -> Any:
-    """The value that was encoded; CodecError where this is no encoding of one."""
+    """The value that was encoded; CodecError if this does not encode one."""
     kind = type(json)
     if kind in PLAIN or kind is float:
         return json
@@ -126,7 +114,7 @@ def loads(text: str) -> Any:
     try:
         body = json.loads(text)
     except ValueError as error:
-        raise CodecError(f"{text[:80]!r} is no JSON: {error}.") from error
+        raise CodecError(f"{text[:80]!r} is not JSON: {error}.") from error
     return decode(body)
 
 
@@ -245,7 +233,7 @@ def _writer(kind: type) -> Writer:
         return lambda value: {TAG: tag, "name": value.name}
     if not _is_record(kind):
         raise CodecError(
-            f"{kind.__module__}.{kind.__qualname__} is no value, so it is not written."
+            f"{kind.__module__}.{kind.__qualname__} is not a value, so it is not written."
         )
     return _record_writer(_tag_of(kind), _entries(cast(Any, kind)))
 
@@ -314,7 +302,7 @@ def _read_float(body: Json) -> float:
     try:
         return float(body["value"])
     except (KeyError, TypeError, ValueError) as error:
-        raise CodecError(f"{str(body)[:80]!r} is no number.") from error
+        raise CodecError(f"{str(body)[:80]!r} is not a number.") from error
 
 
 def _pairs(body: Json) -> dict[Any, Any]:
@@ -342,7 +330,7 @@ READERS: dict[str, Reader] = {
 
 
 def _reader(tag: str) -> Reader:
-    """How what is tagged so is read. Looked up anew for a policy's types: its file may be reloaded."""
+    """The reader of a tag. Looked up each time for a policy's types: its file may be reloaded."""
     return READERS.get(tag) or _reader_of(_type_of(tag))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Told(Enum):
+class DeadlineOutcome(Enum):
     """What became of a deadline."""
 
     ACCEPTED = "accepted"
@@ -31,11 +31,11 @@ class Decline(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class DeadlineNotice:
     """One such fact about one job; times in ms."""
 
     job: str
-    what: Told
+    what: DeadlineOutcome
     deadline_ms: int
     finish_ms: int | None = None
     """Predicted finish at the latest; None where it was declined."""

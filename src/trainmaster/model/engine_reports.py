@@ -11,7 +11,7 @@ from enum import Enum
 from trainmaster.model.job import Run
 
 
-class Asked(Enum):
+class StopOrder(Enum):
     """What a run had been told when it ended."""
 
     NOTHING = "nothing"
@@ -81,7 +81,7 @@ class Ended:
     at_ms: int
     code: int
     """Exit code of the rank that decided: 0, or of the first that failed; 128 + n for signal n."""
-    asked: Asked = Asked.NOTHING
+    asked: StopOrder = StopOrder.NOTHING
     rank: int | None = None
     """The first rank that failed; None where none did."""
     has_left: bool = False

@@ -114,9 +114,7 @@ def gpus(count: int, *, minimum: int | None = None, maximum: int | None = None) 
 class Source(Enum):
     """Where an estimate comes from."""
 
-    DECLARED = "declared"
     FIT = "fit"
-    HISTORY = "history"
     TRACE = "trace"
 
 

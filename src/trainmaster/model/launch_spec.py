@@ -26,8 +26,8 @@ class LogLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
-    """One job's program with its surroundings. Every attempt is started from the same one."""
+class LaunchSpec:
+    """One job's program with its environment. Every attempt is started from the same one."""
 
     command: tuple[str, ...]
     workdir: str

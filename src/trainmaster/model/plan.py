@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, overload
 from typing_extensions import TypeVar
 
 from trainmaster.model.actions import Action
-from trainmaster.model.deadline_notices import Notice
+from trainmaster.model.deadline_notices import DeadlineNotice
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -82,5 +82,5 @@ class Plan(Generic[M]):
     actions: tuple[Action, ...]
     memo: M = None  # type: ignore[assignment]  # of a plan that is not a policy's answer
     wake_at: int | None = None
-    notices: tuple[Notice, ...] = ()
+    notices: tuple[DeadlineNotice, ...] = ()
     """What the owners of jobs should know of their deadlines."""

@@ -1,20 +1,12 @@
-"""What is known of a job's speed before it has run anywhere: one GPU measured, several foretold."""
+"""What is known of a job's speed before it has run anywhere: measured on one GPU, predicted on several."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import isfinite
-
-from trainmaster.model.units import NOMINAL
 
 Speedups = tuple[tuple[int, int], ...]
 """(GPUs, speed in parts per million of the speed on one), growing in GPUs, beginning with 1."""
-
-
-class ProfileError(ValueError):
-    """A table of speeds that cannot be used: one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +26,7 @@ class Profile:
 
     @property
     def is_predictive(self) -> bool:
-        """Whether it says enough to foretell the speed of any allocation."""
+        """Whether it says enough to predict the speed of any allocation."""
         return self.step_us > 0 and self.sync_bytes > 0
 
     def with_batch(self, batch: int) -> Profile:
@@ -42,36 +34,6 @@ class Profile:
         fixed = min(self.fixed_us or 0, self.step_us)
         moving = (self.step_us - fixed) * batch // self.batch
         return replace(self, batch=batch, step_us=max(1, fixed + moving))
-
-
-def checked_speedups(pairs: Iterable[tuple[int, float]]) -> Speedups:
-    """A table of (GPUs, speed relative to one GPU) as a profile keeps it, or a ProfileError."""
-    table: list[tuple[int, int]] = []
-    for count, speed in pairs:
-        if not (isfinite(speed) and 0 < speed < NOMINAL):
-            raise ProfileError(f"the speed on {count} GPUs must be more than 0, not {speed:g}.")
-        if table and count <= table[-1][0]:
-            raise ProfileError(
-                f"a speed-up table must grow in GPUs, but {count} comes after {table[-1][0]}."
-            )
-        table.append((count, max(1, round(speed * NOMINAL))))
-    if table and table[0] != (1, NOMINAL):
-        raise ProfileError("a speed-up table must begin with 1 GPU at speed 1.")
-    return tuple(table)
-
-
-def speedups_from(text: str) -> Speedups:
-    """`1:1 2:1.8 4:3.1` (or with `;` between) as a table; a gap between counts is allowed."""
-    pairs = []
-    for entry in text.replace(";", " ").split():
-        count, colon, speed = entry.partition(":")
-        try:
-            pairs.append((int(count), float(speed)))
-        except ValueError:
-            colon = ""
-        if not colon:
-            raise ProfileError(f"{entry!r} is not of the form GPUs:speed, such as 4:3.1.")
-    return checked_speedups(pairs)
 
 
 def speedup_at(table: Speedups, count: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from trainmaster.model.deadline_notices import Notice
+from trainmaster.model.deadline_notices import DeadlineNotice
 
 
 class Why(Enum):
@@ -40,7 +40,7 @@ class Reason:
     held_by: tuple[str, ...] = ()
     until_ms: int | None = None
     """Until when this holds at the latest, where that is known."""
-    told: Notice | None = None
+    told: DeadlineNotice | None = None
     """What was said of its deadline last, if it has one."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from trainmaster.model.deadline_notices import Notice
+from trainmaster.model.deadline_notices import DeadlineNotice
 
 
 class Status(Enum):
@@ -42,7 +42,7 @@ class DeadlineResult:
     """None while the job is unfinished and its deadline has not passed, or if it was never asked for."""
     warned_ms: int | None = None
     """When it was first said that an accepted one would be missed."""
-    notices: tuple[tuple[int, Notice], ...] = ()
+    notices: tuple[tuple[int, DeadlineNotice], ...] = ()
     """Everything that was said, and when."""
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from html import escape
 
-from trainmaster.model.deadline_notices import Decline, Notice, Told
+from trainmaster.model.deadline_notices import DeadlineNotice, DeadlineOutcome, Decline
 from trainmaster.model.result import JobResult
 from trainmaster.model.units import to_seconds
 from trainmaster.report.series import Contender
@@ -64,7 +64,7 @@ def _slips(contender: Contender) -> str:
         for job in contender.result.jobs
         if job.deadline is not None
         for when, notice in job.deadline.notices
-        if notice.what in (Told.SLIPPED, Told.RECOVERED)
+        if notice.what in (DeadlineOutcome.SLIPPED, DeadlineOutcome.RECOVERED)
     ]
     if not said:
         return ""
@@ -77,7 +77,7 @@ def _slips(contender: Contender) -> str:
 # -- a notice in words -----------------------------------------------------------------------------
 
 
-def worded(notice: Notice, job: JobResult) -> str:
+def worded(notice: DeadlineNotice, job: JobResult) -> str:
     """What its owner is told, in times after the submission."""
     return WORDINGS[notice.what](notice, job)
 
@@ -88,15 +88,15 @@ def _after(time_ms: int | None, job: JobResult) -> str:
     return f"{wording.duration(to_seconds(time_ms - job.submit_ms))} after its submission"
 
 
-def _accepted(notice: Notice, job: JobResult) -> str:
+def _accepted(notice: DeadlineNotice, job: JobResult) -> str:
     return f"{notice.job} is accepted: done {_after(notice.finish_ms, job)} at the latest"
 
 
-def _declined(notice: Notice, job: JobResult) -> str:
+def _declined(notice: DeadlineNotice, job: JobResult) -> str:
     return f"{notice.job} is declined: {DECLINES[notice.why](notice, job)}"
 
 
-DECLINES: dict[Decline | None, Callable[[Notice, JobResult], str]] = {
+DECLINES: dict[Decline | None, Callable[[DeadlineNotice, JobResult], str]] = {
     Decline.TOO_SOON: lambda notice, job: (
         f"the earliest feasible deadline is {_after(notice.feasible_ms, job)}"
     ),
@@ -105,7 +105,7 @@ DECLINES: dict[Decline | None, Callable[[Notice, JobResult], str]] = {
 }
 
 
-def _slipped(notice: Notice, job: JobResult) -> str:
+def _slipped(notice: DeadlineNotice, job: JobResult) -> str:
     deadline = _after(notice.deadline_ms, job)
     return (
         f"{notice.job} will miss its deadline ({deadline}): now predicted to be done"
@@ -113,13 +113,13 @@ def _slipped(notice: Notice, job: JobResult) -> str:
     )
 
 
-def _recovered(notice: Notice, job: JobResult) -> str:
+def _recovered(notice: DeadlineNotice, job: JobResult) -> str:
     return f"{notice.job} will be in time again: done {_after(notice.finish_ms, job)} at the latest"
 
 
-WORDINGS: dict[Told, Callable[[Notice, JobResult], str]] = {
-    Told.ACCEPTED: _accepted,
-    Told.DECLINED: _declined,
-    Told.SLIPPED: _slipped,
-    Told.RECOVERED: _recovered,
+WORDINGS: dict[DeadlineOutcome, Callable[[DeadlineNotice, JobResult], str]] = {
+    DeadlineOutcome.ACCEPTED: _accepted,
+    DeadlineOutcome.DECLINED: _declined,
+    DeadlineOutcome.SLIPPED: _slipped,
+    DeadlineOutcome.RECOVERED: _recovered,
 }

@@ -19,7 +19,7 @@ WAITING_LINES = 1000
 """How many lines that matter are kept for a supervisor that does not read."""
 
 
-class Link:
+class ControlClient:
     """Says lines without waiting. Of what is waiting, only the newest progress is kept.
 
     All calls may come from any thread. A forked child has no voice: its parent speaks.

@@ -11,7 +11,7 @@ from trainmaster.sdk import wire
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class JobEnvironment:
     """One rank's place. A program on its own is a gang of one, started for the first time."""
 
     rank: int
@@ -29,7 +29,7 @@ class Surroundings:
     """Equal for all ranks that were started together, and another one after a restart."""
 
     @classmethod
-    def of(cls, environ: Mapping[str, str]) -> Surroundings:
+    def of(cls, environ: Mapping[str, str]) -> JobEnvironment:
         """Read from the environment; whatever is missing has the value of a program on its own."""
         attempt = _whole(environ, wire.ATTEMPT) or 1
         restarts = _whole(environ, wire.RESTART_COUNT)

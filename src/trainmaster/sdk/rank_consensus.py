@@ -1,4 +1,4 @@
-"""How the ranks of a gang come to act on a wish at the same call, so that none is left in a collective.
+"""How the ranks of a gang act on a request at the same call, so that none is left in a collective.
 
 Signals and lines reach the ranks at different moments. Where torch.distributed is at work, the ranks ask
 each other (trainmaster.sdk.torch). Where it is not, rank 0 decides and writes down at which call all act.
@@ -21,7 +21,7 @@ FREE = "free"
 """Added when rank 0 has ended: every rank is on its own after what was decided."""
 
 
-class Agreement:
+class RankConsensus:
     """One question ('stop?', 'save?') that the ranks answer together, call by call."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Agreement:
                 old.unlink(missing_ok=True)
 
     def settle(self, wish: bool) -> bool:
-        """Whether all act at this call. Each rank says what it wishes; all get the same answer."""
+        """Whether all act at this call. Each rank says what was requested of it; all get the same answer."""
         if self._world_size == 1:
             return wish
         self._calls += 1

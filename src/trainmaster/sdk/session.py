@@ -1,4 +1,4 @@
-"""A program's stay under Trainmaster, or on its own: progress, stopping together, checkpoints."""
+"""A program's session, under Trainmaster or on its own: progress, stopping together, checkpoints."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Any, SupportsFloat
 
 from trainmaster.sdk.checkpoints import Checkpoints, Loaded, make_durable
-from trainmaster.sdk.control_client import Link
-from trainmaster.sdk.environment import Surroundings, local_folder
-from trainmaster.sdk.rank_consensus import Agreement, is_gang_initialised
-from trainmaster.sdk.stop_requests import Wishes
+from trainmaster.sdk.control_client import ControlClient
+from trainmaster.sdk.environment import JobEnvironment, local_folder
+from trainmaster.sdk.rank_consensus import RankConsensus, is_gang_initialised
+from trainmaster.sdk.stop_requests import StopRequests
 from trainmaster.sdk.wire import Line
 
 REPORT_S = 0.1
@@ -29,14 +29,14 @@ def run(checkpoint_dir: str | os.PathLike[str] | None = None, keep: int = 3) -> 
     Checkpoints are kept where Trainmaster says; on its own in `checkpoint_dir`, or else in
     checkpoints/<name of the program>. The newest `keep` of them stay.
     """
-    return Session(Surroundings.of(os.environ), checkpoint_dir, keep)
+    return Session(JobEnvironment.of(os.environ), checkpoint_dir, keep)
 
 
 class Session:
     """What a program may ask and say. Nothing here waits for Trainmaster, or fails because of it."""
 
     def __init__(
-        self, place: Surroundings, checkpoint_dir: str | os.PathLike[str] | None, keep: int
+        self, place: JobEnvironment, checkpoint_dir: str | os.PathLike[str] | None, keep: int
     ) -> None:
         own = Path(checkpoint_dir).absolute() if checkpoint_dir is not None else local_folder()
         self.checkpoint_dir = place.checkpoint_dir or own
@@ -54,8 +54,10 @@ class Session:
         """When it must have ended, in seconds since 1970; None where nobody said."""
         self.checkpoints = Checkpoints(self.checkpoint_dir, keep)
         self._place = place
-        self._wishes = Wishes()
-        self._link = Link(place.socket, {"say": "hello", "rank": place.rank, "pid": os.getpid()})
+        self._requests = StopRequests()
+        self._client = ControlClient(
+            place.socket, {"say": "hello", "rank": place.rank, "pid": os.getpid()}
+        )
         self._step: int | None = None
         self._total_steps: int | None = None
         self._saved_step: int | None = None
@@ -76,7 +78,7 @@ class Session:
     @property
     def stop_why(self) -> str | None:
         """Why the program is to stop, where that was said: suspend, resize, cancel or time."""
-        return self._wishes.why
+        return self._requests.why
 
     def per_rank_batch(self, global_batch: int) -> int:
         """This rank's share of a global batch; the shares sum up to it for any number of ranks."""
@@ -92,13 +94,13 @@ class Session:
     # ------------------------------------------------------------------------------- the block
 
     def __enter__(self) -> Session:
-        with contextlib.suppress(OSError):  # whoever saves will be told
+        with contextlib.suppress(OSError):  # saving will report it
             self.checkpoint_dir.mkdir(parents=True, exist_ok=True)
         if self.is_rank_zero:
             self.checkpoints.clear_away()
         self._stop_agreement = self._agreement("stop")
         self._save_agreement = self._agreement("save")
-        self._wishes.listen()
+        self._requests.listen()
         self._hear()
         return self
 
@@ -112,15 +114,17 @@ class Session:
         ends_well = kind is None or (isinstance(error, SystemExit) and not error.code)
         if ends_well:
             self._say_last_word(is_leaving)
-        self._link.close(GOODBYE_S)
-        self._wishes.hush(ignore_stop=ends_well and (is_leaving or self._place.socket is not None))
+        self._client.close(GOODBYE_S)
+        self._requests.restore_signals(
+            ignore_stop=ends_well and (is_leaving or self._place.socket is not None)
+        )
         self._stop_agreement.close()
         self._save_agreement.close()
         if is_leaving and kind is None:
             raise SystemExit(0)
 
     def finish(self) -> None:
-        """All work is done, even if a stop is wished now. Needed only where `total_steps` is not said."""
+        """All work is done, even if a stop was requested. Needed only where `total_steps` is not said."""
         self._is_finished = True
 
     def _has_finished(self) -> bool:
@@ -133,10 +137,10 @@ class Session:
 
     def _say_last_word(self, is_leaving: bool) -> None:
         if not is_leaving:
-            self._link.say({"say": "done"})
+            self._client.say({"say": "done"})
             return
         step = self._saved_step if self._saved_step is not None else self._step
-        self._link.say({"say": "leaving"} | ({} if step is None else {"step": step}))
+        self._client.say({"say": "leaving"} | ({} if step is None else {"step": step}))
 
     # ---------------------------------------------------------------------------- said and asked
 
@@ -167,7 +171,7 @@ class Session:
                 said[name] = int(count)
         if is_due:
             self._reported_at = now
-        self._link.say_newest(said, now=is_due)
+        self._client.say_newest(said, now=is_due)
 
     def should_stop(self) -> bool:
         """Whether to save and leave now: the same answer on all ranks, who must all ask at the same steps."""
@@ -178,35 +182,35 @@ class Session:
             from trainmaster.sdk.torch import anyone
 
             # What rank 0 knows of the end, all must know: they say the same last word.
-            stop, is_finished = anyone([self._wishes.stop, self._has_finished()])
+            stop, is_finished = anyone([self._requests.stop, self._has_finished()])
             if stop and is_finished:
                 self._is_finished = True
         else:
-            stop = self._stop_agreement.settle(self._wishes.stop)
+            stop = self._stop_agreement.settle(self._requests.stop)
         self._has_stopped = stop
         return stop
 
     def should_save(self) -> bool:
-        """Whether to save now and go on, once for each wish: the same answer on all ranks, as above."""
+        """Whether to save now and go on, once for each request: the same answer on all ranks, as above."""
         self._hear()
-        wish = self._wishes.save
+        wish = self._requests.save
         if is_gang_initialised():
             from trainmaster.sdk.torch import anyone
 
-            # Rank 0's wish alone counts: a signal reaches every rank, and at different steps.
+            # Only rank 0's request counts: a signal reaches every rank, and at different steps.
             (save,) = anyone([wish and self.is_rank_zero])
         else:
             save = self._save_agreement.settle(wish)
         if save:
-            self._wishes.save = False
+            self._requests.save = False
         return save
 
     def _hear(self) -> None:
-        for said in self._link.hear():
-            self._wishes.take(said)
+        for said in self._client.hear():
+            self._requests.take(said)
 
-    def _agreement(self, name: str) -> Agreement:
-        return Agreement(
+    def _agreement(self, name: str) -> RankConsensus:
+        return RankConsensus(
             self.checkpoint_dir, name, self._place.generation, self.rank, self.world_size
         )
 
@@ -221,7 +225,7 @@ class Session:
             return None
         folder = self.checkpoints.save(state, step)
         self._hear()
-        self._wishes.save = False  # what was wished meanwhile has just been done
+        self._requests.save = False  # what was requested meanwhile has just been done
         self.saved(step)
         return folder
 
@@ -239,7 +243,7 @@ class Session:
             make_durable(Path(folder))
         self._saved_step = int(step)
         if self.is_rank_zero:
-            self._link.say({"say": "saved", "step": self._saved_step})
+            self._client.say({"say": "saved", "step": self._saved_step})
 
 
 def _number(value: SupportsFloat | None, may_wait: bool) -> float | None:

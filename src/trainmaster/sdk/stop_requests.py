@@ -1,4 +1,4 @@
-"""What is wished of a program: that it stops soon, or saves now. By signal, or by a line on the socket."""
+"""Requests to a program to stop soon or to save now, by signal or by a line on the socket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARENT_S = 1.0
 """How long a forked child waits to learn whether its parent was told to stop as well."""
 
 
-class Wishes:
+class StopRequests:
     """Two flags that signals and lines raise. The program's own signal handlers are called as before."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Wishes:
             self.save = True
 
     def listen(self) -> None:
-        """Take signals as wishes from now on. Only the main thread may; elsewhere lines must do."""
+        """Take signals as requests from now on. Only the main thread may; elsewhere lines must do."""
         if threading.current_thread() is not threading.main_thread():
             return
         _guard_forks()
@@ -50,7 +50,7 @@ class Wishes:
             self._before[number] = signal.getsignal(number)
             signal.signal(number, self._take_signal)
 
-    def hush(self, *, ignore_stop: bool) -> None:
+    def restore_signals(self, *, ignore_stop: bool) -> None:
         """Give the signals back. With `ignore_stop`, one that comes late does not spoil the exit code."""
         for number, before in self._before.items():
             if signal.getsignal(number) != self._take_signal:
@@ -63,7 +63,7 @@ class Wishes:
 
     @property
     def is_inherited(self) -> bool:
-        """Whether this process was forked off the one that is wished something of."""
+        """Whether this process was forked off the one that gets the requests."""
         return os.getpid() != self._owner
 
     def _take_signal(self, number: int, frame: FrameType | None) -> None:
@@ -99,7 +99,7 @@ class Wishes:
         return bool(self._group_told[0])
 
 
-_listening: list[Wishes] = []
+_listening: list[StopRequests] = []
 _masks = threading.local()
 
 
@@ -115,7 +115,7 @@ def _guard_forks() -> None:
     """Hold signals back during a fork, once for all.
 
     Python forgets in the child what came while it forked: a worker ended right after its start lived on,
-    and whoever waited for its end waited for ever.
+    and a parent that waited for its end waited forever.
     """
 
     def hold() -> None:

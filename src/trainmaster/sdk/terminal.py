@@ -4,7 +4,7 @@
     python -m trainmaster.sdk.terminal --notebook [--idle SECONDS]
 
 It listens in the job's checkpoint folder (frames.py). When nobody has typed and its processes have used
-no processor for so long, it asks the daemon to suspend the job; whoever attaches again resumes it first.
+no processor for so long, it asks the daemon to suspend the job; attaching again resumes it first.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def line_of(said: Line) -> bytes:
 
 
 class Lines:
-    """Makes lines of the pieces that a socket hands over; what is no object of JSON is dropped."""
+    """Makes lines of the pieces that a socket hands over; anything but a JSON object is dropped."""
 
     def __init__(self) -> None:
         self._rest = b""

@@ -4,83 +4,63 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass
 
 from trainmaster.core.state import JobRecord
-from trainmaster.model.deadline_notices import Notice
+from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.queue import Queue
 from trainmaster.model.result import Stint
 from trainmaster.model.trace import Outcome, TracedJob
 from trainmaster.model.units import NOMINAL, WHOLE
-from trainmaster.sim.cost import Bill
+from trainmaster.sim.cost import CostMeter
 
 
+@dataclass(slots=True, eq=False)
 class Account:
     """One job's books; times in ms, GPU time in thousandths of a GPU x ms."""
 
-    __slots__ = (
-        "area_at_end",
-        "area_at_submit",
-        "attempt_index",
-        "attempt_trained",
-        "charged",
-        "credited",
-        "failed_attempts",
-        "finish_ms",
-        "held",
-        "holding",
-        "holding_since_ms",
-        "lost",
-        "needed",
-        "on_slots",
-        "outcome",
-        "profiling_ms",
-        "rate",
-        "record",
-        "spent",
-        "start_ms",
-        "status",
-        "target",
-        "traced",
-        "trained",
-        "trained_ms",
-        "wasted",
-    )
+    traced: TracedJob
+    has_failures: InitVar[bool]
+    record: JobRecord | None = None
+    needed: int = 0
+    failed_attempts: tuple[int, ...] = ()
+    outcome: Outcome = Outcome.SUCCEEDED
+    profiling_ms: int = 0
+    """Profiling that is still to be done before it can train."""
+    attempt_index: int = 0
+    target: int = 0
+    """Work at which the present attempt ends."""
+    credited: int = 0
+    """Work done in all; at the end it is needed + lost."""
+    lost: int = 0
+    held: int = 0
+    """GPU time from taking to leaving; at the end it is trained + charged."""
+    trained: int = 0
+    on_slots: int = 0
+    """The part of it on CPU slots, for jobs that may use either."""
+    trained_ms: int = 0
+    attempt_trained: int = 0
+    charged: int = 0
+    wasted: int = 0
+    holding: int = 0
+    holding_since_ms: int = 0
+    rate: int = 0
+    """What it pays per hour for what it holds now."""
+    spent: int = 0
+    """What it has paid for what it held before."""
+    start_ms: int | None = None
+    finish_ms: int | None = None
+    status: Outcome | None = None
+    area_at_submit: int = 0
+    area_at_end: int = 0
 
-    def __init__(self, traced: TracedJob, *, has_failures: bool) -> None:
-        self.traced = traced
-        self.record: JobRecord | None = None
-        self.needed = traced.service_ms * NOMINAL
-        self.failed_attempts = traced.failed_attempts_ms if has_failures else ()
-        self.outcome = traced.outcome if has_failures else Outcome.SUCCEEDED
-        self.profiling_ms = 0
-        """What is still to be measured of it before it can train."""
-        self.attempt_index = 0
+    def __post_init__(self, has_failures: bool) -> None:
+        self.needed = self.traced.service_ms * NOMINAL
+        if has_failures:
+            self.failed_attempts = self.traced.failed_attempts_ms
+            self.outcome = self.traced.outcome
         self.target = self._target()
-        """Work at which the present attempt ends."""
-        self.credited = 0
-        """Work done in all; at the end it is needed + lost."""
-        self.lost = 0
-        self.held = 0
-        """GPU time from taking to leaving; at the end it is trained + charged."""
-        self.trained = 0
-        self.on_slots = 0
-        """The part of it on CPU slots, for jobs that may use either."""
-        self.trained_ms = 0
-        self.attempt_trained = 0
-        self.charged = 0
-        self.wasted = 0
-        self.holding = 0
-        self.holding_since_ms = 0
-        self.rate = 0
-        """What it pays per hour for what it holds now."""
-        self.spent = 0
-        """What it has paid for what it held before."""
-        self.start_ms: int | None = None
-        self.finish_ms: int | None = None
-        self.status: Outcome | None = None
-        self.area_at_submit = 0
-        self.area_at_end = 0
 
     def _target(self) -> int:
         if self.attempt_index < len(self.failed_attempts):
@@ -108,10 +88,10 @@ class Ledger:
         gpus_milli: int,
         *,
         keep_stints: bool,
-        bill: Bill | None = None,
+        cost_meter: CostMeter | None = None,
     ) -> None:
         self.accounts: dict[str, Account] = {}
-        self.bill = bill
+        self.cost_meter = cost_meter
         """None where GPUs have no price."""
         self.progressing = 0
         """Thousandths of a GPU making progress now."""
@@ -133,10 +113,10 @@ class Ledger:
         """The same in all."""
         self.using: defaultdict[str, int] = defaultdict(int)
         """Thousandths of a GPU held, by queue."""
-        self.notices: dict[str, list[tuple[int, Notice]]] = {}
+        self.notices: dict[str, list[tuple[int, DeadlineNotice]]] = {}
         """What was told of each job's deadline, and when."""
 
-    def told(self, notice: Notice, now: int) -> None:
+    def told(self, notice: DeadlineNotice, now: int) -> None:
         self.notices.setdefault(notice.job, []).append((now, notice))
 
     def submitted(self, account: Account, now: int) -> None:
@@ -159,8 +139,8 @@ class Ledger:
         account.holding, account.holding_since_ms = share, now
         job = account.traced.job
         self.using[job.queue] += share
-        if self.bill is not None:
-            account.rate = self.bill.took(job.id, placement, now)
+        if self.cost_meter is not None:
+            account.rate = self.cost_meter.took(job.id, placement, now)
         if account.record is not None:
             self.waits(account.record, -1)
         if self.stints is not None:
@@ -170,10 +150,10 @@ class Ledger:
         account.held += account.holding * (now - account.holding_since_ms)
         account.holding = 0
         job = account.traced.job
-        if self.bill is not None:
+        if self.cost_meter is not None:
             account.spent += account.rate * (now - account.holding_since_ms)
             account.rate = 0
-            self.bill.left(job.id, now)
+            self.cost_meter.left(job.id, now)
         self.using[job.queue] -= share
         if account.record is not None:
             self.waits(account.record, 1)
@@ -271,7 +251,7 @@ class Fairness:
             self._share_out(now)
 
     def _share_out(self, now: int) -> None:
-        """Another queue has become active or idle: count up to now, then divide anew."""
+        """Another queue has become active or idle: count up to now, then divide again."""
         self.count_up_to(now)
         self._parts = self.parts([queue for queue, jobs in self._jobs.items() if jobs])
 
@@ -282,7 +262,7 @@ class Fairness:
         self._since_ms = now
 
     def parts(self, active: Sequence[str]) -> dict[str, float]:
-        """Weights shared out level by level, among those with somebody active below."""
+        """Weights shared out level by level, among those with active jobs below."""
         paths = {queue: self._path(queue) for queue in active}
         children: dict[str | None, dict[str, int]] = {}
         for path in paths.values():

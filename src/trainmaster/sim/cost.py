@@ -29,7 +29,7 @@ def money(booked: int) -> float:
     return booked / UNIT
 
 
-class Bill:
+class CostMeter:
     """Who holds what at which price, and how much of it is the same GPU held twice."""
 
     def __init__(self, topology: Topology) -> None:
@@ -47,7 +47,7 @@ class Bill:
         self._overlap_ms = 0
 
     @classmethod
-    def of(cls, topology: Topology) -> Bill | None:
+    def of(cls, topology: Topology) -> CostMeter | None:
         """None where a GPU type has no price: no sum would mean anything."""
         return None if unpriced_types(topology) else cls(topology)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from trainmaster.model.deadline_notices import Notice, Told
+from trainmaster.model.deadline_notices import DeadlineNotice, DeadlineOutcome
 from trainmaster.model.job import Job
 from trainmaster.model.result import DeadlineResult, JobResult, Verdict
 from trainmaster.sim.driver import Simulation
 
-VERDICTS = {Told.ACCEPTED: Verdict.ACCEPTED, Told.DECLINED: Verdict.DECLINED}
+VERDICTS = {DeadlineOutcome.ACCEPTED: Verdict.ACCEPTED, DeadlineOutcome.DECLINED: Verdict.DECLINED}
 
 
 def with_deadlines(results: list[JobResult], simulation: Simulation) -> list[JobResult]:
@@ -33,7 +33,7 @@ def _came_of(job: Job, finish_ms: int | None, simulation: Simulation) -> Deadlin
 
 
 def deadline_of(
-    job: Job, finish_ms: int | None, notices: Sequence[tuple[int, Notice]], now: int
+    job: Job, finish_ms: int | None, notices: Sequence[tuple[int, DeadlineNotice]], now: int
 ) -> DeadlineResult | None:
     """Of a job that has one."""
     deadline = job.deadline_ms
@@ -43,7 +43,7 @@ def deadline_of(
     is_met: bool | None = None
     if finish_ms is not None or now > deadline:
         is_met = finish_ms is not None and finish_ms <= deadline
-    slips = [when for when, notice in notices if notice.what is Told.SLIPPED]
+    slips = [when for when, notice in notices if notice.what is DeadlineOutcome.SLIPPED]
     return DeadlineResult(
         deadline_ms=deadline,
         verdict=Verdict.NONE if answer is None else VERDICTS[answer.what],

@@ -23,7 +23,7 @@ from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.perf.perf_model import Speeds, World
 from trainmaster.placement.placers import ever_fits
 from trainmaster.sim.accounting import Account, Ledger
-from trainmaster.sim.cost import Bill
+from trainmaster.sim.cost import CostMeter
 from trainmaster.sim.engine import SimEngine
 from trainmaster.sim.model_splits import Splitter
 from trainmaster.sim.node_failures import NodeSchedule
@@ -100,7 +100,10 @@ class Simulation:
         )
         gpus = topology.training_gpus * WHOLE
         self.ledger = Ledger(
-            scenario.queues, gpus, keep_stints=scenario.keep_stints, bill=Bill.of(topology)
+            scenario.queues,
+            gpus,
+            keep_stints=scenario.keep_stints,
+            cost_meter=CostMeter.of(topology),
         )
         self.engine = SimEngine(Speeds(world, topology, scenario.seed), self.ledger, self._profile)
         jobs = scenario.trace.jobs
@@ -259,7 +262,7 @@ class Simulation:
     def _measured_speedups(self, job: Job) -> Profile | None:
         """How fast an elastic job is on more GPUs: the truth, unless nothing is to be known.
 
-        Told at once, for the pass has to choose a size; paid for ahead of the first run.
+        DeadlineOutcome at once, for the pass has to choose a size; paid for ahead of the first run.
         """
         demand = job.demand
         if not demand.is_elastic or not self.scenario.estimates.known:

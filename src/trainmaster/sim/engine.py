@@ -14,8 +14,8 @@ from trainmaster.model.trace import Outcome, TracedJob
 from trainmaster.model.units import NOMINAL, ceil_div
 from trainmaster.perf.perf_model import Speeds
 from trainmaster.sim.accounting import Account, Ledger
-from trainmaster.sim.interference import NOBODY, Company
-from trainmaster.sim.sim_run import Doing, SimRun
+from trainmaster.sim.interference import NOBODY, InterferenceTracker
+from trainmaster.sim.sim_run import Activity, SimRun
 
 
 class SimEngine:
@@ -30,8 +30,8 @@ class SimEngine:
         self._profile = profile
         """What is newly known of a job whose attempt has failed."""
         self.runs: dict[str, SimRun] = {}
-        self.interference = Company(speeds) if speeds.world.interferes else None
-        """Who may slow down whom; None where nobody ever does."""
+        self.interference = InterferenceTracker(speeds) if speeds.world.interferes else None
+        """Which runs slow each other down; None in a world without interference."""
         kinds = speeds.topology.type_of_gpu
         self._slots = {gpu for gpu, kind in enumerate(kinds) if kind.name == CPU_TYPE}
         self._heap: list[tuple[int, int, SimRun]] = []
@@ -41,7 +41,7 @@ class SimEngine:
         self._save_every = self._world.breakage.checkpoint_ms * NOMINAL
         """Work between two checkpoints."""
         self._dead: set[int] = set()
-        """Nodes that have failed without anybody's knowing."""
+        """Nodes whose failure is not known yet."""
         self.futile_suspensions = 0
         """Suspensions in a row, of all runs, that lost all that the run had done."""
 
@@ -64,7 +64,7 @@ class SimEngine:
         while heap and heap[0][0] == now:
             _, ticket, run = heappop(heap)
             if run.ticket == ticket:
-                ENDINGS[run.doing](self, run, now, facts)
+                ENDINGS[run.activity](self, run, now, facts)
         return facts
 
     def has_facts(self) -> bool:
@@ -116,14 +116,14 @@ class SimEngine:
             self._reprice(felt_by, now, facts)
 
     def _train(self, run: SimRun, now: int) -> Sequence[SimRun]:
-        """Make progress from now on, until the end of this attempt; those who may feel it."""
-        company, felt_by = self.interference, NOBODY
-        run.doing = Doing.TRAINING
-        if company is None:
+        """Make progress from now on, until the end of this attempt; the runs that this may slow down."""
+        tracker, felt_by = self.interference, NOBODY
+        run.activity = Activity.TRAINING
+        if tracker is None:
             run.speed_ppm = self._speeds.alone(run.account.traced.job, run.placement)
         else:
-            felt_by = company.join(run)
-            run.speed_ppm = company.speed(run)
+            felt_by = tracker.join(run)
+            run.speed_ppm = tracker.speed(run)
         run.since_ms = now
         self._ledger.progress(run.placement, 1, now)
         self._schedule_next(run, now)
@@ -138,7 +138,7 @@ class SimEngine:
 
     def _settle(self, run: SimRun, now: int) -> None:
         """Credit the work done since, never more than the attempt needs."""
-        if run.doing is Doing.TRAINING:
+        if run.activity is Activity.TRAINING:
             done = min((now - run.since_ms) * run.speed_ppm, run.account.target - run.work)
             run.work += done
             self._ledger.trained(run.account, run.share, now - run.since_ms, done)
@@ -153,12 +153,12 @@ class SimEngine:
             run.since_ms = now
 
     def _stop_training(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
-        if run.doing is Doing.TRAINING:
+        if run.activity is Activity.TRAINING:
             self._settle(run, now)
             self._ledger.progress(run.placement, -1, now)
             if self.interference is not None:
                 self._reprice(self.interference.leave(run), now, facts)
-        elif run.doing is not Doing.FROZEN:
+        elif run.activity is not Activity.FROZEN:
             self._charge(run, now)
         run.since_ms = now
 
@@ -199,7 +199,7 @@ class SimEngine:
         """Off its GPUs."""
         run.ticket = 0
         del self.runs[run.run.job]
-        if run.doing is not Doing.FROZEN:
+        if run.activity is not Activity.FROZEN:
             self._ledger.left(run.account, run.share, now)
 
     # -- suspending ------------------------------------------------------------------------------
@@ -214,13 +214,15 @@ class SimEngine:
         run = self._find(name)
         if run is None:
             return
-        if run.doing is Doing.FROZEN:  # it saves and ends as others do, but holds no GPUs meanwhile
+        if (
+            run.activity is Activity.FROZEN
+        ):  # it saves and ends as others do, but holds no GPUs meanwhile
             run.freezes = False
             self._schedule(run, now + self._world.switching.suspending(self._size(run)))
             return
-        is_training = run.doing is Doing.TRAINING
+        is_training = run.activity is Activity.TRAINING
         self._stop_training(run, now, self.pending_facts)
-        run.doing = Doing.SUSPENDING
+        run.activity = Activity.SUSPENDING
         run.freezes = freezes and run.account.traced.stays_in_memory
         delay = 0
         if is_training:
@@ -231,11 +233,11 @@ class SimEngine:
             self._suspended(run, now, self.pending_facts)
 
     def _suspended(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
-        if run.doing is not Doing.FROZEN:
+        if run.activity is not Activity.FROZEN:
             self._charge(run, now)
         if run.freezes:
             self._ledger.left(run.account, run.share, now)
-            run.doing, run.ticket = Doing.FROZEN, 0
+            run.activity, run.ticket = Activity.FROZEN, 0
         else:
             self._fall_back(run)
             self._leave(run, now)
@@ -259,7 +261,7 @@ class SimEngine:
         if run is None:
             return
         self._ledger.took(run.account, run.share, run.placement, now)
-        run.doing, run.since_ms = Doing.THAWING, now
+        run.activity, run.since_ms = Activity.THAWING, now
         if not self._stalls(run):
             self._schedule(run, now + self._world.switching.thawing(self._size(run)))
 
@@ -282,7 +284,7 @@ class SimEngine:
         is_noticed = run.reshape(order.placement)
         run.is_on_slots = self._slots.issuperset(order.placement.gpus())
         self._ledger.took(run.account, run.share, run.placement, now)
-        run.doing, run.since_ms = Doing.RESIZING, now
+        run.activity, run.since_ms = Activity.RESIZING, now
         if self._stalls(run):
             return
         cost = self._world.switching.resizing(self._size(run)) if is_noticed else 0
@@ -295,10 +297,10 @@ class SimEngine:
         if felt_by:
             self._reprice(felt_by, now, facts)
 
-    # -- company ---------------------------------------------------------------------------------
+    # -- tracker ---------------------------------------------------------------------------------
 
     def _reprice(self, runs: Sequence[SimRun], now: int, facts: list[e.Event]) -> None:
-        """Somebody came or went: these may run faster or slower from now on."""
+        """A neighbour started or stopped: these runs may be faster or slower from now on."""
         assert self.interference is not None
         for run in runs:
             speed = self.interference.speed(run)
@@ -316,16 +318,16 @@ class SimEngine:
         """Elastic runs that train: (run, job, work done, GPUs, speed)."""
         for run in self.runs.values():
             traced = run.account.traced
-            if run.doing is Doing.TRAINING and traced.job.demand.is_elastic:
+            if run.activity is Activity.TRAINING and traced.job.demand.is_elastic:
                 done = min(run.work + (now - run.since_ms) * run.speed_ppm, run.account.target)
                 yield run.run, traced, done, len(run.placement.slices), run.speed_ppm
 
     def settle_all(self, now: int) -> None:
         """Bring every account up to this instant: the run is cut here."""
         for run in self.runs.values():
-            if run.doing is Doing.TRAINING:
+            if run.activity is Activity.TRAINING:
                 self._settle(run, now)
-            elif run.doing is not Doing.FROZEN:
+            elif run.activity is not Activity.FROZEN:
                 self._charge(run, now)
 
     # -- nodes -----------------------------------------------------------------------------------
@@ -334,10 +336,12 @@ class SimEngine:
         """The machine stops, unnoticed: gangs with a part there stand still and hold their GPUs."""
         facts: list[e.Event] = []
         self._dead.add(node)
-        hit = [(run, run.speed_ppm) for run in self._on(node) if run.doing is not Doing.FROZEN]
+        hit = [
+            (run, run.speed_ppm) for run in self._on(node) if run.activity is not Activity.FROZEN
+        ]
         for run, speed_ppm in hit:
             self._stop_training(run, now, facts)
-            run.doing, run.ticket, run.speed_ppm = Doing.STALLED, 0, speed_ppm
+            run.activity, run.ticket, run.speed_ppm = Activity.STALLED, 0, speed_ppm
         return facts
 
     def lose_node(self, node: int, now: int) -> list[e.Event]:
@@ -347,7 +351,7 @@ class SimEngine:
         facts: list[e.Event] = []
         self._dead.discard(node)
         for run in self._on(node):
-            if run.doing is not Doing.FROZEN:
+            if run.activity is not Activity.FROZEN:
                 self._charge(run, now)
             self._lose_unsaved(run)
             self._leave(run, now)
@@ -360,14 +364,14 @@ class SimEngine:
         return [run for run in self.runs.values() if node in run.placement.nodes]
 
     def _is_cut_off(self, run: SimRun) -> bool:
-        """Whether a part of it is on a node that has failed: nobody there to obey or to train."""
+        """Whether a part of it is on a node that has failed: nothing there can train or take orders."""
         return bool(self._dead) and not self._dead.isdisjoint(run.placement.nodes)
 
     def _stalls(self, run: SimRun) -> bool:
         """Whether it was just sent to where nothing will ever happen."""
         if not self._is_cut_off(run):
             return False
-        run.doing, run.ticket = Doing.STALLED, 0
+        run.activity, run.ticket = Activity.STALLED, 0
         return True
 
     def _named(self, name: Run) -> SimRun | None:
@@ -389,11 +393,11 @@ EXECUTIONS: dict[type, Callable[[SimEngine, Any, int], None]] = {
     a.Reshape: SimEngine._reshape,
 }
 
-ENDINGS: dict[Doing, Callable[[SimEngine, SimRun, int, list[e.Event]], None]] = {
-    Doing.STARTING: SimEngine._started,
-    Doing.TRAINING: SimEngine._reached,
-    Doing.SUSPENDING: SimEngine._suspended,
-    Doing.FROZEN: SimEngine._suspended,
-    Doing.THAWING: SimEngine._thawed,
-    Doing.RESIZING: SimEngine._resized,
+ENDINGS: dict[Activity, Callable[[SimEngine, SimRun, int, list[e.Event]], None]] = {
+    Activity.STARTING: SimEngine._started,
+    Activity.TRAINING: SimEngine._reached,
+    Activity.SUSPENDING: SimEngine._suspended,
+    Activity.FROZEN: SimEngine._suspended,
+    Activity.THAWING: SimEngine._thawed,
+    Activity.RESIZING: SimEngine._resized,
 }

@@ -1,4 +1,4 @@
-"""Who trains beside whom, on shared GPUs and on the wires between GPUs, and how fast in that company."""
+"""Interference between runs: which share GPUs or links, and how fast each is because of it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Crowd = dict[int, dict[str, "SimRun"]]
 NOBODY: Sequence[SimRun] = ()
 
 
-class Company:
-    """Runs that may feel each other: only they are looked at when one comes or goes."""
+class InterferenceTracker:
+    """Tracks runs that slow each other down: only those are updated when one starts or stops."""
 
     def __init__(self, speeds: Speeds) -> None:
         self._speeds = speeds
@@ -29,14 +29,14 @@ class Company:
         self._on_wire: Crowd = {}
 
     def join(self, run: SimRun) -> Sequence[SimRun]:
-        """Begin to train; those who may feel it."""
+        """Start training; the runs that this may slow down."""
         run.alone_ppm = self._speeds.alone(run.account.traced.job, run.placement)
         run.wires = self._speeds.wires(run.placement) if self._has_wires else ()
         is_shared = run.placement.sharing is not Sharing.EXCLUSIVE
         if not run.wires and not is_shared:
             return NOBODY
         felt: dict[str, SimRun] = {}
-        self._talk(run, felt)
+        self._use_links(run, felt)
         if is_shared:
             for gpu in run.placement.gpus():
                 there = self._on_gpu.setdefault(gpu, {})
@@ -44,8 +44,8 @@ class Company:
                 there[run.run.job] = run
         return tuple(felt.values())
 
-    def _talk(self, run: SimRun, felt: dict[str, SimRun]) -> None:
-        """Use its wires; who is more crowded than before feels it."""
+    def _use_links(self, run: SimRun, felt: dict[str, SimRun]) -> None:
+        """Use its links; runs on links that are more crowded now are affected."""
         run.gangs = 1
         for wire in run.wires:
             there = self._on_wire.setdefault(wire, {})
@@ -58,19 +58,19 @@ class Company:
             run.gangs = max(run.gangs, gangs)
 
     def leave(self, run: SimRun) -> Sequence[SimRun]:
-        """Train no longer; those who may feel it."""
+        """Stop training; the runs that this may speed up."""
         is_shared = run.placement.sharing is not Sharing.EXCLUSIVE
         if not run.wires and not is_shared:
             return NOBODY
         felt: dict[str, SimRun] = {}
-        self._fall_silent(run, felt)
+        self._release_links(run, felt)
         if is_shared:
             for gpu in run.placement.gpus():
                 felt.update(_without(self._on_gpu, gpu, run))
         return tuple(felt.values())
 
-    def _fall_silent(self, run: SimRun, felt: dict[str, SimRun]) -> None:
-        """Use no wire any more; who was as crowded as its fullest wire may be less so."""
+    def _release_links(self, run: SimRun, felt: dict[str, SimRun]) -> None:
+        """Release its links; runs as crowded as its fullest link may be less so."""
         crowded: dict[str, SimRun] = {}
         for wire in run.wires:
             there = _without(self._on_wire, wire, run)
@@ -83,7 +83,7 @@ class Company:
                 felt[job] = other
 
     def speed(self, run: SimRun) -> int:
-        """How fast a run trains where it is, among those who are there."""
+        """How fast a run trains beside its present neighbours."""
         speeds, placement, job = self._speeds, run.placement, run.account.traced.job
         speed = run.alone_ppm
         if placement.sharing is not Sharing.EXCLUSIVE:
@@ -99,7 +99,7 @@ class Company:
 
 
 def _without(crowd: Crowd, place: int, run: SimRun) -> dict[str, SimRun]:
-    """Take a run away from a place; who stays there."""
+    """Remove a run from a GPU or link; the runs that remain there."""
     there = crowd[place]
     del there[run.run.job]
     if not there:

@@ -70,7 +70,7 @@ def _is_open(job: JobResult) -> bool:
 def _job_results(simulation: Simulation) -> list[JobResult]:
     """One per job of the trace, in the trace's order."""
     accounts, gpus = simulation.ledger.accounts, simulation.scenario.topology.training_gpus
-    nothing = None if simulation.ledger.bill is None else 0.0
+    nothing = None if simulation.ledger.cost_meter is None else 0.0
     rejected = {traced.job.id for traced in simulation.rejected}
     found = []
     for traced in simulation.scenario.trace.jobs:
@@ -137,7 +137,7 @@ def _cost(
     account: Account, ledger: Ledger, held: int, now: int
 ) -> tuple[float | None, float | None]:
     """What the job has cost up to now, and what of it for nothing."""
-    if ledger.bill is None:
+    if ledger.cost_meter is None:
         return None, None
     spent = _spent(account, now)
     wasted = wasted_part(spent, account.charged + account.wasted, held)
@@ -234,10 +234,10 @@ def _summary(simulation: Simulation, jobs: Sequence[JobResult]) -> Summary:
 
 def _cost_idle(ledger: Ledger, makespan_s: float | None, now: int) -> float | None:
     """None without prices, or where the horizon left jobs unfinished."""
-    if ledger.bill is None or makespan_s is None:
+    if ledger.cost_meter is None or makespan_s is None:
         return None
     spent = sum(_spent(account, now) for account in ledger.accounts.values())
-    return money(ledger.bill.idle(round(makespan_s * SECOND), spent, now))
+    return money(ledger.cost_meter.idle(round(makespan_s * SECOND), spent, now))
 
 
 def load_of(jobs: Sequence[TracedJob], gpus: int) -> float | None:

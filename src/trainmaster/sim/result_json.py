@@ -1,4 +1,4 @@
-"""The JSON contract of `simulate`: field by field as design.md section 4 states it."""
+"""The JSON that `simulate` writes, field by field; docs/simulate.md describes it."""
 
 from __future__ import annotations
 

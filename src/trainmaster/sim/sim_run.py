@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 from trainmaster.model.job import Run
@@ -9,7 +10,7 @@ from trainmaster.model.placement import Placement
 from trainmaster.sim.accounting import Account
 
 
-class Doing(IntEnum):
+class Activity(IntEnum):
     """What a simulated run is busy with; the number is also the kind of its next event."""
 
     STARTING = 0
@@ -22,50 +23,35 @@ class Doing(IntEnum):
     """Nothing: a node of its gang has failed, and nobody knows."""
 
 
+@dataclass(slots=True, eq=False)
 class SimRun:
     """One launched run and the truth about it."""
 
-    __slots__ = (
-        "account",
-        "alone_ppm",
-        "base_work",
-        "doing",
-        "freezes",
-        "gangs",
-        "is_on_slots",
-        "placement",
-        "run",
-        "share",
-        "since_ms",
-        "speed_ppm",
-        "ticket",
-        "wires",
-        "work",
-    )
+    run: Run
+    account: Account
+    placement: Placement
+    work: int
+    """Work done in this attempt's line of checkpoints, up to `since_ms`."""
+    share: int = 0
+    base_work: int = 0
+    """What the checkpoint that it was launched from keeps."""
+    activity: Activity = Activity.STARTING
+    since_ms: int = 0
+    speed_ppm: int = 0
+    ticket: int = 0
+    """Number of its next event in the heap; events with another number are stale."""
+    freezes: bool = False
+    is_on_slots: bool = False
+    """Whether it runs on CPU slots."""
+    alone_ppm: int = 0
+    """Its speed without neighbours. This and the next two are kept by the interference tracker."""
+    wires: tuple[int, ...] = ()
+    """The links that its gang communicates over."""
+    gangs: int = 1
+    """Gangs on the most crowded of its links, itself included."""
 
-    def __init__(self, run: Run, account: Account, placement: Placement, work: int) -> None:
-        self.run = run
-        self.account = account
-        self.placement = placement
-        self.share = placement.total_share
-        self.work = work
-        """Work done in this attempt's line of checkpoints, up to `since_ms`."""
-        self.base_work = work
-        """What the checkpoint that it was launched from keeps."""
-        self.doing = Doing.STARTING
-        self.since_ms = 0
-        self.speed_ppm = 0
-        self.ticket = 0
-        """Number of its next event in the heap; events with another number are stale."""
-        self.freezes = False
-        self.is_on_slots = False
-        """Whether it runs on CPU slots."""
-        self.alone_ppm = 0
-        """Its speed if nobody were near; like the next two kept by the company it trains in."""
-        self.wires: tuple[int, ...] = ()
-        """What its gang talks over."""
-        self.gangs = 1
-        """Gangs on the most crowded of its wires, itself included."""
+    def __post_init__(self) -> None:
+        self.share, self.base_work = self.placement.total_share, self.work
 
     def reshape(self, placement: Placement) -> bool:
         """Put it elsewhere; whether its program will notice."""

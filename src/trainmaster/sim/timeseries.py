@@ -80,7 +80,7 @@ class Sampler:
         self._gpus = max(1, state.topology.training_gpus)
 
     def note(self, now: int) -> None:
-        """Every change of what makes progress and of who waits, exactly."""
+        """Every change of the GPUs in progress and of the waiting jobs, exactly."""
         noted = progressing, queued = self._ledger.progressing, self._ledger.queued
         if noted == self._noted:
             return

@@ -17,8 +17,8 @@ SQLITE = {
     "SQLITE_BUSY": "is locked by another program: close that one",
     "SQLITE_LOCKED": "is locked by another program: close that one",
     "SQLITE_PROTOCOL": "is locked by another program: close that one",
-    "SQLITE_CORRUPT": "is damaged: put back a copy of it, or move it away to begin anew",
-    "SQLITE_NOTADB": "is no database of SQLite: name another file, or move this one away",
+    "SQLITE_CORRUPT": "is damaged: put back a copy of it, or move it away to start again",
+    "SQLITE_NOTADB": "is not an SQLite database: name another file, or move this one away",
     "SQLITE_CANTOPEN": "cannot be opened: check that this user may read it and write to its folder",
     "SQLITE_PERM": "cannot be opened: check that this user may read it and write to its folder",
     "SQLITE_AUTH": "cannot be opened: check that this user may read it and write to its folder",
@@ -72,7 +72,7 @@ UNKEEPABLE = "cannot keep this: a number is too large, or a text has characters 
 
 @contextmanager
 def said_plainly(url: str) -> Iterator[None]:
-    """Turn whatever the database reports inside into a StoreError."""
+    """Turn any error of the database into a StoreError."""
     try:
         yield
     except (SQLAlchemyError, sqlite3.Error, OverflowError, UnicodeError) as error:

@@ -31,7 +31,7 @@ FROM pg_settings JOIN (VALUES
 ) AS ours(name, value) USING (name)
 """
 """Settings of the server for a leader's sessions, where it knows them: one whose machine lost its
-power is found out in half a minute, idling is no reason to be cut off, and a table that somebody
+power is found out in half a minute, idle sessions are not cut off, and a table that somebody
 else locked is reported."""
 
 READERS = 4

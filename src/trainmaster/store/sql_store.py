@@ -188,7 +188,7 @@ class SqlStore:
     # -- reading -----------------------------------------------------------------------------------
 
     def refuse_newer(self) -> None:
-        """StoreError where the schema is of a newer program; an absent one is no reason yet."""
+        """StoreError where the schema is of a newer program; a missing one is fine."""
         with self._open():
             if self._database.place.is_there():
                 with self._database.reader.connect() as connection:

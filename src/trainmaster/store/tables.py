@@ -38,7 +38,7 @@ LONG = BigInteger().with_variant(Integer(), "sqlite")
 
 
 class AnyFloat(TypeDecorator[float]):
-    """A float that may be no number: SQLite would turn NaN into NULL, and a diverged loss is news."""
+    """A float that may be NaN: SQLite would turn NaN into NULL, and a diverged loss is news."""
 
     impl = Double
     cache_ok = True
@@ -184,7 +184,7 @@ def values(row: Row) -> dict[str, object]:
 
 
 def numbers(id: str) -> tuple[int, int]:
-    """What orders ids: (12, 4) of `12_3`, (12, 0) of `12`, (0, 0) of one that is no number."""
+    """What orders ids: (12, 4) of `12_3`, (12, 0) of `12`, (0, 0) of one that is not a number."""
     match = _NUMBERED.fullmatch(id)
     if match is None:
         return 0, 0

@@ -180,7 +180,7 @@ class ExtraColumns:
 
 
 def extra_columns(path: Path) -> ExtraColumns:
-    """The unknown columns of a native file, by job, for whoever writes its jobs out again."""
+    """The unknown columns of a native file, by job, for code that writes its jobs out again."""
     with open_table(path) as table:
         table.read_header(REQUIRED)
         known = {*REQUIRED, *OPTIONAL}

@@ -14,9 +14,9 @@ from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.service_api import Array, Dependency, When
 from trainmaster.model import events as e
 from trainmaster.model.job import gpus
-from trainmaster.model.launch_spec import Recipe
+from trainmaster.model.launch_spec import LaunchSpec
 
-RECIPE = Recipe(("true",), str(Path("/")), "")
+RECIPE = LaunchSpec(("true",), str(Path("/")), "")
 
 
 def a_live(

@@ -22,12 +22,12 @@ from trainmaster.daemon.service_api import Conflict, Dependency
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.model import events as e
 from trainmaster.model.job import gpus
-from trainmaster.model.launch_spec import Recipe
+from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.store.open import open_store
 from trainmaster.store.protocol import Store, Wanted
 
-RECIPE = Recipe(("true",), "/", "")
+RECIPE = LaunchSpec(("true",), "/", "")
 
 
 @pytest.fixture

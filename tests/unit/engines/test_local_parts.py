@@ -12,10 +12,10 @@ import pytest
 
 from trainmaster.engines.local import journal
 from trainmaster.engines.local.cgroups import RunCgroups
-from trainmaster.engines.local.exit_status import Told, Verdict, verdict_of
+from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_status_of
 from trainmaster.engines.local.journal import Journal
 from trainmaster.engines.local.logs import RankLog, rank_logs
-from trainmaster.engines.local.pending_orders import Orders
+from trainmaster.engines.local.pending_orders import PendingOrders
 from trainmaster.engines.local.progress_throttle import cleaned
 from trainmaster.engines.local.rank_processes import Gang, NotStarted, Rank
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
@@ -112,42 +112,42 @@ def an_entry(n: int, what: str, generation: int = 0) -> journal.Entry:
 
 
 def test_an_order_waits_until_an_entry_answers_it() -> None:
-    orders = Orders()
+    orders = PendingOrders()
     orders.add({"order": "freeze"})
-    orders.answered_by(an_entry(4, "frozen"))  # read in the journal: of an earlier order
-    assert orders.hand_over(after=5) == [{"order": "freeze"}]
+    orders.drop_answered(an_entry(4, "frozen"))  # read in the journal: of an earlier order
+    assert orders.take_due(after=5) == [{"order": "freeze"}]
     for n, what in ((6, "progress"), (7, "thawed"), (5, "frozen")):
-        orders.answered_by(an_entry(n, what))
+        orders.drop_answered(an_entry(n, what))
         assert orders, what
-    orders.say_again()
-    assert orders.hand_over(after=7) == [{"order": "freeze"}]
-    orders.answered_by(an_entry(8, "frozen"))
+    orders.mark_all_due()
+    assert orders.take_due(after=7) == [{"order": "freeze"}]
+    orders.drop_answered(an_entry(8, "frozen"))
     assert not orders
 
 
 def test_a_reshape_is_answered_by_its_own_generation_and_everything_by_the_end() -> None:
-    orders = Orders()
+    orders = PendingOrders()
     orders.add({"order": "reshape", "generation": 2})
     orders.add({"order": "save"})
-    assert len(orders.hand_over(after=1)) == 2
-    orders.answered_by(an_entry(2, "reshaped", generation=1))
-    orders.say_again()
-    assert orders.hand_over(after=2) == [{"order": "reshape", "generation": 2}]
-    orders.answered_by(an_entry(3, "reshaped", generation=2))
+    assert len(orders.take_due(after=1)) == 2
+    orders.drop_answered(an_entry(2, "reshaped", generation=1))
+    orders.mark_all_due()
+    assert orders.take_due(after=2) == [{"order": "reshape", "generation": 2}]
+    orders.drop_answered(an_entry(3, "reshaped", generation=2))
     assert not orders
     orders.add({"order": "kill"})
     assert orders.ends == ["kill"]
-    orders.answered_by(an_entry(4, "ended"))
+    orders.drop_answered(an_entry(4, "ended"))
     assert not orders
 
 
 def test_a_thaw_that_changed_nothing_is_not_said_again_after_a_freeze() -> None:
-    orders = Orders()
+    orders = PendingOrders()
     orders.add({"order": "thaw"})
-    orders.hand_over(after=1)
+    orders.take_due(after=1)
     orders.add({"order": "freeze"})
-    orders.say_again()
-    assert orders.hand_over(after=1) == [{"order": "freeze"}]
+    orders.mark_all_due()
+    assert orders.take_due(after=1) == [{"order": "freeze"}]
 
 
 def test_a_machine_that_starts_no_more_processes_is_not_the_jobs_fault(
@@ -261,20 +261,20 @@ def ranks(tmp_path: Path, *codes: int) -> list[Rank]:
 
 def judged(
     gang: list[Rank],
-    told: Told | None = None,
+    told: StopCause | None = None,
     *,
     killed: bool = False,
     left: bool = False,
     done: tuple[int, ...] = (),
     oom: frozenset[int] = frozenset(),
     not_started: NotStarted | None = None,
-) -> Verdict:
-    first = next((rank for rank in gang if rank.code), None) if told is Told.FAILURE else None
-    return verdict_of(
+) -> ExitStatus:
+    first = next((rank for rank in gang if rank.code), None) if told is StopCause.FAILURE else None
+    return exit_status_of(
         ranks=gang,
         first=first,
         not_started=not_started,
-        told=told,
+        cause=told,
         was_killed=killed,
         has_left=left,
         done=done,
@@ -287,23 +287,23 @@ def judged(
 def test_verdicts(tmp_path: Path) -> None:
     fine, cut = ranks(tmp_path, 0, 0), ranks(tmp_path, 0, 143)
     assert judged(fine).is_success
-    assert judged(fine, Told.HALT, done=(0, 1)).is_success
-    assert judged(fine, Told.RESIZE, done=(0,)).is_success
-    assert judged(cut, Told.HALT, done=(0, 1)).is_success
-    lonely = judged(cut, Told.HALT, done=(0,))
+    assert judged(fine, StopCause.HALT, done=(0, 1)).is_success
+    assert judged(fine, StopCause.RESIZE, done=(0,)).is_success
+    assert judged(cut, StopCause.HALT, done=(0, 1)).is_success
+    lonely = judged(cut, StopCause.HALT, done=(0,))
     assert (lonely.is_success, lonely.asked, lonely.code) == (False, "halt", 143)
-    assert not judged(fine, Told.RESIZE).is_success
-    halted = judged(fine, Told.HALT)
+    assert not judged(fine, StopCause.RESIZE).is_success
+    halted = judged(fine, StopCause.HALT)
     assert (halted.asked, halted.has_left) == ("halt", True)
-    killed = judged(cut, Told.HALT, killed=True)
+    killed = judged(cut, StopCause.HALT, killed=True)
     assert (killed.asked, killed.has_left, killed.was_killed) == ("halt", False, True)
-    assert judged(cut, Told.HALT, killed=True, left=True).has_left
-    cancelled = judged(fine, Told.KILL, done=(0, 1))
+    assert judged(cut, StopCause.HALT, killed=True, left=True).has_left
+    cancelled = judged(fine, StopCause.KILL, done=(0, 1))
     assert (cancelled.asked, cancelled.rank) == ("kill", None)
-    failed = judged(cut, Told.FAILURE)
+    failed = judged(cut, StopCause.FAILURE)
     assert (failed.code, failed.rank, failed.asked) == (143, 1, "nothing")
     assert "SIGTERM" in failed.why
-    full = judged(cut, Told.FAILURE, oom=frozenset({1}))
+    full = judged(cut, StopCause.FAILURE, oom=frozenset({1}))
     assert "more host memory than the 1,024 MiB" in full.why
-    absent = judged(cut, Told.FAILURE, not_started=NotStarted(1, 127, "It is not there."))
+    absent = judged(cut, StopCause.FAILURE, not_started=NotStarted(1, 127, "It is not there."))
     assert (absent.code, absent.rank, absent.why) == (127, 1, "It is not there.")

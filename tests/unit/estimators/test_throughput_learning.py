@@ -24,7 +24,7 @@ from trainmaster.estimators.throughput_calibration import (
     fitted,
 )
 from trainmaster.model.job import Demand, Job, Shape, gpus
-from trainmaster.model.profile import Profile, ProfileError, speedup_at, speedups_from
+from trainmaster.model.profile import Profile, speedup_at
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.model.units import NOMINAL
 
@@ -76,7 +76,7 @@ def test_more_cpu_slots_than_there_are_gpus(gpu_type: str) -> None:
 
 
 def test_a_declared_table_is_believed_before_a_prediction() -> None:
-    declared = replace(KNOWN, speedups=speedups_from("1:1 4:2 8:2.5"))
+    declared = replace(KNOWN, speedups=((1, NOMINAL), (4, 2 * NOMINAL), (8, 5 * NOMINAL // 2)))
     curve = dict(estimator().curve(elastic(), declared, (1, 2, 4, 6, 8, 16)))
     assert curve == {
         1: 500_000, 2: 666_666, 4: NOMINAL, 6: 1_125_000, 8: 1_250_000, 16: 1_250_000
@@ -86,7 +86,7 @@ def test_a_declared_table_is_believed_before_a_prediction() -> None:
 
 
 def test_a_measured_speed_is_believed_before_all_else() -> None:
-    declared = replace(KNOWN, speedups=speedups_from("1:1 4:2 8:2.5"))
+    declared = replace(KNOWN, speedups=((1, NOMINAL), (4, 2 * NOMINAL), (8, 5 * NOMINAL // 2)))
     for profile in (UNKNOWN, KNOWN, declared):
         here = estimator()
         learned = here.learned(elastic(), profile, SPREAD, 612_345, NOTHING_MEASURED)
@@ -179,27 +179,9 @@ def test_slow_gpus_are_slow_relative_to_nominal_ones() -> None:
     assert here.speed(elastic("nobody"), UNKNOWN, slow) == pytest.approx(NOMINAL // 2, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("2:1.9 4:3", "must begin with 1 GPU at speed 1"),
-        ("1:2 2:3", "must begin with 1 GPU at speed 1"),
-        ("1:1 4:3 2:1.9", "must grow in GPUs, but 2 comes after 4"),
-        ("1:1 2:1.9 2:1.8", "must grow in GPUs, but 2 comes after 2"),
-        ("1:1 2:0", "speed on 2 GPUs must be more than 0"),
-        ("1:1 2:nan", "speed on 2 GPUs must be more than 0"),
-        ("1:1 two", "'two' is not of the form GPUs:speed"),
-        ("1:1 2:fast", "'2:fast' is not of the form GPUs:speed"),
-    ],
-)
-def test_a_bad_table_is_refused_in_one_sentence(text: str, complaint: str) -> None:
-    with pytest.raises(ProfileError, match=complaint):
-        speedups_from(text)
-
-
 def test_holes_are_filled_linearly_and_the_end_is_flat() -> None:
-    table = speedups_from("1:1;4:2.5;8:4")
+    table = ((1, NOMINAL), (4, 5 * NOMINAL // 2), (8, 4 * NOMINAL))
     assert [speedup_at(table, count) for count in (1, 2, 4, 6, 8, 100)] == [
         1_000_000, 1_500_000, 2_500_000, 3_250_000, 4_000_000, 4_000_000,
     ]  # fmt: skip
-    assert speedup_at(speedups_from("1:1 2:0.8"), 2) == 800_000, "more GPUs may be slower"
+    assert speedup_at(((1, NOMINAL), (2, 800_000)), 2) == 800_000, "more GPUs may be slower"

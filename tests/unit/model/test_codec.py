@@ -19,10 +19,10 @@ from trainmaster.model import actions as a
 from trainmaster.model import codec
 from trainmaster.model import events as e
 from trainmaster.model.codec import CodecError, decode, dumps, encode, loads, trust
-from trainmaster.model.engine_reports import Asked, Ended
+from trainmaster.model.engine_reports import Ended, StopOrder
 from trainmaster.model.former_tags import FORMER_TAGS
 from trainmaster.model.job import Demand, Job, Run, Shape, gpus
-from trainmaster.model.launch_spec import LogLimits, Ranks, Recipe
+from trainmaster.model.launch_spec import LaunchSpec, LogLimits, Ranks
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.plan import FrozenMap
 from trainmaster.policies.trainmaster.policy import Memo
@@ -44,10 +44,10 @@ VALUES = {
     "an event": e.JobSubmitted(JOB),
     "an order": a.Launch(Run("12", 3), SPREAD, 10**15),
     "a reservation": a.Reserve("1", SPREAD.slices, 7, a.OpenTo.SHORT),
-    "a recipe": Recipe(
+    "a launch spec": LaunchSpec(
         ("python", "x"), "/w", "/c", env=(("A", "b"),), ranks=Ranks.PER_NODE, logs=LogLimits(1, 2)
     ),
-    "a report": Ended(Run("12_3", 1), 9, 137, Asked.HALT, tail="Killed\n"),
+    "a report": Ended(Run("12_3", 1), 9, 137, StopOrder.HALT, tail="Killed\n"),
     "a topology": cluster("rack r1: n1[8/2] n2[4slow]   rack r2: n3[2cpu]"),
     "a memo": Memo(),
 }
@@ -77,7 +77,7 @@ def test_what_it_looks_like() -> None:
 def test_fields_with_their_default_are_left_out() -> None:
     assert encode(Shape(2)) == {"is": "Shape", "count": 2}
     assert encode(Slice(0, 1)) == {"is": "Slice", "node": 0, "gpu": 1}
-    assert encode(Recipe(("x",), "/", "/", logs=LogLimits())).keys() == {
+    assert encode(LaunchSpec(("x",), "/", "/", logs=LogLimits())).keys() == {
         "is",
         "command",
         "workdir",
@@ -100,7 +100,7 @@ def test_old_and_new_logs_can_be_read() -> None:
 
 REFUSED = {
     "a type of another module": ('{"is":"os:system"}', "neither ours nor a loaded policy's"),
-    "a class that is no value": ('{"is":"trainmaster.core.state:State"}', "there is no type"),
+    "a class that is not a value": ('{"is":"trainmaster.core.state:State"}', "there is no type"),
     "something imported there": (
         '{"is":"trainmaster.core.state:Demand","nominal":1}',
         "there is no type",
@@ -115,8 +115,8 @@ REFUSED = {
     "a map of no pairs": ('{"is":"FrozenMap","of":[1]}', "must be of pairs"),
     "a map of nothing": ('{"is":"dict"}', "must say what it is of"),
     "a set of dicts": ('{"is":"frozenset","of":[{"is":"dict","of":[]}]}', "must be of values"),
-    "a float that is none": ('{"is":"float","value":"wide"}', "is no number"),
-    "half a line": ('{"is":"Run","jo', "is no JSON"),
+    "a float that is none": ('{"is":"float","value":"wide"}', "is not a number"),
+    "half a line": ('{"is":"Run","jo', "is not JSON"),
 }
 
 

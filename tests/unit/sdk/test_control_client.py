@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.sdk.booth import Booth, booth, socket_path, wait_until
+from tests.unit.sdk.fake_supervisor import FakeSupervisor, booth, socket_path, wait_until
 from trainmaster.sdk import control_client as link_module
-from trainmaster.sdk.control_client import Link
+from trainmaster.sdk.control_client import ControlClient
 
 HELLO = {"say": "hello", "rank": 0, "pid": 1}
 
 
 @pytest.fixture(name="there")
-def fixture_there() -> Iterator[Booth]:
+def fixture_there() -> Iterator[FakeSupervisor]:
     with booth() as opened:
         yield opened
 
 
-def test_it_says_hello_first_and_keeps_the_order(there: Booth) -> None:
-    link = Link(str(there.path), HELLO)
+def test_it_says_hello_first_and_keeps_the_order(there: FakeSupervisor) -> None:
+    link = ControlClient(str(there.path), HELLO)
     for step in range(50):
         link.say({"say": "saved", "step": step})
     link.close(5)
@@ -31,8 +31,8 @@ def test_it_says_hello_first_and_keeps_the_order(there: Booth) -> None:
     assert there.heard == [HELLO, *({"say": "saved", "step": step} for step in range(50))]
 
 
-def test_it_hears_what_is_asked_and_skips_noise(there: Booth) -> None:
-    link = Link(str(there.path), HELLO)
+def test_it_hears_what_is_asked_and_skips_noise(there: FakeSupervisor) -> None:
+    link = ControlClient(str(there.path), HELLO)
     link.hear()
     there.wait_for("hello")
     for connection in there._connections:
@@ -46,7 +46,7 @@ def test_it_hears_what_is_asked_and_skips_noise(there: Booth) -> None:
 
 @pytest.mark.parametrize("path", [None, "/nowhere/at/all", "/" + "long/" * 60 + "s"])
 def test_nobody_there_is_no_error(path: str | None) -> None:
-    link = Link(path, HELLO)
+    link = ControlClient(path, HELLO)
     link.say({"say": "done"})
     assert link.hear() == []
     link.close(5)
@@ -56,7 +56,7 @@ def test_a_listener_that_never_reads_costs_nothing_but_old_progress() -> None:
     with socket_path() as path, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as deaf:
         deaf.bind(str(path))
         deaf.listen(1)
-        link = Link(str(path), HELLO)
+        link = ControlClient(str(path), HELLO)
         for step in range(20_000):
             link.say_newest({"say": "progress", "step": step, "pad": "x" * 100}, now=True)
         link.say({"say": "saved", "step": 7})
@@ -78,14 +78,14 @@ def test_a_listener_that_never_reads_costs_nothing_but_old_progress() -> None:
 def test_it_comes_back_after_the_supervisor_did(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "RETRY_S", 0.0)
     with socket_path() as path:
-        first = Booth(path)
-        link = Link(str(path), HELLO)
+        first = FakeSupervisor(path)
+        link = ControlClient(str(path), HELLO)
         link.say({"say": "saved", "step": 1})
         first.wait_for("saved")
         first.close()
         link.hear()  # notices
         link.say({"say": "saved", "step": 2})
-        second = Booth(path)
+        second = FakeSupervisor(path)
         link.say({"say": "saved", "step": 3})
         second.wait_for("saved", 2)
         assert [line.get("step") for line in second.heard] == [None, 2, 3]
@@ -100,18 +100,18 @@ def test_a_name_too_long_for_a_socket_is_reached(tmp_path: Path) -> None:
     here = os.getcwd()
     os.chdir(folder)
     try:
-        opened = Booth(Path("s"))
+        opened = FakeSupervisor(Path("s"))
     finally:
         os.chdir(here)
-    link = Link(str(folder / "s"), HELLO)
+    link = ControlClient(str(folder / "s"), HELLO)
     link.close(5)
     opened.wait_for("hello")
     opened.close()
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-def test_a_forked_child_has_no_voice(there: Booth) -> None:
-    link = Link(str(there.path), HELLO)
+def test_a_forked_child_has_no_voice(there: FakeSupervisor) -> None:
+    link = ControlClient(str(there.path), HELLO)
     child = os.fork()
     if child == 0:
         link.say({"say": "done"})

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.sdk.rank_consensus import Agreement
+from trainmaster.sdk.rank_consensus import RankConsensus
 
 NEVER = 10_000
 
 
-def gang(folder: Path, world: int, generation: str = "1-0-2-0") -> list[Agreement]:
-    return [Agreement(folder, "stop", generation, rank, world) for rank in range(world)]
+def gang(folder: Path, world: int, generation: str = "1-0-2-0") -> list[RankConsensus]:
+    return [RankConsensus(folder, "stop", generation, rank, world) for rank in range(world)]
 
 
-def in_step(ranks: list[Agreement], chance: random.Random, wish_after: int) -> list[int]:
+def in_step(ranks: list[RankConsensus], chance: random.Random, wish_after: int) -> list[int]:
     """At which call each acts. Between two calls all meet, so nobody is a whole call ahead.
 
     The wish reaches each rank at a moment of its own, or rank 0 alone. Who acts leaves for good.

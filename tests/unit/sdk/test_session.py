@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import trainmaster.sdk
-from tests.unit.sdk.booth import Booth, booth, environment, wait_until
-from trainmaster.sdk.environment import Surroundings
+from tests.unit.sdk.fake_supervisor import FakeSupervisor, booth, environment, wait_until
+from trainmaster.sdk.environment import JobEnvironment
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def fixture_bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
 
 
 @pytest.fixture(name="there")
-def fixture_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Booth]:
+def fixture_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeSupervisor]:
     with booth() as opened:
         monkeypatch.setenv("TRAINMASTER_SOCKET", str(opened.path))
         monkeypatch.setenv("TRAINMASTER_JOB", "12_3")
@@ -51,7 +51,7 @@ def ends_with(kind: type[BaseException], code: int | None = None) -> Iterator[No
     assert getattr(left.value, "code", None) == code
 
 
-def words(there: Booth, last: str) -> list[str]:
+def words(there: FakeSupervisor, last: str) -> list[str]:
     there.wait_for(last)
     return [line["say"] for line in there.heard]
 
@@ -100,7 +100,9 @@ def test_a_folder_that_cannot_be_made_matters_only_to_who_saves(tmp_path: Path) 
 # --------------------------------------------------------------------------------------- inside
 
 
-def test_inside_it_knows_its_place_and_says_what_happens(there: Booth, tmp_path: Path) -> None:
+def test_inside_it_knows_its_place_and_says_what_happens(
+    there: FakeSupervisor, tmp_path: Path
+) -> None:
     with trainmaster.sdk.run() as tm:
         assert (tm.job, tm.attempt, tm.restart_count, tm.is_restart) == ("12_3", 3, 2, True)
         assert (tm.array_index, tm.end_time) == (3, 1794000000.5)
@@ -125,7 +127,7 @@ def test_inside_it_knows_its_place_and_says_what_happens(there: Booth, tmp_path:
 
 
 @pytest.mark.parametrize("how", ["line", "signal"])
-def test_told_to_stop_it_saves_says_so_and_exits_with_0(there: Booth, how: str) -> None:
+def test_told_to_stop_it_saves_says_so_and_exits_with_0(there: FakeSupervisor, how: str) -> None:
     with ends_with(SystemExit, 0), trainmaster.sdk.run() as tm:
         there.wait_for("hello")
         if how == "line":
@@ -141,13 +143,15 @@ def test_told_to_stop_it_saves_says_so_and_exits_with_0(there: Booth, how: str) 
     os.kill(os.getpid(), signal.SIGTERM)  # the supervisor's second thought does not spoil the 0
 
 
-def test_a_stop_that_the_program_never_saw_is_no_leaving(there: Booth) -> None:
+def test_a_stop_that_the_program_never_saw_is_no_leaving(there: FakeSupervisor) -> None:
     with trainmaster.sdk.run():
         os.kill(os.getpid(), signal.SIGTERM)
     assert words(there, "done") == ["hello", "done"]
 
 
-def test_finished_work_counts_as_done_though_a_stop_comes_with_the_last_step(there: Booth) -> None:
+def test_finished_work_counts_as_done_though_a_stop_comes_with_the_last_step(
+    there: FakeSupervisor,
+) -> None:
     with trainmaster.sdk.run() as tm:
         for step in (1, 2, 3):
             tm.progress(step=step, total_steps=3)
@@ -160,7 +164,9 @@ def test_finished_work_counts_as_done_though_a_stop_comes_with_the_last_step(the
     assert there.said("leaving") == []
 
 
-def test_a_program_without_a_number_of_steps_may_say_that_it_has_finished(there: Booth) -> None:
+def test_a_program_without_a_number_of_steps_may_say_that_it_has_finished(
+    there: FakeSupervisor,
+) -> None:
     with trainmaster.sdk.run() as tm:
         os.kill(os.getpid(), signal.SIGTERM)
         assert tm.should_stop()
@@ -168,7 +174,7 @@ def test_a_program_without_a_number_of_steps_may_say_that_it_has_finished(there:
     assert words(there, "done") == ["hello", "done"]
 
 
-def test_an_error_passes_and_nothing_is_claimed(there: Booth) -> None:
+def test_an_error_passes_and_nothing_is_claimed(there: FakeSupervisor) -> None:
     with ends_with(ZeroDivisionError), trainmaster.sdk.run() as tm:
         tm.progress(step=1)
         raise ZeroDivisionError
@@ -180,7 +186,9 @@ def test_an_error_passes_and_nothing_is_claimed(there: Booth) -> None:
 
 
 @pytest.mark.parametrize("stops", [False, True])
-def test_sys_exit_0_in_the_block_is_an_end_like_any_other(there: Booth, stops: bool) -> None:
+def test_sys_exit_0_in_the_block_is_an_end_like_any_other(
+    there: FakeSupervisor, stops: bool
+) -> None:
     with ends_with(SystemExit), trainmaster.sdk.run() as tm:
         if stops:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -189,7 +197,7 @@ def test_sys_exit_0_in_the_block_is_an_end_like_any_other(there: Booth, stops: b
     assert words(there, "leaving" if stops else "done")[-1] == ("leaving" if stops else "done")
 
 
-def test_save_now_is_said_once_and_training_goes_on(there: Booth) -> None:
+def test_save_now_is_said_once_and_training_goes_on(there: FakeSupervisor) -> None:
     with trainmaster.sdk.run() as tm:
         there.wait_for("hello")
         there.ask({"ask": "save"})
@@ -202,7 +210,7 @@ def test_save_now_is_said_once_and_training_goes_on(there: Booth) -> None:
         assert tm.should_save()
 
 
-def test_of_fast_progress_the_last_arrives(there: Booth) -> None:
+def test_of_fast_progress_the_last_arrives(there: FakeSupervisor) -> None:
     with trainmaster.sdk.run() as tm:
         for step in range(1, 5001):
             tm.progress(step=step, loss=1 / step, total_steps=5000)
@@ -212,13 +220,13 @@ def test_of_fast_progress_the_last_arrives(there: Booth) -> None:
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_loss_that_json_has_not_is_left_out(there: Booth, loss: float) -> None:
+def test_a_loss_that_json_has_not_is_left_out(there: FakeSupervisor, loss: float) -> None:
     with trainmaster.sdk.run() as tm:
         tm.progress(step=1, loss=loss)
     assert there.wait_for("progress") == [{"say": "progress", "step": 1}]
 
 
-def test_a_folder_that_others_wrote_is_made_durable_and_said(there: Booth) -> None:
+def test_a_folder_that_others_wrote_is_made_durable_and_said(there: FakeSupervisor) -> None:
     with trainmaster.sdk.run() as tm:
         folder = tm.checkpoint_dir / "checkpoint-7"
         (folder / "deep").mkdir(parents=True)
@@ -229,7 +237,7 @@ def test_a_folder_that_others_wrote_is_made_durable_and_said(there: Booth) -> No
 
 
 def test_other_ranks_write_nothing_and_leave_progress_to_rank_0(
-    there: Booth, monkeypatch: pytest.MonkeyPatch
+    there: FakeSupervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -248,7 +256,7 @@ def test_other_ranks_write_nothing_and_leave_progress_to_rank_0(
 def test_shares_of_a_batch_sum_up(tmp_path: Path, world: int, batch: int) -> None:
     ranks = [
         trainmaster.sdk.Session(
-            Surroundings.of({"RANK": str(rank), "WORLD_SIZE": str(world)}), tmp_path, 1
+            JobEnvironment.of({"RANK": str(rank), "WORLD_SIZE": str(world)}), tmp_path, 1
         )
         for rank in range(world)
     ]
@@ -261,7 +269,7 @@ def test_shares_of_a_batch_sum_up(tmp_path: Path, world: int, batch: int) -> Non
 
 def test_nonsense_in_the_environment_is_named() -> None:
     with pytest.raises(ValueError, match="WORLD_SIZE is 'two'"):
-        Surroundings.of({"WORLD_SIZE": "two"})
+        JobEnvironment.of({"WORLD_SIZE": "two"})
 
 
 def test_importing_it_loads_the_standard_library_only() -> None:

@@ -1,4 +1,4 @@
-"""Signals are wishes; the program's own handlers still run, and workers outlive a stop of the group."""
+"""Signals are requests; the program's own handlers still run, and workers outlive a stop of the group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from trainmaster.sdk.stop_requests import Wishes
+from trainmaster.sdk.stop_requests import StopRequests
 
 
 @pytest.fixture(autouse=True)
@@ -24,31 +24,31 @@ def fixture_signals() -> Iterator[None]:
 
 def test_signals_raise_flags_and_are_given_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    wishes = Wishes()
-    wishes.listen()
+    requests = StopRequests()
+    requests.listen()
     os.kill(os.getpid(), signal.SIGUSR1)
-    assert (wishes.stop, wishes.save) == (False, True)
+    assert (requests.stop, requests.save) == (False, True)
     os.kill(os.getpid(), signal.SIGTERM)
-    assert wishes.stop
-    wishes.hush(ignore_stop=False)
+    assert requests.stop
+    requests.restore_signals(ignore_stop=False)
     assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_the_programs_own_handler_is_called_too() -> None:
     called = []
     signal.signal(signal.SIGTERM, lambda number, _: called.append(number))
-    wishes = Wishes()
-    wishes.listen()
+    requests = StopRequests()
+    requests.listen()
     os.kill(os.getpid(), signal.SIGTERM)
     assert called == [signal.SIGTERM]
-    assert wishes.stop
+    assert requests.stop
 
 
 def test_a_handler_that_came_later_is_left_alone() -> None:
-    wishes = Wishes()
-    wishes.listen()
+    requests = StopRequests()
+    requests.listen()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    wishes.hush(ignore_stop=False)
+    requests.restore_signals(ignore_stop=False)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
 
 
@@ -62,16 +62,16 @@ def test_a_handler_that_came_later_is_left_alone() -> None:
     ],
 )
 def test_lines_are_wishes(said: dict[str, object], stop: bool, save: bool, why: str | None) -> None:
-    wishes = Wishes()
-    wishes.take(said)
-    assert (wishes.stop, wishes.save, wishes.why) == (stop, save, why)
+    requests = StopRequests()
+    requests.take(said)
+    assert (requests.stop, requests.save, requests.why) == (stop, save, why)
 
 
 WORKER = r"""
 import os, signal, sys, time
-from trainmaster.sdk.stop_requests import Wishes
-wishes = Wishes()
-wishes.listen()
+from trainmaster.sdk.stop_requests import StopRequests
+requests = StopRequests()
+requests.listen()
 child = os.fork()
 if child == 0:
     os.write(1, b"up\n")
@@ -80,7 +80,7 @@ if child == 0:
 if sys.argv[1] == "own":
     os.kill(child, signal.SIGTERM)  # as multiprocessing ends its workers
 else:
-    while not wishes.stop:
+    while not requests.stop:
         time.sleep(0.01)
     for _ in range(150):  # the worker serves on, while the parent saves
         assert os.waitpid(child, os.WNOHANG) == (0, 0)

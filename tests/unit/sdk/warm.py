@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from tests.unit.sdk.booth import PATIENCE_S, environment, wait_until
+from tests.unit.sdk.fake_supervisor import PATIENCE_S, environment, wait_until
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 STEP = re.compile(r"^step (\d+) loss (\S+)$", re.MULTILINE)

@@ -146,11 +146,11 @@ def test_leading_where_another_program_holds_the_lock(
 def test_a_file_that_is_no_database(path: Path, use: str) -> None:
     if use == "open":
         path.write_text("something else entirely, " * 100)
-        assert "is no database of SQLite" in sentence(lambda: open_store(str(path)))
+        assert "is not an SQLite database" in sentence(lambda: open_store(str(path)))
     else:
         with closing(open_store(str(path))) as store:
             path.write_text("something else entirely, " * 100)
-            assert "is no database of SQLite" in sentence(store.lead)
+            assert "is not an SQLite database" in sentence(store.lead)
     assert path.read_text().startswith("something else")
 
 

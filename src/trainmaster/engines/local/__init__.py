@@ -1,1 +1,1 @@
-"""Runs as processes of this machine: a supervisor owns each, a spawner starts supervisors."""
+"""Runs as processes of this machine: a supervisor owns each, a fork server starts supervisors."""

@@ -1,4 +1,4 @@
-"""What of control groups this machine lets us use: tried for real, and said plainly where not."""
+"""Finds out, by trying, which control groups this machine lets us use."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ ADVICE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Probed:
+class ProbeResult:
     plan: CgroupPlan
     remarks: tuple[str, ...]
 
 
-def probe() -> Probed:
+def probe() -> ProbeResult:
     """Make a group, move a process into it, limit it, and take it all away again."""
     unified, versions_1 = _hierarchies()
-    unified = _handing_down(unified) if unified else ""
+    unified = _parent_group(unified) if unified else ""
     tracked = unified if unified and _works(unified, "", "") else ""
     memory, cpus, version = "", "", 2
     if tracked:
@@ -43,13 +43,13 @@ def probe() -> Probed:
         cpus = at if at and _works(at, "cpu.cfs_quota_us", "100000") else ""
     missing = [name for name, at in (("host memory", memory), ("CPUs", cpus)) if not at]
     remarks = (f"Limits on {' and '.join(missing)} are not kept: {ADVICE}",) if missing else ()
-    return Probed(CgroupPlan(tracked, memory, cpus, version), remarks)
+    return ProbeResult(CgroupPlan(tracked, memory, cpus, version), remarks)
 
 
-def _handing_down(own: str) -> str:
+def _parent_group(own: str) -> str:
     """The group below which ours are made: with limits, where it has no processes of its own.
 
-    The daemon steps aside into a group of its own where its group was made for it alone: by systemd in a
+    The daemon moves into a group of its own where its group was made for it alone: by systemd in a
     scope that is delegated, or as the root of a container. Not in a service: systemd could not start it
     again while jobs are left in there; `DelegateSubgroup=` has it begin one level lower.
     """
@@ -67,7 +67,7 @@ def _handing_down(own: str) -> str:
 
 
 def _is_ours(group: str) -> bool:
-    """Whether somebody handed it to us: systemd says so, and a container's root is ours anyway."""
+    """Whether the group is delegated to us, by systemd or as the root of a container."""
     with contextlib.suppress(OSError):
         if os.getxattr(group, "user.delegate") == b"1":
             return True
@@ -132,7 +132,7 @@ def _works(base: str, file: str, text: str) -> bool:
     try:
         if file:
             put(group, file, text)
-        with _a_process() as pid:
+        with _test_process() as pid:
             put(group, "cgroup.procs", str(pid))
         return True
     except OSError:
@@ -143,7 +143,7 @@ def _works(base: str, file: str, text: str) -> bool:
 
 
 def _clear(base: str) -> None:
-    """Take away what probes have left that were killed."""
+    """Remove groups left behind by probes that were killed."""
     for name in os.listdir(base):
         pid = name.removeprefix(PROBE)
         if name.startswith(PROBE) and pid.isdecimal() and not os.path.exists(f"/proc/{pid}"):
@@ -152,7 +152,7 @@ def _clear(base: str) -> None:
 
 
 @contextmanager
-def _a_process() -> Iterator[int]:
-    """Somebody to be moved about; reads from us, so that it goes when we are killed."""
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as guest:
-        yield guest.pid
+def _test_process() -> Iterator[int]:
+    """A process to move between groups; it reads from us, so that it ends when we are killed."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        yield process.pid

@@ -17,7 +17,7 @@ TRACKING_ROUNDS = 5
 
 
 class RunCgroups:
-    """Makes the groups of a run's ranks, and takes them away in the end."""
+    """Creates the groups of a run's ranks, and removes them at the end."""
 
     def __init__(self, plan: CgroupPlan, name: str) -> None:
         self._plan = plan
@@ -74,7 +74,7 @@ class RunCgroups:
                 put(folder, "cpu.cfs_quota_us", str(quota))
 
     def enter(self, rank: int) -> None:
-        """Called by the rank itself before it becomes its program: all that it starts is inside."""
+        """Called by the rank before it executes its program, so that all it starts is inside."""
         for base in self._limiting():
             with contextlib.suppress(OSError):
                 put(self._of(base, rank), "cgroup.procs", "0")
@@ -99,7 +99,7 @@ class RunCgroups:
                     put(run, "cgroup.procs", str(pid))
 
     def members(self) -> list[int]:
-        """Processes in the tracking group, whoever their parent is."""
+        """Processes in the tracking group, whatever their parent is."""
         base = self._plan.tracked_in
         if not base:
             return []
@@ -110,7 +110,7 @@ class RunCgroups:
         return found
 
     def kill(self) -> None:
-        """All at once where the kernel can: nothing outruns it."""
+        """Kill all processes at once, where the kernel can: none can fork in time."""
         if self._plan.tracked_in:
             with contextlib.suppress(OSError):
                 put(os.path.join(self._plan.tracked_in, self._name), "cgroup.kill", "1")
@@ -128,14 +128,14 @@ class RunCgroups:
         return int(said.get("oom_kill", 0))
 
     def remove(self) -> None:
-        """Possible once nobody is inside."""
+        """Remove the groups; possible once no process is inside."""
         for base in dict.fromkeys((self._plan.tracked_in, *self._limiting())):
             for folder, _, _ in os.walk(os.path.join(base, self._name), topdown=False):
                 with contextlib.suppress(OSError):
                     os.rmdir(folder)
 
     def _limiting(self) -> list[str]:
-        """The hierarchies in which this run is limited: its ranks begin their lives there."""
+        """The hierarchies in which this run is limited: its ranks start there."""
         plan = self._plan
         limits = (
             plan.memory_in if plan.memory is not None else "",

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable
 from trainmaster.sdk.wire import Line, Lines, line_of
 
 MOST_UNREAD = 8 << 20
-"""Bytes that wait for somebody who does not read; beyond it he is hung up on, and may come again."""
+"""Unread bytes after which a connection is closed; the other side may connect again."""
 
 
-class Caller:
-    """One connection: a program's rank, a follower of the journal, or somebody with an order."""
+class Connection:
+    """One connection: a program's rank, a follower of the journal, or a client with an order."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
+    def __init__(self, accepted: socket.socket) -> None:
+        self.socket = accepted
         self.lines = Lines()
         self.unread = bytearray()
         self.rank: int | None = None
@@ -27,24 +27,24 @@ class Caller:
         self.is_gone = False
 
 
-class Switchboard:
-    """Listens, and hands every line over together with its caller."""
+class ControlSocket:
+    """Listens, and passes on every line with the connection that it came from."""
 
     def __init__(
         self,
         path: str,
         selector: selectors.BaseSelector,
-        heard: Callable[[Caller, Line], None],
+        on_line: Callable[[Connection, Line], None],
     ) -> None:
         self._path = path
         self._selector = selector
-        self._heard = heard
-        self._callers: list[Caller] = []
+        self._on_line = on_line
+        self._connections: list[Connection] = []
         self._listener: socket.socket | None = None
         self.listen()
 
     def listen(self) -> None:
-        """Bind anew where somebody has removed the socket: cleaners of /tmp do."""
+        """Bind again if the socket file was removed: cleaners of /tmp do that."""
         if self._listener is not None:
             if os.path.exists(self._path):
                 return
@@ -60,52 +60,52 @@ class Switchboard:
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
     def ranks(self) -> set[int]:
-        """Those that have said hello."""
-        return {caller.rank for caller in self._callers if caller.rank is not None}
+        """Ranks that have said hello."""
+        return {connection.rank for connection in self._connections if connection.rank is not None}
 
-    def ask_ranks(self, said: Line) -> None:
-        for caller in [*self._callers]:
-            if caller.rank is not None:
-                self.say(caller, [said])
+    def send_to_ranks(self, said: Line) -> None:
+        for connection in [*self._connections]:
+            if connection.rank is not None:
+                self.say(connection, [said])
 
-    def tell_followers(self, said: Iterable[Line]) -> None:
+    def send_to_followers(self, said: Iterable[Line]) -> None:
         told = [*said]
-        for caller in [*self._callers]:
-            if caller.follows:
-                self.say(caller, told)
+        for connection in [*self._connections]:
+            if connection.follows:
+                self.say(connection, told)
 
-    def say(self, caller: Caller, said: Iterable[Line]) -> None:
+    def say(self, connection: Connection, said: Iterable[Line]) -> None:
         for line in said:
-            caller.unread += line_of(line)
-            if len(caller.unread) > 1 << 16:
-                self._flush(caller)
-        self._flush(caller)
-        if len(caller.unread) > MOST_UNREAD:
-            self._hang_up(caller)
+            connection.unread += line_of(line)
+            if len(connection.unread) > 1 << 16:
+                self._flush(connection)
+        self._flush(connection)
+        if len(connection.unread) > MOST_UNREAD:
+            self._disconnect(connection)
 
     def forget_ranks(self) -> None:
-        """Those programs have ended: who says hello from now on is another."""
-        for caller in self._callers:
-            caller.rank = None
+        """Those programs have ended: a later hello comes from another one."""
+        for connection in self._connections:
+            connection.rank = None
 
     def drain(self) -> None:
-        """Hear what has been said already, by programs that are gone by now too."""
+        """Read what was already sent, also by programs that have ended since."""
         for _ in range(128):
-            before = len(self._callers)
+            before = len(self._connections)
             self._accept(selectors.EVENT_READ)
-            if len(self._callers) == before:
+            if len(self._connections) == before:
                 break
-        for caller in [*self._callers]:
-            while not caller.is_gone and self._listen_to(caller):
+        for connection in [*self._connections]:
+            while not connection.is_gone and self._read(connection):
                 pass
 
     @property
     def has_unread(self) -> bool:
-        return any(caller.unread for caller in self._callers)
+        return any(connection.unread for connection in self._connections)
 
     def close(self) -> None:
-        for caller in [*self._callers]:
-            self._hang_up(caller)
+        for connection in [*self._connections]:
+            self._disconnect(connection)
         if self._listener is not None:
             self._listener.close()
         with contextlib.suppress(OSError):
@@ -114,56 +114,56 @@ class Switchboard:
     def _accept(self, mask: int) -> None:
         assert self._listener is not None
         with contextlib.suppress(BlockingIOError):
-            connection, _ = self._listener.accept()
-            connection.setblocking(False)
-            caller = Caller(connection)
-            self._callers.append(caller)
-            self._watch(caller)
+            accepted, _ = self._listener.accept()
+            accepted.setblocking(False)
+            connection = Connection(accepted)
+            self._connections.append(connection)
+            self._watch(connection)
 
-    def _watch(self, caller: Caller) -> None:
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if caller.unread else 0)
+    def _watch(self, connection: Connection) -> None:
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.unread else 0)
 
         def ready(mask: int) -> None:
             if mask & selectors.EVENT_WRITE:
-                self._flush(caller)
-            if mask & selectors.EVENT_READ and not caller.is_gone:
-                self._listen_to(caller)
+                self._flush(connection)
+            if mask & selectors.EVENT_READ and not connection.is_gone:
+                self._read(connection)
 
-        if caller.connection in self._selector.get_map():
-            self._selector.modify(caller.connection, wanted, ready)
+        if connection.socket in self._selector.get_map():
+            self._selector.modify(connection.socket, wanted, ready)
         else:
-            self._selector.register(caller.connection, wanted, ready)
+            self._selector.register(connection.socket, wanted, ready)
 
-    def _listen_to(self, caller: Caller) -> bool:
-        """Take one piece; False when nothing is there now."""
+    def _read(self, connection: Connection) -> bool:
+        """Read one piece; False when nothing is there."""
         try:
-            piece = caller.connection.recv(1 << 16)
+            piece = connection.socket.recv(1 << 16)
         except BlockingIOError:
             return False
         except OSError:
             piece = b""
-        for said in caller.lines.feed(piece):
-            self._heard(caller, said)
+        for said in connection.lines.feed(piece):
+            self._on_line(connection, said)
         if not piece:
-            self._hang_up(caller)
+            self._disconnect(connection)
         return bool(piece)
 
-    def _flush(self, caller: Caller) -> None:
-        had = bool(caller.unread)
+    def _flush(self, connection: Connection) -> None:
+        had = bool(connection.unread)
         try:
-            while caller.unread and not caller.is_gone:
-                del caller.unread[: caller.connection.send(caller.unread)]
+            while connection.unread and not connection.is_gone:
+                del connection.unread[: connection.socket.send(connection.unread)]
         except BlockingIOError:
             pass
         except OSError:
-            self._hang_up(caller)
-        if had and not caller.is_gone:
-            self._watch(caller)
+            self._disconnect(connection)
+        if had and not connection.is_gone:
+            self._watch(connection)
 
-    def _hang_up(self, caller: Caller) -> None:
-        if caller.is_gone:
+    def _disconnect(self, connection: Connection) -> None:
+        if connection.is_gone:
             return
-        caller.is_gone = True
-        self._callers.remove(caller)
-        self._selector.unregister(caller.connection)
-        caller.connection.close()
+        connection.is_gone = True
+        self._connections.remove(connection)
+        self._selector.unregister(connection.socket)
+        connection.socket.close()

@@ -11,18 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.engines.freezer import Freezer, StopFreezer, can_freeze_on
-from trainmaster.engines.local import cgroup_probe as limits
-from trainmaster.engines.local import journal, logs, runfile
-from trainmaster.engines.local import run_spec as launch
-from trainmaster.engines.local import socket_paths as sockets
-from trainmaster.engines.local.fork_server_client import Spawning
-from trainmaster.engines.local.orphan_cleanup import Trace
-from trainmaster.engines.local.run_follower import Beginning, Watch
+from trainmaster.engines.local import cgroup_probe, journal, logs, run_spec, runfile, socket_paths
+from trainmaster.engines.local.fork_server_client import ForkServerClient
+from trainmaster.engines.local.orphan_cleanup import RunTraces
+from trainmaster.engines.local.run_follower import LaunchSteps, RunFollower
 from trainmaster.engines.protocol import Abilities, Tell
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Order, Reshape, Thaw
 from trainmaster.model.engine_reports import Report
 from trainmaster.model.job import Run
-from trainmaster.model.launch_spec import Recipe
+from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.topology import Topology
 from trainmaster.sdk.wire import Line
 
@@ -49,46 +46,43 @@ class LocalEngine:
     ) -> None:
         self._folder = Path(os.path.abspath(folder)) / "runs"
         self._freezer: Freezer = freezer or StopFreezer()
-        self._probed = limits.probe()
-        self._machine = launch.Machine(
+        self.probed = cgroup_probe.probe()
+        self.machine = run_spec.Machine(
             topology=topology,
             uuids=tuple(devices),
-            cgroups=self._probed.plan,
+            cgroups=self.probed.plan,
             freezer=self._freezer.name,
         )
         self._sockets = ""
         """Where supervisors listen; known when the engine is open."""
-        self._spawning = Spawning()
-        self._watches: dict[Run, Watch] = {}
+        self.fork_server = ForkServerClient()
+        self._followers: dict[Run, RunFollower] = {}
         self._tell: Tell | None = None
-        self._doing: dict[type, Callable[[Any, Recipe], None]] = {
+        self._executors: dict[type, Callable[[Any, LaunchSpec], None]] = {
             Launch: self._launch,
-            Halt: lambda order, recipe: self._send(order.run, "halt"),
-            Kill: lambda order, recipe: self._send(order.run, "kill"),
-            Freeze: lambda order, recipe: self._send(
-                order.run, "freeze" if recipe.may_stay_in_memory else "halt"
+            Halt: lambda order, spec: self._send(order.run, "halt"),
+            Kill: lambda order, spec: self._send(order.run, "kill"),
+            Freeze: lambda order, spec: self._send(
+                order.run, "freeze" if spec.may_stay_in_memory else "halt"
             ),
-            Thaw: lambda order, recipe: self._send(order.run, "thaw"),
+            Thaw: lambda order, spec: self._send(order.run, "thaw"),
             Reshape: self._reshape,
         }
 
     @property
     def topology(self) -> Topology:
-        return self._machine.topology
+        return self.machine.topology
 
     @property
     def abilities(self) -> Abilities:
-        plan, can_freeze = self._probed.plan, self._can_freeze
-        remarks = [*self._probed.remarks]
+        plan = self.probed.plan
+        can_freeze = can_freeze_on(self._freezer, has_gpus=bool(self.machine.uuids))
+        remarks = [*self.probed.remarks]
         if not can_freeze:
             remarks.append(
                 "Jobs are not suspended in memory: stopping a process does not free its GPU's memory."
             )
         return Abilities(can_freeze, bool(plan.memory_in), bool(plan.cpus_in), tuple(remarks))
-
-    @property
-    def _can_freeze(self) -> bool:
-        return can_freeze_on(self._freezer.abilities, has_gpus=bool(self._machine.uuids))
 
     def folder_of(self, run: Run) -> Path:
         return self._folder / run.job / str(run.attempt)
@@ -110,31 +104,31 @@ class LocalEngine:
 
     async def open(self, tell: Tell) -> None:
         self._tell = tell
-        self._sockets = sockets.folder_for(self._folder.parent)
+        self._sockets = socket_paths.folder_for(self._folder.parent)
         (self._folder / LIVE).mkdir(mode=0o700, parents=True, exist_ok=True)
-        await self._spawning.start()
+        await self.fork_server.start()
 
-    async def execute(self, order: Order, recipe: Recipe) -> None:
-        self._doing[type(order)](order, recipe)
+    async def execute(self, order: Order, spec: LaunchSpec) -> None:
+        self._executors[type(order)](order, spec)
         await asyncio.sleep(0)
 
     async def save(self, run: Run) -> None:
         """Ask it to write a checkpoint and go on."""
-        if run in self._watches or self._has_trace(run):
+        if run in self._followers or self._has_traces(run):
             self._send(run, "save")
 
     async def observe(self, runs: Mapping[Run, int]) -> None:
         for run, seen in runs.items():
-            if run not in self._watches and (seen > 0 or self._has_trace(run)):
-                self._watch(run, seen, self._tell)
+            if run not in self._followers and (seen > 0 or self._has_traces(run)):
+                self._follow(run, seen, self._tell)
         for run in self._live_runs():
-            if run not in runs and run not in self._watches:
-                self._disown(run)
+            if run not in runs and run not in self._followers:
+                self._kill_orphan(run)
 
     async def forget(self, run: Run) -> None:
-        watch = self._watches.pop(run, None)
-        if watch is not None:
-            await watch.stop()
+        follower = self._followers.pop(run, None)
+        if follower is not None:
+            await follower.stop()
         folder = self.folder_of(run)
         if not await self._is_let_go(folder):
             return
@@ -144,10 +138,10 @@ class LocalEngine:
         self._marker(run).unlink(missing_ok=True)
 
     async def close(self) -> None:
-        for watch in [*self._watches.values()]:
-            await watch.stop()
-        self._watches.clear()
-        await self._spawning.close()
+        for follower in [*self._followers.values()]:
+            await follower.stop()
+        self._followers.clear()
+        await self.fork_server.close()
 
     async def _is_let_go(self, folder: Path) -> bool:
         """Whether its supervisor is gone; one that has written down the end is about to be."""
@@ -161,40 +155,40 @@ class LocalEngine:
 
     # -- orders --------------------------------------------------------------------------------------
 
-    def _launch(self, order: Launch, recipe: Recipe) -> None:
-        """See to it that somebody runs it: once, whoever asks."""
+    def _launch(self, order: Launch, spec: LaunchSpec) -> None:
+        """Launch it once, however often it is ordered."""
         run = order.run
-        folder, at = self.folder_of(run), self._trace(run).socket
+        folder, at = self.folder_of(run), self._traces(run).socket
 
         def prepare() -> None:
             """Write what is to be run; the marker first, so that no run is without."""
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._marker(run).touch()
             if not journal.is_locked(str(folder)):
-                file = launch.run_file(run, order.placement, recipe, self._machine, at, 0)
+                file = run_spec.run_file(run, order.placement, spec, self.machine, at, 0)
                 runfile.write(str(folder), file)
 
-        beginning = Beginning(self._spawning, prepare, lambda: self._end_earlier(run))
-        watch = self._watches.get(run)
-        if watch is not None:
-            watch.launch(self._tell, beginning)
+        beginning = LaunchSteps(self.fork_server, prepare, lambda: self._end_earlier(run))
+        follower = self._followers.get(run)
+        if follower is not None:
+            follower.launch(self._tell, beginning)
         elif journal.has_begun(str(folder)):
-            self._watch(run, 0, self._tell)
+            self._follow(run, 0, self._tell)
         else:
-            self._watch(run, 0, self._tell, beginning)
+            self._follow(run, 0, self._tell, beginning)
 
     def _end_earlier(self, run: Run) -> tuple[Path, ...]:
-        """Markers of earlier attempts that are not over: they are ended, and waited for."""
+        """Kill earlier attempts that are not over; their markers, to wait for."""
         attempts = (Run(run.job, attempt) for attempt in range(1, run.attempt))
         unsettled = [each for each in attempts if self._marker(each).exists()]
         for each in unsettled:
-            self._disown(each)
+            self._kill_orphan(each)
         return tuple(map(self._marker, unsettled))
 
-    def _reshape(self, order: Reshape, recipe: Recipe) -> None:
+    def _reshape(self, order: Reshape, spec: LaunchSpec) -> None:
         """The new ranks go into a file of their own; the supervisor is told its number."""
         run = order.run
-        folder, at = str(self.folder_of(run)), self._trace(run).socket
+        folder, at = str(self.folder_of(run)), self._traces(run).socket
 
         def make() -> Line:
             last = runfile.newest(folder)
@@ -202,47 +196,47 @@ class LocalEngine:
                 return {"order": "reshape", "generation": last.generation}
             generation = 1 + max(_generations(folder), 0 if last is None else last.generation)
             socket = at if last is None else last.socket
-            file = launch.run_file(run, order.placement, recipe, self._machine, socket, generation)
+            file = run_spec.run_file(run, order.placement, spec, self.machine, socket, generation)
             runfile.write(folder, file)
             return {"order": "reshape", "generation": generation}
 
-        self._watched(run).send_made(make)
+        self._follower_of(run).send_made(make)
 
     def _send(self, run: Run, order: str) -> None:
-        self._watched(run).send({"order": order})
+        self._follower_of(run).send({"order": order})
 
     # -- watching ------------------------------------------------------------------------------------
 
-    def _watched(self, run: Run) -> Watch:
-        """Who follows it; if nobody does, somebody who finds out what became of it."""
-        return self._watches.get(run) or self._watch(run, 0, self._tell)
+    def _follower_of(self, run: Run) -> RunFollower:
+        """The run's follower; a new one, which finds out what became of it, if there is none."""
+        return self._followers.get(run) or self._follow(run, 0, self._tell)
 
-    def _trace(self, run: Run) -> Trace:
+    def _traces(self, run: Run) -> RunTraces:
         folder = self.folder_of(run)
-        return Trace(folder, sockets.path_in(self._sockets, folder), self._machine.cgroups)
+        return RunTraces(folder, socket_paths.path_in(self._sockets, folder), self.machine.cgroups)
 
-    def _watch(
+    def _follow(
         self,
         run: Run,
         after: int,
         tell: Callable[[Report, int], None] | None,
-        beginning: Beginning | None = None,
-    ) -> Watch:
-        watch = Watch(run, self._trace(run), after, tell, self._unwatch)
-        self._watches[run] = watch
-        watch.begin(beginning)
-        return watch
+        beginning: LaunchSteps | None = None,
+    ) -> RunFollower:
+        follower = RunFollower(run, self._traces(run), after, tell, self._stop_following)
+        self._followers[run] = follower
+        follower.begin(beginning)
+        return follower
 
-    def _unwatch(self, watch: Watch) -> None:
-        run = watch.run
-        if self._watches.get(run) is watch:
-            del self._watches[run]
-        if watch.has_ended or watch.never_began:
+    def _stop_following(self, follower: RunFollower) -> None:
+        run = follower.run
+        if self._followers.get(run) is follower:
+            del self._followers[run]
+        if follower.has_ended or follower.never_began:
             with suppress(OSError):  # one that stays is looked into by the next daemon
                 self._marker(run).unlink(missing_ok=True)
 
-    def _has_trace(self, run: Run) -> bool:
-        """Whether anything of it was written, or somebody holds it."""
+    def _has_traces(self, run: Run) -> bool:
+        """Whether anything of it was written, or a supervisor holds it."""
         folder = str(self.folder_of(run))
         return journal.has_begun(folder) or journal.is_locked(folder)
 
@@ -254,12 +248,12 @@ class LocalEngine:
                 found.append(Run(job, int(attempt)))
         return found
 
-    def _disown(self, run: Run) -> None:
-        """Nobody owns it: end it, and tell nobody."""
-        if run in self._watches:
-            self._watches[run].send({"order": "kill"})
-        elif self._has_trace(run):
-            self._watch(run, 0, None).send({"order": "kill"})
+    def _kill_orphan(self, run: Run) -> None:
+        """Kill a run that belongs to no job, without reports."""
+        if run in self._followers:
+            self._followers[run].send({"order": "kill"})
+        elif self._has_traces(run):
+            self._follow(run, 0, None).send({"order": "kill"})
         else:
             self._marker(run).unlink(missing_ok=True)
 

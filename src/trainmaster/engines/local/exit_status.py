@@ -1,4 +1,4 @@
-"""How a run ended, made of what its ranks returned and what it had been told."""
+"""How a run ended, from what its ranks returned and what it had been told."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from trainmaster.engines.local.rank_processes import NotStarted, Rank
 from trainmaster.sdk.wire import Line
 
 
-class Told(Enum):
-    """Why a run is being ended, with the word that programs hear; the later ones win."""
+class StopCause(Enum):
+    """Why a run is being stopped, with the word that programs are sent; later ones win."""
 
     RESIZE = ("resize", 0, "nothing")
     HALT = ("suspend", 1, "halt")
     KILL = ("cancel", 2, "kill")
     FAILURE = ("", 3, "nothing")
-    """One rank has failed: the others have nobody to work with."""
+    """One rank has failed, so the others cannot go on."""
 
     def __init__(self, asks: str, weight: int, asked: str) -> None:
         self.asks = asks
         self.weight = weight
         self.asked = asked
 
-    def yields_to(self, other: Told) -> bool:
+    def yields_to(self, other: StopCause) -> bool:
         return self.weight < other.weight
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ExitStatus:
     """What the journal's last entry says."""
 
     code: int
@@ -50,49 +50,51 @@ class Verdict:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def failed_verdict(why: str, code: int = 126, rank: int | None = None) -> Verdict:
-    """Of a run that could not be started."""
-    return Verdict(code, "nothing", rank, False, False, why, "")
+def start_failure(why: str, code: int = 126, rank: int | None = None) -> ExitStatus:
+    """The exit status of a run that could not be started."""
+    return ExitStatus(code, "nothing", rank, False, False, why, "")
 
 
-def verdict_of(
+def exit_status_of(
     ranks: Sequence[Rank],
     first: Rank | None,
     not_started: NotStarted | None,
-    told: Told | None,
+    cause: StopCause | None,
     was_killed: bool,
     has_left: bool,
     done: Collection[int],
     limit: int | None,
     oom_ranks: Collection[int],
     machine_oom: bool,
-) -> Verdict:
+) -> ExitStatus:
     """Success only if all ranks returned 0, and nobody told it to leave before it was done.
 
     One whose ranks had said that they were done when our signal hit them on their way out has succeeded
     as well; what one rank says does not hold for another that never came so far.
     """
     if not_started is not None:
-        return failed_verdict(not_started.why, not_started.code, not_started.rank)
+        return start_failure(not_started.why, not_started.code, not_started.rank)
     deciding = first or next((rank for rank in ranks if rank.code), None)
     code = 0 if deciding is None else deciding.code or 0
-    was_late = told in (Told.HALT, Told.RESIZE) and all(
+    was_late = cause in (StopCause.HALT, StopCause.RESIZE) and all(
         rank.code == 0 or (rank.code == 128 + signal.SIGTERM and rank.number in done)
         for rank in ranks
     )
     is_success = (bool(code) and was_late) or (
-        code == 0 and not was_killed and (told in (None, Told.FAILURE) or bool(done))
+        code == 0 and not was_killed and (cause in (None, StopCause.FAILURE) or bool(done))
     )
-    if is_success and told is not Told.KILL:
-        return Verdict(0, "nothing", None, False, False, "", ranks[0].log.tail())
+    if is_success and cause is not StopCause.KILL:
+        return ExitStatus(0, "nothing", None, False, False, "", ranks[0].log.tail())
     why = ""
-    if deciding is not None and told in (None, Told.FAILURE):
+    if deciding is not None and cause in (None, StopCause.FAILURE):
         why = _why(deciding, limit, oom_ranks, machine_oom)
-    return Verdict(
+    return ExitStatus(
         code=code,
-        asked="nothing" if told is None else told.asked,
-        rank=deciding.number if deciding is not None and told in (None, Told.FAILURE) else None,
-        has_left=told in (Told.HALT, Told.RESIZE) and (has_left or not was_killed),
+        asked="nothing" if cause is None else cause.asked,
+        rank=deciding.number
+        if deciding is not None and cause in (None, StopCause.FAILURE)
+        else None,
+        has_left=cause in (StopCause.HALT, StopCause.RESIZE) and (has_left or not was_killed),
         was_killed=was_killed,
         why=why,
         tail=(deciding or ranks[0]).log.tail(),

@@ -24,7 +24,7 @@ STDIN, STDOUT = 0, 1
 def serve() -> None:
     """Fork one supervisor for each line, until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    processes.be_called("tm spawner")
+    processes.set_process_name("tm fork server")
     gc.collect()
     gc.freeze()  # so that a child does not copy the pages that it only counts
     rest = b""
@@ -35,7 +35,7 @@ def serve() -> None:
 
 
 def _spawn(folder: str) -> None:
-    """Two forks, so that the supervisor belongs to nobody and the spawner has no zombies."""
+    """Fork twice, so that the supervisor has no parent here and leaves no zombie."""
     child = os.fork()
     if child:
         os.waitpid(child, 0)

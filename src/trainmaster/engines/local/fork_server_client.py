@@ -1,4 +1,4 @@
-"""The engine's end of the spawner: asks for supervisors, and starts it again when it has died."""
+"""The engine's side of the fork server: asks for supervisors, and restarts it when it has died."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ANSWER_S = 30.0
 """How long a supervisor may take to answer on a machine that is very busy."""
 
 
-class Spawning:
-    """One spawner process, while the engine is open."""
+class ForkServerClient:
+    """One fork server, while the engine is open."""
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
@@ -26,7 +26,7 @@ class Spawning:
 
     @property
     def pid(self) -> int | None:
-        """The spawner's, while it lives."""
+        """The fork server's process id, while it lives."""
         process = self._process
         return None if process is None or process.returncode is not None else process.pid
 
@@ -47,7 +47,7 @@ class Spawning:
             return False
 
     async def close(self) -> None:
-        """It ends when nobody writes to it any more; who still waits for an answer gets none."""
+        """Close its input, which ends it; calls that still wait get no answer."""
         for name in [*self._asked]:
             self._answer(name, False)
         if self._process is not None:
@@ -62,7 +62,7 @@ class Spawning:
             self._reader = None
 
     async def start(self) -> None:
-        """Be sure that there is one."""
+        """Start one, if none is running."""
         async with self._starting:
             if self.pid is not None:
                 return
@@ -98,6 +98,6 @@ class Spawning:
 
 
 def _python_path() -> str:
-    """Where this very Trainmaster is, before what the user has there."""
+    """This Trainmaster's own folder first, then the user's path."""
     here = str(Path(trainmaster.__file__).parents[1])
     return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH", ""))))

@@ -1,4 +1,4 @@
-"""A run's journal: lines of JSON, the durable truth about it. Written by whoever holds the run's lock."""
+"""A run's journal: lines of JSON, the durable truth about it. Only the holder of the run's lock writes it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ LOCK = "lock"
 LAST = ("ended", "lost")
 """What the last entry of a journal says; nothing comes after it."""
 SYNCED = frozenset({"opened", "started", "frozen", "reshaped", *LAST})
-"""What must outlast a power cut before anybody is told; the rest costs no training if it is gone."""
+"""Entries that must survive a power cut before they are reported; losing others costs no training."""
 
 
 def take_lock(folder: str, patience_s: float = 0.0) -> int | None:
-    """The run's lock, as a descriptor that holds it; None where somebody else does.
+    """The run's lock, as a descriptor that holds it; None if another process holds it.
 
-    Others may look whether it is free, which takes it for a moment: hence some patience.
+    Testing whether it is free takes it for a moment: hence some patience.
     """
     lock = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     until = time.monotonic() + patience_s
@@ -40,7 +40,7 @@ def take_lock(folder: str, patience_s: float = 0.0) -> int | None:
 
 
 def claim(folder: str) -> int | None:
-    """The run's lock; somebody who only looks whether it is free is waited for."""
+    """Take the run's lock, waiting for others that only test whether it is free."""
     for _ in range(40):
         lock = take_lock(folder)
         if lock is not None or has_begun(folder):
@@ -50,7 +50,7 @@ def claim(folder: str) -> int | None:
 
 
 def is_locked(folder: str) -> bool:
-    """Whether somebody, its supervisor that is, holds the run."""
+    """Whether a supervisor holds the run."""
     try:
         lock = os.open(os.path.join(folder, LOCK), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -120,7 +120,7 @@ class Journal:
         self._folder = folder
         self._path = os.path.join(folder, JOURNAL)
         self._kept: list[Entry] = []
-        """All but progress, for the day on which the folder is gone."""
+        """All entries but progress, in case the folder is removed."""
         self._waiting: list[Entry] = []
         self.trouble = ""
         """Why entries wait to be written; empty where none does."""
@@ -180,7 +180,7 @@ class Journal:
         return True
 
     def remembered(self, after: int) -> Iterator[Entry]:
-        """What can be said to a follower: the file, or memory where there is no file."""
+        """Entries for a follower: from the file, or from memory if the file is gone."""
         source = read(self._folder, after) if os.path.exists(self._path) else iter(self._kept)
         unsaid = {entry["n"] for entry in self._waiting}
         return (entry for entry in source if entry["n"] > after and entry["n"] not in unsaid)
@@ -204,7 +204,7 @@ class Journal:
         return file
 
     def _begin_again(self) -> None:
-        """Somebody has removed the folder: make it again, with what is remembered."""
+        """The folder was removed: create it again, with the remembered entries."""
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         os.close(self._file)
         self._file = self._open()

@@ -14,7 +14,7 @@ def _ended(run: Run, said: Entry) -> r.Ended:
         run=run,
         at_ms=said["at_ms"],
         code=said["code"],
-        asked=r.Asked(said["asked"]),
+        asked=r.StopOrder(said["asked"]),
         rank=said["rank"],
         has_left=said["has_left"],
         was_killed=said["was_killed"],

@@ -48,7 +48,7 @@ class RankLog:
             left = left[len(part) :]
 
     def tail(self) -> str:
-        """The last lines, for people; what is no text is shown as such."""
+        """The last lines, for people; bytes that are not text are shown as such."""
         last = b""
         for path in (self._path, f"{self._path}.1"):
             try:

@@ -1,4 +1,4 @@
-"""Runs that have lost their supervisor, or never had one: what is left is ended, and that is written down."""
+"""Cleans up runs without a supervisor: kills what is left, and writes that down."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SWEEPING_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class RunTraces:
     """A run's folder, and where its traces are if nothing in there says so."""
 
     folder: Path
@@ -35,7 +35,7 @@ class Trace:
         return f"{self.folder.parent.name}.{self.folder.name}"
 
 
-def never_started(order: str) -> journal.Entry:
+def ended_before_start(order: str) -> journal.Entry:
     """The end of a run that was told to halt, or was killed, before it began."""
     return {
         "code": 143,
@@ -48,47 +48,47 @@ def never_started(order: str) -> journal.Entry:
     }
 
 
-def settle_lost(trace: Trace, floor: int, why: str = WHY_LOST) -> bool:
+def close_lost_run(traces: RunTraces, floor: int, why: str = WHY_LOST) -> bool:
     """End what is left of a run without a supervisor and say so; False while anything is left.
 
     What it says has a number beyond `floor`, the last that was seen: the journal may have become shorter.
     """
-    with _held(trace) as is_ours:
+    with _held(traces) as is_ours:
         if not is_ours:
             return False
-        newest = journal.last(str(trace.folder))
+        newest = journal.last(str(traces.folder))
         what, said = "lost", {"why": why}
         if newest is not None and newest["what"] in journal.LAST:
             if newest["n"] >= floor:
                 return True
             what, said = newest["what"], newest
-        if not end_all(trace):
+        if not kill_remains(traces):
             return False
-        _write(trace, floor, what, said)
+        _write(traces, floor, what, said)
         return True
 
 
-def settle_unbegun(trace: Trace, what: str, said: journal.Entry) -> bool:
+def close_unstarted_run(traces: RunTraces, what: str, said: journal.Entry) -> bool:
     """End a run that has not begun, so that it never will; False where it has."""
-    with _held(trace, patience_s=1.0) as is_ours:
-        if not is_ours or journal.has_begun(str(trace.folder)):
+    with _held(traces, patience_s=1.0) as is_ours:
+        if not is_ours or journal.has_begun(str(traces.folder)):
             return False
-        _write(trace, 0, what, said)
+        _write(traces, 0, what, said)
         return True
 
 
-def end_holder(trace: Trace) -> None:
+def kill_supervisor(traces: RunTraces) -> None:
     """Kill the run's supervisor, whose ranks die with it: nobody here can follow it."""
-    for pid in processes.lock_holders(str(trace.folder / journal.LOCK)):
+    for pid in processes.lock_holders(str(traces.folder / journal.LOCK)):
         if pid != os.getpid():
             send(pid, signal.SIGKILL)
 
 
 @contextlib.contextmanager
-def _held(trace: Trace, patience_s: float = 0.0) -> Iterator[bool]:
-    """Hold the run, whose folder is made again where it is gone; False: somebody else does."""
-    trace.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = journal.take_lock(str(trace.folder), patience_s)
+def _held(traces: RunTraces, patience_s: float = 0.0) -> Iterator[bool]:
+    """Hold the run's lock, creating its folder if needed; False if another process holds it."""
+    traces.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = journal.take_lock(str(traces.folder), patience_s)
     try:
         yield lock is not None
     finally:
@@ -96,8 +96,8 @@ def _held(trace: Trace, patience_s: float = 0.0) -> Iterator[bool]:
             os.close(lock)
 
 
-def _write(trace: Trace, floor: int, what: str, said: journal.Entry) -> None:
-    book = journal.Journal(str(trace.folder), floor)
+def _write(traces: RunTraces, floor: int, what: str, said: journal.Entry) -> None:
+    book = journal.Journal(str(traces.folder), floor)
     try:
         book.append(said | book.entry(what, {}))
         if not book.is_written:
@@ -106,12 +106,12 @@ def _write(trace: Trace, floor: int, what: str, said: journal.Entry) -> None:
         book.close()
 
 
-def end_all(trace: Trace) -> bool:
+def kill_remains(traces: RunTraces) -> bool:
     """SIGKILL to everything that carries the run's name; whether nothing does any more.
 
     Found by the run's name and that of its socket, which both follow from its folder: its file may be gone.
     """
-    plan, sockets = _whereabouts(trace)
+    plan, sockets = _cgroups_and_sockets(traces)
     groups = [RunCgroups(plan, cgroup_name(socket)) for socket in sockets]
     ends = ["/" + os.path.basename(socket) for socket in sockets]
     until = time.monotonic() + SWEEPING_S
@@ -119,7 +119,7 @@ def end_all(trace: Trace) -> bool:
         for group in groups:
             group.kill()
         left = {pid for group in groups for pid in group.members() if processes.is_alive(pid)}
-        left.update(processes.carriers(f"{RUN}={trace.name}", wire.SOCKET, ends))
+        left.update(processes.processes_of_run(f"{RUN}={traces.name}", wire.SOCKET, ends))
         if not left:
             break
         if time.monotonic() > until:
@@ -135,13 +135,13 @@ def end_all(trace: Trace) -> bool:
     return True
 
 
-def _whereabouts(trace: Trace) -> tuple[CgroupPlan, list[str]]:
+def _cgroups_and_sockets(traces: RunTraces) -> tuple[CgroupPlan, list[str]]:
     """Its control groups and its sockets: as its file says, and where they would be."""
     try:
-        file = runfile.read(str(trace.folder))
+        file = runfile.read(str(traces.folder))
     except (OSError, ValueError):
-        said = runfile.socket_of(str(trace.folder))
-        sockets = [trace.socket] if said is None else [said, trace.socket]
+        said = runfile.socket_of(str(traces.folder))
+        sockets = [traces.socket] if said is None else [said, traces.socket]
         # No limits are known: groups for them are looked for wherever they could be.
-        return replace(trace.cgroups, memory=0, cpus=0), list(dict.fromkeys(sockets))
-    return file.cgroups, list(dict.fromkeys((file.socket, trace.socket)))
+        return replace(traces.cgroups, memory=0, cpus=0), list(dict.fromkeys(sockets))
+    return file.cgroups, list(dict.fromkeys((file.socket, traces.socket)))

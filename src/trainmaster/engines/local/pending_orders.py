@@ -19,7 +19,7 @@ INSTEAD_OF = {
 
 
 @dataclass(slots=True)
-class Pending:
+class PendingOrder:
     """One order."""
 
     said: Line
@@ -38,14 +38,14 @@ class Pending:
         return self.said["order"] != "reshape" or _generation(entry) >= _generation(self.said)
 
 
-class Orders:
+class PendingOrders:
     """All that wait, oldest first."""
 
     def __init__(self) -> None:
-        self._pending: list[Pending] = []
+        self._pending: list[PendingOrder] = []
 
     def __bool__(self) -> bool:
-        """Whether one waits that must be answered: a checkpoint now and then is no such order."""
+        """Whether one waits that must be answered; an order to save need not be."""
         return any(each.said["order"] != "save" for each in self._pending)
 
     @property
@@ -58,17 +58,17 @@ class Orders:
         self._pending = [
             each for each in self._pending if each.since is None or each.said["order"] not in old
         ]
-        self._pending.append(Pending(said))
+        self._pending.append(PendingOrder(said))
 
     def drop_unsent(self) -> None:
         self._pending = [each for each in self._pending if each.since is not None]
 
-    def say_again(self) -> None:
+    def mark_all_due(self) -> None:
         """There is a new connection: what was said on the last one may not have been heard."""
         for each in self._pending:
             each.is_due = True
 
-    def hand_over(self, after: int) -> list[Line]:
+    def take_due(self, after: int) -> list[Line]:
         """What is to be said now, to a supervisor whose last entry was this."""
         due = [each for each in self._pending if each.is_due]
         for each in due:
@@ -77,7 +77,7 @@ class Orders:
         self._pending = [each for each in self._pending if each.said["order"] != "save"]
         return [each.said for each in due]
 
-    def answered_by(self, entry: Entry) -> None:
+    def drop_answered(self, entry: Entry) -> None:
         self._pending = [each for each in self._pending if not each.is_answered_by(entry)]
 
 

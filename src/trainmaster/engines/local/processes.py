@@ -24,7 +24,7 @@ def die_with_parent() -> None:
     _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
-def be_called(name: str) -> None:
+def set_process_name(name: str) -> None:
     """The name in process lists: 15 characters at most."""
     _libc.prctl(PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
@@ -85,6 +85,12 @@ def is_alive(pid: int) -> bool:
     return bool(fields) and fields[0] not in (b"Z", b"X")
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether it stands still, or has ended."""
+    fields = _stat(pid)
+    return not fields or fields[0] in (b"T", b"t", b"Z", b"X")
+
+
 def _stat(pid: int) -> list[bytes]:
     """State, parent and the rest; a process's name may hold anything, so it is cut off."""
     try:
@@ -94,7 +100,7 @@ def _stat(pid: int) -> list[bytes]:
         return []
 
 
-def carriers(mark: str, name: str, ends: Collection[str]) -> list[int]:
+def processes_of_run(mark: str, name: str, ends: Collection[str]) -> list[int]:
     """Processes with this `NAME=value` in their environment, and a variable of that name that ends so."""
     wanted, start = mark.encode(), f"{name}=".encode()
     endings = tuple(end.encode() for end in ends)

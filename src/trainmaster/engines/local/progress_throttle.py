@@ -50,7 +50,7 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) else None
 
 
-class Thinner:
+class ProgressThrottle:
     """Holds the newest report back until one is due."""
 
     def __init__(self) -> None:

@@ -138,7 +138,7 @@ class Gang:
             send(pid, signal.SIGTERM)
 
     def kill_all(self) -> list[int]:
-        """SIGKILL to all, over and over while new ones appear; who is left cannot be killed."""
+        """SIGKILL to all, over and over while new ones appear; what is left cannot be killed."""
         self._cgroups.kill()
         members: list[int] = []
         for _ in range(SWEEPS):
@@ -223,7 +223,7 @@ def _not_started(run: RunFile, rank: int, stage: int, number: int) -> NotStarted
     if number == errno.EACCES:
         why = f"{command!r} is not executable; try `chmod +x` or name its interpreter."
     elif number == errno.ENOEXEC:
-        why = f"{command!r} is no program; a script needs a first line such as #!/bin/sh."
+        why = f"{command!r} is not a program; a script needs a first line such as #!/bin/sh."
     else:
         why = f"{command!r} could not be executed: {_words(number)}."
     return NotStarted(rank, NOT_EXECUTABLE, why)

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import structlog
 
-from trainmaster.engines.local import journal, runfile
-from trainmaster.engines.local import orphan_cleanup as leftovers
-from trainmaster.engines.local.fork_server_client import Spawning
+from trainmaster.engines.local import journal, orphan_cleanup, runfile
+from trainmaster.engines.local.fork_server_client import ForkServerClient
 from trainmaster.engines.local.journal import Entry
 from trainmaster.engines.local.journal_reports import report_of
-from trainmaster.engines.local.orphan_cleanup import Trace
-from trainmaster.engines.local.pending_orders import Orders
-from trainmaster.model.engine_reports import Asked, Ended, Lost, Report
+from trainmaster.engines.local.orphan_cleanup import RunTraces
+from trainmaster.engines.local.pending_orders import PendingOrders
+from trainmaster.model.engine_reports import Ended, Lost, Report, StopOrder
 from trainmaster.model.job import Run
 from trainmaster.sdk.wire import Line, Lines, line_of
 
@@ -36,17 +35,17 @@ NOBODYS = "It was ended because nobody owned it, before it was launched again."
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class LaunchSteps:
     """What must happen before there is anything to follow."""
 
-    spawning: Spawning
+    fork_server: ForkServerClient
     prepare: Callable[[], None]
     """Writes down what is to be run."""
     end_earlier: Callable[[], Sequence[Path]]
     """Ends earlier attempts of the job; files that go when those are over: never two at once."""
 
 
-class Watch:
+class RunFollower:
     """One run's reports in order, each once, and the way for its orders.
 
     `after` is the last report that was seen: 0 for none, and then the run may not have begun.
@@ -55,38 +54,38 @@ class Watch:
     def __init__(
         self,
         run: Run,
-        trace: Trace,
+        traces: RunTraces,
         after: int,
         tell: Callable[[Report, int], None] | None,
-        over: Callable[[Watch], None],
+        over: Callable[[RunFollower], None],
     ) -> None:
         self.run = run
-        self._trace = trace
-        self._folder = str(trace.folder)
+        self._traces = traces
+        self._folder = str(traces.folder)
         self._after = after
         self._tell = tell
-        """None: nobody wants to hear of it; it is only being ended."""
+        """None: nobody needs its reports; it is only being killed."""
         self._over = over
         self.has_ended = False
         """Whether its last entry has been read."""
         self.never_began = False
         """Whether it is over because its launch never came."""
         self._was_nobodys = tell is None
-        self._beginning: Beginning | None = None
+        self._beginning: LaunchSteps | None = None
         self._socket: str | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._orders = Orders()
+        self._orders = PendingOrders()
         self._is_over, self._is_broken = False, False
         self._task: asyncio.Task[None] | None = None
         self._making: list[asyncio.Task[None]] = []
         """Orders whose files are being written."""
 
-    def begin(self, beginning: Beginning | None) -> None:
+    def begin(self, beginning: LaunchSteps | None) -> None:
         """Start following; what may have to be begun first comes with how."""
         self._beginning = beginning
         self._task = asyncio.create_task(self._follow())
 
-    def launch(self, tell: Callable[[Report, int], None] | None, beginning: Beginning) -> None:
+    def launch(self, tell: Callable[[Report, int], None] | None, beginning: LaunchSteps) -> None:
         """It is to run: begin it if it never was, and tell its owner, whom it may not have had."""
         if self._tell is None:
             self._tell = tell
@@ -189,7 +188,7 @@ class Watch:
             pause = FIRST_PAUSE_S if has_heard else min(2 * pause, LONGEST_PAUSE_S)
             await asyncio.sleep(pause)
 
-    async def _begin(self, beginning: Beginning) -> None:
+    async def _begin(self, beginning: LaunchSteps) -> None:
         """See that it has been begun, by us or somebody else, or never will be."""
         earlier = beginning.end_earlier()
         while any(marker.exists() for marker in earlier):
@@ -201,9 +200,9 @@ class Watch:
         for _ in range(STARTS):
             ends = self._orders.ends
             if ends:
-                await self._settle_unbegun("ended", leftovers.never_started(ends[-1]))
+                await self._settle_unbegun("ended", orphan_cleanup.ended_before_start(ends[-1]))
                 return
-            came = await beginning.spawning.spawn(self._trace.folder)
+            came = await beginning.fork_server.spawn(self._traces.folder)
             if journal.has_begun(self._folder) or (came and journal.is_locked(self._folder)):
                 return
             await asyncio.sleep(0.1)
@@ -211,7 +210,7 @@ class Watch:
 
     async def _settle_unbegun(self, what: str, said: Entry) -> bool:
         """No effect where it has begun after all."""
-        return await asyncio.to_thread(leftovers.settle_unbegun, self._trace, what, said)
+        return await asyncio.to_thread(orphan_cleanup.close_unstarted_run, self._traces, what, said)
 
     async def _listen(self) -> bool:
         """Hear a supervisor out; False where none answers."""
@@ -220,13 +219,13 @@ class Watch:
         if self._socket is None:
             self._socket = runfile.socket_of(self._folder)
         try:
-            reader, writer = await asyncio.open_unix_connection(self._socket or self._trace.socket)
+            reader, writer = await asyncio.open_unix_connection(self._socket or self._traces.socket)
         except OSError:
             return False
         lines = Lines()
         try:
             writer.write(line_of({"say": "follow", "after": self._after}))
-            self._orders.say_again()
+            self._orders.mark_all_due()
             self._hand_over(writer)
             self._writer = writer
             while piece := await reader.read(1 << 16):
@@ -242,7 +241,7 @@ class Watch:
         return True
 
     def _hand_over(self, writer: asyncio.StreamWriter) -> None:
-        for said in self._orders.hand_over(self._after):
+        for said in self._orders.take_due(self._after):
             writer.write(line_of(said))
 
     async def _catch_up(self) -> bool:
@@ -261,9 +260,13 @@ class Watch:
             return True
         ends = self._orders.ends
         if is_unseen and ends:
-            is_settled = await self._settle_unbegun("ended", leftovers.never_started(ends[-1]))
+            is_settled = await self._settle_unbegun(
+                "ended", orphan_cleanup.ended_before_start(ends[-1])
+            )
         else:
-            is_settled = await asyncio.to_thread(leftovers.settle_lost, self._trace, self._after)
+            is_settled = await asyncio.to_thread(
+                orphan_cleanup.close_lost_run, self._traces, self._after
+            )
         if is_settled:
             await self._catch_up()
             self._is_over = self.has_ended = True
@@ -271,9 +274,9 @@ class Watch:
 
     async def _give_up(self) -> None:
         """End everything of a run that cannot be followed, and report how it ended, or that it is lost."""
-        await asyncio.to_thread(leftovers.end_holder, self._trace)
-        lose = leftovers.settle_lost
-        if not await asyncio.to_thread(lose, self._trace, self._after, NOT_FOLLOWED):
+        await asyncio.to_thread(orphan_cleanup.kill_supervisor, self._traces)
+        lose = orphan_cleanup.close_lost_run
+        if not await asyncio.to_thread(lose, self._traces, self._after, NOT_FOLLOWED):
             await asyncio.sleep(RETRY_S)
             return
         entry = journal.last(self._folder)
@@ -292,9 +295,9 @@ class Watch:
         report = report_of(self.run, entry)
         self._after = entry["n"]
         self._beginning = None
-        self._orders.answered_by(entry)
+        self._orders.drop_answered(entry)
         self._is_over = self.has_ended = entry["what"] in journal.LAST
-        if self._was_nobodys and isinstance(report, Ended) and report.asked is Asked.KILL:
+        if self._was_nobodys and isinstance(report, Ended) and report.asked is StopOrder.KILL:
             report = Lost(self.run, report.at_ms, NOBODYS)
         if report is not None and self._tell is not None:
             self._tell(report, entry["n"])

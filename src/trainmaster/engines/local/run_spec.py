@@ -1,4 +1,4 @@
-"""From an order and a recipe to the file that a supervisor runs: who is which rank, with what around it.
+"""From an order and a launch spec to the file that a supervisor runs: its ranks and their environment.
 
 Nothing is started here, so that it can be shown before it is done.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
 from trainmaster.model.job import Run
-from trainmaster.model.launch_spec import Ranks, Recipe
+from trainmaster.model.launch_spec import LaunchSpec, Ranks
 from trainmaster.model.placement import Placement
 from trainmaster.model.topology import Topology
 from trainmaster.sdk import wire
@@ -58,7 +58,7 @@ def seats(placement: Placement, ranks: Ranks) -> tuple[Seat, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a launch must know of the place: its devices, and what may be limited."""
+    """What a launch must know of this machine: its devices, and what may be limited."""
 
     topology: Topology
     uuids: tuple[str, ...]
@@ -68,27 +68,27 @@ class Machine:
 
 
 def run_file(
-    run: Run, placement: Placement, recipe: Recipe, machine: Machine, at: str, generation: int
+    run: Run, placement: Placement, spec: LaunchSpec, machine: Machine, at: str, generation: int
 ) -> RunFile:
     """Everything that the supervisor of this run, which listens there, must know.
 
-    A port is chosen anew each time.
+    A new port is chosen each time.
     """
     cgroups = machine.cgroups
-    sitting = seats(placement, recipe.ranks)
-    argv = (*recipe.prefix, *recipe.command)
-    everybody = common_env(run, recipe, at, generation) | {"MASTER_PORT": str(free_port())}
-    own = dict(recipe.env)
+    sitting = seats(placement, spec.ranks)
+    argv = (*spec.prefix, *spec.command)
+    everybody = common_env(run, spec, at, generation) | {"MASTER_PORT": str(free_port())}
+    own = dict(spec.env)
     return RunFile(
         name=f"{run.job}.{run.attempt}",
         generation=generation,
-        workdir=recipe.workdir,
+        workdir=spec.workdir,
         env=base_env(os.environ) | own | everybody,
-        ranks=tuple(RankSpec(argv, rank_env(seat, recipe, machine, own)) for seat in sitting),
+        ranks=tuple(RankSpec(argv, rank_env(seat, spec, machine, own)) for seat in sitting),
         socket=at,
-        grace_ms=recipe.grace_ms,
-        log_bytes=recipe.logs.file_bytes,
-        log_files=recipe.logs.files,
+        grace_ms=spec.grace_ms,
+        log_bytes=spec.logs.file_bytes,
+        log_files=spec.logs.files,
         freezer=machine.freezer,
         placement=repr(placement.slices),
         cgroups=CgroupPlan(
@@ -96,8 +96,8 @@ def run_file(
             memory_in=cgroups.memory_in,
             cpus_in=cgroups.cpus_in,
             version=cgroups.version,
-            memory=recipe.memory if cgroups.memory_in else None,
-            cpus=recipe.cpus if cgroups.cpus_in else None,
+            memory=spec.memory if cgroups.memory_in else None,
+            cpus=spec.cpus if cgroups.cpus_in else None,
         ),
     )
 
@@ -107,7 +107,7 @@ def base_env(ours: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in ours.items() if not name.startswith(NOT_HANDED_ON)}
 
 
-def common_env(run: Run, recipe: Recipe, socket: str, generation: int) -> dict[str, str]:
+def common_env(run: Run, spec: LaunchSpec, socket: str, generation: int) -> dict[str, str]:
     env = {
         "MASTER_ADDR": "127.0.0.1",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -116,20 +116,20 @@ def common_env(run: Run, recipe: Recipe, socket: str, generation: int) -> dict[s
         wire.ATTEMPT: str(run.attempt),
         RUN: f"{run.job}.{run.attempt}",
         wire.RESTART_COUNT: str(run.attempt - 1 + generation),
-        wire.CHECKPOINT_DIR: recipe.checkpoint_dir,
+        wire.CHECKPOINT_DIR: spec.checkpoint_dir,
         wire.SOCKET: socket,
     }
-    if recipe.array_index is not None:
-        env[wire.ARRAY_INDEX] = str(recipe.array_index)
-    if recipe.array_size is not None:
-        env[wire.ARRAY_SIZE] = str(recipe.array_size)
-    if recipe.max_runtime_ms is not None:
-        env[wire.END_TIME] = str((time.time_ns() // 1_000_000 + recipe.max_runtime_ms) // 1000)
+    if spec.array_index is not None:
+        env[wire.ARRAY_INDEX] = str(spec.array_index)
+    if spec.array_size is not None:
+        env[wire.ARRAY_SIZE] = str(spec.array_size)
+    if spec.max_runtime_ms is not None:
+        env[wire.END_TIME] = str((time.time_ns() // 1_000_000 + spec.max_runtime_ms) // 1000)
     return env
 
 
 def rank_env(
-    seat: Seat, recipe: Recipe, machine: Machine, own: Mapping[str, str]
+    seat: Seat, spec: LaunchSpec, machine: Machine, own: Mapping[str, str]
 ) -> dict[str, str]:
     node = machine.topology.nodes[machine.topology.node_of_gpu[seat.devices[0]]]
     uuids = [machine.uuids[gpu] for gpu in seat.devices] if machine.uuids else []
@@ -144,13 +144,13 @@ def rank_env(
         DEVICES: ",".join(f"{node.name}:{gpu - node.first_gpu}" for gpu in seat.devices),
     }
     if "OMP_NUM_THREADS" not in own:
-        env["OMP_NUM_THREADS"] = str(threads(seat, recipe, node.cpus, node.gpus))
+        env["OMP_NUM_THREADS"] = str(threads(seat, spec, node.cpus, node.gpus))
     return env
 
 
-def threads(seat: Seat, recipe: Recipe, cpus: int, gpus: int) -> int:
+def threads(seat: Seat, spec: LaunchSpec, cpus: int, gpus: int) -> int:
     """A rank's part of its node's cores, unless it said how many it wants."""
-    wanted = cpus * seat.slots // max(1, gpus) if recipe.cpus is None else recipe.cpus
+    wanted = cpus * seat.slots // max(1, gpus) if spec.cpus is None else spec.cpus
     return max(1, wanted // 1000)
 
 

@@ -84,7 +84,7 @@ def read(folder: str, generation: int = 0) -> RunFile:
 
 
 def socket_of(folder: str) -> str | None:
-    """Where the run's supervisor listens, whoever wrote the file; None where it does not say."""
+    """Where the run's supervisor listens, whichever version wrote the file; None if it does not say."""
     try:
         with open(path_of(folder, 0)) as file:
             said = json.load(file)

@@ -16,12 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainmaster.engines.freezer import FREEZERS, send
-from trainmaster.engines.local import journal, processes, runfile
-from trainmaster.engines.local import progress_throttle as progress
-from trainmaster.engines.local import rank_processes as gang
+from trainmaster.engines.local import journal, processes, progress_throttle, rank_processes, runfile
 from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
-from trainmaster.engines.local.control_socket import Caller, Switchboard
-from trainmaster.engines.local.exit_status import Told, Verdict, verdict_of
+from trainmaster.engines.local.control_socket import Connection, ControlSocket
+from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_status_of
 from trainmaster.engines.local.journal import Journal
 from trainmaster.engines.local.rank_processes import Gang, NotStarted, Rank
 from trainmaster.sdk.wire import Line
@@ -37,7 +35,7 @@ LAST_WORDS_S = 5.0
 class Stopping:
     """The run has been told to end: why, and until when it may take."""
 
-    told: Told
+    cause: StopCause
     until: float
     killed: bool = False
 
@@ -50,14 +48,14 @@ class Supervisor:
         self._run = run
         self._lock = lock
         self._selector = selectors.DefaultSelector()
-        self._board = Switchboard(run.socket, self._selector, self._heard)
+        self._control = ControlSocket(run.socket, self._selector, self._heard)
         self._journal = Journal(folder)
         self._journal.append(self._journal.entry("opened", {"pid": os.getpid()}))
         if not self._journal.is_written:  # begun and not written down might be begun twice
             raise OSError(self._journal.trouble)
         self._cgroups = RunCgroups(run.cgroups, cgroup_name(run.socket))
         self._freezer = FREEZERS[run.freezer]()
-        self._thinner = progress.Thinner()
+        self._throttle = progress_throttle.ProgressThrottle()
         self._gang = Gang(self._cgroups)
         self._failed: Rank | None = None
         """The first rank that ended with an error by itself."""
@@ -112,7 +110,7 @@ class Supervisor:
 
     def _patience_s(self) -> float:
         now = time.monotonic()
-        waits = [self._housekeeping_at, self._thinner.due_at, self._sweep_at, self._track_at]
+        waits = [self._housekeeping_at, self._throttle.due_at, self._sweep_at, self._track_at]
         if self._stopping is not None:
             is_watched = self._stopping.until > now and not self._gang.has_ended
             waits.append(self._stopping.until if is_watched else now + 0.02)
@@ -130,11 +128,11 @@ class Supervisor:
         if self._track_at is not None and self._track_at <= now:
             self._track_at = None
             self._cgroups.track(self._gang.members)
-        due = self._thinner.due_at
+        due = self._throttle.due_at
         if due is not None and due <= now:
             self._write_progress()
         if not self._journal.is_written:
-            self._board.tell_followers(self._journal.retry())
+            self._control.send_to_followers(self._journal.retry())
         if self._housekeeping_at <= now:
             self._keep_house(now)
         stopping = self._stopping
@@ -148,8 +146,8 @@ class Supervisor:
     def _keep_house(self, now: float) -> None:
         """What others may have removed is made again."""
         self._housekeeping_at = now + HOUSEKEEPING_S
-        self._board.listen()
-        self._board.tell_followers(self._journal.retry())
+        self._control.listen()
+        self._control.send_to_followers(self._journal.retry())
         path = self._beside(journal.LOCK)
         if not os.path.exists(path) or os.stat(path).st_ino != os.fstat(self._lock).st_ino:
             lock = journal.take_lock(self._folder)
@@ -164,13 +162,13 @@ class Supervisor:
         self._failed, self._stopping, self._next = None, None, None
         self._has_left, self._done = False, set()
         self._is_freezing, self._is_frozen = False, False
-        self._board.forget_ranks()
+        self._control.forget_ranks()
         self._not_started = self._gang.start(self._run, self._folder)
         for rank in self._gang.ranks:
             assert rank.output is not None
             self._selector.register(rank.output, selectors.EVENT_READ, self._pumping(rank))
         if self._not_started is not None:
-            self._stop(Told.FAILURE)
+            self._stop(StopCause.FAILURE)
             return
         what = "started" if self._run.generation == 0 else "reshaped"
         pids = [rank.pid for rank in self._gang.ranks]
@@ -182,7 +180,7 @@ class Supervisor:
 
     def _pumping(self, rank: Rank) -> Callable[[int], None]:
         def ready(mask: int) -> None:
-            if gang.pump(rank) == 0:
+            if rank_processes.pump(rank) == 0:
                 self._close_output(rank)
 
         return ready
@@ -200,14 +198,16 @@ class Supervisor:
         for rank in self._gang.reap():
             if rank.code != 0 and self._stopping is None:
                 self._failed = rank
-                self._stop(Told.FAILURE)
+                self._stop(StopCause.FAILURE)
 
-    def _stop(self, told: Told) -> None:
+    def _stop(self, cause: StopCause) -> None:
         """Tell every rank to end; it has its grace period, whatever it is told for."""
         until = time.monotonic() + self._run.grace_ms / 1000
         if self._stopping is not None:
             until = min(until, self._stopping.until)
-        self._stopping = Stopping(told, until, self._stopping is not None and self._stopping.killed)
+        self._stopping = Stopping(
+            cause, until, self._stopping is not None and self._stopping.killed
+        )
         self._is_freezing = False
         self._ask_to_stop()
         self._gang.terminate()
@@ -216,9 +216,11 @@ class Supervisor:
 
     def _ask_to_stop(self) -> None:
         stopping = self._stopping
-        if stopping is not None and stopping.told.asks:
+        if stopping is not None and stopping.cause.asks:
             left_s = max(0.0, stopping.until - time.monotonic())
-            self._board.ask_ranks({"ask": "stop", "why": stopping.told.asks, "grace_s": left_s})
+            self._control.send_to_ranks(
+                {"ask": "stop", "why": stopping.cause.asks, "grace_s": left_s}
+            )
 
     def _end_generation(self, now: float) -> None:
         """All ranks have ended: see that nothing is left, then go on as something else or end."""
@@ -232,9 +234,9 @@ class Supervisor:
             return
         self._sweep_at = None
         self._gang.reap()
-        self._board.drain()
+        self._control.drain()
         for rank in self._gang.ranks:
-            while gang.pump(rank):
+            while rank_processes.pump(rank):
                 pass
             self._close_output(rank)
             rank.log.close()
@@ -247,13 +249,13 @@ class Supervisor:
         else:
             self._conclude("ended", verdict.said())
 
-    def _verdict(self) -> Verdict:
+    def _verdict(self) -> ExitStatus:
         stopping = self._stopping
-        return verdict_of(
+        return exit_status_of(
             ranks=self._gang.ranks,
             first=self._failed,
             not_started=self._not_started,
-            told=None if stopping is None else stopping.told,
+            cause=None if stopping is None else stopping.cause,
             was_killed=stopping is not None and stopping.killed,
             has_left=self._has_left,
             done=self._done,
@@ -285,25 +287,25 @@ class Supervisor:
         """Stay until the end is on the disk, and those who listen have had time to hear of it."""
         while not self._journal.is_written:
             time.sleep(RETRY_S)
-            self._board.tell_followers(self._journal.retry())
+            self._control.send_to_followers(self._journal.retry())
         until = time.monotonic() + LAST_WORDS_S
-        while self._board.has_unread and time.monotonic() < until:
+        while self._control.has_unread and time.monotonic() < until:
             for key, mask in self._selector.select(0.1):
                 self._guarded(key.data, mask)
-        self._board.close()
+        self._control.close()
 
     # -- what is said --------------------------------------------------------------------------------
 
     def _write(self, what: str, said: Line) -> None:
         """Into the journal first; told when it is there."""
-        self._board.tell_followers(self._journal.append(self._journal.entry(what, said)))
+        self._control.send_to_followers(self._journal.append(self._journal.entry(what, said)))
 
     def _write_progress(self) -> None:
-        held = self._thinner.take()
+        held = self._throttle.take()
         if held is not None:
             self._write("progress", held)
 
-    def _heard(self, caller: Caller, said: Line) -> None:
+    def _heard(self, caller: Connection, said: Line) -> None:
         """One line; those that nobody knows are ignored."""
         word = said.get("say")
         if word == "hello":
@@ -313,12 +315,12 @@ class Supervisor:
             after = said.get("after")
             caller.follows = True
             first = after if isinstance(after, int) else 0
-            self._board.say(caller, self._journal.remembered(first))
+            self._control.say(caller, self._journal.remembered(first))
         elif word == "progress":
-            self._thinner.held = progress.cleaned(said) or self._thinner.held
+            self._throttle.held = progress_throttle.cleaned(said) or self._throttle.held
         elif word == "saved":
             self._write_progress()
-            step = progress.cleaned(said)
+            step = progress_throttle.cleaned(said)
             self._write("saved", {} if step is None else {"step": step["step"]})
         elif word == "leaving":
             self._has_left = True
@@ -333,9 +335,9 @@ class Supervisor:
         if self._gang.has_ended and not self._is_resizing:
             return
         if order in ("halt", "kill"):
-            self._told_to_end(Told.HALT if order == "halt" else Told.KILL)
+            self._end(StopCause.HALT if order == "halt" else StopCause.KILL)
         elif order == "reshape":
-            self._told_to_reshape(said.get("generation"))
+            self._reshape(said.get("generation"))
         elif self._stopping is not None:
             return
         elif order == "freeze" and not self._is_frozen:
@@ -347,20 +349,20 @@ class Supervisor:
         elif order == "save":
             self._save()
 
-    def _told_to_end(self, told: Told) -> None:
-        if self._stopping is None or self._stopping.told.yields_to(told):
-            self._stop(told)
+    def _end(self, cause: StopCause) -> None:
+        if self._stopping is None or self._stopping.cause.yields_to(cause):
+            self._stop(cause)
 
-    def _told_to_reshape(self, generation: object) -> None:
+    def _reshape(self, generation: object) -> None:
         if isinstance(generation, int) and generation > self._run.generation:
             if self._stopping is None:
-                self._stop(Told.RESIZE)
+                self._stop(StopCause.RESIZE)
             if self._is_resizing:
                 self._next = generation
 
     @property
     def _is_resizing(self) -> bool:
-        return self._stopping is not None and self._stopping.told is Told.RESIZE
+        return self._stopping is not None and self._stopping.cause is StopCause.RESIZE
 
     def _freeze(self) -> None:
         """Frozen is what it is when nothing of it moves any more; till then it is tried again."""
@@ -375,8 +377,8 @@ class Supervisor:
 
     def _save(self) -> None:
         """Ask those who speak with us; signal only programs that have a handler for it."""
-        self._board.ask_ranks({"ask": "save"})
-        heard = self._board.ranks()
+        self._control.send_to_ranks({"ask": "save"})
+        heard = self._control.ranks()
         silent = [rank.pid for rank in self._gang.ranks if rank.number not in heard]
         for pid in self._gang.in_groups(silent):
             if processes.catches(pid, signal.SIGUSR1):
@@ -396,7 +398,7 @@ def supervise(folder: str, has_a_daemon: Callable[[], bool], answer: Callable[[]
         return
     processes.become_subreaper()
     run = runfile.read(folder)
-    processes.be_called(f"tm {run.name}")
+    processes.set_process_name(f"tm {run.name}")
     supervisor = Supervisor(folder, run, lock)
     answer()
     supervisor.work()

@@ -35,7 +35,7 @@ from trainmaster.mechanisms.fair_share.decayed_fair_share import (
 )
 from trainmaster.mechanisms.fair_share.hierarchical_policy import BetweenQueues, capacity
 from trainmaster.model.codec import stored_as
-from trainmaster.model.deadline_notices import Notice
+from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Reason
 from trainmaster.model.units import to_ms
@@ -113,7 +113,9 @@ class Trainmaster(BetweenQueues[TrainmasterOptions, Memo]):
         self._was_divided = divides
         return divides
 
-    def _plan_between(self, view: View, memo: Memo, notices: tuple[Notice, ...], now: int) -> Plan:
+    def _plan_between(
+        self, view: View, memo: Memo, notices: tuple[DeadlineNotice, ...], now: int
+    ) -> Plan:
         total = capacity(view)
         shares = remembered(memo.shares, now, self._half_life_ms)
         round_ = self.begin(view, shares.rounds, now, *shares.usage.average)

@@ -20,7 +20,7 @@ from trainmaster.estimators.service.predictor import (
 )
 from trainmaster.mechanisms.starvation import Guards
 from trainmaster.model.codec import stored_as
-from trainmaster.model.deadline_notices import Notice
+from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.plan import Rank
 from trainmaster.model.reasons import Reason
 from trainmaster.policies.trainmaster.deadlines.admission import Deadlines
@@ -80,7 +80,9 @@ class Knowing:
 
     # -- a pass ------------------------------------------------------------------------------------
 
-    def learn(self, view: View, known: Knowledge, now: int) -> tuple[Knowledge, tuple[Notice, ...]]:
+    def learn(
+        self, view: View, known: Knowledge, now: int
+    ) -> tuple[Knowledge, tuple[DeadlineNotice, ...]]:
         """What is known now, and what owners of deadlines should know."""
         seen = self.known.seen = self.known.predictor.learn(known.seen, view, now)
         switch_ms = known.switch_ms
@@ -88,7 +90,7 @@ class Knowing:
             switch_ms = view.switch_ms
         debts = self._terms.guard.looked(view, known.debts, now)
         pledges = known.pledges
-        notices: tuple[Notice, ...] = ()
+        notices: tuple[DeadlineNotice, ...] = ()
         if self._terms.margin_ppm is not None:
             pledges, notices = self._deadlines(switch_ms).follow(view, pledges, now)
         known = replace(known, seen=seen, switch_ms=switch_ms, debts=debts, pledges=pledges)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.model.deadline_notices import Decline, Notice, Told
+from trainmaster.model.deadline_notices import DeadlineNotice, DeadlineOutcome, Decline
 from trainmaster.model.plan import FrozenMap, Rank
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import MINUTE, NOMINAL, ceil_div
@@ -49,7 +49,7 @@ WORSE_LEAST_MS = MINUTE
 ORDINARY = (Why.NOT_ENOUGH_FREE, Why.FRAGMENTED, Why.BEHIND_OTHERS)
 """Why a job waits that would not wait if it went first."""
 
-News = tuple[Pledges, tuple[Notice, ...]]
+News = tuple[Pledges, tuple[DeadlineNotice, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Deadlines:
             pledges = _without_ended(pledges, view)
         if view.requeued:
             pledges = _without_changed(pledges, view)
-        notices: list[Notice] = []
+        notices: list[DeadlineNotice] = []
         if pledges.accepted:
             pledges, notices = self._watched(view, pledges, now)
         new = _newcomers(view, pledges.judged)
@@ -133,7 +133,9 @@ class Deadlines:
 
     # -- looking after accepted ones -------------------------------------------------------------
 
-    def _watched(self, view: View, pledges: Pledges, now: int) -> tuple[Pledges, list[Notice]]:
+    def _watched(
+        self, view: View, pledges: Pledges, now: int
+    ) -> tuple[Pledges, list[DeadlineNotice]]:
         """Book again where what was booked is not enough any more."""
         accepted: dict[str, Pledge] = {}
         for job, pledge in pledges.accepted.items():
@@ -172,7 +174,7 @@ class Deadlines:
 
     def _judged(
         self, view: View, pledges: Pledges, asking: Sequence[JobRecord], now: int
-    ) -> tuple[Pledges, list[Notice]]:
+    ) -> tuple[Pledges, list[DeadlineNotice]]:
         """Each in order of submission: accepted if all accepted ones and it can be in time."""
         accepted = dict(pledges.accepted)
         declined = dict(pledges.declined)
@@ -201,12 +203,14 @@ class Deadlines:
 
     def _answer(
         self, view: View, pledges: Pledges, record: JobRecord, bookings: Bookings, now: int
-    ) -> Pledge | Notice:
+    ) -> Pledge | DeadlineNotice:
         deadline = record.job.deadline_ms
         assert deadline is not None
         needs = self._predictions.work(record, pledges.errors_ppm)
         if needs is None:
-            return Notice(record.id, Told.DECLINED, deadline, why=Decline.NO_ESTIMATE)
+            return DeadlineNotice(
+                record.id, DeadlineOutcome.DECLINED, deadline, why=Decline.NO_ESTIMATE
+            )
         ways = [self._way(view, record, needs, *size) for size in self.sizes(record)]
         ends = [bookings.earliest(want) for want, _ in ways]
         feasible = min((end[-1][1] for end in ends if end), default=None)
@@ -216,7 +220,9 @@ class Deadlines:
                 bookings.book(want, stretches)
                 return _pledge(record, needs, want, pace, stretches, feasible, now)
         why = Decline.TOO_LARGE if feasible is None else Decline.TOO_SOON
-        return Notice(record.id, Told.DECLINED, deadline, feasible_ms=feasible, why=why)
+        return DeadlineNotice(
+            record.id, DeadlineOutcome.DECLINED, deadline, feasible_ms=feasible, why=why
+        )
 
     def _way(
         self, view: View, record: JobRecord, needs: int, count: int, speed_ppm: int
@@ -280,9 +286,9 @@ def _pledge(
         switch_ms=want.switch_ms,
         stretches=stretches,
         booked_ms=now,
-        told=Notice(
+        told=DeadlineNotice(
             record.id,
-            Told.ACCEPTED,
+            DeadlineOutcome.ACCEPTED,
             want.deadline_ms,
             finish_ms=finish,
             feasible_ms=feasible,
@@ -320,10 +326,10 @@ def _gpus(view: View, records: Iterable[JobRecord]) -> dict[Kinds, int]:
 
 def _rebooked(
     view: View, accepted: Mapping[str, Pledge], found: Booked, now: int
-) -> tuple[dict[str, Pledge], list[Notice]]:
+) -> tuple[dict[str, Pledge], list[DeadlineNotice]]:
     """The pledges as they are booked now, and what their owners should know of it."""
     pledges: dict[str, Pledge] = {}
-    notices: list[Notice] = []
+    notices: list[DeadlineNotice] = []
     for job, pledge in accepted.items():
         stretches, is_late = found.stretches[job], job in found.late
         new = pledge
@@ -338,11 +344,11 @@ def _rebooked(
     return pledges, notices
 
 
-def _news(old: Pledge, new: Pledge, record: JobRecord) -> Notice | None:
+def _news(old: Pledge, new: Pledge, record: JobRecord) -> DeadlineNotice | None:
     """What there is to tell: it slips, slips further, or is in time again."""
     told = old.told
     if new.is_late != old.is_late:
-        what = Told.SLIPPED if new.is_late else Told.RECOVERED
+        what = DeadlineOutcome.SLIPPED if new.is_late else DeadlineOutcome.RECOVERED
         return replace(told, what=what, finish_ms=new.finish_ms, earlier_ms=old.finish_ms)
     if not new.is_late or new.finish_ms is None or told.finish_ms is None:
         return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.state import JobRecord
 from trainmaster.model.codec import stored_as
-from trainmaster.model.deadline_notices import Notice
+from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import ceil_div
 from trainmaster.policies.trainmaster.deadlines.capacity_calendar import (
@@ -37,7 +37,7 @@ class Pledge:
     stretches: Stretches
     booked_ms: int
     """When they were booked."""
-    told: Notice
+    told: DeadlineNotice
     """What its owner was told last."""
     is_late: bool = False
     """Whether it is predicted to miss its deadline."""
@@ -100,13 +100,13 @@ class Pledges:
     judged: int = 0
     """Jobs with a lower number of submission have had their answer."""
     accepted: FrozenMap[str, Pledge] = field(default_factory=FrozenMap)
-    declined: FrozenMap[str, Notice] = field(default_factory=FrozenMap)
+    declined: FrozenMap[str, DeadlineNotice] = field(default_factory=FrozenMap)
     gpus: FrozenMap[Kinds, int] = field(default_factory=FrozenMap)
     """GPUs by types when the accepted ones were booked."""
     errors_ppm: tuple[int, ...] = ()
     """Measured over predicted run times of the jobs that ended last, in that order."""
 
-    def told(self, job: str) -> Notice | None:
+    def told(self, job: str) -> DeadlineNotice | None:
         """What the owner of a live job was told last."""
         pledge = self.accepted.get(job)
         return self.declined.get(job) if pledge is None else pledge.told

@@ -24,7 +24,7 @@ def wait_until(is_so: Callable[[], bool], what: str) -> None:
         time.sleep(0.005)
 
 
-class Booth:
+class FakeSupervisor:
     """Hears every line of every connection, in a thread."""
 
     def __init__(self, path: Path) -> None:
@@ -91,9 +91,9 @@ def socket_path() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def booth() -> Iterator[Booth]:
+def booth() -> Iterator[FakeSupervisor]:
     with socket_path() as path:
-        opened = Booth(path)
+        opened = FakeSupervisor(path)
         try:
             yield opened
         finally:
