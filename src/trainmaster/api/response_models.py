@@ -97,7 +97,7 @@ class JobRow(Shape):
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> JobRow:
         """A row of an answer; what a newer manager adds is ignored."""
-        known = {each.name: answer.get(each.name) for each in fields(JobRow)}
+        known: dict[str, Any] = {each.name: answer.get(each.name) for each in fields(JobRow)}
         for name, kind in (("reason", WaitReason), ("progress", ProgressRow)):
             known[name] = None if known[name] is None else kind(**known[name])
         return JobRow(**known)
