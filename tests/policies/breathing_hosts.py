@@ -20,7 +20,6 @@ from trainmaster.policies.trainmaster.resizing import (
     NO_BREATHS,
     Breathing,
     Breaths,
-    IsExempt,
     Terms,
 )
 
@@ -35,11 +34,6 @@ class _Breathing(BasePolicy[GittinsOptions]):
     """A pass of any policy with ranks, with the mechanism plugged in."""
 
     breathing: Breathing
-    is_exempt: IsExempt = staticmethod(lambda record: False)
-
-    @property
-    def is_moldable(self) -> bool:
-        return self.breathing.terms.shrinks
 
     def price_at(self, record: JobRecord, now: int) -> int:
         """As in least attained service: who has had little is expected to end soon."""
@@ -58,11 +52,11 @@ class _Breathing(BasePolicy[GittinsOptions]):
         if order is not None and view.is_stable(order, now) and not is_due:
             return Plan((), memo, soonest(order.next_expiry(), memo.breaths.due_ms))
         draft = Draft(view)
-        breath = self.breathing.begin(view, draft, order, memo.breaths, now, self.is_exempt)
+        breath = self.breathing.begin(view, draft, order, memo.breaths, now)
         if order is not None:
             breath.make_room(self.placer)
             run_in_order(view, draft, order, now, self.group, self.placer, self.stuck)
-        breaths, due = breath.end(self.placer)
+        breaths, due = breath.end()
         expiry = order.next_expiry() if order is not None else None
         return draft.plan(Memo(memo.learned, breaths), soonest(due, expiry))
 

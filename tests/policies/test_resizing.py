@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from random import Random
 
 import pytest
 
@@ -19,13 +18,11 @@ from trainmaster.model.units import MINUTE, NOMINAL, SECOND
 from trainmaster.perf.perf_model import IDEAL
 from trainmaster.perf.preemption_cost import Switching
 from trainmaster.perf.scaling import Elasticity
-from trainmaster.placement.placers import CONSOLIDATED
 from trainmaster.policies.trainmaster.gang_interference import Company
 from trainmaster.policies.trainmaster.resizing import Breaths, Terms
 from trainmaster.sim.driver import Estimates, Scenario
 
-ON = Terms(shrinks=True)
-OFF = Terms(grows=False)
+ON = Terms()
 
 
 def planned(
@@ -41,106 +38,6 @@ def planned(
 
 def done(case: Case, terms: Terms = ON) -> str:
     return planned(case, terms)[1]
-
-
-GIVING = {
-    "a run gives what it can do without to a newcomer": Case(
-        cluster="rack r: n1[4]",
-        jobs="old 4gpu elastic 2..4 running on n1 attained 40h | new 2gpu pending 1min",
-        want="resize old on n1:2; start new on n1:2",
-    ),
-    "the run gives that is likeliest to need its GPUs longest": Case(
-        cluster="rack r: n1[4] n2[4]",
-        jobs="young 4gpu elastic 2..4 running on n1 attained 10h"
-        " | old 4gpu elastic 2..4 running on n2 attained 40h | new 2gpu pending 1min",
-        want="resize old on n2:2; start new on n2:2",
-    ),
-    "two runs of one node give together": Case(
-        cluster="rack r: n1[4]",
-        jobs="a 2gpu elastic 1..2 running on n1:2 attained 10h"
-        " | b 2gpu elastic 1..2 running on n1:2 attained 20h | new 2gpu pending 1min",
-        want="resize a on n1:1; resize b on n1:1; start new on n1:2",
-    ),
-    "a gang that needs several nodes is given GPUs of several": Case(
-        cluster="rack r: n1[4] n2[4]",
-        jobs="a 4gpu elastic 1..4 running on n1 attained 10h"
-        " | b 4gpu elastic 1..4 running on n2 attained 20h | new 6gpu pending 1min",
-        want="resize a on n1:1; resize b on n2:1; start new on n1:3 n2:3",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", GIVING)
-def test_runs_shrink_to_let_newcomers_in(case: str) -> None:
-    assert done(GIVING[case]) == GIVING[case].want
-
-
-@pytest.mark.parametrize("case", GIVING)
-def test_without_shrinking_newcomers_wait(case: str) -> None:
-    assert done(GIVING[case], OFF) == "nothing"
-
-
-def test_who_would_have_to_leave_gives_whatever_that_is_worth_and_keeps_the_rest() -> None:
-    case = Case(
-        cluster="rack r: n1[4]",
-        jobs="old 4gpu elastic 2..4 running on n1 attained 40h"
-        " | back 2gpu suspended attained 100h waited 1min",
-        want="resize old on n1:2; resume back on n1:2",
-    )
-    assert done(case) == case.want
-    assert done(case, OFF) == "resume back on n1:2; suspend old"
-
-
-KEEPING = {
-    "who is worth no more than what is lost gets nothing": Case(
-        cluster="rack r: n1[4]",
-        jobs="old 4gpu elastic 2..4 priority 1 running on n1 attained 40h"
-        " | back 2gpu suspended attained 100h waited 1min",
-        want="nothing",
-    ),
-    "nobody goes below its minimum": Case(
-        cluster="rack r: n1[4]",
-        jobs="old 4gpu elastic 3..4 running on n1 attained 40h | new 2gpu pending 1min",
-        want="nothing",
-    ),
-    "nobody shrinks for a job that would still find no room": Case(
-        cluster="rack r: n1[4] n2[4]",
-        jobs="a 4gpu elastic 2..4 running on n1 attained 40h"
-        " | b 4gpu elastic 2..4 running on n2 attained 40h | new 3gpu pending 1min",
-        want="nothing",
-    ),
-    "nobody is reshaped on a node that is to be emptied": Case(
-        cluster="rack r: n1[4]",
-        jobs="old 4gpu elastic 2..4 running on n1 attained 40h | new 2gpu pending 1min",
-        draining="n1",
-        want="nothing",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", KEEPING)
-def test_runs_keep_what_would_be_given_in_vain(case: str) -> None:
-    assert done(KEEPING[case]) == KEEPING[case].want
-
-
-def test_who_was_promised_its_gpus_neither_gives_any_nor_starts_on_fewer() -> None:
-    case = GIVING["a run gives what it can do without to a newcomer"]
-    promised = BreathingFifo(ON)
-    promised.is_exempt = lambda record: record.id in ("old", "new")
-    assert planned(case, ON, policy=promised)[1] == "nothing"
-    assert planned(FREE, ON, policy=promised)[1] == "nothing"
-
-
-FREE = Case(
-    cluster="rack r: n1[4]",
-    jobs="x 3gpu running on n1:3 attained 1h | new 2gpu elastic 1..2 pending 1min",
-    want="start new on n1:1",
-)
-
-
-def test_an_elastic_job_starts_on_what_is_free() -> None:
-    assert done(FREE) == FREE.want
-    assert done(FREE, OFF) == "nothing"
 
 
 # -- growing -----------------------------------------------------------------------------------------
@@ -168,12 +65,7 @@ GROWING = {
 
 @pytest.mark.parametrize("case", GROWING)
 def test_runs_grow(case: str) -> None:
-    assert done(GROWING[case], replace(ON, shrinks=False)) == GROWING[case].want
-
-
-@pytest.mark.parametrize("case", GROWING)
-def test_without_growing_gpus_stay_idle(case: str) -> None:
-    assert done(GROWING[case], OFF) == "nothing"
+    assert done(GROWING[case], ON) == GROWING[case].want
 
 
 def test_a_run_rests_first_and_is_looked_at_again_then() -> None:
@@ -235,21 +127,6 @@ def test_a_queue_that_has_used_its_share_grows_no_further() -> None:
     assert plan.actions == ()
 
 
-def test_who_found_no_room_together_is_tried_again_where_runs_now_give_way() -> None:
-    """b is worth too little while a is young; a minute later a's GPUs are worth less to it."""
-    jobs = [
-        traced("c", gpus(2), 300),
-        traced("a", gpus(4, minimum=2), 1_000, at_s=1),
-        traced("b", gpus(2), 100, at_s=20),
-        traced("d", gpus(1), 5, at_s=40),
-    ]
-    scenario = replace(a_scenario(jobs, "1x4"), estimates=Estimates(known=False))
-    policy = BreathingFifo(ON, placer=CONSOLIDATED)
-    kept = Drive(scenario, policy).run().orders()
-    fresh = Drive(scenario, BreathingFifo(ON, placer=CONSOLIDATED), forgetful=Random(1)).run()
-    assert kept == fresh.orders()
-
-
 # -- over time ---------------------------------------------------------------------------------------
 
 
@@ -275,22 +152,6 @@ def test_a_run_that_has_grown_gives_back_at_once_and_grows_again() -> None:
     given = [(200, "a", 1), (200, "b", 3)]
     assert sizes(visited(), ON) == [*grown, *given, (300, "a", 2), (360, "a", 4)]
     assert finishes(outcome_of(visited(), BreathingFifo(ON))) == {"a": 430, "b": 300}
-
-
-def test_without_growing_it_takes_as_long_as_on_one_gpu() -> None:
-    assert finishes(outcome_of(visited(), BreathingFifo(OFF))) == {"a": 1_000, "b": 300}
-
-
-def test_who_was_let_in_on_fewer_comes_back_to_its_number_even_without_growing() -> None:
-    jobs = [traced("x", gpus(3), 100), traced("a", gpus(4, minimum=1, maximum=6), 100, at_s=10)]
-    expected = [(0, "x", 3), (10, "a", 3), (100, "a", 4)]
-    assert sizes(a_scenario(jobs, "1x6"), replace(ON, grows=False)) == expected
-
-
-def test_a_job_that_asks_for_more_than_there_is_runs_on_what_there_is() -> None:
-    jobs = [traced("a", gpus(4, minimum=1), 100)]
-    scenario = replace(a_scenario(jobs, "1x3"), estimates=Estimates(known=False))
-    assert sizes(scenario, replace(ON, grows=False)) == [(0, "a", 3)]
 
 
 def test_a_run_rests_longer_where_changes_of_hands_cost_more() -> None:

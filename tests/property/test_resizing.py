@@ -21,15 +21,12 @@ from trainmaster.placement.placers import CONSOLIDATED
 from trainmaster.policies.trainmaster.resizing import Terms
 from trainmaster.sim.driver import Estimates, Scenario
 
-QUICK = Terms(shrinks=True, rest_ms=4 * SECOND, rest_switches=0)
+QUICK = Terms(rest_ms=4 * SECOND, rest_switches=0)
 HOSTS = {
     "fifo": lambda: BreathingFifo(QUICK),
-    "fifo, at any price": lambda: BreathingFifo(replace(QUICK, margin=0.0), min_run_s=3),
     "fifo, together or not at all": lambda: BreathingFifo(QUICK, placer=CONSOLIDATED),
     "gittins": lambda: BreathingGittins(QUICK, quantum_s=7, min_run_s=3),
-    "gittins, only growing": lambda: BreathingGittins(replace(QUICK, shrinks=False), quantum_s=3),
-    "gittins, only shrinking": lambda: BreathingGittins(replace(QUICK, grows=False), quantum_s=7),
-    "gittins, rested": lambda: BreathingGittins(Terms(shrinks=True), quantum_s=7, min_run_s=0),
+    "gittins, rested": lambda: BreathingGittins(Terms(), quantum_s=7, min_run_s=0),
 }
 
 some = settings(

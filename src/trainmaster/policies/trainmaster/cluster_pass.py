@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 from trainmaster.core.draft import Draft
-from trainmaster.core.rank_index import RankIndex
+from trainmaster.core.rank_index import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.rank_order import PlacerOf
@@ -52,7 +52,7 @@ class LineTerms:
     breathing: BreathingTerms | None = None
 
 
-class WholeCluster(OneLine[LineMemo]):
+class WholeCluster(OneLine):
     """One line for all."""
 
     def __init__(self, knowing: Knowing, terms: LineTerms) -> None:
@@ -70,10 +70,6 @@ class WholeCluster(OneLine[LineMemo]):
 
     def _price_at(self, record: JobRecord, now: int) -> int:
         return self._knowing.known.worth(record, now)
-
-    @property
-    def is_moldable(self) -> bool:
-        return self._breathing is not None and self._breathing.terms.shrinks
 
     def first_memo(self) -> LineMemo:
         return LineMemo()
@@ -103,7 +99,8 @@ class WholeCluster(OneLine[LineMemo]):
 
     # -- a pass ------------------------------------------------------------------------------------
 
-    def plan(self, view: View, memo: LineMemo, now: int) -> Plan[LineMemo]:
+    def plan(self, view: View, memo: object, now: int) -> Plan:
+        assert isinstance(memo, LineMemo)
         gathers = self._closeness is not None and self._closeness.is_due(memo.nearness, now)
         if self._closeness is not None:
             nearness = self._closeness.learn(memo.nearness, view, now)
@@ -111,15 +108,15 @@ class WholeCluster(OneLine[LineMemo]):
         is_settled = view.is_settled()
         if is_settled and not gathers and not self._is_busy(view, memo):
             return Plan((), memo)
-        ranks = self.in_line(view, now, with_running=True)
-        if view.is_stable(ranks, now) and not gathers and not self._is_due(view, memo, now):
-            return Plan((), memo, self._wake_at(view, ranks, memo, now))
+        order = self.in_line(view, now, with_running=True)
+        if view.is_stable(order, now) and not gathers and not self._is_due(view, memo, now):
+            return Plan((), memo, self._wake_at(view, order, memo, now))
         draft = Draft(view)
-        memo, due = self._placed(view, draft, ranks, memo, now, gathers=gathers)
-        return draft.plan(memo, due if is_settled else soonest(ranks.next_expiry(), due))
+        memo, due = self._placed(view, draft, order, memo, now, gathers=gathers)
+        return draft.plan(memo, due if is_settled else soonest(order.next_expiry(), due))
 
     def _placed(
-        self, view: View, draft: Draft, ranks: RankIndex, memo: LineMemo, now: int, *, gathers: bool
+        self, view: View, draft: Draft, order: Order, memo: LineMemo, now: int, *, gathers: bool
     ) -> tuple[LineMemo, int | None]:
         """Everybody where it may run; what is remembered, and when to look again."""
         promised = self._knowing.is_promised
@@ -127,15 +124,15 @@ class WholeCluster(OneLine[LineMemo]):
         due: int | None = None
         sharing = breath = tidying = None
         if self._pairing is not None:
-            sharing = self._pairing.begin(view, draft, ranks, memo.packed, now, promised)
+            sharing = self._pairing.begin(view, draft, order, memo.packed, now, promised)
             placer_of = sharing.placer_of(self.placer)
         if self._closeness is not None:
             tidying = Tidying(self._closeness, view, draft, now)
-            tidying.make_room(ranks)
+            tidying.make_room(order)
         if self._breathing is not None and not self._breathing.is_idle(view):
-            breath = self._breathing.begin(view, draft, ranks, memo.breaths, now, promised)
+            breath = self._breathing.begin(view, draft, order, memo.breaths, now)
             breath.make_room(placer_of)
-        self.fill(view, draft, ranks, now, placer_of)
+        self.fill(view, draft, order, now, placer_of)
         if self._closeness is not None:
             self._closeness.unstick(self.stuck)
         if sharing is not None:
@@ -144,7 +141,7 @@ class WholeCluster(OneLine[LineMemo]):
         if tidying is not None and gathers:
             tidying.gather()
         if breath is not None:
-            breaths, rested = breath.end(self.placer)
+            breaths, rested = breath.end()
             due = soonest(due, rested)
             memo = memo if breaths is memo.breaths else replace(memo, breaths=breaths)
         return memo, due
@@ -159,25 +156,28 @@ class WholeCluster(OneLine[LineMemo]):
             return True
         return self._pairing is not None and self._pairing.is_due(view, memo.packed, now)
 
-    def _wake_at(self, view: View, ranks: RankIndex, memo: LineMemo, now: int) -> int | None:
+    def _wake_at(self, view: View, order: Order, memo: LineMemo, now: int) -> int | None:
         due = None if self._pairing is None else self._pairing.wake(view, memo.packed, now)
         rested = memo.breaths.due_ms
         due = soonest(due, rested if rested is not None and rested > now else None)
-        return soonest(ranks.next_expiry(), due)
+        return soonest(order.next_expiry(), due)
 
-    def wake(self, view: View, memo: LineMemo, now: int) -> int | None:
+    def wake(self, view: View, memo: object, now: int) -> int | None:
         """A run that has just started comes to another rank at a time that is known now."""
+        assert isinstance(memo, LineMemo)
         if view.is_settled() and not self._is_busy(view, memo):
             return None
         return self._wake_at(view, self.line(view, memo, now), memo, now)
 
-    def explain(self, view: View, memo: LineMemo, record: JobRecord, now: int) -> Reason:
+    def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
         """Why it waits, by the places that it would accept now."""
+        assert isinstance(memo, LineMemo)
         if self._closeness is not None:
             self._closeness.show(memo.nearness, view, now)
         return super().explain(view, memo, record, now)
 
-    def line(self, view: View, memo: LineMemo, now: int) -> RankIndex:
+    def line(self, view: View, memo: object, now: int) -> Order:
+        assert isinstance(memo, LineMemo)
         if self._closeness is not None:
             self._closeness.show(memo.nearness, view, now)
         return super().line(view, memo, now)

@@ -47,9 +47,6 @@ class TrainmasterOptions(DividingOptions):
         "mps", choice("off", "time", "mps"), "how single-GPU jobs may share a GPU while others wait"
     )
     pack_kept: float = option(0.8, fraction, "part of its speed that a job on a shared GPU keeps")
-    shrink: str = option(
-        "off", SWITCH, "elastic jobs give way to who waits, below their own number"
-    )
     grow: str = option("on", SWITCH, "elastic jobs grow into idle GPUs")
     half_life_s: float = option(
         86400.0, at_least_zero, "how fast past use of GPUs by a queue is forgotten; 0: no memory"
@@ -80,9 +77,8 @@ class TrainmasterOptions(DividingOptions):
         if self.packing != "off":
             kept_ppm = round(self.pack_kept * NOMINAL)
             packing = PackingTerms(sharing=Sharing(self.packing), kept_ppm=kept_ppm)
-        shrinks, grows = self.shrink == "on", self.grow == "on"
-        if shrinks or grows:
-            breathing = BreathingTerms(shrinks=shrinks, grows=grows)
+        if self.grow == "on":
+            breathing = BreathingTerms()
         return LineTerms(
             nearness=NearnessTerms() if self.locality == "on" else None,
             packing=packing,

@@ -11,8 +11,8 @@ Preemption has to pay. A waiting job is charged what a change of hands was seen 
 than twice that cost.
 
 Where it goes. A gang waits for near GPUs as long as that pays, by what distance was seen to cost its
-model (`locality`). While jobs wait, single-GPU jobs share a GPU where that gains (`packing`), elastic
-ones shrink to let others in (`shrink`), and grow into what nobody waits for (`grow`).
+model (`locality`). While jobs wait, single-GPU jobs share a GPU where that gains (`packing`); elastic
+ones grow into what nobody waits for (`grow`).
 
 Between queues that were stated, GPUs are divided max-min, with a memory of who used more than its share
 (`half_life_s`); inside a queue the order is the one above. A job with a deadline is told at submission
@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainmaster.core.rank_index import RankIndex
+from trainmaster.core.rank_index import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.fair_share.decayed_fair_share import (
@@ -55,7 +55,7 @@ class Memo:
     shares: SharesMemo = field(default_factory=SharesMemo)
 
 
-class Trainmaster(BetweenQueues[TrainmasterOptions, Memo]):
+class Trainmaster(BetweenQueues[TrainmasterOptions]):
     name = "trainmaster"
     options_type = TrainmasterOptions
     profiles = True
@@ -73,10 +73,6 @@ class Trainmaster(BetweenQueues[TrainmasterOptions, Memo]):
     def chosen_inner(self, options: TrainmasterOptions) -> tuple[Any, object]:
         return self._new_line, None
 
-    @property
-    def is_moldable(self) -> bool:
-        return self._line.is_moldable
-
     def keeps_promises(self, kind: object) -> bool:
         return True
 
@@ -90,7 +86,8 @@ class Trainmaster(BetweenQueues[TrainmasterOptions, Memo]):
 
     # -- a pass ------------------------------------------------------------------------------------
 
-    def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
+    def plan(self, view: View, memo: object, now: int) -> Plan:
+        assert isinstance(memo, Memo)
         known, notices = self._knowing.learn(view, memo.knowledge, now)
         self.guards = self._knowing.guards
         memo = replace(memo, knowledge=known)
@@ -98,6 +95,7 @@ class Trainmaster(BetweenQueues[TrainmasterOptions, Memo]):
             return self._plan_between(view, memo, notices, now)
         plan = self._line.plan(view, memo.line, now)
         if plan.memo is not memo.line:
+            assert isinstance(plan.memo, LineMemo)
             memo = replace(memo, line=plan.memo)
         return Plan(plan.actions, memo, self._sooner(plan.wake_at, view, now), notices)
 
@@ -127,7 +125,8 @@ class Trainmaster(BetweenQueues[TrainmasterOptions, Memo]):
         memo = replace(memo, shares=noted(round_, shares, self._half_life_ms))
         return round_.draft.plan(memo, self._sooner(round_.wake_at(), view, now), notices)
 
-    def wake(self, view: View, memo: Memo, now: int) -> int | None:
+    def wake(self, view: View, memo: object, now: int) -> int | None:
+        assert isinstance(memo, Memo)
         self._knowing.show(memo.knowledge)
         self.guards = self._knowing.guards
         if self._divides(view):
@@ -136,10 +135,11 @@ class Trainmaster(BetweenQueues[TrainmasterOptions, Memo]):
             wake = self._line.wake(view, memo.line, now)
         return self._sooner(wake, view, now)
 
-    def line(self, view: View, memo: Memo, now: int) -> RankIndex | None:
+    def line(self, view: View, memo: object, now: int) -> Order | None:
         return None
 
-    def explain(self, view: View, memo: Memo, record: JobRecord, now: int) -> Reason:
+    def explain(self, view: View, memo: object, record: JobRecord, now: int) -> Reason:
+        assert isinstance(memo, Memo)
         self._knowing.show(memo.knowledge)
         if self._divides(view):
             reason = self.explain_in(view, memo.shares.rounds, record, now)

@@ -1,10 +1,9 @@
-"""Elastic runs that breathe: they give GPUs back to whoever waits, and grow into what is idle.
+"""Resizing elastic runs: they grow into idle GPUs, and give those back as soon as a job waits.
 
-For a policy that runs jobs in rank order. Before its pass runs shrink, so that those who wait find room
-(shrink.py); after it, an elastic job that still waits may start on fewer GPUs than it asks for, and
-what nobody waits for goes to runs that gain by it (grow.py). Growth is by doubling, by the speed that
-was measured or is foretold for the very GPUs; a run rests between two resizings. So nothing goes to and
-fro: a run shrinks only where somebody starts, and does not grow again before it has rested.
+Before jobs are started in rank order, runs that have grown give back what waiting jobs need
+(give_back.py); after it, idle GPUs go to runs that gain by them (grow.py). Growth is by doubling, by the
+speed that was measured or is predicted for the very GPUs; a run rests between two resizings. So nothing
+goes to and fro: a run shrinks only where a job starts, and does not grow again before it has rested.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trainmaster.core.draft import Draft
-from trainmaster.core.rank_index import RankIndex
+from trainmaster.core.rank_index import Order
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.estimators.throughput import key_of
@@ -25,11 +24,9 @@ from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import MINUTE, WHOLE
 from trainmaster.policies.trainmaster.gang_interference import Company
+from trainmaster.policies.trainmaster.give_back import Giver, Giving
 from trainmaster.policies.trainmaster.grow import Filling, Growth
-from trainmaster.policies.trainmaster.shrink import Giver, Giving
 
-IsExempt = Callable[[JobRecord], bool]
-"""Whether a job must have all the GPUs that it asks for: what it was promised depends on them."""
 PriceAt = Callable[[JobRecord, int], int]
 """The service that a completion of the job is expected to cost at that time: 1/G, or what is known."""
 
@@ -38,10 +35,6 @@ PriceAt = Callable[[JobRecord, int], int]
 class Terms:
     """What runs may be asked to do."""
 
-    shrinks: bool = False
-    """Whether jobs go below the number that they ask for, to let others in."""
-    grows: bool = True
-    """Whether they go beyond it, where GPUs are idle; who went below it comes back in any case."""
     rest_ms: int = MINUTE
     """Between a start or a resizing of a run and its growth, at least."""
     rest_switches: int = 10
@@ -50,8 +43,6 @@ class Terms:
     """A run grows only if that makes it faster by more than this."""
     spare_part: int = 16
     """One GPU in so many is left idle for newcomers, where a change of hands takes time."""
-    margin: float = 1.2
-    """A run goes below its number if the newcomer is worth so many times what it loses."""
 
 
 @stored_as("resizing.Memo")
@@ -93,11 +84,11 @@ class Breathing:
 
     def is_idle(self, view: View) -> bool:
         """Whether there has been no elastic job so far: then nothing else need be called."""
-        if self._has_elastic or not (self.terms.shrinks or self.terms.grows):
-            return not self._has_elastic
+        if self._has_elastic:
+            return False
         newest = self._newest
-        self._has_elastic = any(is_divisible(record) for record in view.requeued)
-        for record in view.newest_first():
+        self._has_elastic = any(is_divisible(record) for record in view.anew)
+        for record in view.latest_first():
             if record.seq <= self._newest:
                 break
             newest = max(newest, record.seq)
@@ -113,13 +104,12 @@ class Breathing:
         self,
         view: View,
         draft: Draft,
-        ranks: RankIndex | None,
+        order: Order | None,
         memo: Breaths,
         now: int,
-        is_exempt: IsExempt = lambda record: False,
     ) -> Breath:
         """The mechanism for one pass; no order where nobody waits."""
-        return Breath(self, view, draft, ranks, memo, now, is_exempt)
+        return Breath(self, view, draft, order, memo, now)
 
 
 class Breath:
@@ -130,19 +120,17 @@ class Breath:
         breathing: Breathing,
         view: View,
         draft: Draft,
-        ranks: RankIndex | None,
+        order: Order | None,
         memo: Breaths,
         now: int,
-        is_exempt: IsExempt,
     ) -> None:
-        self._is_exempt = is_exempt
         self._terms = breathing.terms
         self._price_at = breathing.price_at
         self._view = view
         self._draft = draft
-        self._order = ranks
+        self._order = order
         self._now = now
-        self._runs = _elastic_runs(view, ranks)
+        self._runs = _elastic_runs(view, order)
         self._curves = breathing.curves(view)
         self._memo = memo
         self._measured = self._curves.learned(self._runs, memo.measured, view.jobs)
@@ -173,40 +161,32 @@ class Breath:
 
     def make_room(self, placer_of: PlacerOf) -> None:
         """Runs that lose least give GPUs to those who wait and find no room."""
-        ranks = self._order
-        if ranks is None or not ranks.has_waiting():
+        order = self._order
+        if order is None or not order.has_waiting():
             return
-        givers = self._givers(ranks)
+        givers = self._givers()
         if givers:
-            giving = Giving(self._draft, givers, self._price, self._terms.margin)
-            self._shrunk = giving.make_room(ranks, placer_of, self._now)
+            giving = Giving(self._draft, givers)
+            self._shrunk = giving.make_room(order, placer_of, self._now)
 
-    def _givers(self, ranks: RankIndex) -> list[Giver]:
+    def _givers(self) -> list[Giver]:
         found = []
         for record in self._runs:
             if not can_resize(record, self._draft.space) or self._draft.is_touched(record):
                 continue
             assert record.placement is not None
             demand, held = record.demand, len(record.placement.slices)
-            floor = demand.min_count if self._shrinks(record) else demand.nominal.count
-            if held > floor:
+            if held > demand.nominal.count:
                 curve = self._curves.of(record, self._measured.corrections)
                 if held <= curve.high:
-                    key = ranks.key_of(record, self._now)
-                    found.append(Giver(record, curve, floor, self._price(record), key))
+                    found.append(Giver(record, curve, self._price(record)))
         return found
-
-    def _shrinks(self, record: JobRecord) -> bool:
-        """Whether the job may have fewer GPUs than it asks for."""
-        return self._terms.shrinks and not self._is_exempt(record)
 
     # -- after -----------------------------------------------------------------------------------
 
-    def end(self, placer_of: PlacerOf) -> tuple[Breaths, int | None]:
-        """Start who can do with less, let runs grow; what to remember, and when to look again."""
+    def end(self) -> tuple[Breaths, int | None]:
+        """Let runs grow; what to remember, and when to look again."""
         self._take_back()
-        if self._terms.shrinks and self._order is not None:
-            self._start_smaller(self._order, placer_of)
         filling = Filling(
             self._draft,
             self._curves,
@@ -224,7 +204,7 @@ class Breath:
         terms, switch_ms = self._terms, self._view.switch_ms
         spare = self._view.topology.training_gpus // terms.spare_part if switch_ms else 0
         rest_ms = max(terms.rest_ms, terms.rest_switches * switch_ms)
-        return Growth(rest_ms, terms.gain_ppm, terms.grows, self._company.kept, spare)
+        return Growth(rest_ms, terms.gain_ppm, self._company.kept, spare)
 
     def _remembered(self, due: int | None) -> Breaths:
         resized = {record.id: self._now for record in self._runs if self._draft.is_placed(record)}
@@ -249,41 +229,14 @@ class Breath:
             ) and space.affords(len(given) * WHOLE):
                 draft.replace(giver.record, held)
 
-    def _start_smaller(self, ranks: RankIndex, placer_of: PlacerOf) -> None:
-        """Elastic jobs that wait start on what is free, best rank first."""
-        draft = self._draft
-        candidates = ranks.candidates(self._now)
-        if not draft.space.total_free():
-            return
-        for _, group, record in candidates:
-            if draft.is_placed(record):
-                continue
-            if not self._starts_on_fewer(record, placer_of):
-                candidates.drop(group)
-            elif not draft.space.total_free():
-                return
 
-    def _starts_on_fewer(self, record: JobRecord, placer_of: PlacerOf) -> bool:
-        space, demand = self._draft.space, record.demand
-        if not is_divisible(record) or not self._shrinks(record):
-            return False
-        free = sum(space.free_gpus[kind] for kind in space.kinds_for(demand))
-        for count in range(min(free, demand.nominal.count - 1), demand.min_count - 1, -1):
-            shape = demand.sized(count)
-            placement = placer_of(record).shaped(space, demand, shape, record.job.role)
-            if placement is not None:
-                self._draft.start(record, placement)
-                return True
-        return False
-
-
-def _elastic_runs(view: View, ranks: RankIndex | None) -> list[JobRecord]:
+def _elastic_runs(view: View, order: Order | None) -> list[JobRecord]:
     """Runs that could have another number of GPUs, in order of submission."""
-    if ranks is None:
+    if order is None:
         return [record for record in view.running() if is_divisible(record)]
     runs = [
         record
-        for line in ranks.running.values()
+        for line in order.running.values()
         for _, _, _, _, record in line.entries
         if is_divisible(record)
     ]
