@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import a_scenario, finishes, outcome_of, traced
-from tests.policies.breathing_hosts import BreathingFifo, BreathingGittins, Memo
 from tests.policies.cases import NOW, Case, Stage, in_words
+from tests.policies.ours import ours
 from tests.property.drive import Drive
 from trainmaster.core.invariants import check
 from trainmaster.model import actions as a
@@ -19,24 +19,31 @@ from trainmaster.perf.perf_model import IDEAL
 from trainmaster.perf.preemption_cost import Switching
 from trainmaster.perf.scaling import Elasticity
 from trainmaster.policies.trainmaster.gang_interference import Company
-from trainmaster.policies.trainmaster.resizing import Breaths, Terms
+from trainmaster.policies.trainmaster.options import ResizingTerms
+from trainmaster.policies.trainmaster.policy import Memo, Trainmaster
+from trainmaster.policies.trainmaster.resizing_state import ResizingMemo
 from trainmaster.sim.driver import Estimates, Scenario
 
-ON = Terms()
+ON = ResizingTerms()
+
+
+def resizing(terms: ResizingTerms | None = ON) -> Trainmaster:
+    """Without the other stages; None: without this one too."""
+    grow = "off" if terms is None else "on"
+    return ours(locality="off", packing="off", resizing=terms, grow=grow)
 
 
 def planned(
-    case: Case, terms: Terms, memo: Memo | None = None, policy: BreathingFifo | None = None
+    case: Case, terms: ResizingTerms | None = ON, memo: Memo | None = None
 ) -> tuple[Plan, str]:
-    """What one pass does, in order of submission with the mechanism on these terms."""
-    stage = Stage(case)
-    policy = policy or BreathingFifo(terms)
+    """What one pass does."""
+    stage, policy = Stage(case), resizing(terms)
     plan = policy.plan(stage.controller.view, memo or policy.first_memo(), NOW)
     check(stage.controller.state)
     return plan, in_words(plan, stage.topology)
 
 
-def done(case: Case, terms: Terms = ON) -> str:
+def done(case: Case, terms: ResizingTerms | None = ON) -> str:
     return planned(case, terms)[1]
 
 
@@ -56,8 +63,8 @@ GROWING = {
     ),
     "beside a gang that does not fit anyway": Case(
         cluster="rack r: n1[4]",
-        jobs="x 2gpu running on n1:2 attained 1h | a 1gpu elastic 1..2 running on n1:1 attained 1h"
-        " | gang 4gpu pending 1min",
+        jobs="x 2gpu priority 1 running on n1:2 attained 1h"
+        " | a 1gpu priority 1 elastic 1..2 running on n1:1 attained 1h | gang 4gpu pending 1min",
         want="resize a on n1:2",
     ),
 }
@@ -68,13 +75,18 @@ def test_runs_grow(case: str) -> None:
     assert done(GROWING[case], ON) == GROWING[case].want
 
 
+@pytest.mark.parametrize("case", GROWING)
+def test_without_growing_gpus_stay_idle(case: str) -> None:
+    assert done(GROWING[case], None) == "nothing"
+
+
 def test_a_run_rests_first_and_is_looked_at_again_then() -> None:
     case = Case("rack r: n1[4]", "a 1gpu elastic 1..4 running on n1:1 attained 40s", "nothing")
     plan, words = planned(case, ON)
     assert words == "nothing"
     assert plan.wake_at == NOW - 40 * SECOND + ON.rest_ms
     assert isinstance(plan.memo, Memo)
-    assert plan.memo.breaths.due_ms == plan.wake_at
+    assert plan.memo.resizing.due_ms == plan.wake_at
 
 
 def test_a_run_does_not_grow_for_little() -> None:
@@ -93,7 +105,7 @@ def test_what_is_foretold_to_be_in_vain_is_tried_once() -> None:
     """VGG-19 is foretold to gain less than 70 % by two more GPUs; jobs mostly gain 74 %."""
     choosy = replace(ON, gain_ppm=700_000)
     assert planned(HEAVY, choosy)[1] == HEAVY.want
-    seen = Memo(breaths=Breaths(tried=FrozenMap({"vgg19/2": 4})))
+    seen = Memo(resizing=ResizingMemo(tried=FrozenMap({"vgg19/2": 4})))
     assert planned(HEAVY, choosy, seen)[1] == "nothing"
 
 
@@ -115,26 +127,18 @@ def test_a_run_does_not_disturb_gangs_that_are_worth_more() -> None:
         want="nothing",
     )
     assert done(case) == "nothing"
-    harmless = Memo(breaths=Breaths(company=Company(10_000, 10_000 * NOMINAL)))
+    harmless = Memo(resizing=ResizingMemo(company=Company(10_000, 10_000 * NOMINAL)))
     assert planned(case, ON, harmless)[1] == "resize old on n1:2"
-
-
-def test_a_queue_that_has_used_its_share_grows_no_further() -> None:
-    stage = Stage(GROWING["a run doubles into idle GPUs"])
-    stage.controller.view.occupancy.allowance = 0
-    policy = BreathingFifo(ON)
-    plan = policy.plan(stage.controller.view, policy.first_memo(), NOW)
-    assert plan.actions == ()
 
 
 # -- over time ---------------------------------------------------------------------------------------
 
 
-def sizes(scenario: Scenario, terms: Terms) -> list[tuple[float, str, int]]:
+def sizes(scenario: Scenario, terms: ResizingTerms) -> list[tuple[float, str, int]]:
     """(when, who, GPUs) of every launch and reshaping."""
     return [
         (now / SECOND, order.run.job, len(order.placement.slices))
-        for now, orders in Drive(scenario, BreathingFifo(terms)).run().orders()
+        for now, orders in Drive(scenario, resizing(terms)).run().orders()
         for order in orders
         if isinstance(order, a.Launch | a.Reshape)
     ]
@@ -151,7 +155,11 @@ def test_a_run_that_has_grown_gives_back_at_once_and_grows_again() -> None:
     grown = [(0, "a", 1), (60, "a", 2), (120, "a", 4)]
     given = [(200, "a", 1), (200, "b", 3)]
     assert sizes(visited(), ON) == [*grown, *given, (300, "a", 2), (360, "a", 4)]
-    assert finishes(outcome_of(visited(), BreathingFifo(ON))) == {"a": 430, "b": 300}
+    assert finishes(outcome_of(visited(), resizing())) == {"a": 430, "b": 300}
+
+
+def test_without_growing_it_takes_as_long_as_on_one_gpu() -> None:
+    assert finishes(outcome_of(visited(), resizing(None))) == {"a": 1_000, "b": 300}
 
 
 def test_a_run_rests_longer_where_changes_of_hands_cost_more() -> None:
@@ -171,8 +179,8 @@ def test_some_gpus_stay_idle_for_newcomers_where_getting_them_back_takes_time() 
 
 
 def test_what_is_remembered_is_forgotten_with_the_job() -> None:
-    drive = Drive(visited(), BreathingGittins(ON)).run()
+    drive = Drive(visited(), resizing()).run()
     memo = drive.simulation.controller.memo
     assert isinstance(memo, Memo)
-    assert set(memo.breaths.resized_ms) <= {"a"}
-    assert max(memo.breaths.resized_ms.values()) >= 5 * MINUTE
+    assert set(memo.resizing.resized_ms) <= {"a"}
+    assert max(memo.resizing.resized_ms.values()) >= 5 * MINUTE

@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.occupancy import Occupancy
-from trainmaster.core.rank_index import Order
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.mechanisms.rank_order import PlacerOf
 from trainmaster.mechanisms.resize import fullest_first, resized
@@ -66,9 +66,9 @@ class Giving:
     draft: Draft
     givers: list[Giver]
 
-    def make_room(self, order: Order, placer_of: PlacerOf, now: int) -> list[Giver]:
+    def make_room(self, ranks: RankIndex, placer_of: PlacerOf, now: int) -> list[Giver]:
         """Shrink runs for those who wait and find no room, best rank first; who has shrunk."""
-        space, candidates = self.draft.space, order.candidates(now)
+        space, candidates = self.draft.space, ranks.candidates(now)
         booked: list[tuple[Placement, JobRecord]] = []
         for _, group, record in candidates:
             placement = placer_of(record).place(space, record)

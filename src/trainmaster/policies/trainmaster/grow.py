@@ -49,7 +49,7 @@ class Growth:
     """GPUs that are left idle for who comes next: what has been grown into takes time to come back."""
 
 
-class Filling:
+class Growing:
     """Growth at the end of a pass, on its draft."""
 
     def __init__(
