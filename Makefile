@@ -7,6 +7,7 @@ PORT   ?= 8470
 BIN    := .venv/bin
 PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
 STATE  := .trainmaster
+TRACES ?= ../shared/data
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -52,10 +53,12 @@ reality: .stamps/base ## Run 120 real jobs under four policies, live and simulat
 	@$(BIN)/python -m benchmarks.reality
 
 results: .stamps/base ## Compare all policies by the published suite, into docs/results (goes on if stopped)
-	@$(BIN)/trainmaster compare --suite published
+	@$(BIN)/trainmaster compare --suite published --out docs/results --data $(TRACES)
+	@$(BIN)/python -m benchmarks.published docs/results/published
 
 results-large: .stamps/base ## The same with all 82,247 Philly jobs and their busiest 36 days (an hour or more)
-	@$(BIN)/trainmaster compare --suite philly-82k
+	@$(BIN)/trainmaster compare --suite philly-82k --out docs/results --data $(TRACES)
+	@$(BIN)/python -m benchmarks.published docs/results/philly-82k
 
 # -------------------------------------------------------------------------------------------- check
 

@@ -275,7 +275,7 @@ MISTAKES = {
         "compare trace.csv --cluster 1x4 --policy fifo --perf idael",
         "did you mean ideal",
     ),
-    "no data": ("compare --suite small --data nowhere", "--data nowhere is no directory"),
+    "no data": ("compare --suite small --data nowhere", "--data nowhere is not a directory"),
     "no seeds": ("compare --suite small --seeds 0", "--seeds"),
     "against alone": (
         "compare trace.csv --cluster 1x4 --policy fifo --against las",

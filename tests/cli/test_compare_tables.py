@@ -10,7 +10,7 @@ from rich.console import Console
 from tests.evaluation.made_up import SUITE, made_up, score
 from tests.evaluation.test_report import campaign_of
 from trainmaster.cli.support.compare_tables import overview, show
-from trainmaster.evaluation.report.comparisons import comparisons
+from trainmaster.evaluation.comparisons import comparisons
 from trainmaster.evaluation.suite import Contender, Standing
 
 OURS = Contender("ours", "trainmaster", standing=Standing.OURS)
@@ -58,7 +58,7 @@ def test_rejected_jobs_are_counted_and_not_compared(capsys: pytest.CaptureFixtur
 
 # -- narrow screens ----------------------------------------------------------------------------------
 
-MEASURES = ("mean JCT", "p99", "queueing", "utilisation", "preemptions")
+MEASURES = ("mean JCT", "p99", "mean queueing", "utilisation", "preemptions")
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_a_ratio_of_next_to_nothing_is_marked_and_explained(
 ) -> None:
     said = shown(capsys, 2.0, 20.0)
     assert "0.10\N{DAGGER}" in said
-    assert "\N{DAGGER} Of next to nothing: neither excess is more than 1 % of the mean JCT." in said
+    assert "\N{DAGGER} Negligible: both excesses are below 1 % of the mean JCT." in said
 
 
 def test_other_ratios_are_not(capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,4 +141,4 @@ def test_the_overview_marks_them_too(capsys: pytest.CaptureFixture[str]) -> None
     show(replace(few, suite=suite, scored=scored))
     said = capsys.readouterr().out
     assert said.count("0.10\N{DAGGER}") == 7
-    assert said.count("Of next to nothing") == 1
+    assert said.count("Negligible") == 1

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from benchmarks.published.claims import CLAIMS, Claim, Outcome, weigh
 from tests.evaluation.made_up import CONCURRENCY, SUITE, SWITCHING, made_up, score
 from tests.evaluation.test_report import campaign_of
-from trainmaster.evaluation.report.comparisons import Comparison, comparisons
-from trainmaster.evaluation.report.line_plot import LABEL_PITCH, Steps, _apart
-from trainmaster.evaluation.report.markdown import inline
-from trainmaster.evaluation.report.number_format import (
+from trainmaster.evaluation.comparisons import Comparison, comparisons
+from trainmaster.evaluation.number_format import (
     change_words,
-    common_unit,
-    in_unit,
     ratio_words,
     with_interval,
 )
-from trainmaster.evaluation.report.published_claims import CLAIMS, Claim, Outcome, weigh
-from trainmaster.evaluation.report.ranking_tables import records, wins
-from trainmaster.evaluation.report.sweep_detection import setting_sweep, steps_of, sweeps
+from trainmaster.evaluation.report.figures import Steps
+from trainmaster.evaluation.report.ranking import records, wins
+from trainmaster.evaluation.report.sweeps import setting_sweep, steps_of, sweeps
 from trainmaster.evaluation.statistics import Basis, Estimate, Interval
 from trainmaster.evaluation.suite import Contender, Suite
-from trainmaster.report.svg import Panel
+from trainmaster.report.document import markdown_words
 
 LAS, FIFO = Contender("las", "las"), Contender("fifo", "fifo")
 
@@ -152,17 +146,6 @@ def test_wins_and_ranks_add_up() -> None:
     assert records(made)[0].label == "trainmaster"
 
 
-@given(st.lists(st.floats(min_value=0, max_value=400), max_size=12))
-def test_labels_stay_apart_and_in_order(wanted: list[float]) -> None:
-    placed = _apart(sorted(wanted), Panel(0, 0, 100, 400))
-    assert len(placed) == len(wanted)
-    assert all(b - a >= LABEL_PITCH - 1e-6 for a, b in pairwise(placed))
-
-
-def test_labels_with_room_stay_where_they_belong() -> None:
-    assert _apart([50.0, 100.0, 300.0], Panel(0, 0, 100, 400)) == [50.0, 100.0, 300.0]
-
-
 @pytest.mark.parametrize(
     ("value", "words"),
     [
@@ -192,17 +175,5 @@ def test_changes_in_words(ratio: float, words: str) -> None:
     assert change_words(ratio) == words
 
 
-def test_a_column_has_one_unit_that_suits_its_shortest_length() -> None:
-    unit = common_unit([3_000.0, 40_000.0, None])
-    assert unit.symbol == "h"
-    assert [in_unit(v, unit) for v in (3_000.0, 40_000.0, -3_600.0, None)] == [
-        "0.833",
-        "11.1",
-        "\N{MINUS SIGN}1.00",
-        "–",
-    ]
-    assert common_unit([]).symbol == "s"
-
-
 def test_markdown_means_nothing_but_code() -> None:
-    assert inline("a_b *c* <d> [e](f) `g_h`") == r"a\_b \*c\* \<d\> \[e\](f) `g_h`"
+    assert markdown_words("a_b *c* <d> [e](f) `g_h`") == r"a\_b \*c\* \<d\> \[e\](f) `g_h`"

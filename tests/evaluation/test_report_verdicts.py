@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.published.acceptance import Criterion, Verdict, goal, judge, verdicts
 from tests.evaluation.made_up import order, score
 from tests.evaluation.test_report import campaign_of
-from trainmaster.evaluation.report.acceptance_check import Criterion, Verdict, judge, verdicts
-from trainmaster.evaluation.report.acceptance_section import goal
-from trainmaster.evaluation.report.comparisons import comparisons
+from trainmaster.evaluation.comparisons import comparisons
 from trainmaster.evaluation.score import Score
 from trainmaster.evaluation.suite import Contender, Standing
 
@@ -133,7 +132,10 @@ def test_a_miss_says_whether_the_gain_was_there_to_be_had() -> None:
     short = verdict([at(980.0)], [at(2_000.0)], [at(1_000.0)], srsf=950.0)
     words = str(list(goal([short])))
     assert "missed by 8.0 % of it" in words
-    assert "Not there to be had by order: srsf, which knows every run time, reaches 0.95." in words
+    assert (
+        "Out of reach by ordering alone: even srsf, which knows every run time, only reaches 0.95."
+        in words
+    )
 
 
 def test_unfinished_jobs_on_one_seed_leave_it_undecided() -> None:

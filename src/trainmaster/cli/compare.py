@@ -25,9 +25,7 @@ EPILOG = examples(
 )
 USUAL = "las,tiresias-l,trainmaster"
 """Who is compared on a trace of one's own where nobody is named."""
-SHARED = Path("../shared/data")
-CHECKOUT = (Path("pyproject.toml"), Path("src/trainmaster"))
-"""What is there when the command runs in the project's own folder."""
+RESULTS = Path("results")
 PART = "-part"
 """Ends the name of the folder of a suite that was not run whole: it must not replace the whole one."""
 
@@ -140,7 +138,7 @@ def compare(
         typer.Option(
             metavar="DIR",
             help="Where finished trials are kept and the report goes: into DIR/NAME for a suite"
-            " (default: docs/results in a checkout, else results), into DIR itself for TRACE"
+            " (default: results), into DIR itself for TRACE"
             " (default: nowhere).",
         ),
     ] = None,
@@ -148,7 +146,7 @@ def compare(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where the public traces are (default: ../shared/data, if it is there).",
+            help="Where the public traces are, for suites that read some.",
         ),
     ] = None,
     processes: Annotated[
@@ -220,7 +218,7 @@ def _compare_suite(name: str, only: list[str], seeds: int | None, outputs: Outpu
 
     is_whole = not only and seeds is None
     chosen = narrowed(suite_of(name), only, seeds)
-    out = outputs.out or _default_out()
+    out = outputs.out or RESULTS
     conduct(chosen, outputs, out, out / (name if is_whole else f"{name}{PART}"))
 
 
@@ -265,13 +263,6 @@ def _cores() -> int:
 
 
 def _data_folder(data: Path | None) -> Path | None:
-    if data is None:
-        return SHARED.resolve() if SHARED.is_dir() else None
-    if not data.is_dir():
-        raise BadInput(f"--data {data} is no directory.")
-    return data.resolve()
-
-
-def _default_out() -> Path:
-    is_checkout = all(each.exists() for each in CHECKOUT)
-    return Path("docs/results") if is_checkout else Path("results")
+    if data is not None and not data.is_dir():
+        raise BadInput(f"--data {data} is not a directory.")
+    return None if data is None else data.resolve()

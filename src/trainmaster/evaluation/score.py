@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from trainmaster.evaluation.suite import Suite, Trial
 
 SERVICE_FLOOR_S = 600
-"""In rho, a shorter service counts as this: minutes of waiting are no injustice to a job of seconds."""
+"""In rho, a shorter service counts as this: minutes of waiting are not unfair to a job of seconds."""
 TRANSIENT = 1.0
 """From this load on the queue grows for as long as jobs arrive: means depend on the span."""
 BLOCKS = 20
@@ -109,6 +110,25 @@ class Score:
     """Mean excess of each of `BLOCKS` runs of consecutive submissions: a fixed trace's own spread."""
     remarks: tuple[str, ...] = ()
     """What went wrong without ending the trial: refused actions, a policy that raised."""
+
+
+def score_from(mapping: Mapping[str, object]) -> Score:
+    """A score as it was written; one with other measures than today's raises ValueError."""
+    if set(mapping) != {each.name for each in fields(Score)}:
+        raise ValueError("other measures")
+    values: dict[str, object] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in mapping.items()
+    }
+    values["delays"] = tuple(SizeDelay(**each) for each in _listed(mapping, "delays"))
+    values["bins"] = tuple(BinTimes(**each) for each in _listed(mapping, "bins"))
+    return Score(**values)  # type: ignore[arg-type]
+
+
+def _listed(mapping: Mapping[str, object], key: str) -> list[dict[str, Any]]:
+    value = mapping[key]
+    if not isinstance(value, list):
+        raise TypeError(f"{key} is not a list")
+    return value
 
 
 @dataclass(frozen=True, slots=True)

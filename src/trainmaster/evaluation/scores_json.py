@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
-from trainmaster.evaluation.score import Campaign, Scored
+from trainmaster.evaluation.score import Campaign, Failure, Scored, Skipped, score_from
 from trainmaster.evaluation.suite import Suite
 
 
@@ -19,6 +20,28 @@ def to_json(campaign: Campaign) -> str:
     }
     head = json.dumps({"suite": suite.name, "title": suite.title})[:-1]
     return f'{head}, "trials": [\n{trials}\n], {json.dumps(rest)[1:]}\n'
+
+
+def from_json(text: str, suite_of: Callable[[str], Suite]) -> Campaign:
+    """The campaign that was written, of a suite as it stands today; trials that it lost are left out."""
+    found = json.loads(text)
+    suite = suite_of(found["suite"])
+    trials = {str(trial): trial for trial in suite.trials()}
+    named = [(trials.get(_name(each)), score_from(each["score"])) for each in found["trials"]]
+    failed = [(trials.get(each["trial"]), each["error"]) for each in found["failures"]]
+    return Campaign(
+        suite=suite,
+        scored=tuple(Scored(trial, score, 0.0) for trial, score in named if trial is not None),
+        skipped=tuple(Skipped(**each) for each in found["skipped"]),
+        failures=tuple(Failure(trial, error) for trial, error in failed if trial is not None),
+    )
+
+
+def _name(entry: Mapping[str, object]) -> str:
+    return (
+        f"{entry['experiment']}: {entry['contender']} on {entry['workload']},"
+        f" {entry['conditions']}, seed {entry['seed']}"
+    )
 
 
 def _trial(scored: Scored) -> dict[str, object]:

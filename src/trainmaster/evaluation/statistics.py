@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -55,9 +57,18 @@ class Estimate:
     """Whether it is a ratio of two things that are next to nothing, and says little."""
 
     @property
+    def low(self) -> float:
+        """Of the interval; the value where there is none."""
+        return self.value if self.interval is None else self.interval.low
+
+    @property
+    def high(self) -> float:
+        return self.value if self.interval is None else self.interval.high
+
+    @property
     def is_below(self) -> bool:
         """Surely below 1: the whole interval, or the value where there is none."""
-        return (self.value if self.interval is None else self.interval.high) < 1.0
+        return self.high < 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +134,16 @@ def mean(values: Mapping[int, float]) -> Estimate | None:
 def geometric_mean(ratios: Sequence[float]) -> float | None:
     if not ratios or min(ratios) <= 0:
         return None
-    return math.exp(math.fsum(math.log(ratio) for ratio in ratios) / len(ratios))
+    return statistics.geometric_mean(ratios)
 
 
 def ranks(values: Mapping[str, float]) -> dict[str, float]:
     """1 for the lowest; equals share the mean of their places."""
-    ordered = sorted(values, key=lambda name: values[name])
-    placed: dict[str, float] = {}
-    for name in ordered:
-        lower = sum(values[other] < values[name] for other in ordered)
-        equal = sum(values[other] == values[name] for other in ordered)
-        placed[name] = lower + (equal + 1) / 2
-    return placed
+    ordered = sorted(values.values())
+    return {
+        name: (bisect_left(ordered, value) + bisect_right(ordered, value) + 1) / 2
+        for name, value in values.items()
+    }
 
 
 def _ratio(above: float, below: float, smallest: float) -> float:

@@ -23,6 +23,28 @@ class SuiteError(ValueError):
     """A suite, experiment or workload that cannot be run as it is stated: one sentence."""
 
 
+TRACKS = {
+    "order": ("order", "Order only: rigid jobs, ideal conditions"),
+    "placement": ("placement", "With locality and the cost of switching"),
+    "packing": ("packing", "With packing"),
+    "elastic": ("elastic", "With elastic jobs"),
+    "sweep": ("sweeps", "Sweeps"),
+    "seed": ("papers", "Experiments from the papers"),
+    "ablation": ("ablations", "Ablations"),
+}
+"""Groups of experiments by what is allowed and charged in them: in a table, and in a heading."""
+RANKED_TRACKS = ("order", "placement", "packing", "elastic")
+"""Those whose contenders are ranked over a whole suite; the others try settings of their own."""
+
+
+def track_words(name: str) -> str:
+    return TRACKS[name][0] if name in TRACKS else name
+
+
+def track_title(name: str) -> str:
+    return TRACKS[name][1] if name in TRACKS else name.capitalize()
+
+
 # -- contenders --------------------------------------------------------------------------------------
 
 
@@ -81,7 +103,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """A stream drawn anew for every seed, scaled to offer this load to the workload's cluster."""
+    """A stream drawn again for every seed, scaled to offer this load to the workload's cluster."""
 
     jobs: int
     load: float
@@ -119,7 +141,7 @@ class FromFile:
 
 @dataclass(frozen=True, slots=True)
 class Crafted:
-    """A trace that a function of `evaluation.suites.crafted` makes for one experiment."""
+    """A trace that a function of `evaluation.suites.synthetic_traces` makes for one experiment."""
 
     name: str
     changes: Changes = Changes()
@@ -171,7 +193,7 @@ class Experiment:
     title: str
     question: str
     track: str
-    """order, placement, packing, elastic, sweep or seed: where the report puts it."""
+    """One of `TRACKS`, or a word of one's own: where the report puts it."""
     workloads: tuple[Workload, ...]
     conditions: tuple[Conditions, ...]
     contenders: tuple[Contender, ...]
@@ -184,7 +206,7 @@ class Experiment:
         labels = [each.label for each in self.contenders]
         _refuse_twice(self.name, "contender", labels)
         if self.baseline not in labels:
-            raise SuiteError(f"{self.name}: the baseline {self.baseline} is no contender.")
+            raise SuiteError(f"{self.name}: the baseline {self.baseline} is not a contender.")
         tuned = [each.label for each in self.contenders if each.grid]
         unready = [each.name for each in self.workloads if not each.warm_up]
         if tuned and unready:

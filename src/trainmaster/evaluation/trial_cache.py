@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from hashlib import sha256
 from inspect import getsourcefile
 from pathlib import Path
-from typing import Any
 
 from trainmaster.config.options import is_from_file
 from trainmaster.evaluation.code_digest import code_digest, digest_of_policy, file_digest
 from trainmaster.evaluation.score import (
     SERVICE_FLOOR_S,
     TRANSIENT,
-    BinTimes,
-    Score,
     Scored,
-    SizeDelay,
+    score_from,
 )
 from trainmaster.evaluation.suite import (
     Contender,
@@ -134,22 +131,3 @@ class Archive:
 
     def _file(self, key: str) -> Path:
         return self._folder / f"{key}.json"
-
-
-def score_from(mapping: Mapping[str, object]) -> Score:
-    """A score as it was written; one with other measures than today's is none."""
-    if set(mapping) != {each.name for each in fields(Score)}:
-        raise ValueError("other measures")
-    values: dict[str, object] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in mapping.items()
-    }
-    values["delays"] = tuple(SizeDelay(**each) for each in _listed(mapping, "delays"))
-    values["bins"] = tuple(BinTimes(**each) for each in _listed(mapping, "bins"))
-    return Score(**values)  # type: ignore[arg-type]
-
-
-def _listed(mapping: Mapping[str, object], key: str) -> list[dict[str, Any]]:
-    value = mapping[key]
-    if not isinstance(value, list):
-        raise TypeError(f"{key} is no list")
-    return value

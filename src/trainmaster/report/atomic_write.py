@@ -14,7 +14,7 @@ class ReportError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class ReportFile:
     """A file to be: its name, below the report's directory, and its bytes."""
 
     name: str
@@ -25,12 +25,12 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-def publish(documents: Iterable[Document], directory: Path) -> None:
-    """Write the documents into `directory`, or leave it as it was and raise ReportError.
+def publish(files: Iterable[ReportFile], directory: Path) -> None:
+    """Write the files into `directory`, or leave it as it was and raise ReportError.
 
     Everything is written into a hidden directory on the same disk first. A new directory is
     then renamed into place as a whole; in one that exists, each file is replaced by a rename,
-    the last document last, and files of other names stay as they are.
+    the last file last, and files of other names stay as they are.
     """
     target = directory.resolve()
     missing = [parent for parent in target.parents if not parent.exists()]
@@ -39,13 +39,13 @@ def publish(documents: Iterable[Document], directory: Path) -> None:
             raise ReportError(
                 f"cannot write the report to {directory}: it is a file; choose another directory."
             )
-        _write_and_move(documents, target)
+        _write_and_move(files, target)
     except OSError as error:
         _remove_empty(missing)
         raise ReportError(_sentence(directory, error)) from error
 
 
-def _write_and_move(documents: Iterable[Document], target: Path) -> None:
+def _write_and_move(files: Iterable[ReportFile], target: Path) -> None:
     exists = target.is_dir()
     beside = target if exists else target.parent
     beside.mkdir(parents=True, exist_ok=True)
@@ -55,9 +55,9 @@ def _write_and_move(documents: Iterable[Document], target: Path) -> None:
         staging = Path(hidden) / "report"
         staging.mkdir()
         names = []
-        for document in documents:
-            write_document(staging / document.name, document.content)
-            names.append(document.name)
+        for file in files:
+            write_file(staging / file.name, file.content)
+            names.append(file.name)
         if not exists:
             staging.rename(target)
             return
@@ -69,7 +69,7 @@ def _write_and_move(documents: Iterable[Document], target: Path) -> None:
             (staging / name).replace(target / name)
 
 
-def write_document(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
 

@@ -7,11 +7,9 @@ from dataclasses import fields
 
 from trainmaster.model.result import JobResult, Result, Stint, Summary
 from trainmaster.model.units import SECOND, WHOLE
-from trainmaster.report.bar_chart import CAUSES
-from trainmaster.report.cdf_chart import Drawn
+from trainmaster.report.figures import CAUSES, Drawn, Quantity
 from trainmaster.report.series import Contender
 from trainmaster.report.step_function import Window
-from trainmaster.report.timeseries_chart import Quantity
 from trainmaster.sim.result_json import DEADLINE_FIELDS, deadline_fields
 
 Cell = str | int | float | None
@@ -96,9 +94,9 @@ def sizes_csv(contenders: Sequence[Contender]) -> str:
 
 
 def delays_csv(contenders: Sequence[Contender]) -> str:
-    columns = ["policy", *(f"{cause.title.replace(' ', '_')}_s" for cause in CAUSES)]
+    columns = ["policy", *(f"{cause.replace(' ', '_')}_s" for cause in CAUSES)]
     rows: list[list[Cell]] = [
-        [each.label, *(cause.value(each.result.delays) for cause in CAUSES)]
+        [each.label, *(cause(each.result.delays) for cause in CAUSES.values())]
         for each in contenders
         if each.result.delays is not None
     ]

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from html import escape
+from collections.abc import Callable, Iterator, Sequence
 
 from trainmaster.model.deadline_notices import DeadlineNotice, DeadlineOutcome, Decline
 from trainmaster.model.result import JobResult
 from trainmaster.model.units import to_seconds
+from trainmaster.report.document import (
+    Block,
+    Column,
+    Entry,
+    Heading,
+    Listing,
+    Paragraph,
+    Row,
+    Table,
+)
 from trainmaster.report.series import Contender
 from trainmaster.sim.deadlines import Tally, tally
 from trainmaster.text import formatting as wording
@@ -27,73 +36,49 @@ COLUMNS: tuple[tuple[str, str, Callable[[Tally], int]], ...] = (
 )
 
 
-def has_deadlines(contenders: Sequence[Contender]) -> bool:
-    return any(job.deadline is not None for each in contenders for job in each.result.jobs)
-
-
-def deadline_table(contenders: Sequence[Contender]) -> str:
-    """A row per policy, and what was told of promises that slipped."""
-    heads = "".join(
-        f'<th scope="col" title="{escape(explained)}">{escape(title)}</th>'
-        for title, explained, _ in COLUMNS
+def deadlines(contenders: Sequence[Contender]) -> Iterator[Block]:
+    """A row per policy, and what was told of promises that slipped; nothing without deadlines."""
+    if all(job.deadline is None for each in contenders for job in each.result.jobs):
+        return
+    yield Heading("Deadlines", "deadlines")
+    yield Paragraph(
+        "Accepted: promised at submission. A policy that does not judge deadlines promises nothing."
     )
-    rows = "".join(_row(each) for each in contenders)
-    table = (
-        f'<div class="scroll"><table class="summary"><thead><tr><th scope="col">policy</th>{heads}'
-        f"</tr></thead><tbody>{rows}</tbody></table></div>"
-    )
-    return table + "".join(_slips(each) for each in contenders)
+    columns = (Column("policy", False), *(Column(title, hint=hint) for title, hint, _ in COLUMNS))
+    yield Table("", columns, tuple(_row(each) for each in contenders))
+    for each in contenders:
+        if slips := tuple(_slips(each)):
+            yield Heading(f"What {each.label} had to take back", f"slips-{each.slug}", 3)
+            yield Listing(slips)
 
 
-def _row(contender: Contender) -> str:
+def _row(contender: Contender) -> Row:
     found = tally(contender.result.jobs)
-    chip = f'<span class="chip s{contender.slot}"></span>'
-    cells = "".join(f"<td>{_cell(found, value)}</td>" for _, _, value in COLUMNS)
-    label = escape(contender.label)
-    return f'<tr class="series s{contender.slot}"><th scope="row">{chip}{label}</th>{cells}</tr>'
+    counts = (wording.ABSENT if found is None else wording.count(of(found)) for _, _, of in COLUMNS)
+    return Row((Entry(contender.label), *map(Entry, counts)), slot=contender.slot)
 
 
-def _cell(found: Tally | None, value: Callable[[Tally], int]) -> str:
-    return wording.ABSENT if found is None else wording.count(value(found))
-
-
-def _slips(contender: Contender) -> str:
-    """What was told of accepted deadlines after their acceptance."""
+def _slips(contender: Contender) -> Iterator[str]:
+    """What was told of accepted deadlines after their acceptance; long lists are cut, and say so."""
     said = [
-        f"<li>{escape(f'{wording.clock(to_seconds(when))}: {worded(notice, job)}')}</li>"
+        f"{wording.clock(to_seconds(when))}: {worded(notice, job)}"
         for job in contender.result.jobs
         if job.deadline is not None
         for when, notice in job.deadline.notices
         if notice.what in (DeadlineOutcome.SLIPPED, DeadlineOutcome.RECOVERED)
     ]
-    if not said:
-        return ""
-    more = len(said) - MOST_SLIPS
-    cut = f"<li>and {more:,} more</li>" if more > 0 else ""
-    head = f"<h3>What {escape(contender.label)} had to take back</h3>"
-    return f"{head}<ul>{''.join(said[:MOST_SLIPS])}{cut}</ul>"
+    yield from said[:MOST_SLIPS]
+    if len(said) > MOST_SLIPS:
+        yield f"and {len(said) - MOST_SLIPS:,} more"
 
 
-# -- a notice in words -----------------------------------------------------------------------------
-
-
-def worded(notice: DeadlineNotice, job: JobResult) -> str:
-    """What its owner is told, in times after the submission."""
-    return WORDINGS[notice.what](notice, job)
+# -- a notice in words -------------------------------------------------------------------------------
 
 
 def _after(time_ms: int | None, job: JobResult) -> str:
     if time_ms is None:
         return "nobody knows when"
     return f"{wording.duration(to_seconds(time_ms - job.submit_ms))} after its submission"
-
-
-def _accepted(notice: DeadlineNotice, job: JobResult) -> str:
-    return f"{notice.job} is accepted: done {_after(notice.finish_ms, job)} at the latest"
-
-
-def _declined(notice: DeadlineNotice, job: JobResult) -> str:
-    return f"{notice.job} is declined: {DECLINES[notice.why](notice, job)}"
 
 
 DECLINES: dict[Decline | None, Callable[[DeadlineNotice, JobResult], str]] = {
@@ -103,23 +88,23 @@ DECLINES: dict[Decline | None, Callable[[DeadlineNotice, JobResult], str]] = {
     Decline.TOO_LARGE: lambda notice, job: "it needs more GPUs than there are now",
     Decline.NO_ESTIMATE: lambda notice, job: "no estimate of how long it takes",
 }
-
-
-def _slipped(notice: DeadlineNotice, job: JobResult) -> str:
-    deadline = _after(notice.deadline_ms, job)
-    return (
-        f"{notice.job} will miss its deadline ({deadline}): now predicted to be done"
-        f" {_after(notice.finish_ms, job)} instead of {_after(notice.earlier_ms, job)}"
-    )
-
-
-def _recovered(notice: DeadlineNotice, job: JobResult) -> str:
-    return f"{notice.job} will be in time again: done {_after(notice.finish_ms, job)} at the latest"
-
-
 WORDINGS: dict[DeadlineOutcome, Callable[[DeadlineNotice, JobResult], str]] = {
-    DeadlineOutcome.ACCEPTED: _accepted,
-    DeadlineOutcome.DECLINED: _declined,
-    DeadlineOutcome.SLIPPED: _slipped,
-    DeadlineOutcome.RECOVERED: _recovered,
+    DeadlineOutcome.ACCEPTED: lambda notice, job: (
+        f"is accepted: done {_after(notice.finish_ms, job)} at the latest"
+    ),
+    DeadlineOutcome.DECLINED: lambda notice, job: (
+        f"is declined: {DECLINES[notice.why](notice, job)}"
+    ),
+    DeadlineOutcome.SLIPPED: lambda notice, job: (
+        f"will miss its deadline ({_after(notice.deadline_ms, job)}): now predicted to be done"
+        f" {_after(notice.finish_ms, job)} instead of {_after(notice.earlier_ms, job)}"
+    ),
+    DeadlineOutcome.RECOVERED: lambda notice, job: (
+        f"will be in time again: done {_after(notice.finish_ms, job)} at the latest"
+    ),
 }
+
+
+def worded(notice: DeadlineNotice, job: JobResult) -> str:
+    """What its owner is told, in times after the submission."""
+    return f"{notice.job} {WORDINGS[notice.what](notice, job)}"

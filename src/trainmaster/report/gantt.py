@@ -15,7 +15,7 @@ MOST_NAMED_GPUS = 24
 """Up to here every GPU has its own label; above, its node has one for all."""
 MOST_GPUS = 192
 """The GPUs of as many nodes as fit are shown: more would be too thin to tell apart."""
-MOST_BARS = 12_000
+MOST_BARS = 6_000
 """Over all policies of a page."""
 
 

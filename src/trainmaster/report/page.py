@@ -1,237 +1,203 @@
-"""The report's one HTML page: everything inline, nothing fetched, light and dark."""
+"""A simulation's report: one page with everything inline, its figures as PNG, its numbers as CSV."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from html import escape
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from trainmaster.model.units import to_seconds
-from trainmaster.report import bar_chart as bars
-from trainmaster.report import cdf_chart as distributions
-from trainmaster.report import deadlines, palette, tables
-from trainmaster.report.axes import Axis
-from trainmaster.report.gantt import Gantt, GanttHour
-from trainmaster.report.gantt_chart import gantt_chart
-from trainmaster.report.headline import headline
-from trainmaster.report.report_data import Findings, Followed
-from trainmaster.report.series import Contender
-from trainmaster.report.style import asset, drawing_styles
-from trainmaster.report.timeseries_chart import strips_chart
+from trainmaster.model.result import Result
+from trainmaster.report import csvs
+from trainmaster.report.atomic_write import ReportFile, publish
+from trainmaster.report.deadlines import deadlines
+from trainmaster.report.document import (
+    Block,
+    Column,
+    Document,
+    Entry,
+    Figure,
+    Heading,
+    Listing,
+    Paragraph,
+    Row,
+    Table,
+    Tone,
+    html,
+    quoted,
+)
+from trainmaster.report.headline import advantage_over_first, headline
+from trainmaster.report.metrics import METRICS, Metric, shown
+from trainmaster.report.report_data import Plot, gantt_words, plots
+from trainmaster.report.series import Contender, line_up
 from trainmaster.text import formatting as wording
 
-
-@dataclass(frozen=True, slots=True)
-class Heading:
-    """What the caller says of the comparison."""
-
-    title: str
-    trace_name: str
+PAGE = "index.html"
+MOST_WARNINGS = 20
 
 
-def page(findings: Findings, heading: Heading) -> str:
-    """The whole page."""
-    contenders = findings.contenders
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(heading.title)}</title>"
-        f"<style>{drawing_styles(len(contenders))}{asset('page.css')}{_job_colours()}</style>"
-        "</head><body>"
-        f"{_header(contenders, heading)}{_navigation(contenders)}"
-        f"<main>{_sections(findings)}</main>"
-        f"<script>{asset('page.js')}</script></body></html>\n"
-    )
+def write_report(
+    results: Sequence[Result], directory: Path, *, title: str, trace_name: str
+) -> Path:
+    """Write the page, its plots as PNG and its numbers as CSV; the page's path comes back.
+
+    All or nothing: when the directory cannot be written, ReportError says what to do and nothing
+    is left behind.
+    """
+    publish(report_files(results, title, trace_name), directory)
+    return directory / PAGE
 
 
-def _job_colours() -> str:
-    return "".join(f".j{i}{{fill:{colour}}}" for i, colour in enumerate(palette.JOBS))
+def report_files(results: Sequence[Result], title: str, trace_name: str) -> Iterator[ReportFile]:
+    """Every file of the report, one at a time, the page last."""
+    contenders = line_up(results)
+    yield text_file("summary.csv", csvs.summary_csv(contenders))
+    for each in contenders:
+        yield text_file(f"jobs-{each.slug}.csv", csvs.jobs_csv(each.result))
+    yield text_file("queues.csv", csvs.queues_csv(contenders))
+    sections: list[Block] = []
+    gantts: list[Block] = []
+    for plot in plots(results):
+        (gantts if plot.is_gantt else sections).extend(_section(plot))
+        if plot.csv is not None:
+            yield text_file(f"{plot.slug}.csv", plot.csv())
+        yield ReportFile(f"{plot.slug}.png", plot.chart.png(plot.title))
+    document = _document(contenders, title, trace_name, sections, gantts)
+    yield text_file(PAGE, html(document, "simulation.html", [each.label for each in contenders]))
 
 
-def _header(contenders: Sequence[Contender], heading: Heading) -> str:
+def text_file(name: str, content: str) -> ReportFile:
+    return ReportFile(name, content.encode("utf-8", errors="backslashreplace"))
+
+
+def _section(plot: Plot) -> Iterator[Block]:
+    if plot.is_gantt:
+        yield Heading(plot.title.partition(":")[0], plot.slug, 3)
+    else:
+        yield Heading(plot.title, plot.slug, is_wide=plot.is_wide)
+    if plot.explained:
+        yield Paragraph(plot.explained)
+    yield Figure(plot.slug, "", plot.chart.svg())
+
+
+def _document(
+    contenders: Sequence[Contender],
+    title: str,
+    trace_name: str,
+    sections: Sequence[Block],
+    gantts: Sequence[Block],
+) -> Document:
     found = headline(contenders)
-    details = "".join(f'<p class="detail">{escape(detail)}</p>' for detail in found.details)
-    facts = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
-        for name, value in _facts(contenders, heading)
-    )
-    return (
-        f'<header><p class="kicker">{escape(heading.title)}</p>'
-        f"<h1>{_unbroken(escape(found.sentence))}</h1>{details}"
-        f'<dl class="facts">{facts}</dl></header>'
+    return Document(
+        title=_unbroken(found.sentence),
+        kicker=title,
+        abstract=found.details,
+        facts=tuple(_facts(contenders, trace_name)),
+        blocks=(
+            Heading("Summary", "summary"),
+            Paragraph(
+                "The best of each column is marked; click a heading to sort, point at it to read on."
+            ),
+            summary_table(contenders),
+            *sections,
+            *_queue_costs(contenders),
+            *deadlines(contenders),
+            Heading("Who held which GPU in the busiest hour", "gantt"),
+            Paragraph(gantt_words(contenders)),
+            *gantts,
+            *_notes(contenders),
+        ),
     )
 
 
 def _unbroken(sentence: str) -> str:
-    """Keep a number and its unit on one line."""
-    return re.sub(r"(?<=\d) (?=(?:ms|s|min|h|d|%|times)\b|%)", "&nbsp;", sentence)
+    """A number and its unit stay on one line."""
+    return re.sub(r"(?<=\d) (?=(?:ms|s|min|h|d|times)\b|%)", "\N{NO-BREAK SPACE}", sentence)
 
 
-def _facts(contenders: Sequence[Contender], heading: Heading) -> list[tuple[str, str]]:
-    facts = [("Trace", heading.trace_name)]
+def _facts(contenders: Sequence[Contender], trace_name: str) -> Iterator[tuple[str, str]]:
+    yield "Trace", trace_name
     if contenders:
         first = contenders[0].result
-        facts.append(("Jobs", wording.count(first.summary.jobs)))
-        facts.append(("Cluster", f"{first.cluster} · {wording.plural(first.gpus, 'GPU')}"))
+        yield "Jobs", wording.count(first.summary.jobs)
+        yield "Cluster", f"{first.cluster} · {wording.plural(first.gpus, 'GPU')}"
         if first.summary.load is not None:
-            facts.append(("Load", f"{first.summary.load:.2f}"))
-    facts.append(("Policies", wording.count(len(contenders))))
-    return facts
+            yield "Load", f"{first.summary.load:.2f}"
+    yield "Policies", wording.count(len(contenders))
 
 
-def _navigation(contenders: Sequence[Contender]) -> str:
-    buttons = "".join(
-        f'<button type="button" class="s{each.slot}" data-slot="s{each.slot}" aria-pressed="false">'
-        f'<span class="chip s{each.slot}"></span>{escape(each.label)}</button>'
-        for each in contenders
+def summary_table(contenders: Sequence[Contender]) -> Table:
+    """A row per policy, the best of each column marked, sortable by a click on a heading."""
+    runs = [each.result.summary for each in contenders]
+    metrics = shown((metric for metric in METRICS.values() if metric.group), runs)
+    columns = [Column(each.label, hint=each.hint, group=each.group) for each in metrics]
+    cells = [_column(metric, runs) for metric in metrics]
+    if len(contenders) > 1:
+        place = next(i for i, each in enumerate(metrics) if each.key == "avg_jct_s") + 1
+        hint = f"Mean JCT of {contenders[0].label} over this one's"
+        columns.insert(place, Column("gain", hint=hint, group=columns[place - 1].group))
+        cells.insert(place, [_gain(each, contenders[0]) for each in contenders])
+    rows = tuple(
+        Row(
+            (Entry(each.label, value=each.slot), *(column[row] for column in cells)), slot=each.slot
+        )
+        for row, each in enumerate(contenders)
     )
-    return f'<nav aria-label="Point at a policy to pick it out, click to keep it">{buttons}</nav>'
+    return Table("", (Column("policy", False), *columns), rows, is_sortable=True)
 
 
-def _sections(findings: Findings) -> str:
-    contenders = findings.contenders
-    return "".join(
-        [
-            _summary(contenders),
-            _section(
-                "Job completion time",
-                "From submission to finish; each panel has its own scale.",
-                bars.jct_bars(contenders),
-                is_wide=True,
-            ),
-            _section(
-                "How many jobs are done after how long",
-                "Further left is better. A line that ends below 100 % left jobs unfinished.",
-                _line_legend(contenders) + distributions.jct_chart(findings.jct),
-            ),
-            _section(
-                "Completion time by job size",
-                "Mean over the jobs of each size that ended.",
-                _chip_legend(contenders) + bars.size_bars(contenders),
-            ),
-            _section(
-                "Fairness",
-                f"{wording.RHO} above 1 (dotted): slower than with an equal share of the cluster.",
-                _line_legend(contenders) + distributions.rho_chart(findings.rho),
-            ),
-            _section(
-                "Why jobs waited",
-                "All waiting of all jobs, by its cause.",
-                _cause_legend() + bars.delay_bars(contenders),
-            ),
-            _queue_costs(contenders),
-            _deadlines(contenders),
-            *(_over_time(each, findings.time) for each in findings.followed),
-            _gantt_section(findings),
-            _notes(contenders),
-        ]
-    )
+def _column(metric: Metric, runs: Sequence[object]) -> list[Entry]:
+    values = [metric.of(run) for run in runs]
+    best = metric.best(values)
+    return [
+        Entry(words, Tone.BEST if words == best else Tone.PLAIN, value)
+        for value in values
+        for words in [metric.words(value)]
+    ]
 
 
-def _section(title: str, explained: str, body: str, is_wide: bool = False) -> str:
-    css = ' class="wide"' if is_wide else ""
-    return f"<section{css}><h2>{escape(title)}</h2><p>{escape(explained)}</p>{body}</section>"
+def _gain(contender: Contender, first: Contender) -> Entry:
+    factor = advantage_over_first(contender, first)
+    words = wording.ABSENT if factor is None else f"{wording.significant(factor)}{wording.TIMES}"
+    return Entry(words, value=factor)
 
 
-def _summary(contenders: Sequence[Contender]) -> str:
-    explained = (
-        "The best of each column is marked; click a heading to sort, point at it to read on."
-    )
-    return _section("Summary", explained, tables.summary_table(contenders), is_wide=True)
+def _queue_costs(contenders: Sequence[Contender]) -> Iterator[Block]:
+    """What each queue's jobs cost under each policy; nothing where GPUs have no price."""
+    queues = list(dict.fromkeys(q.queue for each in contenders for q in each.result.queues))
+    costs = {(q.queue, e.slot): q.cost for e in contenders for q in e.result.queues}
+    if len(queues) < 2 or all(cost is None for cost in costs.values()):
+        return
+    yield Heading("Cost by queue", "queues")
+    yield Paragraph("The price of the GPU time that each queue's jobs held.")
+    rows = []
+    for place, queue in enumerate(queues):
+        found = [costs.get((queue, each.slot)) for each in contenders]
+        entries = (Entry(wording.decimal(cost), value=cost) for cost in found)
+        rows.append(Row((Entry(queue, value=place), *entries)))
+    columns = (Column("queue", False), *(Column(each.label) for each in contenders))
+    yield Table("", columns, tuple(rows), is_sortable=True)
 
 
-def _queue_costs(contenders: Sequence[Contender]) -> str:
-    table = tables.queue_costs_table(contenders)
-    if not table:
-        return ""
-    explained = "The price of the GPU time that each queue's jobs held."
-    return _section("Cost by queue", explained, table, is_wide=True)
+def _notes(contenders: Sequence[Contender]) -> Iterator[Block]:
+    yield Heading("Notes", "notes")
+    yield Paragraph("The same plots lie beside this page as PNG, and their numbers as CSV.")
+    yield Heading("Options in effect", "options", 3)
+    columns = (Column("policy", False), Column("options", False))
+    yield Table("", columns, tuple(Row((Entry(e.label), Entry(_options(e)))) for e in contenders))
+    warnings = list(dict.fromkeys(w for each in contenders for w in each.result.warnings))
+    if warnings:
+        yield Heading("Warnings", "warnings", 3)
+        more = len(warnings) - MOST_WARNINGS
+        cut = [f"and {more:,} more"] if more > 0 else []
+        yield Listing((*warnings[:MOST_WARNINGS], *cut))
 
 
-def _deadlines(contenders: Sequence[Contender]) -> str:
-    """Only where some job has one."""
-    if not deadlines.has_deadlines(contenders):
-        return ""
-    explained = (
-        "Accepted: promised at submission. A policy that does not judge deadlines promises nothing."
-    )
-    return _section("Deadlines", explained, deadlines.deadline_table(contenders), is_wide=True)
+def _options(contender: Contender) -> str:
+    pairs = (f"{key}={_option(value)}" for key, value in contender.result.options.items())
+    return " ".join(map(quoted, pairs)) or "none"
 
 
-def _line_legend(contenders: Sequence[Contender]) -> str:
-    items = []
-    for each in contenders:
-        dash = palette.policy_dash(each.slot)
-        dashed = f' stroke-dasharray="{dash}"' if dash else ""
-        sample = f'<svg viewBox="0 0 26 10"><path d="M0 5H26" class="line"{dashed}/></svg>'
-        items.append(f'<li class="s{each.slot}">{sample}{escape(each.label)}</li>')
-    return f'<ul class="legend">{"".join(items)}</ul>'
-
-
-def _chip_legend(contenders: Sequence[Contender]) -> str:
-    items = "".join(
-        f'<li><span class="chip s{each.slot}"></span>{escape(each.label)}</li>'
-        for each in contenders
-    )
-    return f'<ul class="legend">{items}</ul>'
-
-
-def _cause_legend() -> str:
-    items = "".join(
-        f'<li><span class="chip cause{place}"></span>{cause.title}</li>'
-        for place, cause in enumerate(bars.CAUSES)
-    )
-    return f'<ul class="legend">{items}</ul>'
-
-
-def _over_time(followed: Followed, time: Axis) -> str:
-    quantity = followed.quantity
-    explained = quantity.explained
-    if any(strip.is_dense for strip in followed.strips):
-        explained += " Bold: the mean over short stretches; pale: every swing between."
-    chart = strips_chart(quantity, followed.strips, time)
-    return _section(quantity.title, explained, chart, is_wide=True)
-
-
-def _gantt_section(findings: Findings) -> str:
-    hour, origin_s = findings.hour, findings.origin_s
-    if hour is None:
-        return _section("Who held which GPU", "No stay on a GPU was recorded.", "", is_wide=True)
-    start_s = to_seconds(hour.window.start_ms) - origin_s
-    explained = (
-        f"From {wording.clock(start_s)} after the first submission: {hour.window.chosen} "
-        f"under {findings.contenders[0].label}, shown for every policy. "
-        "One colour per job, the same in every chart; point at a bar to see all stays of its job. "
-        "A dark end means that the job left its GPUs there and came back later (suspended, moved "
-        "or run again), so the gap until its next bar is time suspended."
-    )
-    body = "".join(_gantt_figure(chart, hour, origin_s) for chart in hour.charts)
-    return _section("Who held which GPU in the busiest hour", explained, body, is_wide=True)
-
-
-def _gantt_figure(chart: Gantt, hour: GanttHour, origin_s: float) -> str:
-    label = f'<span class="chip s{chart.contender.slot}"></span>{escape(chart.contender.label)}'
-    said = "".join(f"<p>{escape(cut)}</p>" for cut in _cuts(chart))
-    return f"<h3>{label}</h3>{said}{gantt_chart(chart, hour.window, origin_s)}"
-
-
-def _cuts(chart: Gantt) -> list[str]:
-    """What a chart leaves out, in words."""
-    cuts = []
-    if chart.hidden_nodes:
-        shown = len({row.label for row in chart.rows})
-        cuts.append(f"Shown: the first {shown} of {shown + chart.hidden_nodes:,} nodes.")
-    if chart.hidden_stays:
-        stays = len(chart.stays)
-        cuts.append(f"Shown: the {stays:,} longest of {stays + chart.hidden_stays:,} stays.")
-    return cuts
-
-
-def _notes(contenders: Sequence[Contender]) -> str:
-    body = (
-        f"<h3>Options in effect</h3>{tables.options_table(contenders)}"
-        f"{tables.warning_list(contenders)}"
-    )
-    explained = "The same plots lie beside this page as PNG, and their numbers as CSV."
-    return _section("Notes", explained, body, is_wide=True)
+def _option(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(str(part) for part in value)
+    return "none" if value is None else str(value)

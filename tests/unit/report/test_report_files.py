@@ -17,9 +17,8 @@ import pytest
 from trainmaster.model.result import Result
 from trainmaster.report import ReportError, write_report
 from trainmaster.report import atomic_write as publish
-from trainmaster.report.atomic_write import Document
-from trainmaster.report.page import Heading, page
-from trainmaster.report.report_data import find
+from trainmaster.report.atomic_write import ReportFile
+from trainmaster.report.page import report_files
 from trainmaster.report.series import line_up
 
 PNG = b"\x89PNG"
@@ -82,15 +81,15 @@ def test_summary_has_a_row_per_policy(report: Path, three_policies: tuple[Result
     assert float(rows[1]["avg_jct_s"]) == pytest.approx(best, abs=0.0005)
 
 
-def test_the_same_results_give_the_same_page(
+def test_the_same_results_give_the_same_bytes(
     report: Path, three_policies: tuple[Result, ...]
 ) -> None:
-    again = page(find(three_policies), Heading("Three policies", "toy.csv"))
-    assert again.encode() == (report / "index.html").read_bytes()
+    for file in report_files(three_policies, "Three policies", "toy.csv"):
+        assert file.content == (report / file.name).read_bytes(), file.name
 
 
-def documents(*names: str) -> list[Document]:
-    return [Document(name, f"new {name}".encode()) for name in names]
+def documents(*names: str) -> list[ReportFile]:
+    return [ReportFile(name, f"new {name}".encode()) for name in names]
 
 
 def test_an_existing_directory_keeps_foreign_files(tmp_path: Path) -> None:
@@ -125,7 +124,7 @@ def test_a_failure_leaves_the_old_report_alone(
 
 def test_a_bug_while_drawing_leaves_nothing_behind(tmp_path: Path) -> None:
     def broken() -> object:
-        yield Document("a.csv", b"")
+        yield ReportFile("a.csv", b"")
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -154,7 +153,7 @@ def test_a_path_below_a_file_is_one_sentence(tmp_path: Path) -> None:
 
 
 def fail_at_second_write(monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
-    real = publish.write_document
+    real = publish.write_file
     written: list[Path] = []
 
     def failing(path: Path, content: bytes) -> None:
@@ -163,7 +162,7 @@ def fail_at_second_write(monkeypatch: pytest.MonkeyPatch, error: OSError) -> Non
         written.append(path)
         real(path, content)
 
-    monkeypatch.setattr(publish, "write_document", failing)
+    monkeypatch.setattr(publish, "write_file", failing)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX limits")
@@ -171,10 +170,10 @@ def test_a_real_size_limit_leaves_nothing_behind(tmp_path: Path) -> None:
     program = textwrap.dedent("""
         import resource, sys
         from pathlib import Path
-        from trainmaster.report.atomic_write import Document, ReportError, publish
+        from trainmaster.report.atomic_write import ReportError, ReportFile, publish
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
         try:
-            publish([Document("a.csv", b"x"), Document("index.html", b"x" * 10000)], Path(sys.argv[1]))
+            publish([ReportFile("a.csv", b"x"), ReportFile("index.html", b"x" * 10000)], Path(sys.argv[1]))
         except ReportError as error:
             print(error)
     """)

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from trainmaster.cli.support.console import screen
-from trainmaster.evaluation.report.comparisons import (
+from trainmaster.evaluation.comparisons import (
     MEAN_JCT,
     Comparison,
     Entrant,
-    Measure,
     Subject,
     comparisons,
     excess,
     lowest,
-    mean_jct,
-    measure_named,
     ratio,
 )
-from trainmaster.evaluation.report.number_format import (
-    DAGGER,
-    FOOTNOTE,
-    seconds_words,
-    with_interval,
-)
-from trainmaster.evaluation.score import Campaign, Score
+from trainmaster.evaluation.number_format import DAGGER, FOOTNOTE, with_interval
+from trainmaster.evaluation.score import Campaign
 from trainmaster.evaluation.suite import Standing
-from trainmaster.text.formatting import ABSENT, RHO, decimal, duration, plural, share
+from trainmaster.report.metrics import named, signed_duration
+from trainmaster.text.formatting import ABSENT, plural
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -38,42 +31,12 @@ MOST_TABLES = 6
 UNBOUNDED = 100_000
 
 
-class Column(NamedTuple):
-    """One measure: how it is called, found and written; shown where somebody has it."""
-
-    title: str
-    measure: Measure
-    wording: Callable[[float | None], str]
-
-
-COLUMNS = (
-    Column("excess", excess, seconds_words),
-    Column("mean JCT", mean_jct, duration),
-    Column("passed", measure_named("passed_jct_s"), duration),
-    Column("p50", measure_named("p50_s"), duration),
-    Column("p95", measure_named("p95_s"), duration),
-    Column("p99", measure_named("p99_s"), duration),
-    Column("queueing", measure_named("queue_s"), duration),
-    Column(f"p99 {RHO}", measure_named("rho_p99"), decimal),
-    Column(f"{RHO} > 1", measure_named("rho_over_1"), share),
-    Column(f"max {RHO}", measure_named("rho_max"), decimal),
-    Column("utilisation", measure_named("gpu_util"), share),
-    Column("preemptions", measure_named("preemptions"), decimal),
-    Column("cost", measure_named("cost"), decimal),
+SHOWN = named(
+    *("avg_excess_s", "avg_jct_s", "passed_jct_s", "p50_jct_s", "p95_jct_s", "p99_jct_s"),
+    *("avg_queue_s", "p99_rho", "rho_over_1", "max_rho", "gpu_util", "preemptions", "cost"),
 )
-
-
-class Count(NamedTuple):
-    """Jobs without a time; shown where there are some."""
-
-    title: str
-    count: Callable[[Score], int]
-
-
-COUNTS = (
-    Count("rejected", lambda score: score.rejected),
-    Count("unfinished", lambda score: score.unfinished),
-)
+COUNTS = named("rejected", "unfinished")
+"""Jobs without a time; shown where there are some."""
 
 
 class Line(NamedTuple):
@@ -153,23 +116,20 @@ def _measures(comparison: Comparison) -> list[Line]:
     against = baseline.label if baseline is not None else ABSENT
     ratios = tuple(_ratio(each, baseline, subject) for each in entrants)
     lines = [Line(f"{subject.name} against {against}", ratios)]
-    for column in COLUMNS:
-        values = [each.mean(column.measure) for each in entrants]
+    for metric in SHOWN:
+        values = [each.mean(metric.of) for each in entrants]
         if any(value is not None for value in values):
-            lines.append(Line(column.title, tuple(map(column.wording, values))))
+            lines.append(Line(metric.label, tuple(map(metric.words, values))))
     return lines
 
 
 def _counts(comparison: Comparison) -> list[Line]:
-    totals = {
-        each.title: [entrant.total(each.count) for entrant in comparison.entrants]
-        for each in COUNTS
-    }
-    return [
-        Line(title, tuple(f"{count:,}" for count in found))
-        for title, found in totals.items()
-        if any(found)
-    ]
+    lines = []
+    for metric in COUNTS:
+        totals = [sum(metric.of(s) or 0 for s in e.scores.values()) for e in comparison.entrants]
+        if any(totals):
+            lines.append(Line(metric.label, tuple(f"{count:,.0f}" for count in totals)))
+    return lines
 
 
 def _across(names: Sequence[str], lines: Sequence[Line]) -> Table:
@@ -232,9 +192,9 @@ def _leaders(comparison: Comparison) -> tuple[str, str, str, str]:
     published, subject = comparison.of_standing(Standing.PUBLISHED), comparison.subject
     best, ours = lowest(published, subject.measure), comparison.ours
     name = ABSENT if best is None else best.label
-    its = ABSENT if best is None else seconds_words(best.mean(excess))
+    its = ABSENT if best is None else signed_duration(best.mean(excess))
     if ours is None:
         return name, its, ABSENT, ABSENT
     against = _ratio(ours, best, subject)
     compared = f"{against} of {subject.name}" if subject is MEAN_JCT else against
-    return name, its, seconds_words(ours.mean(excess)), compared
+    return name, its, signed_duration(ours.mean(excess)), compared

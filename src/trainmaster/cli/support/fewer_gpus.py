@@ -21,7 +21,7 @@ from trainmaster.evaluation.capacity_search import (
     nodes_of,
     shrunk,
 )
-from trainmaster.evaluation.report.comparisons import comparisons, excess
+from trainmaster.evaluation.comparisons import comparisons, excess
 from trainmaster.evaluation.suite import Contender, Experiment, Suite, Workload
 from trainmaster.evaluation.trial_simulation import policy_of
 from trainmaster.policy_files import policy_named

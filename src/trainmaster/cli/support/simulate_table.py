@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from trainmaster.cli.support.console import screen
 from trainmaster.cli.support.simulate_runner import Ran
@@ -12,10 +12,12 @@ from trainmaster.model.result import Result, Status, Summary
 from trainmaster.model.topology import Topology
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import GIB, WHOLE
+from trainmaster.report.metrics import Metric, named
+from trainmaster.report.metrics import shown as visible
 from trainmaster.sim.cost import unpriced_types
 from trainmaster.sim.deadlines import in_words, tally
 from trainmaster.sim.driver import Scenario
-from trainmaster.text.formatting import ABSENT, RHO, count, decimal, duration, plural, share
+from trainmaster.text.formatting import ABSENT, duration, plural
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,46 +30,10 @@ STRANGERS = {"antman": "no quota, its jobs are opportunistic"}
 """What a queue has that nobody defined, by policy; elsewhere it is by weight."""
 
 
-class Row(NamedTuple):
-    """One measure: how it is called, where it is found, how it is written, and which end is better."""
-
-    label: str
-    value: Callable[[Ran], float | None]
-    wording: Callable[[float | None], str]
-    better: Callable[[Sequence[float]], float] | None = min
-    is_optional: bool = False
-    """Left out when no run has it."""
-
-
-def _of(name: str) -> Callable[[Ran], float | None]:
-    def find(ran: Ran) -> float | None:
-        value: float | None = getattr(ran.result.summary, name)
-        return value
-
-    return find
-
-
-def _count(value: float | None) -> str:
-    return count(None if value is None else round(value))
-
-
-ROWS = (
-    Row("mean JCT", _of("avg_jct_s"), duration),
-    Row("median JCT", _of("p50_jct_s"), duration),
-    Row("p95 JCT", _of("p95_jct_s"), duration),
-    Row("p99 JCT", _of("p99_jct_s"), duration),
-    Row("mean queueing", _of("avg_queue_s"), duration),
-    Row("makespan", _of("makespan_s"), duration),
-    Row("utilisation", _of("gpu_util"), share, max),
-    Row("preemptions", _of("preemptions"), _count, None),
-    Row("migrations", _of("migrations"), _count, None),
-    Row("wasted GPU-h", _of("gpu_hours_wasted"), decimal),
-    Row("cost of jobs", _of("cost"), decimal, is_optional=True),
-    Row("wasted cost", _of("cost_wasted"), decimal, is_optional=True),
-    Row("idle cost", _of("cost_idle"), decimal, is_optional=True),
-    Row(f"max {RHO}", _of("max_rho"), decimal),
-    Row("Jain's index", _of("jain_index"), decimal, max),
-    Row("wall time", lambda ran: ran.wall_s, duration, None),
+SHOWN = named(
+    *("rejected", "unfinished", "avg_jct_s", "p50_jct_s", "p95_jct_s", "p99_jct_s", "avg_queue_s"),
+    *("makespan_s", "gpu_util", "preemptions", "migrations", "gpu_hours_wasted"),
+    *("cost", "cost_wasted", "cost_idle", "max_rho", "jain_index"),
 )
 
 
@@ -110,30 +76,19 @@ def _table(shown: Sequence[Ran], everyone: Sequence[Ran]) -> Table:
     for ran in shown:
         name = f"{ran.result.policy} (cut)" if ran.interrupted else ran.result.policy
         table.add_column(escape(name), justify="right", no_wrap=True)
-    for name in ("rejected", "unfinished"):
-        if any(_of(name)(ran) for ran in everyone):
-            table.add_row(f"{name} jobs", *(_count(_of(name)(ran)) for ran in shown))
-    for row in ROWS:
-        if row.is_optional and all(row.value(ran) is None for ran in everyone):
-            continue
-        best = _best(row, everyone)
-        table.add_row(row.label, *(_cell(row, ran, best) for ran in shown))
+    runs = [ran.result.summary for ran in everyone]
+    for metric in visible(SHOWN, runs):
+        best = metric.best(metric.of(run) for run in runs)
+        table.add_row(metric.label, *(_cell(metric, ran.result.summary, best) for ran in shown))
+    table.add_row("wall time", *(duration(ran.wall_s) for ran in shown))
     return table
 
 
-def _best(row: Row, runs: Sequence[Ran]) -> str | None:
-    """The best value as it is written, unless all are alike."""
-    values = [value for ran in runs if (value := row.value(ran)) is not None]
-    if row.better is None or len(values) < 2 or len({row.wording(value) for value in values}) < 2:
-        return None
-    return row.wording(row.better(values))
-
-
-def _cell(row: Row, ran: Ran, best: str | None) -> str:
-    bound = ran.result.summary.avg_jct_lower_bound_s
-    if row.label == "mean JCT" and bound is not None:
+def _cell(metric: Metric, summary: Summary, best: str | None) -> str:
+    bound = summary.avg_jct_lower_bound_s
+    if metric.key == "avg_jct_s" and bound is not None:
         return f"≥ {duration(bound)}"
-    text = row.wording(row.value(ran))
+    text = metric.words(metric.of(summary))
     return f"[bold green]{text}[/]" if text == best and text != ABSENT else text
 
 

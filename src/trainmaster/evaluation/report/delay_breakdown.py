@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainmaster.evaluation.report.comparisons import Comparison, Entrant
-from trainmaster.evaluation.report.document_model import Block, Figure, Heading, Paragraph, slug
-from trainmaster.evaluation.report.stacked_bars import StackPanel, stacks
-from trainmaster.evaluation.suite import Standing
+from trainmaster.evaluation.comparisons import Comparison, Entrant
+from trainmaster.evaluation.report.figures import stacked_bars
+from trainmaster.evaluation.report.ranking import rivals
+from trainmaster.report.document import Block, Figure, Heading, Paragraph, slug
 
 ASKED = "delay"
 """An experiment with this in its name is about waiting."""
@@ -32,17 +32,14 @@ def waiting(found: Sequence[Comparison]) -> Iterator[Block]:
 
 
 def _figure(comparison: Comparison, place: int) -> Figure:
-    usable = comparison.of_standing(Standing.OURS, Standing.PUBLISHED)
-    entrants = [each for each in usable if _sizes(each)][:MOST_PANELS]
-    panels = [StackPanel(each.label, _sizes(each)) for each in entrants]
+    entrants = [each for each in rivals(comparison) if _sizes(each)][:MOST_PANELS]
     caption = (
         f"Waiting by size and cause: {comparison.experiment.title}, {comparison.title}. Each bar"
         " is all the waiting of the jobs of one size, in parts; beside it the job-hours (the mean over"
         " seeds)."
     )
-    return Figure(
-        f"overall-waiting-{slug(comparison.title)}-{place + 1}", caption, stacks(panels, caption)
-    )
+    chart = stacked_bars(caption, {each.label: _sizes(each) for each in entrants})
+    return Figure(f"overall-waiting-{slug(comparison.title)}-{place + 1}", caption, chart.svg())
 
 
 def _sizes(entrant: Entrant) -> dict[str, tuple[float, float, float]]:

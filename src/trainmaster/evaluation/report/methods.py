@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainmaster.evaluation.report.comparisons import Comparison
-from trainmaster.evaluation.report.document_model import (
+from trainmaster.evaluation.comparisons import Comparison
+from trainmaster.evaluation.score import BLOCKS, SERVICE_FLOOR_S, Campaign
+from trainmaster.evaluation.statistics import RESAMPLES
+from trainmaster.evaluation.suite import WARM_UP, Contender
+from trainmaster.report.document import (
     Block,
     Column,
     Heading,
@@ -17,9 +20,6 @@ from trainmaster.evaluation.report.document_model import (
     plain,
     quoted,
 )
-from trainmaster.evaluation.score import BLOCKS, SERVICE_FLOOR_S, Campaign
-from trainmaster.evaluation.statistics import RESAMPLES
-from trainmaster.evaluation.suite import WARM_UP, Contender
 
 
 def _percent(part: float) -> str:
@@ -138,7 +138,7 @@ def _perf_words(perf: str | Mapping[str, object]) -> str:
 
 
 def _missing(campaign: Campaign, found: Sequence[Comparison]) -> Iterator[Block]:
-    """Whatever a reader might look for and not find."""
+    """What a reader might look for and not find."""
     skipped = tuple(f"{each.experiment}, {each.what}: {each.why}" for each in campaign.skipped)
     if skipped:
         yield Heading("What was skipped", "skipped", 3)

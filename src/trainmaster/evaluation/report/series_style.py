@@ -1,4 +1,4 @@
-"""Who takes part in a report, each with the colour and the look that it has throughout."""
+"""The colour that each contender has throughout a report."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainmaster.evaluation.report.comparisons import Comparison
-from trainmaster.evaluation.suite import Contender, Standing
+from trainmaster.evaluation.comparisons import Comparison
+from trainmaster.evaluation.suite import Standing
 
 DRAWN_AS_LINES = ("sweep", "seed")
 """Tracks whose figures tell contenders apart by colour."""
 GREY = 7
-"""The palette's slot for whoever is no rival: the first bound."""
+"""The palette's slot for the first bound, which is not a rival."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,3 @@ def cast_of(found: Sequence[Comparison]) -> Cast:
     free = (slot for slot in range(len(contenders) + 1) if slot != GREY)
     slots = {each.label: slot for each, slot in zip(rivals, free, strict=False)}
     return Cast(slots if bound is None else slots | {bound: GREY})
-
-
-def look(contender: Contender) -> str:
-    """The class of chart.css that its marks have."""
-    return contender.standing.value

@@ -5,19 +5,14 @@ from __future__ import annotations
 from tests.builders import cluster
 from trainmaster.model.job import gpus
 from trainmaster.model.units import NOMINAL
-from trainmaster.policies.trainmaster.locality_calibration import (
-    FORGOTTEN,
-    LEAST,
-    Penalty,
-    PublishedLosses,
-)
+from trainmaster.policies.trainmaster.locality_calibration import FORGOTTEN, LEAST, Felt, Foretold
 
 RACK, NODE = 1, 2
 """Levels of a cluster of nodes in racks."""
 
 
 def loss(model: str, count: int, span: int, nodes: int, where: str = "2x2x4") -> int:
-    return PublishedLosses(cluster(where)).loss(model, gpus(count), count, span, nodes)
+    return Foretold(cluster(where)).loss(model, gpus(count), count, span, nodes)
 
 
 def test_losses_are_those_published() -> None:
@@ -35,12 +30,12 @@ def test_who_is_said_to_lose_nothing_is_watched_nevertheless() -> None:
 
 
 def test_nothing_seen_is_what_was_believed() -> None:
-    assert Penalty().correction_ppm() == NOMINAL
-    assert Penalty().correction_ppm(300_000) == 300_000
+    assert Felt().correction_ppm() == NOMINAL
+    assert Felt().correction_ppm(300_000) == 300_000
 
 
 def test_what_was_seen_outweighs_what_was_believed_run_by_run() -> None:
-    felt, corrections = Penalty(), []
+    felt, corrections = Felt(), []
     for _ in range(9):
         felt = felt.with_apart(foretold=400_000, lost=0)
         corrections.append(felt.correction_ppm())
@@ -50,14 +45,14 @@ def test_what_was_seen_outweighs_what_was_believed_run_by_run() -> None:
 
 
 def test_losses_as_foretold_correct_nothing() -> None:
-    felt = Penalty()
+    felt = Felt()
     for foretold in (100_000, 400_000):
         felt = felt.with_apart(foretold, foretold)
     assert felt.correction_ppm() == NOMINAL
 
 
 def test_old_runs_are_forgotten() -> None:
-    felt = Penalty()
+    felt = Felt()
     for lost in [0] * (4 * FORGOTTEN) + [400_000] * (4 * FORGOTTEN):
         felt = felt.with_apart(400_000, lost)
     assert felt.apart <= FORGOTTEN
@@ -65,7 +60,7 @@ def test_old_runs_are_forgotten() -> None:
 
 
 def test_normal_speed_is_that_of_runs_that_lie_near() -> None:
-    felt = Penalty()
+    felt = Felt()
     assert felt.near_ppm() == NOMINAL
     for _ in range(50):
         felt = felt.with_near(NOMINAL // 2)

@@ -1,0 +1,1 @@
+"""The project's own case: the goal for `trainmaster`, what papers claim, what each part is worth."""

@@ -1,0 +1,437 @@
+"""The goal for our own policy, put to every comparison: met, or missed by how much.
+
+Where waiting matters (LAS's excess is at least a fifth of its mean JCT) our excess is to be at least
+10 % below that of the best published policy, elsewhere within 1 % of it. The best is chosen with
+hindsight, on the measured jobs themselves: nobody could have chosen better. The tails may be at most
+a tenth worse than that policy's, and the worst job at most one fair share worse off than under LAS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from trainmaster.evaluation.comparisons import (
+    Comparison,
+    Entrant,
+    excess,
+    lowest,
+    mean_jct,
+    ratio,
+)
+from trainmaster.evaluation.number_format import (
+    basis_words,
+    change_words,
+    load_words,
+    ratio_words,
+    with_interval,
+)
+from trainmaster.evaluation.report.figures import DotPanel, dot_plot
+from trainmaster.evaluation.score import Score
+from trainmaster.evaluation.statistics import Estimate
+from trainmaster.evaluation.suite import RANKED_TRACKS, Standing, track_words
+from trainmaster.report.document import (
+    Block,
+    Column,
+    Entry,
+    Figure,
+    Heading,
+    Listing,
+    Paragraph,
+    Row,
+    Table,
+    Tone,
+    plain,
+    quoted,
+)
+from trainmaster.report.metrics import signed_duration
+from trainmaster.text import formatting as wording
+from trainmaster.text.formatting import ABSENT
+
+MATTERS = 0.2
+"""Part of LAS's mean JCT that is excess from which order matters."""
+CLEARLY_LOWER = 0.9
+ALIKE = 1.01
+TAIL_FACTOR = 1.1
+WORST_ROOM = 1.0
+CLOSE = 1e-9
+"""Of a bound that is met exactly, nothing may be lost to rounding."""
+
+
+class Criterion(Enum):
+    """What the goal asks for, in the words of the report."""
+
+    EXCESS = "excess"
+    RHO_P99 = "rho p99"
+    RHO_OVER_1 = "share of rho > 1"
+    RHO_MAX = "largest rho"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One criterion: what was found, what is allowed."""
+
+    criterion: Criterion
+    found: float
+    allowed: float
+
+    @property
+    def is_met(self) -> bool:
+        return self.found <= self.allowed + CLOSE * max(1.0, abs(self.allowed))
+
+    @property
+    def missed_by(self) -> float:
+        return max(0.0, self.found - self.allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Our policy on one comparison, against the best published one."""
+
+    comparison: Comparison
+    ours: Entrant
+    best: Entrant
+    las: Entrant | None
+    bound: Entrant | None
+    """The oracle that none can reach: what is left to gain."""
+    matters: bool
+    """Whether LAS's excess is large enough for the 10 % to be asked."""
+    to_best: Estimate | None
+    """Our excess over the best's; None where one is negative, or a job did not end or was rejected."""
+    checks: tuple[Check, ...]
+    """None where a trial of ours failed or rejected jobs that the best served: that is no pair."""
+
+    @property
+    def is_met(self) -> bool:
+        return self.excess_check is not None and all(check.is_met for check in self.checks)
+
+    @property
+    def excess_check(self) -> Check | None:
+        return next((c for c in self.checks if c.criterion is Criterion.EXCESS), None)
+
+    @property
+    def misses(self) -> tuple[Check, ...]:
+        return tuple(check for check in self.checks if not check.is_met)
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the whole interval of the excess lies on one side of what is allowed."""
+        check = self.excess_check
+        if check is None or self.to_best is None or self.to_best.interval is None:
+            return False
+        interval = self.to_best.interval
+        return interval.high <= check.allowed or interval.low > check.allowed
+
+    @property
+    def room(self) -> Estimate | None:
+        """The oracle's excess over the best published one's: as low as order could bring it."""
+        return None if self.bound is None else ratio(self.bound, self.best, excess)
+
+
+def verdicts(found: tuple[Comparison, ...]) -> tuple[Verdict, ...]:
+    """One for each comparison of the goal's tracks that our policy and a published one took part in."""
+    judged = (judge(each) for each in found if each.experiment.track in RANKED_TRACKS)
+    return tuple(verdict for verdict in judged if verdict is not None)
+
+
+def judge(comparison: Comparison) -> Verdict | None:
+    ours = comparison.ours
+    best = lowest(comparison.of_standing(Standing.PUBLISHED), comparison.subject.measure)
+    if ours is None or best is None:
+        return None
+    las = comparison.of_policy("las")
+    matters = order_matters(las)
+    are_paired = ours.jobs == best.jobs
+    checks = (*_excess(ours, best, matters), *_tails(ours, best), *_worst(ours, las))
+    return Verdict(
+        comparison=comparison,
+        ours=ours,
+        best=best,
+        las=las,
+        bound=_oracle(comparison),
+        matters=matters,
+        to_best=ratio(ours, best, excess),
+        checks=checks if are_paired else (),
+    )
+
+
+def order_matters(las: Entrant | None) -> bool:
+    """Whether LAS's excess is at least a fifth of its mean JCT; without LAS it is asked for."""
+    if las is None:
+        return True
+    waiting, whole = las.mean(excess), las.mean(mean_jct)
+    return waiting is None or whole is None or waiting >= MATTERS * whole * (1 - CLOSE)
+
+
+def _oracle(comparison: Comparison) -> Entrant | None:
+    bounds = comparison.of_standing(Standing.BOUND)
+    return comparison.of_policy("srsf") or lowest(bounds, comparison.subject.measure)
+
+
+def _excess(ours: Entrant, best: Entrant, matters: bool) -> Iterator[Check]:
+    """As a ratio; where an excess is negative (grown jobs) as seconds."""
+    asked = CLEARLY_LOWER if matters else ALIKE
+    found = ratio(ours, best, excess)
+    if found is not None:
+        yield Check(Criterion.EXCESS, found.value, asked)
+        return
+    own, other = ours.mean(excess), best.mean(excess)
+    if own is not None and other is not None:
+        yield Check(Criterion.EXCESS, own, other + (asked - 1) * abs(other))
+
+
+def _tails(ours: Entrant, best: Entrant) -> Iterator[Check]:
+    for criterion, measure in (
+        (Criterion.RHO_P99, rho_p99),
+        (Criterion.RHO_OVER_1, rho_over_1),
+    ):
+        own, other = ours.mean(measure), best.mean(measure)
+        if own is not None and other is not None:
+            yield Check(criterion, own, TAIL_FACTOR * other)
+
+
+def _worst(ours: Entrant, las: Entrant | None) -> Iterator[Check]:
+    """The seed on which our worst job is furthest from LAS's worst."""
+    if las is None:
+        return
+    own, other = ours.values(rho_max), las.values(rho_max)
+    seeds = sorted(own.keys() & other.keys(), key=lambda seed: (own[seed] - other[seed], seed))
+    if seeds:
+        worst = seeds[-1]
+        yield Check(Criterion.RHO_MAX, own[worst], other[worst] + WORST_ROOM)
+
+
+def rho_p99(score: Score) -> float | None:
+    return score.rho_p99
+
+
+def rho_over_1(score: Score) -> float | None:
+    return score.rho_over_1
+
+
+def rho_max(score: Score) -> float | None:
+    return score.rho_max
+
+
+# -- the section -----------------------------------------------------------------------------------
+
+RULE = (
+    "The goal: where LAS's excess is at least 20 % of its mean JCT, an excess at least 10 % below that"
+    " of the best published policy without an oracle (those called tuned are tuned on a disjoint prefix"
+    " of the same trace, and the best of all is chosen with hindsight); elsewhere within 1 % of it."
+    " The 99th percentile of rho and the share of jobs with rho above 1 at most 1.1 times that policy's;"
+    " the largest rho at most LAS's + 1 on every seed."
+)
+WORDS = {
+    Criterion.EXCESS: "excess",
+    Criterion.RHO_P99: "99th percentile of rho",
+    Criterion.RHO_OVER_1: "share of jobs with rho above 1",
+    Criterion.RHO_MAX: "largest rho",
+}
+
+
+def goal(verdicts: Sequence[Verdict]) -> Iterator[Block]:
+    """Nothing when our own policy took no part."""
+    if not verdicts:
+        return
+    ours = verdicts[0].ours.label
+    met = sum(each.is_met for each in verdicts)
+    yield Heading(f"The goal for {quoted(ours)}", "goal")
+    yield Paragraph(RULE, is_lead=True)
+    yield Paragraph(
+        f"Met on {met} of {len(verdicts)}: {_by_track(verdicts)}.{_lower_count(verdicts)}"
+    )
+    yield _figure(verdicts)
+    yield _table(verdicts)
+    misses = [each for each in verdicts if not each.is_met]
+    if misses:
+        yield Heading("Where it is missed, and by how much", "misses", 3)
+        yield Listing(tuple(_miss(each) for each in misses))
+
+
+def _by_track(verdicts: Sequence[Verdict]) -> str:
+    tracks: dict[str, list[bool]] = {}
+    for each in verdicts:
+        tracks.setdefault(each.comparison.experiment.track, []).append(each.is_met)
+    parts = [f"{track_words(track)} {sum(met)} of {len(met)}" for track, met in tracks.items()]
+    return wording.listing(parts)
+
+
+def _lower_count(verdicts: Sequence[Verdict]) -> str:
+    sure = sum(each.to_best is not None and each.to_best.is_below for each in verdicts)
+    return (
+        f" On {sure} the excess lies below that of the best published policy with its whole interval"
+        " (or, without one, its value)."
+    )
+
+
+def name_of(verdict: Verdict) -> str:
+    return f"{track_words(verdict.comparison.experiment.track)}: {verdict.comparison.title}"
+
+
+def _figure(verdicts: Sequence[Verdict]) -> Figure:
+    names = _distinct([name_of(each) for each in verdicts])
+    pairs = list(zip(names, verdicts, strict=True))
+    found = {name: each.to_best for name, each in pairs if each.to_best is not None}
+    limits = {
+        name: room.value
+        for name, each in pairs
+        if name in found and (room := each.room) is not None
+    }
+    chart = dot_plot(
+        "Our excess over the best published policy's",
+        {name: "met" if each.is_met else "missed" for name, each in pairs},
+        [DotPanel("", found, limits)],
+        "Excess over that of the best published policy (log scale, less is better)",
+        references=(CLEARLY_LOWER, 1.0),
+    )
+    caption = (
+        "Our excess over that of the best published policy. Filled: the goal is met; hollow: missed in"
+        " some part. Lines at 0.9, the goal where waiting matters, and at 1. The upright mark is SRSF,"
+        f" which knows every run time. {basis_words(list(found.values()))}"
+    )
+    return Figure("overall-goal", caption, chart.svg())
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Rows are found by name, so each needs its own."""
+    return [
+        name if names.count(name) == 1 else f"{name} ({names[: place + 1].count(name)})"
+        for place, name in enumerate(names)
+    ]
+
+
+WORDS_COLUMNS = ("track and workload", "best published", "verdict")
+COLUMNS = tuple(
+    Column(title, is_number=title not in WORDS_COLUMNS)
+    for title in (
+        *("track and workload", "load", "floor", "LAS", "best published", "its mean JCT", "ours"),
+        *("excess ratio", "allowed", "verdict", "excess / SRSF's", "mean JCT / floor"),
+    )
+)
+
+
+def _table(verdicts: Sequence[Verdict]) -> Table:
+    caption = (
+        "The goal's table. Floor: the mean service alone at the best placement, which no policy goes"
+        " below without growing jobs. LAS, best and ours: mean JCT. Excess ratio: ours over the best"
+        " published policy's, with its 95 % interval where there is one. t: transient, the load is 1 or"
+        " more."
+    )
+    return Table(caption, COLUMNS, tuple(_row(each) for each in verdicts))
+
+
+def _row(verdict: Verdict) -> Row:
+    comparison, ours, las = verdict.comparison, verdict.ours, verdict.las
+    to_bound = None if verdict.bound is None else ratio(ours, verdict.bound, excess)
+    return Row(
+        (
+            *plain(
+                name_of(verdict),
+                load_words(comparison.load, comparison.is_transient),
+                wording.duration(_floor(ours)),
+                wording.duration(None if las is None else las.mean(mean_jct)),
+                f"{verdict.best.label} {quoted(verdict.best.chosen)}".strip(),
+                wording.duration(verdict.best.mean(mean_jct)),
+                wording.duration(ours.mean(mean_jct)),
+                _ratio_words(verdict),
+            ),
+            Entry(_allowed_words(verdict), Tone.SOFT),
+            _verdict_entry(verdict),
+            Entry(ratio_words(None if to_bound is None else to_bound.value)),
+            Entry(ratio_words(_over_floor(ours))),
+        )
+    )
+
+
+def _floor(entrant: Entrant) -> float | None:
+    return entrant.mean(lambda score: score.floor_s)
+
+
+def _over_floor(entrant: Entrant) -> float | None:
+    whole, floor = entrant.mean(mean_jct), _floor(entrant)
+    return None if whole is None or not floor else whole / floor
+
+
+def _ratio_words(verdict: Verdict) -> str:
+    if verdict.to_best is not None:
+        return with_interval(verdict.to_best)
+    check = verdict.excess_check
+    return ABSENT if check is None else signed_duration(check.found)
+
+
+def _allowed_words(verdict: Verdict) -> str:
+    check = verdict.excess_check
+    if check is None:
+        return ABSENT
+    bound = ratio_words(check.allowed) if verdict.to_best else signed_duration(check.allowed)
+    return f"\N{LESS-THAN OR EQUAL TO} {bound}"
+
+
+def _verdict_entry(verdict: Verdict) -> Entry:
+    if verdict.is_met:
+        return Entry("met", Tone.MET)
+    if verdict.excess_check is None:
+        return Entry(f"undecided: {_undecided(verdict)}", Tone.MISSED)
+    return Entry("missed: " + ", ".join(c.criterion.value for c in verdict.misses), Tone.MISSED)
+
+
+def _undecided(verdict: Verdict) -> str:
+    ours, best = verdict.ours, verdict.best
+    if ours.total(lambda score: score.unfinished):
+        return "unfinished jobs"
+    return "failed trials" if ours.scores.keys() != best.scores.keys() else "rejected jobs"
+
+
+def _miss(verdict: Verdict) -> str:
+    if verdict.excess_check is None:
+        return f"{name_of(verdict)}: {_undecided(verdict)}, so there is no excess to compare."
+    said = "; ".join(_check_words(check, verdict) for check in verdict.misses)
+    reasons = " ".join(reason for reason in (_room_words(verdict), _jct_words(verdict)) if reason)
+    return f"{name_of(verdict)}: {said}. {reasons}".strip()
+
+
+def _check_words(check: Check, verdict: Verdict) -> str:
+    name = WORDS[check.criterion]
+    if check.criterion is Criterion.EXCESS and verdict.to_best is None:
+        found, allowed = signed_duration(check.found), signed_duration(check.allowed)
+        return f"{name} {found}, allowed {allowed}"
+    if check.criterion is Criterion.EXCESS:
+        percent = wording.significant(100 * check.missed_by, 2)
+        doubt = "" if verdict.is_sure else ", within its interval"
+        return (
+            f"{name} {ratio_words(check.found)} of {verdict.best.label}'s where"
+            f" {ratio_words(check.allowed)} is asked: missed by {percent} % of it{doubt}"
+        )
+    worded = wording.share if check.criterion is Criterion.RHO_OVER_1 else wording.decimal
+    return f"{name} {worded(check.found)}, allowed {worded(check.allowed)}"
+
+
+def _room_words(verdict: Verdict) -> str:
+    """Whether the 10 % were within reach."""
+    room, check = verdict.room, verdict.excess_check
+    if room is None or check is None or check.is_met or verdict.bound is None:
+        return ""
+    reach = (
+        f"{verdict.bound.label}, which knows every run time, only reaches {ratio_words(room.value)}"
+    )
+    if room.value > check.allowed:
+        return f"Out of reach by ordering alone: even {reach}."
+    return f"({reach.replace(' only', '')}.)"
+
+
+def _jct_words(verdict: Verdict) -> str:
+    """Where little waiting is at stake, what the miss means for a job."""
+    if verdict.matters:
+        return ""
+    whole = ratio(verdict.ours, verdict.best, mean_jct)
+    if whole is None:
+        return ""
+    part = verdict.best.mean(excess), verdict.best.mean(mean_jct)
+    if part[0] is None or not part[1]:
+        return ""
+    return (
+        f"Excess is only {wording.share(part[0] / part[1])} of the mean JCT there; the mean JCT is"
+        f" {change_words(whole.value)}."
+    )

@@ -1,0 +1,202 @@
+"""The section on who wins where: over everything, by track, and comparison by comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from trainmaster.evaluation.comparisons import (
+    Comparison,
+    Entrant,
+    excess,
+    lowest,
+    ratio,
+    typical,
+)
+from trainmaster.evaluation.number_format import load_words, ratio_words, with_interval
+from trainmaster.evaluation.statistics import Estimate, geometric_mean, ranks
+from trainmaster.evaluation.suite import RANKED_TRACKS, Standing, track_words
+from trainmaster.report.document import (
+    Block,
+    Column,
+    Entry,
+    Heading,
+    Paragraph,
+    Row,
+    Table,
+    Tone,
+    plain,
+)
+from trainmaster.report.metrics import signed_duration
+from trainmaster.text import formatting as wording
+
+FEW = 14
+"""Rows of a table that is shown open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Win:
+    """The lowest excess of a comparison, and how far the next one is."""
+
+    comparison: Comparison
+    winner: Entrant
+    runner_up: Entrant
+    lead: Estimate | None
+    """The winner's excess over the next one's."""
+
+    @property
+    def is_clear(self) -> bool:
+        return self.lead is not None and self.lead.is_below
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One contender over all comparisons that it took part in."""
+
+    label: str
+    is_ours: bool
+    taken: int
+    wins: int
+    mean_rank: float
+    overall: float | None
+    """Geometric mean of its excess over the lowest of each comparison."""
+    by_track: dict[str, float | None]
+
+
+def wins(found: Sequence[Comparison]) -> tuple[Win, ...]:
+    """One for each comparison in which at least two rivals finished every job."""
+    made = (_win(each) for each in found)
+    return tuple(win for win in made if win is not None)
+
+
+def rivals(comparison: Comparison) -> tuple[Entrant, ...]:
+    """Those that could be used: no bounds, no ablations."""
+    return comparison.of_standing(Standing.OURS, Standing.PUBLISHED)
+
+
+def _win(comparison: Comparison) -> Win | None:
+    entrants, measure = rivals(comparison), comparison.subject.measure
+    values = typical(entrants, measure)
+    ranked = [each for each in entrants if each.label in values]
+    ranked.sort(key=lambda each: values[each.label])
+    if len(ranked) < 2:
+        return None
+    winner, runner_up = ranked[:2]
+    return Win(comparison, winner, runner_up, ratio(winner, runner_up, measure))
+
+
+def records(found: Sequence[Comparison]) -> tuple[Record, ...]:
+    """Best first, by the geometric mean; settings that one sweep or paper tries are left out."""
+    judged = [each for each in found if each.experiment.track in RANKED_TRACKS] or found
+    labels = {e.label: e.standing is Standing.OURS for c in judged for e in rivals(c)}
+    made = (_record(label, is_ours, found) for label, is_ours in labels.items())
+    kept = [record for record in made if record is not None]
+    most = max((each.taken for each in kept), default=0)
+    return tuple(sorted(kept, key=lambda each: _merit(each, most)))
+
+
+def _merit(record: Record, most: int) -> tuple[bool, bool, float]:
+    """Contenders that took part in less than half of what others did come after them."""
+    return (2 * record.taken < most, record.overall is None, record.overall or 0.0)
+
+
+def _record(label: str, is_ours: bool, found: Sequence[Comparison]) -> Record | None:
+    tracks: dict[str, list[float]] = {}
+    places: list[float] = []
+    won = 0
+    for comparison in found:
+        measure = comparison.subject.measure
+        values = typical(rivals(comparison), measure)
+        entrant, best = comparison.entrant(label), lowest(rivals(comparison), measure)
+        if label not in values or len(values) < 2 or entrant is None or best is None:
+            continue
+        places.append(ranks(values)[label])
+        won += entrant is best
+        above = ratio(entrant, best, measure)
+        if above is not None:
+            tracks.setdefault(comparison.experiment.track, []).append(above.value)
+    if not places:
+        return None
+    everything = [value for values in tracks.values() for value in values]
+    return Record(
+        label=label,
+        is_ours=is_ours,
+        taken=len(places),
+        wins=won,
+        mean_rank=sum(places) / len(places),
+        overall=geometric_mean(everything),
+        by_track={track: geometric_mean(values) for track, values in tracks.items()},
+    )
+
+
+def standings(found: Sequence[Comparison]) -> Iterator[Block]:
+    won = wins(found)
+    if not won:
+        return
+    yield Heading("Who wins where", "standings")
+    clear = sum(win.is_clear for win in won)
+    yield Paragraph(
+        f"Of {wording.plural(len(won), 'comparison')}, the lowest excess is clear of the next one's on"
+        f" {clear} (its whole interval, or its value where there is none, lies below 1); the others are"
+        " ties as far as these traces can tell. Bounds and ablations do not take part."
+    )
+    yield _overall(records(found))
+    yield _each(won)
+
+
+def _overall(all_records: Sequence[Record]) -> Table:
+    tracks = list(dict.fromkeys(track for each in all_records for track in each.by_track))
+    titles = ("wins", "of", "mean rank", "excess / lowest", *map(track_words, tracks))
+    rows = tuple(
+        Row(
+            (
+                *plain(each.label, str(each.wins), str(each.taken), f"{each.mean_rank:.1f}"),
+                Entry(ratio_words(each.overall)),
+                *(_track_entry(each, track, all_records) for track in tracks),
+            ),
+            is_emphasised=each.is_ours,
+        )
+        for each in all_records
+    )
+    caption = (
+        "Every contender over all comparisons that it took part in. Excess / lowest: the geometric mean"
+        " of its excess over the lowest of each comparison; 1 would be the best everywhere (of its mean"
+        " JCT where growing jobs make an excess negative). Then the same by track, the lowest in bold."
+        " Contenders that took part in less than half of what others did stand last."
+    )
+    return Table(caption, (Column("contender", False), *map(Column, titles)), rows)
+
+
+def _track_entry(record: Record, track: str, others: Sequence[Record]) -> Entry:
+    value = record.by_track.get(track)
+    values = [v for each in others if (v := each.by_track.get(track)) is not None]
+    is_best = value is not None and value == min(values)
+    return Entry(ratio_words(value), Tone.BEST if is_best else Tone.PLAIN)
+
+
+def _each(won: Sequence[Win]) -> Table:
+    columns = (
+        Column("experiment and workload", False),
+        Column("load"),
+        Column("lowest excess", False),
+        Column("excess"),
+        Column("next", False),
+        Column("lowest / next"),
+    )
+    rows = tuple(
+        Row(
+            (
+                Entry(f"{win.comparison.experiment.title}: {win.comparison.title}"),
+                Entry(load_words(win.comparison.load, win.comparison.is_transient)),
+                Entry(win.winner.label, Tone.BEST if win.is_clear else Tone.PLAIN),
+                Entry(signed_duration(win.winner.mean(excess))),
+                Entry(win.runner_up.label),
+                Entry(with_interval(win.lead)),
+            )
+        )
+        for win in won
+    )
+    caption = (
+        "The lowest excess of each comparison and the next one; bold where it is clear of the next."
+    )
+    return Table(caption, columns, rows, is_folded=len(rows) > FEW)

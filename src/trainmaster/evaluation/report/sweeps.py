@@ -1,0 +1,271 @@
+"""Sweeps: what an experiment varies, read from the names and settings of its steps, and its figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from trainmaster.evaluation.comparisons import (
+    EXCESS,
+    Comparison,
+    Entrant,
+    Measure,
+    common_subject,
+    mean_jct,
+    ratios_to_baseline,
+)
+from trainmaster.evaluation.number_format import basis_words, with_interval
+from trainmaster.evaluation.report.figures import LinePanel, Series, Steps, line_plot
+from trainmaster.evaluation.report.series_style import Cast
+from trainmaster.evaluation.score import Score
+from trainmaster.evaluation.statistics import SMALLEST, Basis, Estimate
+from trainmaster.evaluation.suite import Contender, Experiment, Standing
+from trainmaster.report.charts import time_unit
+from trainmaster.report.document import Block, Column, Entry, Figure, Row, Table, Tone, slug
+
+SWEPT_TRACKS = ("sweep", "seed")
+NUMBERED = re.compile(r"^(?P<before>.*?)(?P<number>\d+(?:\.\d+)?)(?P<after>\D*)$")
+Name = Callable[[Comparison], str]
+FEWEST = 3
+"""Two steps are a comparison, three make a sweep."""
+ROOM = 1.15
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Comparisons that differ in one number."""
+
+    of: str
+    """What stays the same: the conditions, or the workload."""
+    steps: Steps
+    comparisons: tuple[Comparison, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingSweep:
+    """Contenders of one comparison that differ in one option of their policy."""
+
+    comparison: Comparison
+    steps: Steps
+    entrants: tuple[Entrant, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nobody else takes part."""
+        return len(self.entrants) == len(self.comparison.entrants)
+
+
+def sweeps(found: Sequence[Comparison]) -> tuple[Sweep, ...]:
+    """The sweeps of one experiment: over its conditions, or over its workloads."""
+
+    def conditions(each: Comparison) -> str:
+        return each.conditions.name
+
+    by_title = _sweeps(found, lambda each: each.workload.title or each.workload.name, conditions)
+    return by_title or _sweeps(found, conditions, lambda each: each.workload.name)
+
+
+def _sweeps(found: Sequence[Comparison], fixed: Name, varied: Name) -> tuple[Sweep, ...]:
+    """A sweep over what is varied for each that is fixed; none when one of them is not a sweep."""
+    groups: dict[str, list[Comparison]] = {}
+    for each in found:
+        groups.setdefault(fixed(each), []).append(each)
+    made = []
+    for of, group in groups.items():
+        steps = steps_of([varied(each) for each in group])
+        if steps is None:
+            return ()
+        order = sorted(range(len(group)), key=steps.values.__getitem__)
+        values = tuple(steps.values[place] for place in order)
+        labels = tuple(steps.labels[place] for place in order)
+        ordered = Steps(steps.title, values, labels)
+        made.append(Sweep(of, ordered, tuple(group[place] for place in order)))
+    return tuple(made)
+
+
+def steps_of(names: Sequence[str]) -> Steps | None:
+    """Names that differ in one number only: `load 0.5`, `load 0.7`; `0 s`, `10 s`, `60 s`."""
+    matches = [NUMBERED.match(name) for name in names]
+    found = [match for match in matches if match is not None]
+    if len(names) < FEWEST or len(found) < len(names):
+        return None
+    around = {(match["before"].strip(" =:,"), match["after"].strip()) for match in found}
+    values = tuple(float(match["number"]) for match in found)
+    if len(around) != 1 or len(set(values)) < len(values):
+        return None
+    before, after = next(iter(around))
+    title = f"{before} ({after})" if before and after else before or after
+    return Steps(title, values, tuple(match["number"] for match in found))
+
+
+def setting_sweep(comparison: Comparison) -> SettingSweep | None:
+    """The contenders of one policy that differ in one number among their settings."""
+    policies = dict.fromkeys(each.contender.policy for each in comparison.entrants)
+    for policy in policies:
+        same = [each for each in comparison.entrants if each.contender.policy == policy]
+        found = _by_setting(comparison, same)
+        if found is not None:
+            return found
+    return None
+
+
+def _by_setting(comparison: Comparison, same: Sequence[Entrant]) -> SettingSweep | None:
+    settings = [each.contender.settings for each in same]
+    keys = {key for each in settings for key in each}
+    varied = [key for key in sorted(keys) if len({each.get(key) for each in settings}) > 1]
+    if len(same) < FEWEST or len(varied) != 1:
+        return None
+    texts = [each.get(varied[0], "") for each in settings]
+    if not all(re.fullmatch(r"\d+(?:\.\d+)?", text) for text in texts):
+        return None
+    pairs = sorted(zip(texts, same, strict=True), key=lambda pair: float(pair[0]))
+    values = tuple(float(text) for text, _ in pairs)
+    steps = Steps(varied[0], values, tuple(text for text, _ in pairs))
+    return SettingSweep(comparison, steps, tuple(each for _, each in pairs))
+
+
+# -- figures -----------------------------------------------------------------------------------------
+
+
+def sweep_blocks(experiment: Experiment, found: Sequence[Sweep], cast: Cast) -> Iterator[Block]:
+    """For each sweep the measure itself, the same over the baseline's, and a table of that."""
+    for number, sweep in enumerate(found):
+        subject = common_subject(sweep.comparisons)
+
+        def average(
+            comparison: Comparison, label: str, measure: Measure = subject.measure
+        ) -> Estimate | None:
+            """Without its interval, which is that of the traces and would hide that of the differences."""
+            entrant = comparison.entrant(label)
+            value = None if entrant is None else entrant.mean(measure)
+            return None if value is None else Estimate(max(value, SMALLEST), None, 1, Basis.NOTHING)
+
+        ratios = {each.key: ratios_to_baseline(each, subject.measure) for each in sweep.comparisons}
+        title = "Mean excess" if subject is EXCESS else "Mean JCT"
+        means = _series(experiment, sweep, cast, average)
+        compared = _series(experiment, sweep, cast, lambda c, label: ratios[c.key].get(label))  # noqa: B023
+        panels = (
+            LinePanel(f"{title} (log)", means),
+            LinePanel(
+                f"Over that of {experiment.baseline} (log)", compared,
+                is_time=False, reference=1.0, room=ROOM,
+            ),
+        )  # fmt: skip
+        name = f"{experiment.title} ({sweep.of})" if sweep.of else experiment.title
+        caption = (
+            f"{name}: {subject.name}, and the same over that of {experiment.baseline}, by"
+            f" {sweep.steps.title}. Bands: intervals. Dotted: bounds. {basis_words(panels[1].points)}"
+        )
+        suffix = f"-{number + 1}" if number else ""
+        chart = line_plot(experiment.title, sweep.steps, panels)
+        yield Figure(slug(experiment.name) + suffix, caption, chart.svg())
+        yield _table(experiment, sweep, [ratios[each.key] for each in sweep.comparisons], name)
+
+
+def _series(
+    experiment: Experiment,
+    sweep: Sweep,
+    cast: Cast,
+    point: Callable[[Comparison, str], Estimate | None],
+) -> tuple[Series, ...]:
+    made = (
+        Series(
+            each.label,
+            cast.slot(each.label),
+            each.standing.value,
+            tuple(point(comparison, each.label) for comparison in sweep.comparisons),
+        )
+        for each in experiment.contenders
+        if each.label in cast.slots
+    )
+    return tuple(series for series in made if any(series.points))
+
+
+def _table(
+    experiment: Experiment, sweep: Sweep, ratios: Sequence[Mapping[str, Estimate]], name: str
+) -> Table:
+    """Ratios to the baseline, a column per step, the lowest of each marked."""
+    steps = zip(sweep.steps.labels, sweep.comparisons, strict=True)
+    titles = [f"{label}{' t' if each.is_transient else ''}" for label, each in steps]
+    rows = tuple(
+        Row(
+            (Entry(each.label), *(_ratio_entry(each, experiment, found) for found in ratios)),
+            is_emphasised=each.standing is Standing.OURS,
+        )
+        for each in experiment.contenders
+    )
+    caption = (
+        f"{name}: {common_subject(sweep.comparisons).name} over that of {experiment.baseline} by"
+        f" {sweep.steps.title}; t: transient."
+    )
+    return Table(caption, (Column("contender", False), *map(Column, titles)), rows)
+
+
+def _ratio_entry(
+    contender: Contender, experiment: Experiment, ratios: Mapping[str, Estimate]
+) -> Entry:
+    if contender.label == experiment.baseline:
+        return Entry("1")
+    usable = (Standing.OURS, Standing.PUBLISHED)
+    rivals = [each.label for each in experiment.contenders if each.standing in usable]
+    lowest = min((ratios[label].value for label in rivals if label in ratios), default=None)
+    found = ratios.get(contender.label)
+    is_lowest = found is not None and contender.label in rivals and found.value == lowest
+    return Entry(with_interval(found), Tone.BEST if is_lowest else Tone.PLAIN)
+
+
+# -- contenders that differ in one option ------------------------------------------------------------
+
+SPREADS: tuple[tuple[str, str, Measure, Measure, Measure], ...] = (
+    ("jct", "JCT", mean_jct, lambda s: s.max_s, lambda s: s.std_s),
+    ("run", "time from start to end", lambda s: s.run_s, lambda s: s.run_max_s, lambda s: s.run_std_s),
+)  # fmt: skip
+"""Times whose mean, maximum and standard deviation are followed over an option."""
+
+
+def setting_figures(experiment: Experiment, found: Sequence[SettingSweep]) -> Iterator[Figure]:
+    """Mean, maximum and variance by the option, of every time that was kept."""
+    steps = found[0].steps
+    alike = [each for each in found if each.steps == steps]
+    for key, name, average, longest, deviation in SPREADS:
+        if not any(entrant.has(average) for each in alike for entrant in each.entrants):
+            continue
+        spread = LinePanel("", _setting_series(alike, deviation)).points
+        unit = time_unit(max((point.high for point in spread), default=1.0))
+
+        def variance(
+            score: Score, deviation: Measure = deviation, unit_s: float = unit.seconds
+        ) -> float | None:
+            deviation_s = deviation(score)
+            return None if deviation_s is None else (deviation_s / unit_s) ** 2
+
+        panels = (
+            LinePanel(f"Mean {name}", _setting_series(alike, average), is_log=False),
+            LinePanel(f"Longest {name}", _setting_series(alike, longest), is_log=False),
+            LinePanel(
+                f"Variance of {name} ({unit.symbol}²)",
+                _setting_series(alike, variance),
+                is_time=False,
+                is_log=False,
+            ),
+        )
+        caption = (
+            f"{experiment.title}: mean, maximum and variance of the {name} by {steps.title};"
+            " bands: intervals over seeds."
+        )
+        figure = f"{slug(experiment.name)}-{key}-by-{slug(steps.title)}"
+        yield Figure(figure, caption, line_plot(caption, steps, panels).svg())
+
+
+def _setting_series(found: Sequence[SettingSweep], measure: Measure) -> tuple[Series, ...]:
+    is_one_workload = len({each.comparison.workload.name for each in found}) == 1
+    return tuple(
+        Series(
+            each.comparison.conditions.name if is_one_workload else each.comparison.title,
+            place,
+            "published",
+            tuple(entrant.estimate(measure) for entrant in each.entrants),
+        )
+        for place, each in enumerate(found)
+    )
