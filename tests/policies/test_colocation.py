@@ -1,6 +1,5 @@
 """Single-GPU jobs join others on a GPU where that pays, part where it does not, spread out when they can.
 
-The host policy runs jobs by priority, then in order of submission (tests/policies/packing_hosts.py).
 `lm` beside `lm` keeps 0.81 of its speed, `resnet50` beside `resnet50` 0.5: published, and true in
 this world. `good` and `bad` are models that nobody has published anything about.
 """
@@ -11,23 +10,25 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builders import a_scenario, costly, finishes, outcome_of, simulated, traced
-from tests.policies.packing_hosts import Memo, PackingFifo
+from tests.builders import a_scenario, cluster, costly, finishes, outcome_of, simulated, traced
+from tests.policies.ours import ours, within
+from trainmaster.core.controller import Controller
 from trainmaster.model import actions as a
-from trainmaster.model.job import Demand, Shape
+from trainmaster.model import events as e
+from trainmaster.model.job import Demand, Estimate, Run, Shape, Source
 from trainmaster.model.placement import Sharing
 from trainmaster.model.result import Result
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import GIB, NOMINAL, SECOND, WHOLE
 from trainmaster.perf.default_parameters import SHARED_GPU
 from trainmaster.perf.perf_model import IDEAL, World
-from trainmaster.policies.trainmaster.colocation import IsExempt
 from trainmaster.policies.trainmaster.colocation_speeds import NOTHING_MEASURED, Kind
-from trainmaster.policies.trainmaster.colocation_state import Terms
+from trainmaster.policies.trainmaster.options import PackingTerms
+from trainmaster.policies.trainmaster.policy import Memo, Trainmaster
 from trainmaster.sim.driver import Simulation
 from trainmaster.sim.metrics import result_of
 
-TERMS = Terms(trial_ms=10 * SECOND)
+TERMS = PackingTerms(trial_ms=10 * SECOND)
 PUBLISHED = replace(IDEAL, interferes=True, shared_gpu=SHARED_GPU)
 
 
@@ -49,15 +50,18 @@ def ended(
     jobs: list[TracedJob],
     topology: str = "1x1",
     world: World = PUBLISHED,
-    terms: Terms = TERMS,
-    is_exempt: IsExempt = lambda record: False,
+    terms: PackingTerms = TERMS,
 ) -> dict[str, float | None]:
     """When each job ended, in seconds."""
-    return finishes(outcome_of(a_scenario(jobs, topology, world), PackingFifo(terms, is_exempt)))
+    return finishes(run(jobs, topology, world, terms))
 
 
-def run(jobs: list[TracedJob], topology: str, world: World, terms: Terms = TERMS) -> Result:
-    return outcome_of(a_scenario(jobs, topology, world), PackingFifo(terms))
+def packing(terms: PackingTerms) -> Trainmaster:
+    return ours(packing=terms, min_run_s=0)
+
+
+def run(jobs: list[TracedJob], topology: str, world: World, terms: PackingTerms = TERMS) -> Result:
+    return outcome_of(a_scenario(jobs, topology, world), packing(terms))
 
 
 def preempted(result: Result) -> dict[str, int]:
@@ -119,10 +123,9 @@ def test_of_two_gpus_the_one_where_it_pays_most_is_joined() -> None:
     assert got["lm1"] == 500.0
 
 
-def test_who_is_exempt_neither_joins_nor_is_joined() -> None:
-    jobs = [small("a", 81), small("b", 81), small("c", 81)]
-    first = ended(jobs, is_exempt=lambda record: record.id == "a")
-    assert first == {"a": 81.0, "b": 181.0, "c": 181.0}
+def test_a_job_with_a_promised_deadline_neither_joins_nor_is_joined() -> None:
+    jobs = [within(200, small("a", 81)), small("b", 81), small("c", 81)]
+    assert ended(jobs) == {"a": 81.0, "b": 181.0, "c": 181.0}
 
 
 def test_nobody_is_evicted_for_one_that_can_join() -> None:
@@ -141,7 +144,7 @@ def test_where_all_are_full_the_worst_ranked_gives_its_place() -> None:
 
 def test_each_holds_half_while_together_and_all_of_it_alone() -> None:
     simulation = Simulation(
-        a_scenario([small("a", 181), small("b", 81)], "1x1", PUBLISHED), PackingFifo(TERMS)
+        a_scenario([small("a", 181), small("b", 81)], "1x1", PUBLISHED), packing(TERMS)
     )
     seen = []
     step = simulation.controller.step
@@ -173,14 +176,14 @@ def test_more_than_two_join_where_the_law_says_so(sharing: Sharing) -> None:
 
 def test_a_company_that_disappoints_parts_after_the_trial() -> None:
     """Published: 0.81 each. Here 0.5: after ten seconds the worse ranked leaves."""
-    got = ended([small("a", 100), small("b", 100)], world=where(lm_lm=0.5))
-    assert got == {"a": 105.0, "b": 200.0}
+    got = ended([small("a", 50), small("b", 50)], world=where(lm_lm=0.5))
+    assert got == {"a": 55.0, "b": 100.0}
 
 
 def test_what_was_measured_is_not_tried_again() -> None:
-    jobs = [small("a", 100), small("b", 100), small("c", 100), small("d", 100)]
+    jobs = [small(name, 50) for name in "abcd"]
     got = ended(jobs, world=where(lm_lm=0.5))
-    assert got == {"a": 105.0, "b": 200.0, "c": 300.0, "d": 400.0}
+    assert got == {"a": 55.0, "b": 100.0, "c": 150.0, "d": 200.0}
 
 
 def test_kinds_that_nobody_knows_are_tried_once() -> None:
@@ -198,16 +201,15 @@ def test_only_one_pair_of_unknown_kinds_is_tried_at_a_time() -> None:
     assert got == {"a": 80.0, "b": 85.0, "c": 155.0, "d": 165.0}
 
 
-def test_who_becomes_exempt_is_alone_at_the_next_pass() -> None:
-    exempt: set[str] = set()
-    jobs = [small("a", 100), small("b", 100), small("c", 10, model="", gib=0, at_s=30)]
-    policy = PackingFifo(TERMS, lambda record: record.id in exempt)
-    simulation = Simulation(a_scenario(jobs, "1x1", PUBLISHED), policy)
-    while simulation.now < 10 * SECOND:
-        simulation.step()
-    exempt.add("a")
-    simulation.run()
-    assert finishes(result_of(simulation))["a"] == pytest.approx(30 + 100 - 30 * 0.81, abs=0.1)
+def test_a_job_that_is_promised_a_deadline_is_alone_at_the_next_pass() -> None:
+    first, other = (small(name, 100).job for name in "ab")
+    known = Estimate(100 * SECOND * NOMINAL, Source.TRACE)
+    controller = Controller(cluster("1x1"), packing(TERMS))
+    controller.step(0, [e.JobSubmitted(first, known), e.JobSubmitted(other, known)])
+    controller.step(0, [e.RunStarted(Run(name, 1), 810_000) for name in "ab"])
+    asked = replace(first, deadline_ms=400 * SECOND)
+    orders = controller.step(5 * SECOND, [e.JobChanged(asked)]).orders
+    assert [(type(order), order.run.job) for order in orders] == [(a.Halt, "b")]
 
 
 # -- spreading out -----------------------------------------------------------------------------------
@@ -257,9 +259,9 @@ def test_nothing_is_said_where_nothing_is_known() -> None:
 
 def test_the_memo_is_a_value() -> None:
     scenario = a_scenario([small("a", 81), small("b", 81)], "1x1", PUBLISHED)
-    simulation = simulated(scenario, PackingFifo(TERMS))
+    simulation = simulated(scenario, packing(TERMS))
     memo = simulation.controller.memo
     assert isinstance(memo, Memo)
     assert memo == replace(memo)
-    assert hash(memo.packed.rates.measured) == hash(memo.packed.rates.measured)
-    assert memo.packed.rates.foretold((LM, LM), TURNS) == (810_000, 810_000)
+    assert hash(memo.colocation.rates.measured) == hash(memo.colocation.rates.measured)
+    assert memo.colocation.rates.foretold((LM, LM), TURNS) == (810_000, 810_000)

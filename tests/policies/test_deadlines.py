@@ -6,19 +6,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tests.builders import a_scenario, at, cluster, costly, finishes, one, outcome_of, traced
-from tests.policies.punctual import Punctual, PunctualOptions, asked, by, punctual
+from tests.policies.ours import after, asked, punctual, seen, within
 from trainmaster.core.controller import Controller
-from trainmaster.core.state import JobRecord
-from trainmaster.estimators.throughput import Estimator
 from trainmaster.model import events as e
-from trainmaster.model.deadline_notices import DeadlineNotice, DeadlineOutcome, Decline
+from trainmaster.model.deadline_notices import DeadlineOutcome, Decline
 from trainmaster.model.job import Estimate, Source, gpus
 from trainmaster.model.reasons import Why
 from trainmaster.model.result import DeadlineResult, Result, Verdict
 from trainmaster.model.trace import TracedJob
-from trainmaster.model.units import NOMINAL, SECOND, WHOLE
+from trainmaster.model.units import NOMINAL, SECOND
 from trainmaster.perf.perf_model import IDEAL
-from trainmaster.policies.trainmaster.deadlines.runtime_bounds import elastic_sizes
 from trainmaster.sim.driver import Estimates, Scenario
 
 
@@ -87,11 +84,11 @@ def test_the_feasible_deadline_is_feasible_and_a_second_less_is_not() -> None:
     assert found.verdict is Verdict.DECLINED
     assert found.feasible_ms is not None
     within_s = found.feasible_ms / SECOND - 1
-    again = ran([*crowd, by(within_s, declined)], "2x2")
+    again = ran([*crowd, within(within_s, declined)], "2x2")
     assert deadline(again, "new").verdict is Verdict.ACCEPTED
     assert not any(job.deadline.is_late for job in again.jobs if job.deadline)
     assert finishes(again)["new"] is not None
-    sooner = ran([*crowd, by(within_s - 1, declined)], "2x2")
+    sooner = ran([*crowd, within(within_s - 1, declined)], "2x2")
     assert deadline(sooner, "new").verdict is Verdict.DECLINED
 
 
@@ -118,9 +115,9 @@ def test_the_margin_grows_by_how_wrong_predictions_were() -> None:
     slow = replace(IDEAL, gpu_speeds={"vgg16": {"gpu": NOMINAL // 2}})
     past = [traced(f"past{n}", 1, 10, at_s=20 * n, model="vgg16") for n in range(3)]
     new = traced("new", 1, 100, at_s=100, model="vgg16")
-    scenario = a_scenario([*past, by(150, new)], "1x1", slow)
+    scenario = a_scenario([*past, within(150, new)], "1x1", slow)
     assert deadline(outcome_of(scenario, punctual()), "new").verdict is Verdict.DECLINED
-    scenario = a_scenario([by(150, new)], "1x1", slow)
+    scenario = a_scenario([within(150, new)], "1x1", slow)
     assert deadline(outcome_of(scenario, punctual()), "new").verdict is Verdict.ACCEPTED
 
 
@@ -136,62 +133,42 @@ def test_where_nothing_is_known_the_deadline_is_declined() -> None:
 
 
 def test_without_an_estimate_what_the_policy_has_learned_will_do() -> None:
-    def expected(record: JobRecord) -> int | None:
-        return 2 * 40 * SECOND * WHOLE if record.demand.nominal.count == 2 else None
-
-    jobs = [asked("known", 2, 30, within_s=40), asked("unknown", 1, 1, within_s=1000)]
-    policy = Punctual(PunctualOptions(deadline_margin=0.0), expected)
-    result = outcome_of(without_estimates(a_scenario(jobs, "1x2")), policy)
-    assert verdicts(result) == {"known": "accepted", "unknown": "declined"}
+    past = seen("known", 30, times=60)
+    start_s = after(past)
+    known = within(70, traced("known", 1, 30, at_s=start_s, queue="known"))
+    scenario = without_estimates(a_scenario([*past, known], "1x1"))
+    result = outcome_of(scenario, punctual(learn="on"))
+    assert verdicts(result) == {"known": "accepted"}
 
 
 def test_switching_is_reckoned_with() -> None:
-    """Others run: making room and starting take 8 s."""
+    """As the jobs before have shown, starting takes 5 s here."""
+    past = seen("past", 30, times=60)
+    start_s = after(past)
     world = costly(suspend_ms=3_000, start_ms=5_000, resume_ms=5_000)
-    crowd = [traced("other", 1, 1000), asked("a", 1, 50, within_s=58, at_s=10)]
-    result = outcome_of(a_scenario(crowd, "1x1", world), punctual(switch_s=8))
-    assert verdicts(result) == {"a": "accepted"}
-    assert finishes(result)["a"] == 68
-    tighter = [traced("other", 1, 1000), asked("a", 1, 50, within_s=57, at_s=10)]
-    result = outcome_of(a_scenario(tighter, "1x1", world), punctual(switch_s=8))
-    assert deadline(result, "a").verdict is Verdict.DECLINED
-    assert deadline(result, "a").feasible_ms == 68 * SECOND
 
+    def answer(within_s: float) -> DeadlineResult:
+        new = asked("a", 1, 50, within_s=within_s, at_s=start_s)
+        return deadline(outcome_of(a_scenario([*past, new], "1x1", world), punctual()), "a")
 
-def test_an_elastic_job_is_counted_at_a_size_that_will_do() -> None:
-    """On 2 GPUs it takes 100 s; on 4 of them less."""
-    wide = gpus(2, minimum=1, maximum=4)
-    topology = cluster("1x4")
-
-    def answer(within_s: float, others: list[TracedJob], *, is_elastic: bool) -> DeadlineNotice:
-        job = by(within_s, traced("wide", wide, 100))
-        options = PunctualOptions(deadline_margin=0.0)
-        policy = Punctual(options)
-        if is_elastic:
-            policy = Punctual(options, sizes=elastic_sizes(Estimator(topology)))
-        result = outcome_of(a_scenario([*others, job], "1x4"), policy)
-        return deadline(result, "wide").notices[0][1]
-
-    assert answer(90, [], is_elastic=False).what is DeadlineOutcome.DECLINED
-    assert answer(90, [], is_elastic=True).what is DeadlineOutcome.ACCEPTED
-    narrow = [asked("three", 3, 400, within_s=400)]
-    assert answer(300, narrow, is_elastic=False).what is DeadlineOutcome.DECLINED
-    assert answer(300, narrow, is_elastic=True).what is DeadlineOutcome.ACCEPTED
+    assert answer(55).verdict is Verdict.ACCEPTED
+    assert answer(54).verdict is Verdict.DECLINED
+    assert answer(54).feasible_ms == (start_s + 55) * SECOND
 
 
 # -- what is kept ----------------------------------------------------------------------------------
 
 
 def test_others_are_preempted_for_an_accepted_job_and_no_sooner_than_needed() -> None:
-    """Two jobs that have run for less would go first for ever; it starts when it must."""
-    stream = [traced(f"s{n}", 1, 10, at_s=10 * n) for n in range(20)]
+    """Jobs of a higher priority would go first for ever; it starts when it must."""
+    stream = [traced(f"s{n}", 1, 10, at_s=10 * n, priority=1) for n in range(20)]
     result = ran([asked("a", 1, 50, within_s=150, at_s=0.5), *stream])
     assert finishes(result)["a"] == 150.5
     assert deadline(result, "a").is_met
 
 
 def test_without_its_deadline_the_same_job_ends_later() -> None:
-    stream = [traced(f"s{n}", 1, 10, at_s=10 * n) for n in range(20)]
+    stream = [traced(f"s{n}", 1, 10, at_s=10 * n, priority=1) for n in range(20)]
     ended = finishes(ran([traced("a", 1, 50, at_s=0.5), *stream]))["a"]
     assert ended is not None
     assert ended > 150.5
@@ -222,7 +199,7 @@ def test_types_of_gpu_are_counted_apart() -> None:
     """Only one of the two GPUs is fast; a job that takes any of them might take that one."""
     any_type = asked("any", 1, 100, within_s=400)
     demand = replace(gpus(1), gpu_type="fast")
-    fast = by(100, traced("fast", demand, 100, at_s=1))
+    fast = within(100, traced("fast", demand, 100, at_s=1))
     result = outcome_of(a_scenario([any_type, fast], "n1[1fast] n2[1slow]"), punctual())
     assert verdicts(result) == {"any": "accepted", "fast": "accepted"}
     assert deadline(result, "any").feasible_ms == 200 * SECOND, "at the pace of the slow one"

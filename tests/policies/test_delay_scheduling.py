@@ -10,25 +10,33 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import a_scenario, at, one, outcome_of, traced
-from tests.policies.closeness_hosts import USUAL, Memo, NearFifo
+from tests.policies.ours import ours
+from trainmaster.estimators.service.chances import UNKNOWN
 from trainmaster.model import events as e
 from trainmaster.model.result import Result
 from trainmaster.model.trace import TracedJob
-from trainmaster.model.units import NOMINAL, SECOND
+from trainmaster.model.units import HOUR, NOMINAL, SECOND, WHOLE
 from trainmaster.perf.default_parameters import LOCALITY, NEIGHBOURS
 from trainmaster.perf.locality import Locality
 from trainmaster.perf.perf_model import IDEAL, World
 from trainmaster.perf.preemption_cost import Switching
-from trainmaster.policies.trainmaster.delay_scheduling import WITNESSES, Terms
+from trainmaster.policies.trainmaster.delay_scheduling import WITNESSES
+from trainmaster.policies.trainmaster.options import LocalityTerms
+from trainmaster.policies.trainmaster.policy import Memo, Trainmaster
 from trainmaster.sim.driver import Simulation
 
 FAR = replace(IDEAL, locality=LOCALITY)
 """Distance costs what is published, and nothing else costs anything."""
-IMPATIENT = Terms(patience_ppm=0)
+IMPATIENT = LocalityTerms(patience_ppm=0)
 """Everybody takes what there is."""
 
 
-def ran(jobs: list[TracedJob], world: World, policy: NearFifo, cluster: str = "2x4") -> Result:
+def near(terms: LocalityTerms) -> Trainmaster:
+    """All jobs are expected to go on for as long: nothing is learned of their service."""
+    return ours(locality=terms, learn="off", siblings="off", packing="off")
+
+
+def ran(jobs: list[TracedJob], world: World, policy: Trainmaster, cluster: str = "2x4") -> Result:
     return outcome_of(a_scenario(jobs, cluster, world), policy)
 
 
@@ -41,9 +49,9 @@ def waited_s(result: Result, job: str) -> float:
 def halves(*more: TracedJob, until_s: int = 3_000) -> list[TracedJob]:
     """Each of two nodes of four is half full: a short job of two keeps the others apart."""
     return [
-        traced("a", 2, until_s),
-        traced("short", 2, 1),
-        traced("b", 2, until_s, at_s=0.5),
+        traced("a", 2, until_s, priority=1),
+        traced("short", 2, 1, priority=1),
+        traced("b", 2, until_s, at_s=0.5, priority=1),
         *more,
     ]
 
@@ -52,9 +60,11 @@ def a_gang(model: str, service_s: int = 5_000) -> TracedJob:
     return traced("gang", 4, service_s, at_s=10, model=model)
 
 
-def still(terms: Terms = USUAL, left_s: int = 10_000) -> NearFifo:
-    """Without moves."""
-    return NearFifo(terms, gathers=False, makes_room=False, left_s=left_s)
+def still(left_s: int = 40_000) -> Trainmaster:
+    """Without migrations; a gang of four waits as if it were expected to go on for so long."""
+    expected_ms = UNKNOWN.inverse(0) // (4 * WHOLE)
+    patience_ppm = 2 * NOMINAL * left_s * SECOND // expected_ms
+    return near(LocalityTerms(patience_ppm=patience_ppm, rest_ms=1_000 * HOUR))
 
 
 # -- waiting ---------------------------------------------------------------------------------------
@@ -67,7 +77,7 @@ def test_a_sensitive_gang_waits_for_one_node_and_others_do_not(model: str, waits
 
 
 def test_without_patience_it_takes_what_there_is() -> None:
-    result = ran(halves(a_gang("vgg16")), FAR, still(IMPATIENT, left_s=40_000))
+    result = ran(halves(a_gang("vgg16")), FAR, near(IMPATIENT))
     assert waited_s(result, "gang") < 1
 
 
@@ -122,14 +132,14 @@ def test_what_was_seen_is_kept_in_the_memo() -> None:
     simulation.run()
     memo = simulation.controller.memo
     assert isinstance(memo, Memo)
-    assert memo.nearness.witnesses >= WITNESSES
-    assert memo.nearness.believed["vgg16", "gpu"] < NOMINAL // 4
+    assert memo.locality.witnesses >= WITNESSES
+    assert memo.locality.believed["vgg16", "gpu"] < NOMINAL // 4
 
 
 # -- company ---------------------------------------------------------------------------------------
 
 
-def beside(terms: Terms, world: World) -> Result:
+def beside(terms: LocalityTerms, world: World) -> Result:
     """n0 has a single job and 7 free GPUs; n1 two single ones, a gang, and 2 free for a late gang."""
     jobs = [
         traced("short", 7, 5),
@@ -138,13 +148,13 @@ def beside(terms: Terms, world: World) -> Result:
         traced("gang", 4, 9_000, at_s=10, model="resnet50"),
         traced("late", 2, 1_000, at_s=20, model="resnet50"),
     ]
-    return ran(jobs, world, NearFifo(terms, gathers=False), "2x8")
+    return ran(jobs, world, near(terms), "2x8")
 
 
 def test_small_gangs_keep_away_from_each_other() -> None:
     loud = replace(IDEAL, interferes=True, neighbours=NEIGHBOURS)
-    for is_considerate, run_s in ((True, 1_000), (False, 1_000 / 0.6585)):
-        late = one(beside(Terms(is_considerate=is_considerate), loud), "late")
+    for avoids_gangs, run_s in ((True, 1_000), (False, 1_000 / 0.6585)):
+        late = one(beside(LocalityTerms(avoids_gangs=avoids_gangs), loud), "late")
         assert late.finish_ms is not None
         assert late.finish_ms / SECOND == pytest.approx(20 + run_s, abs=1)
 
@@ -152,38 +162,36 @@ def test_small_gangs_keep_away_from_each_other() -> None:
 # -- moves -----------------------------------------------------------------------------------------
 
 
-def gathering(*, gathers: bool, start_s: int = 0, left_s: int = 10_000) -> Result:
+def gathering(*, start_s: int = 0, **terms: int) -> Result:
     """The gang starts apart at once; at 3,000 s both nodes are free but for itself."""
     world = replace(FAR, switching=Switching(start_ms=start_s * SECOND))
-    policy = NearFifo(IMPATIENT, gathers=gathers, makes_room=False, left_s=left_s)
-    return ran(halves(a_gang("vgg16", 20_000)), world, policy)
+    return ran(halves(a_gang("vgg16", 20_000)), world, near(replace(IMPATIENT, **terms)))
 
 
 def test_a_run_apart_moves_together_when_there_is_room() -> None:
-    assert one(gathering(gathers=True), "gang").migrations == 1
-    assert one(gathering(gathers=False), "gang").migrations == 0
+    assert one(gathering(), "gang").migrations == 1
+    assert one(gathering(rest_ms=1_000 * HOUR), "gang").migrations == 0
 
 
-@pytest.mark.parametrize(("left_s", "moves"), [(10_000, 1), (200, 0)])
-def test_it_moves_only_if_that_saves_more_than_it_costs(left_s: int, moves: int) -> None:
-    """A change of hands takes 60 s: 42 % of 200 s are not worth it."""
-    assert one(gathering(gathers=True, start_s=60, left_s=left_s), "gang").migrations == moves
+@pytest.mark.parametrize(("start_s", "moves"), [(60, 1), (6_000, 0)])
+def test_it_moves_only_if_that_saves_more_than_it_costs(start_s: int, moves: int) -> None:
+    assert one(gathering(start_s=start_s), "gang").migrations == moves
 
 
-def making_room(*, makes_room: bool, at_s: int = 1_000) -> Result:
+def making_room(*, at_s: int = 1_000, rest_ms: int = LocalityTerms().rest_ms) -> Result:
     """One job of one GPU on each of two nodes of four, and a gang of four comes."""
     jobs = [
-        traced("short", 3, 5),
-        traced("a", 1, 9_000),
-        traced("b", 1, 9_000, at_s=1),
+        traced("short", 3, 5, priority=1),
+        traced("a", 1, 9_000, priority=1),
+        traced("b", 1, 9_000, at_s=1, priority=1),
         traced("gang", 4, 1_000, at_s=at_s, model="vgg16"),
     ]
-    policy = NearFifo(gathers=False, makes_room=makes_room, left_s=40_000)
-    return ran(jobs, FAR, policy)
+    patience_ppm = 1_000 * NOMINAL
+    return ran(jobs, FAR, near(LocalityTerms(patience_ppm=patience_ppm, rest_ms=rest_ms)))
 
 
 def test_a_small_run_moves_away_for_a_gang() -> None:
-    with_moves, without = making_room(makes_room=True), making_room(makes_room=False)
+    with_moves, without = making_room(), making_room(rest_ms=1_000 * HOUR)
     assert waited_s(with_moves, "gang") == 0
     assert [one(with_moves, job).migrations for job in ("a", "b")] == [1, 0]
     assert with_moves.summary.preemptions == 0
@@ -191,15 +199,15 @@ def test_a_small_run_moves_away_for_a_gang() -> None:
 
 
 def test_a_run_that_has_just_started_is_left_in_peace() -> None:
-    assert all(job.migrations == 0 for job in making_room(makes_room=True, at_s=300).jobs[:1])
-    assert waited_s(making_room(makes_room=True, at_s=300), "gang") > 0
+    assert all(job.migrations == 0 for job in making_room(at_s=300).jobs[:1])
+    assert waited_s(making_room(at_s=300), "gang") > 0
 
 
 def test_a_run_on_a_node_that_drains_leaves_it_even_if_it_will_lie_apart() -> None:
     jobs = [
-        traced("short", 2, 1_990),
-        traced("a", 2, 9_000),
-        traced("b", 2, 9_000, at_s=0.5),
+        traced("short", 2, 1_990, priority=1),
+        traced("a", 2, 9_000, priority=1),
+        traced("b", 2, 9_000, at_s=0.5, priority=1),
         traced("gang", 4, 9_000, at_s=1, model="vgg16"),
     ]
     drained = (at(2_000, e.NodeDraining(2)),)

@@ -7,14 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import a_policy, a_scenario, costly, finishes, one, outcome_of, traced
+from tests.builders import (
+    a_policy,
+    a_scenario,
+    costly,
+    finishes,
+    one,
+    outcome_of,
+    simulated,
+    traced,
+)
 from tests.policies.ours import UNKNOWN, after, by, ours, ran, seen, situation
 from tests.property.drive import Drive
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.result import Result
 from trainmaster.model.trace import TracedJob
-from trainmaster.model.units import SECOND
+from trainmaster.model.units import MINUTE, NOMINAL, SECOND
+from trainmaster.perf.perf_model import Breakage
 from trainmaster.traces.formats import load
 
 HOUR_S = 3_600
@@ -118,11 +128,8 @@ def test_a_sweep_that_is_withdrawn_before_it_ran_teaches_nothing() -> None:
     for _ in range(8):
         drive.simulation.step()
     controller = drive.simulation.controller
-    waiting = controller.state.jobs["s2"]
-    before = controller.policy._knowing.known.forecast(waiting).inverse(0)  # type: ignore[attr-defined]
     controller.step(drive.simulation.now, [e.JobWithdrawn("s1")])
-    after_it = controller.policy._knowing.known.forecast(waiting).inverse(0)  # type: ignore[attr-defined]
-    assert after_it == before
+    assert controller.memo.service.fresh == ()
 
 
 # -- preemption that pays --------------------------------------------------------------------------
@@ -183,7 +190,7 @@ def test_a_run_is_as_long_as_two_changes_of_hands_once_their_cost_was_seen(
         drive.look()
     memo = drive.simulation.controller.memo
     learned_ms = 4 * HOUR_S * SECOND
-    assert memo.knowledge.switch_ms == (300 * SECOND if charge == "on" else 0)  # type: ignore[attr-defined]
+    assert memo.switch_ms == (300 * SECOND if charge == "on" else 0)  # type: ignore[attr-defined]
     assert (shortest_run_s(drive, learned_ms) >= 600) is is_long
 
 
@@ -238,3 +245,24 @@ def test_on_a_thousand_jobs_of_philly_it_is_ahead_of_the_best_published_order() 
     assert ours_s is not None
     assert gittins_s == 12_176.866
     assert ours_s < 11_900
+
+
+# -- checkpoints -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("saves_on_demand", "lost"), [(False, {"old": 1}), (True, {})])
+def test_among_equal_runs_the_one_with_the_freshest_checkpoint_gives_way(
+    saves_on_demand: bool, lost: dict[str, int]
+) -> None:
+    """At 31 minutes `old` has saved a minute ago, `young` has not saved 27 minutes of work."""
+    world = replace(
+        costly(saves_on_demand=saves_on_demand), breakage=Breakage(checkpoint_ms=30 * MINUTE)
+    )
+    jobs = [
+        traced("old", 1, 3 * HOUR_S),
+        traced("young", 1, 3 * HOUR_S, at_s=4 * 60),
+        traced("urgent", 1, 60, at_s=31 * 60, priority=1),
+    ]
+    run = simulated(situation(jobs, "1x2", world), ours(learn="off", siblings="off"))
+    accounts = run.ledger.accounts.items()
+    assert {name: each.lost // (MINUTE * NOMINAL) for name, each in accounts if each.lost} == lost

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.builders import a_policy, a_scenario, at, cluster, finishes, one, outcome_of, traced
-from tests.policies.ours import after, ours, ran, seen, situation
-from tests.policies.punctual import asked
+from tests.policies.ours import after, asked, ours, ran, seen, situation
 from tests.property.drive import Drive
 from tests.property.worlds import CONTENDERS, scenarios
 from trainmaster.core.controller import Controller, Decision
@@ -56,7 +55,7 @@ def watched(scenario: Scenario, **options: object) -> list[dict[str, int]]:
     found = []
     while simulation.step():
         jobs, memo = simulation.controller.state.jobs, simulation.controller.memo
-        debts = memo.knowledge.debts.until  # type: ignore[attr-defined]
+        debts = memo.owed.until  # type: ignore[attr-defined]
         found.append({job: jobs[job].demand.nominal.count for job in debts if job in jobs})
     return found
 
@@ -182,8 +181,8 @@ def test_stating_queues_in_the_middle_of_a_run_loses_nothing() -> None:
     simulation.take(simulation.now, stated)
     drive.look()
     after_it = simulation.controller.memo
-    assert after_it.knowledge.seen is before.knowledge.seen, "what was seen is still known"  # type: ignore[attr-defined]
-    assert before.knowledge.seen.known  # type: ignore[attr-defined]
+    assert after_it.service is before.service, "what was seen is still known"  # type: ignore[attr-defined]
+    assert before.service.known  # type: ignore[attr-defined]
     assert [name[0] for name in running] == ["b", "b"]
     assert sorted(name[0] for name in placed(simulation)) == ["a", "b"], "each has its share now"
     assert len(running.items() & placed(simulation).items()) == 1, "the other run goes on"

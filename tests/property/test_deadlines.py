@@ -8,9 +8,10 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.policies.punctual import Punctual, punctual
+from tests.policies.ours import punctual
 from tests.property.drive import Drive
 from tests.property.worlds import calm_scenarios, scenarios
+from trainmaster.core.policy import Policy
 from trainmaster.model.deadline_notices import DeadlineOutcome
 from trainmaster.model.result import DeadlineResult, Verdict
 from trainmaster.model.trace import Trace
@@ -48,7 +49,7 @@ def deadlines(drive: Drive) -> list[tuple[str, DeadlineResult]]:
     return [(job.job_id, job.deadline) for job in found if job.deadline is not None]
 
 
-def driven(scenario: Scenario, policy: Punctual, **how: object) -> Drive:
+def driven(scenario: Scenario, policy: Policy, **how: object) -> Drive:
     return Drive(scenario, policy, **how).run()  # type: ignore[arg-type]
 
 
@@ -98,7 +99,7 @@ def _moved(scenario: Scenario, name: str, deadline_ms: int) -> Scenario:
 def test_whatever_breaks_nobody_accepted_is_late_in_silence(
     scenario: Scenario, margin: float, chosen: dict[str, float]
 ) -> None:
-    drive = driven(scenario, punctual(margin=margin, switch_s=2, **chosen))
+    drive = driven(scenario, punctual(margin=margin, **chosen))
     drive.everything_ended()
     drive.work_is_conserved()
     for name, found in deadlines(drive):
@@ -112,9 +113,7 @@ def test_whatever_breaks_nobody_accepted_is_late_in_silence(
 def test_dropping_every_cache_changes_no_order_and_no_notice(
     scenario: Scenario, seed: int, chosen: dict[str, float]
 ) -> None:
-    remembering = driven(scenario, punctual(switch_s=1, **chosen), checked=False)
-    forgetting = driven(
-        scenario, punctual(switch_s=1, **chosen), checked=False, forgetful=Random(seed)
-    )
+    remembering = driven(scenario, punctual(**chosen), checked=False)
+    forgetting = driven(scenario, punctual(**chosen), checked=False, forgetful=Random(seed))
     assert forgetting.orders() == remembering.orders()
     assert forgetting.simulation.ledger.notices == remembering.simulation.ledger.notices

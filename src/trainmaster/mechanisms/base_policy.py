@@ -122,23 +122,27 @@ class BasePolicy(Generic[O, M]):
         return self.reason_by_room(view, record)
 
     def reason_by_room(self, view: View, record: JobRecord) -> Reason:
-        """The first of these that holds: too few free, fragmented, reserved, behind others."""
-        space, demand = view.occupancy, record.demand
-        need = demand.nominal.total_share
-        free = sum(space.free_gpus[kind] for kind in space.kinds_for(demand)) * WHOLE
-        row = [space.by_free[kind] for kind in space.kinds_for(demand)]
-        block = max((n for masks in row for n in range(len(masks)) if masks[n]), default=0) * WHOLE
-        held_by = tuple(other.id for other in _holders(view))
-        if record.placement is not None:
-            return Reason(Why.WAITING_FOR_RELEASE, need, free, block, held_by)
-        if self.placer(record).place(space, record) is not None:
-            return Reason(Why.BEHIND_OTHERS, need, free, block)
-        if demand.mode is Sharing.EXCLUSIVE and free >= need:
-            return Reason(Why.FRAGMENTED, need, free, block, held_by)
-        reserved = sum(len(held.slices) for held in view.reservations.values()) * WHOLE
-        if reserved and free + reserved >= need:
-            return Reason(Why.RESERVED, need, free, block, tuple(view.reservations))
-        return Reason(Why.NOT_ENOUGH_FREE, need, free, block, held_by)
+        return why_waiting(view, record, self.placer(record))
+
+
+def why_waiting(view: View, record: JobRecord, placer: Placer) -> Reason:
+    """The first of these that holds: too few free, fragmented, reserved, behind others."""
+    space, demand = view.occupancy, record.demand
+    need = demand.nominal.total_share
+    free = sum(space.free_gpus[kind] for kind in space.kinds_for(demand)) * WHOLE
+    row = [space.by_free[kind] for kind in space.kinds_for(demand)]
+    block = max((n for masks in row for n in range(len(masks)) if masks[n]), default=0) * WHOLE
+    held_by = tuple(other.id for other in _holders(view))
+    if record.placement is not None:
+        return Reason(Why.WAITING_FOR_RELEASE, need, free, block, held_by)
+    if placer.place(space, record) is not None:
+        return Reason(Why.BEHIND_OTHERS, need, free, block)
+    if demand.mode is Sharing.EXCLUSIVE and free >= need:
+        return Reason(Why.FRAGMENTED, need, free, block, held_by)
+    reserved = sum(len(held.slices) for held in view.reservations.values()) * WHOLE
+    if reserved and free + reserved >= need:
+        return Reason(Why.RESERVED, need, free, block, tuple(view.reservations))
+    return Reason(Why.NOT_ENOUGH_FREE, need, free, block, held_by)
 
 
 NAMED = 5

@@ -54,20 +54,29 @@ OURS = "trainmaster."
 POLICY_FILE = "trainmaster_policy_file_"
 """How the names of modules begin that users' own policy files become."""
 
+Upgrade = Callable[[Mapping[str, Json]], Mapping[str, Json]]
+"""Turns the fields of an older version of a type, still as JSON, into those of today."""
+
 _trusted: set[str] = set()
 _stored: dict[str, type] = {}
 _tags: dict[type, str] = {}
+_upgrades: dict[type, Upgrade] = {}
 
 K = TypeVar("K", bound=type)
 
 
-def stored_as(tag: str) -> Callable[[K], K]:
-    """Give a type of ours its tag in stores. It never changes, whatever the type is called in the code."""
+def stored_as(tag: str, upgrade: Upgrade | None = None) -> Callable[[K], K]:
+    """Give a type of ours its tag in stores. It never changes, whatever the type is called in the code.
+
+    `upgrade` is for a type whose fields have changed since it was first stored.
+    """
 
     def register(kind: K) -> K:
         known = _stored.setdefault(tag, kind)
         assert known.__qualname__ == kind.__qualname__, f"two types are stored as {tag}"
         _stored[tag], _tags[kind] = kind, tag
+        if upgrade is not None:
+            _upgrades[kind] = upgrade
         return kind
 
     return register
@@ -352,9 +361,10 @@ def _enum_reader(kind: type[Enum]) -> Reader:
 
 
 def _record_reader(kind: type) -> Reader:
-    entries = _entries(kind)
+    entries, upgrade = _entries(kind), _upgrades.get(kind)
 
     def read(body: Json) -> object:
+        body = body if upgrade is None else upgrade(body)
         given = {entry.name: decode(body[entry.name]) for entry in entries if entry.name in body}
         missing = [e.name for e in entries if e.default is None and e.name not in given]
         if missing:

@@ -5,28 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
-
 from tests.builders import (
     a_policy,
     a_scenario,
     at,
     costly,
-    finishes,
-    outcome_of,
     simulated,
     traced,
 )
-from trainmaster.core.state import JobRecord
-from trainmaster.core.view import View
-from trainmaster.mechanisms.base_policy import BasePolicy
-from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model import events as e
-from trainmaster.model.plan import Rank
-from trainmaster.model.trace import TracedJob
-from trainmaster.model.units import HOUR, MINUTE, NOMINAL, SECOND, WHOLE
+from trainmaster.model.units import NOMINAL, SECOND, WHOLE
 from trainmaster.perf.perf_model import IDEAL, Breakage, World
-from trainmaster.policies.trainmaster.checkpoint_tiebreak import freshness
 from trainmaster.sim.driver import Scenario, Simulation
 
 
@@ -123,57 +112,3 @@ def test_a_policy_that_suspends_before_anything_is_saved_gets_nowhere_and_the_ru
     assert run.ledger.ended_count == 0
     patient = a_policy("las", quantum_s=60, min_run_s=2_000)
     assert simulated(a_scenario(jobs, "1x1", periodic(1_800)), patient).ledger.ended_count == 2
-
-
-# -- who goes first ----------------------------------------------------------------------------------
-
-
-class ByPriority(BasePolicy[PreemptiveOptions]):
-    """Higher priorities first; among equals, who began first stays."""
-
-    name = "by-priority"
-    options_type = PreemptiveOptions
-
-    def rank(self, view: View, record: JobRecord, now: int) -> Rank:
-        return Rank(-record.job.priority, 0)
-
-
-class LosingLeast(ByPriority):
-    """The same, but among equals who loses least goes first."""
-
-    def rank(self, view: View, record: JobRecord, now: int) -> Rank:
-        return Rank(-record.job.priority, freshness(view, record))
-
-
-def lost_under(policy: type[ByPriority], world: World) -> dict[str, int]:
-    """`old` has run for 31 minutes and saved at 30, `young` for 11 and not yet, when `urgent` comes."""
-    jobs: list[TracedJob] = [
-        traced("old", 1, 3 * 3_600),
-        traced("young", 1, 3 * 3_600, at_s=20 * 60),
-        traced("urgent", 1, 60, at_s=31 * 60, priority=1),
-    ]
-    run = simulated(a_scenario(jobs, "1x2", world), policy(PreemptiveOptions()))
-    return {
-        name: each.lost // (MINUTE * NOMINAL)
-        for name, each in run.ledger.accounts.items()
-        if each.lost
-    }
-
-
-def test_the_run_with_the_freshest_checkpoint_goes_first_and_less_is_lost() -> None:
-    world = periodic(30 * 60)
-    assert lost_under(ByPriority, world) == {"young": 11}
-    assert lost_under(LosingLeast, world) == {"old": 1}
-
-
-@pytest.mark.parametrize("policy", [ByPriority, LosingLeast])
-def test_where_suspending_saves_it_does_not_matter_who_goes(policy: type[ByPriority]) -> None:
-    assert lost_under(policy, replace(IDEAL, breakage=Breakage(checkpoint_ms=30 * MINUTE))) == {}
-
-
-def test_a_frozen_run_loses_what_its_last_checkpoint_does_not_keep() -> None:
-    world = replace(costly(can_freeze=True), breakage=Breakage(checkpoint_ms=HOUR))
-    jobs = [traced("long", 2, 2_000), traced("short", 2, 600, at_s=1_000)]
-    changes = (at(1_005, e.NodeLeft(0)), at(1_010, e.NodeJoined(0)))
-    result = outcome_of(a_scenario(jobs, "1x3", world, node_changes=changes), a_policy("srtf"))
-    assert finishes(result) == {"short": 1_610, "long": 3_610}

@@ -26,10 +26,7 @@ PACKING_PARTS = (
     altered("without packing", "packing", "off"),
     altered("packing by turns", "packing", "time"),
 )
-ELASTIC_PARTS = (
-    altered("with shrinking", "shrink", "on"),
-    altered("without growing", "grow", "off"),
-)
+ELASTIC_PARTS = (altered("without growing", "grow", "off"),)
 
 FOR_TUNING: tuple[Workload, ...] = tuple(
     each.workload() for each in VIRTUAL_CLUSTERS if each.split is Split.TUNE
@@ -58,8 +55,8 @@ ABLATIONS = (
     ),
     Experiment(
         name="ablation-elastic",
-        title="Shrinking and growing",
-        question="What is it worth to shrink elastic jobs to admit others, and to grow them?",
+        title="Growing",
+        question="What is it worth to grow elastic jobs into idle GPUs?",
         track="ablation",
         workloads=(HALF_ELASTIC_STREAMS[0],),
         conditions=(DEFAULT,),

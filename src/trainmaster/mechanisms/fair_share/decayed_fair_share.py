@@ -51,6 +51,16 @@ def share_out(
     round_: Round, memo: SharesMemo, total: int, half_life_ms: int, promised: Sequence[JobRecord]
 ) -> None:
     """Divide, let every queue plan within its part, keep promises, take back, lend."""
+    divide(round_, memo, total, half_life_ms, promised)
+    round_.plan_within_budgets()
+    start_promised(round_, promised)
+    settle(round_)
+
+
+def divide(
+    round_: Round, memo: SharesMemo, total: int, half_life_ms: int, promised: Sequence[JobRecord]
+) -> None:
+    """Give every queue its budget."""
     tree, sizes = round_.tree, sizes_by_queue(promised)
     if half_life_ms:
         tree.divide_fairly(total)
@@ -58,9 +68,6 @@ def share_out(
         tree.divide_budgets(total, lessened_weight, sizes)
     else:
         tree.divide_budgets(total, None, sizes)
-    round_.plan_within_budgets()
-    start_promised(round_, promised)
-    settle(round_)
 
 
 def noted(round_: Round, memo: SharesMemo, half_life_ms: int) -> SharesMemo:

@@ -29,9 +29,8 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy, M
 from trainmaster.mechanisms.fair_share.queue_pass import Inner, Round, RoundMemo, sooner
-from trainmaster.mechanisms.fair_share.queue_tree import Node, QueueTree
+from trainmaster.mechanisms.fair_share.queue_tree import Node, TreeCache
 from trainmaster.mechanisms.starvation import PreemptiveOptions
-from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.topology import CPU_TYPE
 from trainmaster.model.units import WHOLE
@@ -94,9 +93,7 @@ class BetweenQueues(BasePolicy[Q, M]):
         self._overrules = self.guards.are_on and not self.keeps_promises(kind)
         self._any_inner: Inner = kind(self._inner_options)
         self._inners: dict[str, Inner] = {}
-        self._weights = dict(options.queues.items)
-        self._tree: QueueTree | None = None
-        self._tree_of: tuple[tuple[Queue, ...], tuple[str, ...]] = ((), ())
+        self._trees = TreeCache(dict(options.queues.items))
         self.needs_oracle = self._any_inner.needs_oracle
         self.profiles = self.profiles or self._any_inner.profiles
 
@@ -136,7 +133,7 @@ class BetweenQueues(BasePolicy[Q, M]):
 
     def forget(self) -> None:
         super().forget()
-        self._tree = None
+        self._trees.clear()
         for inner in (*self._inners.values(), self._any_inner):
             inner.forget()
 
@@ -151,7 +148,7 @@ class BetweenQueues(BasePolicy[Q, M]):
     def begin(self, view: View, memo: RoundMemo, now: int, *also: str) -> Round:
         """A round with what each queue holds and wants; `also`: queues to know of besides."""
         parts = queue_views_of(view)
-        tree = self._tree_for(view.queues, (*parts, *also))
+        tree = self._trees.tree(view.queues, (*parts, *also))
         tree.count(parts)
         self._overrule(parts)
         return Round(view, parts, tree, self.inner_of, memo, self.guards, now)
@@ -161,13 +158,6 @@ class BetweenQueues(BasePolicy[Q, M]):
         if self._overrules:
             for part in parts.values():
                 part.overrule = self.guards.rank
-
-    def _tree_for(self, queues: Mapping[str, Queue], names: tuple[str, ...]) -> QueueTree:
-        key = (tuple(queues.values()), names)
-        if self._tree is None or key != self._tree_of:
-            self._tree = QueueTree(queues, self._weights, names)
-            self._tree_of = key
-        return self._tree
 
     def wake_of(self, view: View, memo: RoundMemo, now: int) -> int | None:
         """After runs have started: when their queues' inner policies want to be asked."""
@@ -190,16 +180,20 @@ class BetweenQueues(BasePolicy[Q, M]):
         reason = self.reason_by_room(view, record)
         if record.placement is not None:
             return reason
-        round_ = self.begin(view, memo, now)
-        round_.tree.divide_budgets(capacity(view))
-        tip, need = round_.tree.tips[record.job.queue], reason.need
-        if tip.never_holds(need):
-            return Reason(Why.NEVER_FITS, need, reason.free, reason.largest_block)
-        is_spent = tip.used + need > tip.budget and len(round_.parts) > 1
-        if is_spent or _is_full(tip, need):
-            held_by = tuple(each.id for each in round_.parts[tip.name].running()[:5])
-            return Reason(Why.SHARE_USED_UP, need, reason.free, reason.largest_block, held_by)
-        return reason
+        return share_reason(self.begin(view, memo, now), record, reason, capacity(view))
+
+
+def share_reason(round_: Round, record: JobRecord, reason: Reason, total: int) -> Reason:
+    """That its queue's share is used up or can never hold it, or else the reason given."""
+    round_.tree.divide_budgets(total)
+    tip, need = round_.tree.tips[record.job.queue], reason.need
+    if tip.never_holds(need):
+        return Reason(Why.NEVER_FITS, need, reason.free, reason.largest_block)
+    is_spent = tip.used + need > tip.budget and len(round_.parts) > 1
+    if is_spent or _is_full(tip, need):
+        held_by = tuple(each.id for each in round_.parts[tip.name].running()[:5])
+        return Reason(Why.SHARE_USED_UP, need, reason.free, reason.largest_block, held_by)
+    return reason
 
 
 def _is_full(tip: Node, need: int) -> bool:

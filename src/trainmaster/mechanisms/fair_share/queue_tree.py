@@ -228,6 +228,25 @@ class QueueTree:
                 yield child
 
 
+class TreeCache:
+    """The tree of the queues as they were last; it is built again when they have changed."""
+
+    def __init__(self, weights: Mapping[str, int]) -> None:
+        self._weights = weights
+        self._tree: QueueTree | None = None
+        self._tree_of: tuple[tuple[Queue, ...], tuple[str, ...]] = ((), ())
+
+    def tree(self, queues: Mapping[str, Queue], names: tuple[str, ...]) -> QueueTree:
+        key = (tuple(queues.values()), names)
+        if self._tree is None or key != self._tree_of:
+            self._tree = QueueTree(queues, self._weights, names)
+            self._tree_of = key
+        return self._tree
+
+    def clear(self) -> None:
+        self._tree = None
+
+
 def _shares(nodes: Sequence[Node], total: int) -> list[int]:
     claims = [Claim(node.weight, node.minimum, node.maximum) for node in nodes]
     return fair_shares(claims, total)

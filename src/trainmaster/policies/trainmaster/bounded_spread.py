@@ -14,7 +14,7 @@ Limits = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Limited(Placer):
+class BoundedSpread(Placer):
     """The innermost level first; there the fewest nodes, if these are few enough."""
 
     locality: Locality = field(default=Locality.CONSOLIDATED, init=False)

@@ -14,111 +14,96 @@ so that nobody is launched anew because another comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import ALLOCATED, Phase
 from trainmaster.core.occupancy import Occupancy
-from trainmaster.core.rank_index import Key, RankIndex
+from trainmaster.core.rank_index import Key
 from trainmaster.core.state import JobRecord
-from trainmaster.core.view import View
 from trainmaster.model.placement import Placement
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.placement.placers import Placer
-from trainmaster.policies.trainmaster.colocation_speeds import (
-    NOTHING_MEASURED,
-    Kind,
-    Rates,
-    kind_of,
-)
-from trainmaster.policies.trainmaster.colocation_state import (
-    Crowd,
-    Packed,
-    Terms,
-    judged_at,
-    lasting,
-    soonest,
-)
-from trainmaster.policies.trainmaster.shared_gpus import Rooms, can_share
+from trainmaster.policies.trainmaster.colocation_speeds import Kind, Rates, kind_of
+from trainmaster.policies.trainmaster.colocation_state import Crowd, Packed, judged_at, lasting
+from trainmaster.policies.trainmaster.options import PackingTerms
+from trainmaster.policies.trainmaster.scheduling_pass import Pass
+from trainmaster.policies.trainmaster.shared_gpus import SharedGpus, can_share
 
 ABOUT = NOMINAL // 5
 """Gains within a fifth of a GPU are about the same: foretold ones are not more exact."""
 FIRST: Key = (-(1 << 90), 0, 0, 0)
 Gains = dict[tuple[tuple[Kind, ...], Kind], int | None]
-"""A cache: what a job of a kind adds to the speeds of others, None where that is not enough."""
-IsExempt = Callable[[JobRecord], bool]
-PlacerOf = Callable[[JobRecord], Placer]
-
-
-class Pairing:
-    """The way to plug it in: `begin`, `placer_of` for those who run jobs in order, `end`."""
-
-    def __init__(self, terms: Terms) -> None:
-        self.terms = terms
-        self._gains: tuple[Rates, Gains] = (NOTHING_MEASURED, {})
-
-    def begin(
-        self,
-        view: View,
-        draft: Draft,
-        ranks: RankIndex,
-        memo: Packed,
-        now: int,
-        is_exempt: IsExempt = lambda record: False,
-    ) -> PairingPass:
-        """Judge who shares now. The view is that of all jobs, the draft holds nothing else yet."""
-        rooms = Rooms(view, draft, self.terms.sharing, is_exempt)
-        made = PairingPass(self.terms, rooms, ranks, memo.rates, now)
-        made.take_stock(memo.crowds)
-        made.judge()
-        if self._gains[0] is not made.rates:
-            self._gains = (made.rates, {})
-        made.gains = self._gains[1]
-        return made
-
-    def is_due(self, view: View, memo: Packed, now: int) -> bool:
-        """Whether a pass is worth it although nothing has happened."""
-        dues = (memo.due_ms, *self._judgements(view, memo))
-        return memo.is_held_up or any(due is not None and due <= now for due in dues)
-
-    def wake(self, view: View, memo: Packed, now: int) -> int | None:
-        """When to plan again, after a run has started."""
-        if memo.is_held_up:
-            return now + 1
-        dues = (memo.due_ms, *self._judgements(view, memo))
-        return soonest(*(due for due in dues if due is not None and due > now))
-
-    def _judgements(self, view: View, memo: Packed) -> list[int | None]:
-        crowds = lasting(view, memo.crowds, self.terms.sharing)
-        return [judged_at(view, each, self.terms.trial_ms) for each in crowds.values()]
-
-    def group(self, record: JobRecord, group: object) -> object:
-        """Jobs that fit or do not fit alike, where company counts too."""
-        return (group, kind_of(record)) if can_share(record) else group
+"""What a job of a kind adds to the speeds of others, None where that is not enough."""
 
 
 @dataclass(slots=True)
-class PairingPass:
-    """One pass over the shared GPUs."""
+class GainCache:
+    """Gains by the measurements that they were computed from."""
 
-    terms: Terms
-    rooms: Rooms
-    ranks: RankIndex
     rates: Rates
-    now: int
-    crowds: dict[int, Crowd] = field(default_factory=dict)
-    parted: list[JobRecord] = field(default_factory=list)
-    is_held_up: bool = False
-    tried: dict[frozenset[Kind], str] = field(default_factory=dict)
-    """Kinds that come together in this pass, and who joined."""
     gains: Gains = field(default_factory=dict)
 
-    # -- those who share already -----------------------------------------------------------------
 
-    def take_stock(self, crowds: FrozenMap[int, Crowd]) -> None:
-        self.crowds = lasting(self.rooms.view, crowds, self.terms.sharing)
+def separate_pairs(p: Pass) -> None:
+    """Measure jobs that share a GPU, and separate those that do not gain by it."""
+    if p.settings.packing is None:
+        return
+    stage = p.colocation = Colocation(p, p.settings.packing)
+    stage.judge()
+    cache = p.caches.gains
+    if cache is None or cache.rates is not stage.rates:
+        cache = p.caches.gains = GainCache(stage.rates)
+    stage.gains = cache.gains
+
+
+def spread_pairs(p: Pass) -> None:
+    """Where GPUs are left, jobs that share one move apart; those that stay hold all of it."""
+    if p.colocation is not None:
+        memo = p.colocation.end()
+        p.wake_by(memo.due_ms)
+        p.remember(colocation=memo)
+
+
+def is_due(p: Pass) -> bool:
+    """Whether a pass is worth it although nothing has happened."""
+    memo = p.memo.colocation
+    return memo.is_held_up or any(due is not None and due <= p.now for due in _dues(p))
+
+
+def next_due(p: Pass) -> int | None:
+    """When to plan again, after a run has started."""
+    if p.memo.colocation.is_held_up:
+        return p.now + 1
+    return min((due for due in _dues(p) if due is not None and due > p.now), default=None)
+
+
+def _dues(p: Pass) -> list[int | None]:
+    memo, terms = p.memo.colocation, p.settings.packing
+    if terms is None:
+        return []
+    groups = lasting(p.view, memo.crowds, terms.sharing).values()
+    return [memo.due_ms, *(judged_at(p.view, each, terms.trial_ms) for each in groups)]
+
+
+class Colocation:
+    """One pass over the shared GPUs."""
+
+    def __init__(self, p: Pass, terms: PackingTerms) -> None:
+        self.terms = terms
+        self.rooms = SharedGpus(p.view, p.draft, terms.sharing, p.is_promised)
+        self.rates = p.memo.colocation.rates
+        self.now = p.now
+        self.crowds = lasting(p.view, p.memo.colocation.crowds, terms.sharing)
+        self.parted: list[JobRecord] = []
+        self.is_held_up = False
+        self.tried: dict[frozenset[Kind], str] = {}
+        """Kinds that come together in this pass, and who joined."""
+        self.gains: Gains = {}
+        self._pass = p
+
+    # -- those who share already -----------------------------------------------------------------
 
     def judge(self) -> None:
         """Learn from companies that have been together for long enough; part those that do not pay."""
@@ -184,16 +169,11 @@ class PairingPass:
 
     # -- joining ---------------------------------------------------------------------------------
 
-    def placer_of(self, inner: PlacerOf) -> PlacerOf:
-        """How to place each job: like `inner`, but who can share does so where no GPU is free."""
-
-        def placer(record: JobRecord) -> Placer:
-            own = inner(record)
-            if not can_share(record) or self.rooms.is_exempt(record):
-                return own
-            return Joining(own.locality, own, self)
-
-        return placer
+    def placer(self, record: JobRecord, own: Placer) -> Placer:
+        """Like its own placer, but a job that can share does so where no GPU is free."""
+        if not can_share(record) or self.rooms.is_exempt(record):
+            return own
+        return Joining(own.locality, own, self)
 
     def join(self, record: JobRecord) -> Placement | None:
         """A part of a GPU that others are on, where that pays most; they hold less from now on.
@@ -225,7 +205,7 @@ class PairingPass:
 
     def _rank(self, record: JobRecord) -> Key:
         """Where it stands in line; one that is on its way from another GPU stands before all."""
-        return self.ranks.key_of(record, self.now) or FIRST
+        return self._pass.ranks.key_of(record, self.now) or FIRST
 
     def _may_open(self, tenants: list[JobRecord]) -> bool:
         """Whether the only obstacle is that one of them is just starting."""
@@ -259,17 +239,16 @@ class PairingPass:
 
     # -- afterwards ------------------------------------------------------------------------------
 
-    def end(self, placer_of: PlacerOf) -> tuple[Packed, int | None]:
+    def end(self) -> Packed:
         """Spread out where GPUs are left, even out shares, and say when to be asked again."""
         self._take_note()
         due = self._judgements()
         if sum(self.rooms.draft.space.free_gpus):
-            self._resettle(placer_of)
-            moves = self._spread(placer_of)
+            self._resettle()
+            moves = self._spread()
             due = min((each for each in (due, moves) if each is not None), default=None)
         self._even_out()
-        memo = Packed(self.rates, FrozenMap(self.crowds), due, self.is_held_up)
-        return memo, due
+        return Packed(self.rates, FrozenMap(self.crowds), due, self.is_held_up)
 
     def _take_note(self) -> None:
         """Who shares with whom after this draft, and how fast those are who have been alone."""
@@ -314,21 +293,21 @@ class PairingPass:
         dues = [judged_at(view, crowd, trial) for crowd in self.crowds.values()]
         return min((due for due in dues if due is not None and due > self.now), default=None)
 
-    def _resettle(self, placer_of: PlacerOf) -> None:
+    def _resettle(self) -> None:
         """Who was just parted goes on on a free GPU, if one is left."""
         for record in self.parted:
-            self._move(record, placer_of)
+            self._move(record)
 
-    def _move(self, record: JobRecord, placer_of: PlacerOf) -> bool:
+    def _move(self, record: JobRecord) -> bool:
         draft = self.rooms.draft
         if not draft.is_evicted(record) or draft.is_placed(record):
             return False
-        found = placer_of(record).place(draft.space, record)
+        found = self._pass.own_placer(record).place(draft.space, record)
         if found is not None:
             draft.start(record, self.rooms.slice_of(record, found.slices[0].gpu))
         return found is not None
 
-    def _spread(self, placer_of: PlacerOf) -> int | None:
+    def _spread(self) -> int | None:
         """Let one of each company move to a free GPU where that pays; when the next one may."""
         due: list[int] = []
         for gpu, crowd in list(self.crowds.items()):
@@ -343,7 +322,7 @@ class PairingPass:
                 due.append(at)
             elif sum(self.rooms.draft.space.free_gpus):
                 self.rooms.draft.suspend(mover)
-                if self._move(mover, placer_of):
+                if self._move(mover):
                     staying = tuple(job for job in crowd.jobs if job != mover.id)
                     self.crowds[gpu] = Crowd(staying)
                 else:
@@ -390,12 +369,12 @@ class Joining(Placer):
     """A GPU of its own where one is free, launched to be shared; else a part of another's."""
 
     own: Placer
-    pairing: PairingPass
+    colocation: Colocation
 
     def place(self, space: Occupancy, record: JobRecord) -> Placement | None:
         found = self.own.place(space, record)
         if found is None:
-            return self.pairing.join(record)
+            return self.colocation.join(record)
         if found == record.frozen:
             return found
-        return self.pairing.rooms.slice_of(record, found.slices[0].gpu)
+        return self.colocation.rooms.slice_of(record, found.slices[0].gpu)

@@ -9,27 +9,7 @@ from trainmaster.core.view import View
 from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Sharing
 from trainmaster.model.plan import FrozenMap
-from trainmaster.model.units import SECOND
 from trainmaster.policies.trainmaster.colocation_speeds import NOTHING_MEASURED, Rates
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """When jobs may share a GPU, and when they must part."""
-
-    sharing: Sharing = Sharing.TIME
-    most: int = 2
-    """Jobs on one GPU."""
-    gain_ppm: int = 300_000
-    """What a newcomer must add to the sum of speeds, as foretold."""
-    least_ppm: int = 100_000
-    """What the last who came must have added, as measured."""
-    kept_ppm: int = 700_000
-    """What everyone must keep of its speed alone."""
-    trial_ms: int = 30 * SECOND
-    """How long a company is measured for."""
-    move_ms: int = 30 * SECOND
-    """What a move is thought to cost until changes of hands have been seen."""
 
 
 @stored_as("colocation.Group")
@@ -95,8 +75,3 @@ def judged_at(view: View, crowd: Crowd, trial_ms: int) -> int | None:
             return None
         latest = max(latest, record.run_since_ms)
     return latest + trial_ms
-
-
-def soonest(*times: int | None) -> int | None:
-    """The first of these times, of those that there are."""
-    return min((time for time in times if time is not None), default=None)

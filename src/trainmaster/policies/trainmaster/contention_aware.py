@@ -17,7 +17,7 @@ Harm = Callable[[JobRecord, int], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Considerate(Placer):
+class ContentionAware(Placer):
     """As another placer says; on one node, the one with the least harm, then the fewest free GPUs."""
 
     locality: Locality = field(init=False)
@@ -37,12 +37,12 @@ class Considerate(Placer):
         count, node = len(found.slices), found.slices[0].node
         if count < 2 or count == space.topology.nodes[node].gpus or len(found.nodes) > 1:
             return found
-        kindest = self._kindest(space, record, count, space.node_type[node])
-        if kindest == node:
+        best_node = self._least_harm(space, record, count, space.node_type[node])
+        if best_node == node:
             return found
-        return placement_of(space, [(kindest, count)], record.demand.nominal, record.job.role)
+        return placement_of(space, [(best_node, count)], record.demand.nominal, record.job.role)
 
-    def _kindest(self, space: Occupancy, record: JobRecord, count: int, kind: int) -> int:
+    def _least_harm(self, space: Occupancy, record: JobRecord, count: int, kind: int) -> int:
         best: tuple[int, int, int] | None = None
         row = space.by_free[kind]
         for free in range(count, len(row)):

@@ -10,19 +10,17 @@ started or moved rests, so that nothing moves to and fro, and a pass makes few m
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
-from trainmaster.core.view import View
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.units import NOMINAL
 from trainmaster.placement.affinity import could_carry
 from trainmaster.placement.gang import bits
 from trainmaster.placement.placers import RELAXING
-from trainmaster.policies.trainmaster.delay_scheduling import Closeness
+from trainmaster.policies.trainmaster.delay_scheduling import DelayScheduling
+from trainmaster.policies.trainmaster.scheduling_pass import Pass
 
 PAYS = 2
 """A move has to save so many times what a change of hands costs; a run rests for as long at least."""
@@ -40,14 +38,26 @@ MOST_MOVERS = 4
 """Runs that may have to move for one of them."""
 
 
-@dataclass(slots=True)
-class Tidying:
-    """The moves of one pass."""
+def make_room_for_gangs(p: Pass) -> None:
+    """Move small runs away for the first gangs in rank order that only find GPUs apart."""
+    if p.locality is not None:
+        Defragmentation(p, p.locality).make_room(p.ranks)
 
-    closeness: Closeness
-    view: View
-    draft: Draft
-    now: int
+
+def gather_gangs(p: Pass) -> None:
+    """Move gangs that lie apart to nearer GPUs, in passes in which speeds are observed."""
+    if p.locality is not None and p.is_look_due:
+        Defragmentation(p, p.locality).gather()
+
+
+class Defragmentation:
+    """The migrations of one pass."""
+
+    def __init__(self, p: Pass, locality: DelayScheduling) -> None:
+        self.locality = locality
+        self.view = p.view
+        self.draft = p.draft
+        self.now = p.now
 
     # -- room for gangs ----------------------------------------------------------------------------
 
@@ -65,7 +75,7 @@ class Tidying:
             if helped == MOST_HELPED or not is_gang or space.has_too_few(demand):
                 return
             is_small = space.fewest_nodes(space.kinds_for(demand), demand, count) == 1
-            placer = self.closeness.placer(record)
+            placer = self.locality.placer(record)
             if is_small and placer.insists and placer.place(space, record) is None:
                 self._clear_for(record, count)
 
@@ -106,7 +116,7 @@ class Tidying:
         return has_left
 
     def _leave(self, mover: JobRecord) -> bool:
-        placement = self.closeness.placer(mover).place(self.draft.space, mover)
+        placement = self.locality.placer(mover).place(self.draft.space, mover)
         if placement is None:
             return False
         self.draft.start(mover, placement)
@@ -135,16 +145,16 @@ class Tidying:
                 moved += 1
 
     def _scattered(self) -> Iterator[JobRecord]:
-        distances = self.closeness.distances
-        for record in distances.training_gangs():
+        losses = self.locality.losses
+        for record in losses.training_gangs():
             assert record.placement is not None
-            if distances.loss(record, record.placement) >= LEAST_GAIN and self._may_move(record):
+            if losses.loss(record, record.placement) >= LEAST_GAIN and self._may_move(record):
                 yield record
 
     def _waste(self, record: JobRecord) -> tuple[int, int]:
         placement = record.placement
         assert placement is not None
-        return -self.closeness.distances.loss(record, placement) * len(placement.slices), record.seq
+        return -self.locality.losses.loss(record, placement) * len(placement.slices), record.seq
 
     def _gather(self, record: JobRecord) -> bool:
         draft, old = self.draft, record.placement
@@ -158,17 +168,15 @@ class Tidying:
         return True
 
     def _pays(self, record: JobRecord, old: Placement, new: Placement) -> bool:
-        gain = self.closeness.distances.loss(record, old) - self.closeness.distances.loss(
-            record, new
-        )
+        gain = self.locality.losses.loss(record, old) - self.locality.losses.loss(record, new)
         if gain < LEAST_GAIN:
             return False
-        left = self.closeness.left_ms(record, self.now)
+        left = self.locality.left_ms(record)
         return left * gain // NOMINAL > PAYS * self.view.switch_ms
 
     def _may_move(self, record: JobRecord) -> bool:
         placement, since = record.placement, record.run_since_ms
-        rest = max(self.closeness.terms.rest_ms, PAYS * self.view.switch_ms)
+        rest = max(self.locality.terms.rest_ms, PAYS * self.view.switch_ms)
         return (
             record.phase is Phase.RUNNING
             and placement is not None

@@ -10,7 +10,7 @@ beside others only where it gains more than they lose, by what was seen so far.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainmaster.core.draft import Draft
@@ -30,7 +30,9 @@ from trainmaster.model.placement import Placement
 from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.perf.default_parameters import ELASTICITY
 from trainmaster.policies.trainmaster.gang_interference import is_gang
-from trainmaster.policies.trainmaster.shrink import Prices
+
+Prices = Callable[[JobRecord], int]
+"""The service that a completion of the job is expected to cost, in thousandths of a GPU x ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +43,13 @@ class Growth:
     """Time since its start or last resizing."""
     gain_ppm: int
     """What must be gained in speed."""
-    beyond: bool
-    """Whether it may have more GPUs than it asks for."""
     kept: float
     """The part of its speed that a gang keeps beside others."""
     spare: int
     """GPUs that are left idle for who comes next: what has been grown into takes time to come back."""
 
 
-class Filling:
+class Growing:
     """Growth at the end of a pass, on its draft."""
 
     def __init__(
@@ -117,8 +117,6 @@ class Filling:
         curve, count = self._curves.of(record, self._corrections), len(held.slices)
         nominal = record.demand.nominal.count
         more = min(2 * count, curve.high)
-        if not self._terms.beyond:
-            more = min(more, nominal)
         if count >= more:
             return None
         before, after = curve.speeds[count], curve.speeds[more]

@@ -30,7 +30,7 @@ FARTHEST = 950_000
 
 @stored_as("locality.Penalty")
 @dataclass(frozen=True, slots=True)
-class Felt:
+class Penalty:
     """What was seen of some runs, summed up; speeds and losses in parts per million."""
 
     near: int = 0
@@ -41,21 +41,21 @@ class Felt:
     foretold: int = 0
     lost: int = 0
 
-    def with_near(self, speed: int) -> Felt:
+    def with_near(self, speed: int) -> Penalty:
         kept = self._thinned()
-        return Felt(kept.near + 1, kept.near_speed + speed, kept.apart, kept.foretold, kept.lost)
+        return Penalty(kept.near + 1, kept.near_speed + speed, kept.apart, kept.foretold, kept.lost)
 
-    def with_apart(self, foretold: int, lost: int) -> Felt:
+    def with_apart(self, foretold: int, lost: int) -> Penalty:
         kept = self._thinned()
-        return Felt(
+        return Penalty(
             kept.near, kept.near_speed, kept.apart + 1, kept.foretold + foretold, kept.lost + lost
         )
 
-    def _thinned(self) -> Felt:
+    def _thinned(self) -> Penalty:
         near, apart = self.near >= FORGOTTEN, self.apart >= FORGOTTEN
         if not near and not apart:
             return self
-        return Felt(
+        return Penalty(
             self.near // 2 if near else self.near,
             self.near_speed // 2 if near else self.near_speed,
             self.apart // 2 if apart else self.apart,
@@ -75,10 +75,11 @@ class Felt:
         return (seen + FAITH * believed_ppm) // (self.apart + FAITH)
 
 
-class Foretold:
+class PublishedLosses:
     """Published losses on one topology; caches only pure results."""
 
     def __init__(self, topology: Topology) -> None:
+        self.topology = topology
         self._speeds = Speeds(World("published", locality=LOCALITY), topology)
 
     def loss(self, model: str, demand: Demand, count: int, span: int, nodes: int) -> int:

@@ -1,6 +1,6 @@
 """What distance and company cost each model: as published, put right by how runs were seen to fare.
 
-Every few minutes, in passes that are made anyway, the speed of each gang is looked at once a run. Gangs
+Every few minutes, in passes that are made anyway, the speed of each gang is observed at once a run. Gangs
 as near as can be tell what is normal for their model; the others, what distance costs; small gangs that
 share a node, what company costs (locality_calibration.py has the estimate). What was seen is a value,
 for the memo; all that is held here is a cache of it.
@@ -20,7 +20,7 @@ from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import NOMINAL
 from trainmaster.perf.model_zoo import table_name
-from trainmaster.policies.trainmaster.locality_calibration import FARTHEST, Felt, Foretold
+from trainmaster.policies.trainmaster.locality_calibration import FARTHEST, Penalty, PublishedLosses
 
 TELLING = 50_000
 """Who is foretold to lose less than this tells nothing about other models, nor about other places."""
@@ -41,36 +41,32 @@ ANY_BESIDE: Kind = (BESIDE,)
 
 @stored_as("locality.Observations")
 @dataclass(frozen=True, slots=True)
-class Nearness:
+class LocalityObservations:
     """What was seen of distance and company."""
 
-    felt: FrozenMap[Kind, Felt] = field(default_factory=FrozenMap)
+    felt: FrozenMap[Kind, Penalty] = field(default_factory=FrozenMap)
     believed: FrozenMap[Kind, int] = field(default_factory=FrozenMap)
     """What foretold losses are multiplied with, in parts per million."""
     witnesses: int = 0
     """Runs apart that this rests on."""
     looked_at: FrozenMap[int, int] = field(default_factory=FrozenMap)
-    """Runs that go on and have been looked at: attempts by number of the job."""
+    """Runs that go on and have been observed at: attempts by number of the job."""
     next_look_ms: int = 0
 
 
-NOTHING_SEEN = Nearness()
+NOTHING_SEEN = LocalityObservations()
 
 
-class Distances:
-    """Losses of jobs at places, on one topology."""
+class LocalityEstimator:
+    """Losses of jobs at places: as published for a topology, corrected by what was observed."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, published: PublishedLosses, seen: LocalityObservations) -> None:
         self.view = view
         self.topology = view.topology
-        self.foretold = Foretold(view.topology)
-        self._believed: FrozenMap[Kind, int] = FrozenMap()
+        self.foretold = published
+        self._believed = seen.believed
 
     # -- answering ---------------------------------------------------------------------------------
-
-    def believe(self, seen: Nearness) -> None:
-        """Answer from this from now on."""
-        self._believed = seen.believed
 
     def loss(self, record: JobRecord, placement: Placement) -> int:
         """Part of its speed that the job is expected to lose there."""
@@ -121,8 +117,8 @@ class Distances:
 
     # -- looking -----------------------------------------------------------------------------------
 
-    def looked(self, seen: Nearness, next_look_ms: int) -> Nearness:
-        """What is known after a look at all runs that were not looked at before."""
+    def observed(self, seen: LocalityObservations, next_look_ms: int) -> LocalityObservations:
+        """What is known after a look at all runs that were not observed at before."""
         gangs = self.training_gangs()
         known = seen.looked_at
         new = [record for record in gangs if known.get(record.seq) != record.attempt]
@@ -134,12 +130,12 @@ class Distances:
             self._note(felt, record, record.placement)
         looked_at = FrozenMap({record.seq: record.attempt for record in gangs})
         believed = _believed(felt, seen.believed)
-        witnesses = seen.witnesses if believed is seen.believed else felt.get(ANY, Felt()).apart
-        return Nearness(FrozenMap(felt), believed, witnesses, looked_at, next_look_ms)
+        witnesses = seen.witnesses if believed is seen.believed else felt.get(ANY, Penalty()).apart
+        return LocalityObservations(FrozenMap(felt), believed, witnesses, looked_at, next_look_ms)
 
-    def _note(self, felt: dict[Kind, Felt], record: JobRecord, placement: Placement) -> None:
+    def _note(self, felt: dict[Kind, Penalty], record: JobRecord, placement: Placement) -> None:
         kind, speed = self._kind(record, placement), record.speed_ppm
-        own = felt.get(kind, Felt())
+        own = felt.get(kind, Penalty())
         foretold = self._foretold_at(record, placement)
         if not foretold:
             felt[kind] = own.with_near(speed)
@@ -153,13 +149,13 @@ class Distances:
             _add(felt, (*kind, QUIET), foretold, lost)
 
     def _note_company(
-        self, felt: dict[Kind, Felt], record: JobRecord, placement: Placement, kind: Kind
+        self, felt: dict[Kind, Penalty], record: JobRecord, placement: Placement, kind: Kind
     ) -> None:
         node = placement.slices[0].node
         is_whole_node = len(placement.slices) == self.topology.nodes[node].gpus
         if is_whole_node or len(placement.nodes) > 1:
             return
-        alone = felt.get((*kind, ALONE), Felt())
+        alone = felt.get((*kind, ALONE), Penalty())
         if len(self.gangs_on(node)) == 1:
             felt[*kind, ALONE] = alone.with_near(record.speed_ppm)
             return
@@ -174,8 +170,8 @@ def _holds_several(record: JobRecord) -> bool:
     return record.placement is not None and len(record.placement.slices) > 1
 
 
-def _add(felt: dict[Kind, Felt], kind: Kind, foretold: int, lost: int) -> None:
-    felt[kind] = felt.get(kind, Felt()).with_apart(foretold, lost)
+def _add(felt: dict[Kind, Penalty], kind: Kind, foretold: int, lost: int) -> None:
+    felt[kind] = felt.get(kind, Penalty()).with_apart(foretold, lost)
 
 
 def _trains(record: JobRecord) -> bool:
@@ -191,21 +187,21 @@ def _trains(record: JobRecord) -> bool:
     )
 
 
-def _believed(felt: Mapping[Kind, Felt], before: FrozenMap[Kind, int]) -> FrozenMap[Kind, int]:
+def _believed(felt: Mapping[Kind, Penalty], before: FrozenMap[Kind, int]) -> FrozenMap[Kind, int]:
     """Corrections, changed where they differ much from those believed so far."""
     changed: dict[Kind, int] = {}
     for kind, seen in felt.items():
         if seen.apart:
-            found = seen.correction_ppm(_of_others(felt, kind))
+            found = seen.correction_ppm(_of_other_models(felt, kind))
             correction, old = found if found >= NIL else 0, before.get(kind, NOMINAL)
             if abs(correction - old) * NOTCH > max(correction, old):
                 changed[kind] = correction
     return before.updated(changed) if changed else before
 
 
-def _of_others(felt: Mapping[Kind, Felt], kind: Kind) -> int:
+def _of_other_models(felt: Mapping[Kind, Penalty], kind: Kind) -> int:
     """What is believed of a model in a situation before it was seen."""
     if kind in (ANY, ANY_BESIDE) or QUIET in kind:
         return NOMINAL
     others = ANY_BESIDE if BESIDE in kind else ANY
-    return felt.get(others, Felt()).correction_ppm()
+    return felt.get(others, Penalty()).correction_ppm()

@@ -1,4 +1,4 @@
-"""Every part of `trainmaster` as an option, and what the options mean to the parts."""
+"""The options of `trainmaster`, and the settings that its stages are made of."""
 
 from __future__ import annotations
 
@@ -8,13 +8,8 @@ from trainmaster.config.options import at_least_zero, choice, fraction, option
 from trainmaster.mechanisms.fair_share.hierarchical_policy import DividingOptions
 from trainmaster.mechanisms.starvation import Guards
 from trainmaster.model.placement import Sharing
-from trainmaster.model.units import NOMINAL, to_ms
-from trainmaster.policies.trainmaster.cluster_pass import LineTerms
-from trainmaster.policies.trainmaster.colocation_state import Terms as PackingTerms
-from trainmaster.policies.trainmaster.delay_scheduling import Terms as NearnessTerms
-from trainmaster.policies.trainmaster.ranking import Terms
-from trainmaster.policies.trainmaster.resizing import Terms as BreathingTerms
-from trainmaster.policies.trainmaster.starvation_guard import Guard
+from trainmaster.model.units import MINUTE, NOMINAL, SECOND, to_ms
+from trainmaster.policies.trainmaster.starvation_guard import StarvationGuard
 
 SWITCH = choice("on", "off")
 
@@ -25,66 +20,140 @@ class TrainmasterOptions(DividingOptions):
         60.0, at_least_zero, "no run is preempted before it has run this long"
     )
     learn: str = option(
-        "on", SWITCH, "foresee jobs by their class; off, and siblings too: least attained service"
+        "on",
+        SWITCH,
+        "predict service by a job's class; off, and siblings too: least attained service",
     )
     history: str = option(
-        "on", SWITCH, "foresee them by earlier runs of their user's program; only with learn"
+        "on", SWITCH, "predict it by earlier runs of the user's program too; only with learn"
     )
-    siblings: str = option("on", SWITCH, "foresee them by those submitted just before and after")
-    keep: float = option(0.65, fraction, "part of its rank that counts for a job that runs; 1: all")
+    siblings: str = option("on", SWITCH, "predict it by the jobs submitted just before and after")
+    keep: float = option(
+        0.65, fraction, "hysteresis: a running job's cost is multiplied by this; 1: off"
+    )
     cap: float = option(
-        4.0, at_least_zero, "a rank counts for at most this many times what it has had; 0: no cap"
+        4.0,
+        at_least_zero,
+        "a job's cost counts for at most this many times what it has had; 0: off",
     )
-    charge_switches: str = option("on", SWITCH, "count what a change of hands costs in the order")
+    charge_switches: str = option(
+        "on", SWITCH, "add what a preemption costs to the cost of waiting jobs"
+    )
     guard_ratio: float = option(
-        10.0, at_least_zero, "who waits beyond this many times its fair time is owed a run; 0: off"
+        10.0, at_least_zero, "a job that waits this many times its fair time is owed a run; 0: off"
     )
-    guard_slack_s: float = option(86400.0, at_least_zero, "... and this much more")
+    guard_slack_s: float = option(
+        86400.0, at_least_zero, "extra waiting time, in seconds, allowed on top of guard_ratio"
+    )
     locality: str = option(
-        "on", SWITCH, "let gangs wait for near GPUs while that pays; off: take what is free"
+        "on", SWITCH, "gangs wait for near GPUs while that pays; off: they take what is free"
     )
     packing: str = option(
-        "mps", choice("off", "time", "mps"), "how single-GPU jobs may share a GPU while others wait"
+        "mps", choice("off", "time", "mps"), "how single-GPU jobs may share a GPU while jobs wait"
     )
-    pack_kept: float = option(0.8, fraction, "part of its speed that a job on a shared GPU keeps")
-    shrink: str = option(
-        "off", SWITCH, "elastic jobs give way to who waits, below their own number"
+    pack_kept: float = option(
+        0.8, fraction, "part of its speed that a job must keep on a shared GPU"
     )
     grow: str = option("on", SWITCH, "elastic jobs grow into idle GPUs")
     half_life_s: float = option(
-        86400.0, at_least_zero, "how fast past use of GPUs by a queue is forgotten; 0: no memory"
+        86400.0, at_least_zero, "half-life of a queue's past use of GPUs, in seconds; 0: no memory"
     )
     deadlines: str = option("on", SWITCH, "accept deadlines that can be kept, and keep them")
     deadline_margin: float = option(
-        0.1, at_least_zero, "part added to predicted run times of jobs with deadlines, at least"
+        0.1, at_least_zero, "part added at least to predicted run times of jobs with deadlines"
     )
 
-    def terms(self) -> Terms:
-        """How ranks are made."""
-        is_on = self.deadlines == "on"
-        return Terms(
-            asks_classes=self.learn == "on",
-            asks_programs=self.history == "on",
-            asks_siblings=self.siblings == "on",
-            kept_ppm=round(self.keep * NOMINAL),
-            cap_ppm=round(self.cap * NOMINAL),
-            charges_switches=self.charge_switches == "on",
-            guard=Guard(round(self.guard_ratio * NOMINAL), to_ms(self.guard_slack_s)),
-            guards=Guards.of(self),
-            margin_ppm=round(self.deadline_margin * NOMINAL) if is_on else None,
-        )
 
-    def line_terms(self) -> LineTerms:
-        """How jobs are placed."""
-        packing = breathing = None
-        if self.packing != "off":
-            kept_ppm = round(self.pack_kept * NOMINAL)
-            packing = PackingTerms(sharing=Sharing(self.packing), kept_ppm=kept_ppm)
-        shrinks, grows = self.shrink == "on", self.grow == "on"
-        if shrinks or grows:
-            breathing = BreathingTerms(shrinks=shrinks, grows=grows)
-        return LineTerms(
-            nearness=NearnessTerms() if self.locality == "on" else None,
+@dataclass(frozen=True, slots=True)
+class LocalityTerms:
+    """How much locality is worth."""
+
+    ignored_ppm: int = 30_000
+    """A loss of this part of its speed is accepted at once."""
+    patience_ppm: int = 2 * NOMINAL
+    """A gang waits for near GPUs this many times what distance would cost it."""
+    avoids_gangs: bool = True
+    """Whether small gangs keep away from each other's nodes."""
+    look_ms: int = 5 * MINUTE
+    """How often speeds of gangs are observed, and spread gangs gathered."""
+    rest_ms: int = 10 * MINUTE
+    """A run is left where it is for so long before it is migrated."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackingTerms:
+    """When jobs may share a GPU, and when they are separated."""
+
+    sharing: Sharing = Sharing.TIME
+    most: int = 2
+    """Jobs on one GPU."""
+    gain_ppm: int = 300_000
+    """What a job that joins must add to the sum of speeds, as predicted."""
+    least_ppm: int = 100_000
+    """What the last to join must have added, as measured."""
+    kept_ppm: int = 700_000
+    """What every job must keep of its speed alone."""
+    trial_ms: int = 30 * SECOND
+    """How long jobs that share are measured for."""
+    move_ms: int = 30 * SECOND
+    """What a migration is taken to cost until some have been seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResizingTerms:
+    """When runs grow."""
+
+    rest_ms: int = MINUTE
+    """Between a start or a resizing of a run and its growth, at least."""
+    rest_switches: int = 10
+    """The same in multiples of what a preemption costs: growth is to last longer than it takes."""
+    gain_ppm: int = 50_000
+    """A run grows only if that makes it faster by more than this."""
+    spare_part: int = 16
+    """One GPU in so many is left idle for new jobs, where a preemption takes time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options in the units of the stages; None: the stage is left out."""
+
+    learns_classes: bool
+    learns_programs: bool
+    learns_siblings: bool
+    hysteresis_ppm: int
+    """Part of its cost that counts for a job that runs."""
+    cap_ppm: int
+    """A cost counts for at most this many times the service attained and an hour more; 0: no cap."""
+    charges_switches: bool
+    guard: StarvationGuard
+    guards: Guards
+    deadline_margin_ppm: int | None
+    """Added to the predictions of jobs with deadlines."""
+    locality: LocalityTerms | None
+    packing: PackingTerms | None
+    resizing: ResizingTerms | None
+    half_life_ms: int
+
+    @classmethod
+    def of(cls, options: TrainmasterOptions) -> Settings:
+        packing = None
+        if options.packing != "off":
+            kept_ppm = round(options.pack_kept * NOMINAL)
+            packing = PackingTerms(sharing=Sharing(options.packing), kept_ppm=kept_ppm)
+        margin_ppm = round(options.deadline_margin * NOMINAL)
+        guard = StarvationGuard(round(options.guard_ratio * NOMINAL), to_ms(options.guard_slack_s))
+        return cls(
+            learns_classes=options.learn == "on",
+            learns_programs=options.history == "on",
+            learns_siblings=options.siblings == "on",
+            hysteresis_ppm=round(options.keep * NOMINAL),
+            cap_ppm=round(options.cap * NOMINAL),
+            charges_switches=options.charge_switches == "on",
+            guard=guard,
+            guards=Guards.of(options),
+            deadline_margin_ppm=margin_ppm if options.deadlines == "on" else None,
+            locality=LocalityTerms() if options.locality == "on" else None,
             packing=packing,
-            breathing=breathing,
+            resizing=ResizingTerms() if options.grow == "on" else None,
+            half_life_ms=to_ms(options.half_life_s),
         )

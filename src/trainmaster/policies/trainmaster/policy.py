@@ -1,148 +1,207 @@
-"""Trainmaster's own policy: what the published systems taught, put together, each part an option.
+"""Trainmaster's own policy: what the published systems taught, as stages of one pass.
 
-Who goes first. Jobs run in order of a Gittins index (Tiresias, NSDI'19), the service that a completion is
-expected to cost, foreseen from jobs like it that ended or go on: its class (`learn`), its user's runs of
-the same program (`history`), and above all its `siblings`, the jobs submitted just before and after it.
-Until anything is known the order is least attained service. A rank counts for at most `cap` times what
-a job has had, and whoever falls too far behind its fair share is owed a run (`guard_ratio`).
+Priority (priority.py). Jobs run in order of the Gittins index (Tiresias, NSDI'19): the service that a
+completion is expected to take, predicted from jobs like it that have ended or still run: its class
+(`learn`), its user's runs of the same program (`history`), and above all its `siblings`, the jobs
+submitted just before and after it. Until anything is known the order is least attained service. A cost
+counts for at most `cap` times what a job has had, and a job that falls too far behind its fair share is
+owed a run (`guard_ratio`).
 
-Preemption has to pay. A waiting job is charged what a change of hands was seen to cost
-(`charge_switches`), a running one counts `keep` of its rank, and no run is younger than `min_run_s` or
-than twice that cost.
+Preemption has to pay. A waiting job is charged what a preemption was seen to cost (`charge_switches`), a
+running one counts `keep` of its cost, and no run is younger than `min_run_s` or twice that cost.
 
-Where it goes. A gang waits for near GPUs as long as that pays, by what distance was seen to cost its
-model (`locality`). While jobs wait, single-GPU jobs share a GPU where that gains (`packing`), elastic
-ones shrink to let others in (`shrink`), and grow into what nobody waits for (`grow`).
+Placement. A gang waits for near GPUs as long as that pays, by what distance was seen to cost its model
+(`locality`). While jobs wait, single-GPU jobs share a GPU where that gains (`packing`); elastic ones grow
+into GPUs that nobody waits for (`grow`).
 
-Between queues that were stated, GPUs are divided max-min, with a memory of who used more than its share
-(`half_life_s`); inside a queue the order is the one above. A job with a deadline is told at submission
-whether it can be kept (`deadlines`), and an accepted one goes first when it has to.
+Queues (queues.py). Between stated queues GPUs are divided max-min, with a memory of which used more than
+its share (`half_life_s`); inside a queue the order is the one above. A job with a deadline is told at
+submission whether it can be kept (`deadlines`), and an accepted one goes first when it has to.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
-
-from trainmaster.core.rank_index import RankIndex
+from trainmaster.core.draft import Draft
+from trainmaster.core.queue_views import queue_views_of
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.mechanisms.fair_share.decayed_fair_share import (
-    SharesMemo,
-    noted,
-    remembered,
-    share_out,
-)
-from trainmaster.mechanisms.fair_share.hierarchical_policy import BetweenQueues, capacity
-from trainmaster.model.codec import stored_as
-from trainmaster.model.deadline_notices import DeadlineNotice
+from trainmaster.mechanisms.base_policy import BasePolicy, why_waiting
+from trainmaster.mechanisms.fair_share.hierarchical_policy import capacity, share_reason
+from trainmaster.mechanisms.fair_share.queue_tree import TreeCache
+from trainmaster.mechanisms.rank_order import run_in_order
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Reason
-from trainmaster.model.units import to_ms
-from trainmaster.policies.trainmaster.cluster_pass import LineMemo, WholeCluster
-from trainmaster.policies.trainmaster.options import TrainmasterOptions
-from trainmaster.policies.trainmaster.ranking import Knowing, Knowledge
-from trainmaster.policies.trainmaster.single_queue import OneLine
+from trainmaster.policies.trainmaster import colocation, resizing
+from trainmaster.policies.trainmaster.colocation import separate_pairs, spread_pairs
+from trainmaster.policies.trainmaster.defragmentation import gather_gangs, make_room_for_gangs
+from trainmaster.policies.trainmaster.delay_scheduling import (
+    learn_locality,
+    unstick,
+    use_locality,
+)
+from trainmaster.policies.trainmaster.memo import Memo
+from trainmaster.policies.trainmaster.options import Settings, TrainmasterOptions
+from trainmaster.policies.trainmaster.priority import rank_order
+from trainmaster.policies.trainmaster.queues import (
+    QueueOrder,
+    QueueRound,
+    divide_between_queues,
+)
+from trainmaster.policies.trainmaster.resizing import give_back_growth, grow_runs
+from trainmaster.policies.trainmaster.scheduling_pass import Caches, Pass
 
 
-@stored_as("trainmaster.Memo")
-@dataclass(frozen=True, slots=True)
-class Memo:
-    """What is known and promised, and how queues have fared."""
+def learn_service(p: Pass) -> None:
+    """Take in the service of jobs that have ended, and what preemptions cost."""
+    before = p.memo.service
+    service = p.caches.predictor.learn(before, p.view, p.now)
+    p.remember(service=service)
+    if service.made_ms != before.made_ms and p.settings.charges_switches:
+        p.remember(switch_ms=p.view.switch_ms)
 
-    knowledge: Knowledge = field(default_factory=Knowledge)
-    line: LineMemo = field(default_factory=LineMemo)
-    shares: SharesMemo = field(default_factory=SharesMemo)
+
+def find_owed_runs(p: Pass) -> None:
+    """Find the jobs that have fallen too far behind their fair share."""
+    p.remember(owed=p.settings.guard.owed_runs(p.view, p.memo.owed, p.now))
 
 
-class Trainmaster(BetweenQueues[TrainmasterOptions, Memo]):
+def admit_deadlines(p: Pass) -> None:
+    """Answer new deadlines, and look after those that were accepted."""
+    if p.settings.deadline_margin_ppm is not None:
+        deadlines, p.notices = p.deadlines().follow(p.view, p.memo.deadlines, p.now)
+        p.remember(deadlines=deadlines)
+
+
+def start_in_rank_order(p: Pass) -> None:
+    """The best-ranked jobs that fit together run; the others wait."""
+    run_in_order(p.view, p.draft, p.ranks, p.now, p.group, p.placer, p.caches.stuck)
+    if p.locality is not None:
+        unstick(p.caches.stuck)
+
+
+OBSERVATIONS = (learn_service, find_owed_runs, admit_deadlines, learn_locality)
+STAGES = (
+    separate_pairs,
+    make_room_for_gangs,
+    give_back_growth,
+    start_in_rank_order,
+    spread_pairs,
+    gather_gangs,
+    grow_runs,
+)
+
+
+class Trainmaster(BasePolicy[TrainmasterOptions, Memo]):
     name = "trainmaster"
     options_type = TrainmasterOptions
     profiles = True
 
-    def __init__(self, options: TrainmasterOptions) -> None:
-        self._knowing = Knowing(options.terms())
+    def __init__(self, options: TrainmasterOptions, settings: Settings | None = None) -> None:
         super().__init__(options)
-        self._line = WholeCluster(self._knowing, options.line_terms())
-        self._half_life_ms = to_ms(options.half_life_s)
-        self._was_divided: bool | None = None
+        self.settings = settings or Settings.of(options)
+        self._caches = self._new_caches()
+        self._had_queues: bool | None = None
 
-    def _new_line(self, _: object = None) -> Any:
-        return OneLine(self._knowing)
+    def _new_caches(self) -> Caches:
+        return Caches.new(self.settings, TreeCache(dict(self.options.queues.items)))
 
-    def chosen_inner(self, options: TrainmasterOptions) -> tuple[Any, object]:
-        return self._new_line, None
-
-    @property
-    def is_moldable(self) -> bool:
-        return self._line.is_moldable
-
-    def keeps_promises(self, kind: object) -> bool:
-        return True
+    def forget(self) -> None:
+        super().forget()
+        self._caches = self._new_caches()
 
     def first_memo(self) -> Memo:
         return Memo()
 
-    def forget(self) -> None:
-        super().forget()
-        self._line.forget()
-        self._knowing.forget()
-
-    # -- a pass ------------------------------------------------------------------------------------
-
     def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
-        known, notices = self._knowing.learn(view, memo.knowledge, now)
-        self.guards = self._knowing.guards
-        memo = replace(memo, knowledge=known)
-        if self._divides(view):
-            return self._plan_between(view, memo, notices, now)
-        plan = self._line.plan(view, memo.line, now)
-        if plan.memo is not memo.line:
-            memo = replace(memo, line=plan.memo)
-        return Plan(plan.actions, memo, self._sooner(plan.wake_at, view, now), notices)
+        p = self._pass(view, memo, now)
+        for observe in OBSERVATIONS:
+            observe(p)
+        p.wake_by(_next_look(p))
+        if p.view.is_settled() and not p.is_look_due and not _is_busy(p) and not p.has_queues:
+            return p.plan()
+        if p.has_queues:
+            p.round = QueueRound(p)
+            p.draft = p.round.draft
+            for stage in (divide_between_queues,):
+                stage(p)
+            return p.plan()
+        p.ranks = rank_order(p)
+        if p.view.is_stable(p.ranks, now) and not p.is_look_due and not _is_due(p):
+            p.wake_by(_next_due(p))
+            return p.plan()
+        for stage in STAGES:
+            stage(p)
+        if not view.is_settled():
+            p.wake_by(p.ranks.next_expiry())
+        return p.plan()
 
-    def _sooner(self, wake: int | None, view: View, now: int) -> int | None:
-        times = (wake, self._knowing.wake(view, now))
-        return min((at for at in times if at is not None), default=None)
-
-    def _divides(self, view: View) -> bool:
-        """Whether queues were stated: where they were not, all jobs stand in one line."""
-        divides = bool(view.queues or self.options.queues.items)
-        if self._was_divided is not None and divides is not self._was_divided:
+    def _pass(self, view: View, memo: Memo, now: int) -> Pass:
+        has_queues = bool(view.queues or self.options.queues.items)
+        if self._had_queues is not None and has_queues is not self._had_queues:
             view.forget()
-        self._was_divided = divides
-        return divides
-
-    def _plan_between(
-        self, view: View, memo: Memo, notices: tuple[DeadlineNotice, ...], now: int
-    ) -> Plan:
-        total = capacity(view)
-        shares = remembered(memo.shares, now, self._half_life_ms)
-        round_ = self.begin(view, shares.rounds, now, *shares.usage.average)
-        if view.is_settled():
-            round_.take_note()
-        elif not (round_.is_enough_for_all(total) and round_.serve_all()):
-            promised = self._knowing.promised_now(view, now)
-            share_out(round_, shares, total, self._half_life_ms, promised)
-        memo = replace(memo, shares=noted(round_, shares, self._half_life_ms))
-        return round_.draft.plan(memo, self._sooner(round_.wake_at(), view, now), notices)
+        self._had_queues = has_queues
+        return Pass(self.settings, self._caches, view, memo, now, Draft(view), has_queues)
 
     def wake(self, view: View, memo: Memo, now: int) -> int | None:
-        self._knowing.show(memo.knowledge)
-        self.guards = self._knowing.guards
-        if self._divides(view):
-            wake = self.wake_of(view, memo.shares.rounds, now)
-        else:
-            wake = self._line.wake(view, memo.line, now)
-        return self._sooner(wake, view, now)
-
-    def line(self, view: View, memo: Memo, now: int) -> RankIndex | None:
-        return None
+        """A run that has just started comes to another rank at a time that is known now."""
+        p = self._pass(view, memo, now)
+        p.wake_by(_next_look(p))
+        if p.has_queues:
+            p.wake_by(_queues_wake(p))
+        elif not view.is_settled() or _is_busy(p):
+            use_locality(p)
+            p.ranks = rank_order(p)
+            p.wake_by(_next_due(p))
+        return p.due_ms
 
     def explain(self, view: View, memo: Memo, record: JobRecord, now: int) -> Reason:
-        self._knowing.show(memo.knowledge)
-        if self._divides(view):
-            reason = self.explain_in(view, memo.shares.rounds, record, now)
-        else:
-            reason = self._line.explain(view, memo.line, record, now)
-        return self._knowing.explained(record, reason, now)
+        """Why it waits, by the places that it would accept now."""
+        p = self._pass(view, memo, now)
+        if not p.has_queues:
+            use_locality(p)
+        reason = why_waiting(view, record, p.own_placer(record))
+        if p.has_queues and record.placement is None:
+            reason = share_reason(QueueRound(p), record, reason, capacity(view))
+        return p.deadlines().explained(p.memo.deadlines, record, reason, now)
+
+
+def _is_busy(p: Pass) -> bool:
+    """Whether there is something to do although no job waits."""
+    grows = p.settings.resizing is not None and resizing.has_elastic(p)
+    return grows or bool(p.memo.colocation.crowds)
+
+
+def _is_due(p: Pass) -> bool:
+    return resizing.is_due(p) or colocation.is_due(p)
+
+
+def _next_due(p: Pass) -> int | None:
+    """When ranks or what a stage waits for will have changed by themselves."""
+    grown = p.memo.resizing.due_ms
+    grown = grown if grown is not None and grown > p.now else None
+    times = (p.ranks.next_expiry(), colocation.next_due(p), grown)
+    return min((at for at in times if at is not None), default=None)
+
+
+def _next_look(p: Pass) -> int | None:
+    """When owed runs or deadlines are looked at again, should nothing happen before."""
+    times: list[int] = []
+    if p.settings.guard.is_on and not (p.view.is_settled() or p.view.is_idle()):
+        times.append(max(p.memo.owed.next_look_ms, p.now + 1))
+    if p.memo.deadlines.accepted:
+        due = p.deadlines().wake(p.view, p.memo.deadlines, p.now)
+        times += [] if due is None else [due]
+    return min(times, default=None)
+
+
+def _queues_wake(p: Pass) -> int | None:
+    """When ranks of jobs in queues that have changed run out, or their runs may be preempted."""
+    if p.view.is_settled():
+        return None
+    parts, times, order = queue_views_of(p.view), list[int | None](), QueueOrder(p)
+    for queue in p.view.dirty_queues & parts.keys():
+        if not parts[queue].is_settled():
+            times.append(order.line(parts[queue], None, p.now).next_expiry())
+    if p.guards.min_run_ms:
+        times.append(p.now + p.guards.min_run_ms)
+    return min((at for at in times if at is not None), default=None)

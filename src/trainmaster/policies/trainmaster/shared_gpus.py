@@ -30,7 +30,7 @@ def can_share(record: JobRecord) -> bool:
 
 
 @dataclass(slots=True)
-class Rooms:
+class SharedGpus:
     """All shared GPUs, as the draft has them."""
 
     view: View

@@ -5,11 +5,11 @@ its age, divided by the crowd that wanted its GPUs (GPUs x mean jobs beside it /
 One that waits and whose fair age exceeds `ratio` x what it has run + `slack` is owed a run: it goes
 before everybody until it has received a tenth of its progress, at least ten minutes and at most an hour;
 before protected runs too, for a gang would wait for ever where others keep starting. Owed runs hold at
-most a quarter of the GPUs, or are one: so that a burst of debts does not turn the order over. Predicted
+most a quarter of the GPUs, or are one: so that a burst of owed does not turn the order over. Predicted
 finish-time ratio of a job that is served at once and ends there = fair age / run time: the guard keeps
 it near `ratio`.
 
-Debts and the time of the next look are a value, for the memo: a look at all who wait costs as much as
+OwedRuns and the time of the next look are a value, for the memo: a look at all who wait costs as much as
 there are, so it is taken when the first of them can have become due, ten minutes apart at least.
 """
 
@@ -21,13 +21,10 @@ from math import isqrt
 from trainmaster.core.lifecycle import WAITING
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.mechanisms.starvation import PROTECTED
 from trainmaster.model.codec import stored_as
-from trainmaster.model.plan import FrozenMap, Rank
-from trainmaster.model.units import HOUR, MINUTE, NOMINAL, WHOLE, ceil_div
+from trainmaster.model.plan import FrozenMap
+from trainmaster.model.units import HOUR, MINUTE, NOMINAL, WHOLE
 
-OWED = PROTECTED - (1 << 40)
-"""Level of a job that is owed a run: before everybody but those with a deadline to keep."""
 APART_MS = 10 * MINUTE
 SHORTEST_MS, LONGEST_MS = 10 * MINUTE, HOUR
 PART_OF_PROGRESS = 10
@@ -36,18 +33,18 @@ PART_OF_GPUS = 4
 
 @stored_as("starvation.Owed")
 @dataclass(frozen=True, slots=True)
-class Debts:
+class OwedRuns:
     """Who is owed a run, up to which attained service, and when to look again."""
 
     until: FrozenMap[str, int] = field(default_factory=FrozenMap)
     next_look_ms: int = 0
 
 
-NO_DEBTS = Debts()
+NO_OWED_RUNS = OwedRuns()
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class StarvationGuard:
     """How far behind a job may fall."""
 
     ratio_ppm: int
@@ -58,26 +55,26 @@ class Guard:
     def is_on(self) -> bool:
         return self.ratio_ppm > 0
 
-    def looked(self, view: View, debts: Debts, now: int) -> Debts:
-        """Debts after those that are paid and, where the time has come, those that are due."""
+    def owed_runs(self, view: View, owed: OwedRuns, now: int) -> OwedRuns:
+        """OwedRuns after those that are paid and, where the time has come, those that are due."""
         if not self.is_on:
-            return debts
-        until = {job: most for job, most in debts.until.items() if _is_unpaid(view, job, most, now)}
-        look = now >= debts.next_look_ms
-        next_look = debts.next_look_ms
+            return owed
+        until = {job: most for job, most in owed.until.items() if _is_unpaid(view, job, most, now)}
+        look = now >= owed.next_look_ms
+        next_look = owed.next_look_ms
         added: list[JobRecord] = []
         if look:
             added, next_look = self._due(view, until, now)
-        if not look and len(until) == len(debts.until):
-            return debts
+        if not look and len(until) == len(owed.until):
+            return owed
         for record in (
-            view.jobs[job] for job in debts.until if job in view.jobs and job not in until
+            view.jobs[job] for job in owed.until if job in view.jobs and job not in until
         ):
             view.restate(record)
         for record in added:
             until[record.id] = record.attained + _run_owed(record)
             view.restate(record)
-        return Debts(FrozenMap(until), next_look)
+        return OwedRuns(FrozenMap(until), next_look)
 
     def _due(self, view: View, owed: dict[str, int], now: int) -> tuple[list[JobRecord], int]:
         """The most overdue that may be owed a run now, and when to look again."""
@@ -119,18 +116,6 @@ class Guard:
                 chosen.append(record)
                 left -= size
         return chosen
-
-    def rank(self, record: JobRecord, rank: Rank, debts: Debts, now: int) -> Rank:
-        """The policy's rank, overruled while the job is owed a run."""
-        most = debts.until.get(record.id)
-        if most is None:
-            return rank
-        until = None
-        if record.since_ms is not None:
-            until = record.since_ms + ceil_div(max(0, most - record.attained), record.rate)
-            if until <= now:
-                return rank
-        return Rank(OWED, record.seq, until_ms=until)
 
 
 def _is_unpaid(view: View, job: str, most: int, now: int) -> bool:

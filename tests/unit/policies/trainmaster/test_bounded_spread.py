@@ -10,8 +10,8 @@ from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
 from trainmaster.model.job import gpus
 from trainmaster.placement.placers import RELAXING, Placer
-from trainmaster.policies.trainmaster.bounded_spread import Limited
-from trainmaster.policies.trainmaster.contention_aware import Considerate
+from trainmaster.policies.trainmaster.bounded_spread import BoundedSpread
+from trainmaster.policies.trainmaster.contention_aware import ContentionAware
 
 RACKS = "rack a: n1[4] n2[4]  rack b: n3[4] n4[4]"
 
@@ -42,11 +42,11 @@ def placed(text: str, taken: dict[str, int], size: int, placer: Placer) -> str |
 def test_no_further_and_on_no_more_nodes_than_the_limits_say(
     taken: dict[str, int], size: int, limits: tuple[int, int], want: str | None
 ) -> None:
-    assert placed(RACKS, taken, size, Limited(limits, is_strict=False)) == want
+    assert placed(RACKS, taken, size, BoundedSpread(limits, is_strict=False)) == want
 
 
 def kind(harms: dict[int, int], inner: Placer = RELAXING) -> Placer:
-    return Considerate(inner, lambda record, node: harms.get(node, 0), breaking=5)
+    return ContentionAware(inner, lambda record, node: harms.get(node, 0), breaking=5)
 
 
 @pytest.mark.parametrize(
@@ -70,5 +70,5 @@ def test_the_node_with_least_harm_then_the_best_fit(
 def test_whole_nodes_and_several_are_left_to_the_other_placer() -> None:
     assert placed("n1[4] n2[4]", {}, 4, kind({0: 9})) == "n1"
     assert placed("n1[4] n2[4]", {"n1": 2, "n2": 2}, 4, kind({0: 9})) == "n1:2 n2:2"
-    strict = Limited((0, 0), is_strict=True)
+    strict = BoundedSpread((0, 0), is_strict=True)
     assert placed("n1[4] n2[4]", {"n1": 3, "n2": 3}, 2, kind({}, strict)) is None

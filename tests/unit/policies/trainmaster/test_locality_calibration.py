@@ -5,14 +5,19 @@ from __future__ import annotations
 from tests.builders import cluster
 from trainmaster.model.job import gpus
 from trainmaster.model.units import NOMINAL
-from trainmaster.policies.trainmaster.locality_calibration import FORGOTTEN, LEAST, Felt, Foretold
+from trainmaster.policies.trainmaster.locality_calibration import (
+    FORGOTTEN,
+    LEAST,
+    Penalty,
+    PublishedLosses,
+)
 
 RACK, NODE = 1, 2
 """Levels of a cluster of nodes in racks."""
 
 
 def loss(model: str, count: int, span: int, nodes: int, where: str = "2x2x4") -> int:
-    return Foretold(cluster(where)).loss(model, gpus(count), count, span, nodes)
+    return PublishedLosses(cluster(where)).loss(model, gpus(count), count, span, nodes)
 
 
 def test_losses_are_those_published() -> None:
@@ -30,12 +35,12 @@ def test_who_is_said_to_lose_nothing_is_watched_nevertheless() -> None:
 
 
 def test_nothing_seen_is_what_was_believed() -> None:
-    assert Felt().correction_ppm() == NOMINAL
-    assert Felt().correction_ppm(300_000) == 300_000
+    assert Penalty().correction_ppm() == NOMINAL
+    assert Penalty().correction_ppm(300_000) == 300_000
 
 
 def test_what_was_seen_outweighs_what_was_believed_run_by_run() -> None:
-    felt, corrections = Felt(), []
+    felt, corrections = Penalty(), []
     for _ in range(9):
         felt = felt.with_apart(foretold=400_000, lost=0)
         corrections.append(felt.correction_ppm())
@@ -45,14 +50,14 @@ def test_what_was_seen_outweighs_what_was_believed_run_by_run() -> None:
 
 
 def test_losses_as_foretold_correct_nothing() -> None:
-    felt = Felt()
+    felt = Penalty()
     for foretold in (100_000, 400_000):
         felt = felt.with_apart(foretold, foretold)
     assert felt.correction_ppm() == NOMINAL
 
 
 def test_old_runs_are_forgotten() -> None:
-    felt = Felt()
+    felt = Penalty()
     for lost in [0] * (4 * FORGOTTEN) + [400_000] * (4 * FORGOTTEN):
         felt = felt.with_apart(400_000, lost)
     assert felt.apart <= FORGOTTEN
@@ -60,7 +65,7 @@ def test_old_runs_are_forgotten() -> None:
 
 
 def test_normal_speed_is_that_of_runs_that_lie_near() -> None:
-    felt = Felt()
+    felt = Penalty()
     assert felt.near_ppm() == NOMINAL
     for _ in range(50):
         felt = felt.with_near(NOMINAL // 2)

@@ -9,36 +9,35 @@ import pytest
 from tests.unit.core.stage import Strings
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
-from trainmaster.model.plan import FrozenMap, Rank
+from trainmaster.model.plan import Rank
 from trainmaster.model.units import HOUR, MINUTE, NOMINAL, SECOND, WHOLE
 from trainmaster.policies.trainmaster.starvation_guard import (
     APART_MS,
     LONGEST_MS,
-    NO_DEBTS,
-    OWED,
+    NO_OWED_RUNS,
     SHORTEST_MS,
-    Debts,
-    Guard,
+    OwedRuns,
+    StarvationGuard,
 )
 
-GUARD = Guard(ratio_ppm=2 * NOMINAL, slack_ms=HOUR)
+GUARD = StarvationGuard(ratio_ppm=2 * NOMINAL, slack_ms=HOUR)
 """Twice its fair time and an hour more."""
 PLAIN = Rank(7, 7)
 
 
 @dataclass
 class Watch:
-    """A cluster that is looked at now and then."""
+    """A cluster that is owed_runs at now and then."""
 
     strings: Strings
-    guard: Guard = GUARD
-    debts: Debts = field(default=NO_DEBTS)
+    guard: StarvationGuard = GUARD
+    owed: OwedRuns = field(default=NO_OWED_RUNS)
 
     def look(self) -> list[str]:
         """Let the guard look now; who is owed a run, in order of its choice."""
         self.strings.tell()
-        self.debts = self.guard.looked(self.strings.controller.view, self.debts, self.strings.now)
-        return list(self.debts.until)
+        self.owed = self.guard.owed_runs(self.strings.controller.view, self.owed, self.strings.now)
+        return list(self.owed.until)
 
     def later(self, ms: int) -> Watch:
         self.strings.later(ms / SECOND)
@@ -46,7 +45,7 @@ class Watch:
 
     def in_minutes(self) -> float:
         """How long it is until the next look."""
-        return (self.debts.next_look_ms - self.strings.now) / MINUTE
+        return (self.owed.next_look_ms - self.strings.now) / MINUTE
 
 
 def crowded(waiting: int = 1, gpus: int = 1, size: int = 1) -> Watch:
@@ -64,7 +63,7 @@ def test_fair_age_is_age_over_the_crowd_that_wants_the_same_gpus() -> None:
     """Two jobs on one GPU: after two hours each would have run one."""
     watch = crowded()
     assert watch.later(2 * HOUR - SECOND).look() == []
-    watch.debts = NO_DEBTS
+    watch.owed = NO_OWED_RUNS
     assert watch.later(SECOND).look() == ["w0"]
 
 
@@ -72,14 +71,14 @@ def test_the_more_wait_the_longer_it_is_fair_to_wait() -> None:
     """Four jobs on one GPU: four hours."""
     watch = crowded(waiting=3)
     assert watch.later(4 * HOUR - SECOND).look() == []
-    watch.debts = NO_DEBTS
+    watch.owed = NO_OWED_RUNS
     assert watch.later(SECOND).look() == ["w0"], "and only one, for there is one GPU"
 
 
 def test_where_gpus_abound_its_age_is_its_fair_age_and_no_more() -> None:
     watch = crowded(gpus=8)
     assert watch.later(HOUR - SECOND).look() == []
-    watch.debts = NO_DEBTS
+    watch.owed = NO_OWED_RUNS
     assert watch.later(SECOND).look() == ["w0"]
 
 
@@ -88,7 +87,7 @@ def test_a_gang_has_to_wait_as_many_times_longer_as_it_wants_gpus() -> None:
     assert crowded(gpus=8, size=4).later(HOUR).look() == ["w0"]
     wide = crowded(gpus=8, size=8)
     assert wide.later(2 * HOUR - SECOND).look() == []
-    wide.debts = NO_DEBTS
+    wide.owed = NO_OWED_RUNS
     assert wide.later(SECOND).look() == ["w0"]
 
 
@@ -100,7 +99,7 @@ def test_who_has_run_may_be_kept_waiting_for_longer() -> None:
     strings.started("b")
     watch = Watch(strings)
     assert watch.later(5 * HOUR - SECOND).look() == []
-    watch.debts = NO_DEBTS
+    watch.owed = NO_OWED_RUNS
     assert watch.later(SECOND).look() == ["a"]
 
 
@@ -110,9 +109,9 @@ def test_who_runs_is_owed_nothing() -> None:
 
 def test_switched_off_nobody_is() -> None:
     watch = crowded()
-    watch.guard = Guard(0, HOUR)
+    watch.guard = StarvationGuard(0, HOUR)
     assert watch.later(1_000 * HOUR).look() == []
-    assert watch.debts is NO_DEBTS
+    assert watch.owed is NO_OWED_RUNS
 
 
 # -- what is owed ----------------------------------------------------------------------------------
@@ -129,7 +128,7 @@ def test_a_tenth_of_its_progress_ten_minutes_at_least_an_hour_at_most(ran: int, 
     strings.started("b")
     watch = Watch(strings)
     watch.later(1_000 * HOUR).look()
-    assert watch.debts.until == {"a": (ran + owed) * 2 * WHOLE}
+    assert watch.owed.until == {"a": (ran + owed) * 2 * WHOLE}
 
 
 def test_a_debt_is_paid_when_the_run_has_been_received() -> None:
@@ -139,7 +138,7 @@ def test_a_debt_is_paid_when_the_run_has_been_received() -> None:
     assert watch.look() == ["a"]
     strings.start("a", 1)
     assert watch.later(SHORTEST_MS - 1).look() == ["a"]
-    watch.debts = Debts(watch.debts.until, watch.strings.now + HOUR)
+    watch.owed = OwedRuns(watch.owed.until, watch.strings.now + HOUR)
     assert watch.later(1).look() == []
 
 
@@ -147,7 +146,7 @@ def test_who_has_ended_is_owed_nothing() -> None:
     watch = crowded()
     watch.later(100 * HOUR).look()
     watch.strings.tell(e.JobWithdrawn("w0"))
-    watch.debts = Debts(watch.debts.until, watch.strings.now + HOUR)
+    watch.owed = OwedRuns(watch.owed.until, watch.strings.now + HOUR)
     assert watch.look() == []
 
 
@@ -209,31 +208,13 @@ def test_nobody_who_comes_after_a_look_can_be_due_before_the_next() -> None:
     watch.look()
     watch.later(MINUTE)
     strings.submit("new")
-    assert watch.debts.next_look_ms < strings.now + GUARD.slack_ms
+    assert watch.owed.next_look_ms < strings.now + GUARD.slack_ms
 
 
 def test_looks_are_ten_minutes_apart_at_least_also_where_somebody_is_due() -> None:
     watch = crowded(waiting=5)
     watch.later(1_000 * HOUR).look()
-    assert watch.debts.next_look_ms == watch.strings.now + APART_MS
-    before = watch.debts
+    assert watch.owed.next_look_ms == watch.strings.now + APART_MS
+    before = watch.owed
     watch.later(APART_MS - 1).look()
-    assert watch.debts is before, "not yet: nothing is looked at, and the value is the same"
-
-
-# -- ranks -----------------------------------------------------------------------------------------
-
-
-def test_an_owed_job_goes_first_until_it_has_been_served() -> None:
-    strings = Strings("1x2").running("other", 0).submit("a").submit("b")
-    debts = Debts(FrozenMap({"a": 600 * SECOND * WHOLE}), HOUR)
-
-    def rank(name: str) -> Rank:
-        return GUARD.rank(strings.job(name), PLAIN, debts, strings.now)
-
-    assert rank("b") == PLAIN
-    assert (rank("a").level, rank("a").until_ms) == (OWED, None)
-    strings.later(60).start("a", 1)
-    assert (rank("a").level, rank("a").until_ms) == (OWED, 660 * SECOND)
-    strings.later(600)
-    assert rank("a") == PLAIN
+    assert watch.owed is before, "not yet: nothing is looked at, and the value is the same"

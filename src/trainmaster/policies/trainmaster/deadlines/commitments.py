@@ -21,7 +21,7 @@ from trainmaster.policies.trainmaster.deadlines.capacity_calendar import (
 
 @stored_as("deadlines.Commitment")
 @dataclass(frozen=True, slots=True)
-class Pledge:
+class Commitment:
     """An accepted deadline, and what is booked to keep it."""
 
     deadline_ms: int
@@ -94,12 +94,12 @@ class Pledge:
 
 @stored_as("deadlines.Commitments")
 @dataclass(frozen=True, slots=True)
-class Pledges:
+class Commitments:
     """All that is known of deadlines; jobs that have ended are forgotten."""
 
     judged: int = 0
     """Jobs with a lower number of submission have had their answer."""
-    accepted: FrozenMap[str, Pledge] = field(default_factory=FrozenMap)
+    accepted: FrozenMap[str, Commitment] = field(default_factory=FrozenMap)
     declined: FrozenMap[str, DeadlineNotice] = field(default_factory=FrozenMap)
     gpus: FrozenMap[Kinds, int] = field(default_factory=FrozenMap)
     """GPUs by types when the accepted ones were booked."""
@@ -108,14 +108,9 @@ class Pledges:
 
     def told(self, job: str) -> DeadlineNotice | None:
         """What the owner of a live job was told last."""
-        pledge = self.accepted.get(job)
-        return self.declined.get(job) if pledge is None else pledge.told
-
-    def least_count(self, record: JobRecord) -> int:
-        """GPUs below which an elastic job must not be shrunk while it is due."""
-        pledge = self.accepted.get(record.id)
-        return record.demand.min_count if pledge is None else pledge.count
+        commitment = self.accepted.get(job)
+        return self.declined.get(job) if commitment is None else commitment.told
 
 
-NO_PLEDGES = Pledges()
+NO_COMMITMENTS = Commitments()
 """Before the first deadline."""

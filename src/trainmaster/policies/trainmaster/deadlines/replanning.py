@@ -18,7 +18,7 @@ from trainmaster.policies.trainmaster.deadlines.capacity_calendar import (
     Want,
     kept,
 )
-from trainmaster.policies.trainmaster.deadlines.commitments import Pledge
+from trainmaster.policies.trainmaster.deadlines.commitments import Commitment
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,13 @@ class Claim:
     """An accepted job with what it needs now."""
 
     record: JobRecord
-    pledge: Pledge
+    commitment: Commitment
     want: Want
 
     @property
     def order(self) -> tuple[int, int]:
         """The earlier deadline first."""
-        return self.pledge.deadline_ms, self.record.seq
+        return self.commitment.deadline_ms, self.record.seq
 
 
 @dataclass(slots=True)
@@ -73,8 +73,8 @@ def _keeping(claims: Sequence[Claim], gpus: Mapping[Kinds, int], now: int) -> Bo
     found = Booked(Bookings(now, gpus), {}, set())
     others = []
     for claim in sorted(claims, key=lambda each: each.order):
-        pledge, want = claim.pledge, claim.want
-        stretches = None if pledge.is_late else kept(pledge.stretches, want, now)
+        commitment, want = claim.commitment, claim.want
+        stretches = None if commitment.is_late else kept(commitment.stretches, want, now)
         if stretches is not None and found.bookings.has_room(want, stretches):
             found.take(claim, stretches)
         else:

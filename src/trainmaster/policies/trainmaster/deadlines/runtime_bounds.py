@@ -9,13 +9,12 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.estimators.throughput import UNKNOWN, Estimator
 from trainmaster.model.units import MINUTE, NOMINAL, ceil_div
 from trainmaster.policies.trainmaster.deadlines.capacity_calendar import Kinds
 
@@ -28,32 +27,6 @@ OUTLIVED_LEAST = MINUTE * NOMINAL
 
 ExpectedService = Callable[[JobRecord], int | None]
 """Service (thousandths of a GPU x ms) that a job will hardly exceed in all; None where nobody knows."""
-Sizes = Callable[[JobRecord], Iterable[tuple[int, int]]]
-"""Numbers of GPUs that a job may be booked with, the preferred first, and its speed on each."""
-
-
-def nominal_size(record: JobRecord) -> Iterable[tuple[int, int]]:
-    """As many as it asks for, for policies that do not resize."""
-    return ((record.demand.nominal.count, NOMINAL),)
-
-
-def elastic_sizes(estimator: Estimator) -> Sizes:
-    """The nominal number first, then more of them, then fewer, at the speeds that are foretold."""
-
-    def sizes(record: JobRecord) -> Iterable[tuple[int, int]]:
-        demand = record.demand
-        if not demand.is_elastic:
-            return nominal_size(record)
-        nominal = demand.nominal.count
-        counts = range(demand.min_count, demand.max_count + 1)
-        speeds = dict(estimator.curve(record.job, record.profile or UNKNOWN, counts))
-        speeds[nominal] = NOMINAL
-        larger = [count for count in counts if count > nominal]
-        smaller = [count for count in reversed(counts) if count < nominal]
-        ordered = [nominal, *larger, *smaller]
-        return tuple((count, int(speeds[count])) for count in ordered if count in speeds)
-
-    return sizes
 
 
 @dataclass(frozen=True, slots=True)

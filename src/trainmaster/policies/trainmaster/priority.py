@@ -1,0 +1,148 @@
+"""Priority: the only place that says which job goes before which.
+
+A rank is a level and, among jobs of one level, a value; the lowest goes first. Jobs that wait and jobs
+that run are ranked alike, and a run gives way to a waiting job of a better rank. The levels, best first:
+
+| level | which jobs | among them first |
+|---|---|---|
+| `DUE` | accepted deadline that leaves no more time, and is expected to be kept | the earlier deadline |
+| `LATE` | the same, but expected to be missed | the earlier deadline |
+| `OWED` | owed a run by the starvation guard (starvation_guard.py) | the earlier submission |
+| `PROTECTED` | a run younger than `min_run_s` | the earlier submission |
+| `STARVING` | has waited `starve_after_s` | the longer wait |
+| cost | all others: a step per unit of `priority`, and within it the Gittins cost | see below |
+
+The Gittins cost 1/G is the service (GPUs x time) that a completion of such a job is expected to take
+(Tiresias, NSDI'19, section 4.2; estimators/service/). It counts for at most `cap` times what the job has
+had, so that no job is passed for ever. Hysteresis: a waiting job's cost includes what its start costs
+(`charge_switches`), and a run's cost counts only in part (`keep`), so that a run stays where a swap gains
+less than it costs. Equal costs: the earlier first start; between runs that suspension does not save, the
+one with the older checkpoint, since it would lose more.
+
+A rank holds until `until_ms`, when the job comes to another level, to another bin of service, or accepts
+GPUs farther apart (delay_scheduling.py).
+"""
+
+from __future__ import annotations
+
+from trainmaster.core.lifecycle import ALLOCATED
+from trainmaster.core.rank_index import RankIndex
+from trainmaster.core.state import JobRecord
+from trainmaster.estimators.service.bins import EDGES, NO_END, UPPER, bin_of
+from trainmaster.mechanisms.starvation import PROTECTED
+from trainmaster.model.plan import Rank
+from trainmaster.model.units import HOUR, NOMINAL, SECOND, ceil_div
+from trainmaster.policies.trainmaster.scheduling_pass import Pass
+
+DUE = -(1 << 82)
+LATE = DUE + 1
+OWED = PROTECTED - (1 << 40)
+STEP = NO_END << 1
+"""One unit of `priority`: more than any cost ..."""
+STEPS = 1 << 16
+"""... and the most that count, so that costs stay behind the levels above."""
+CAP_FROM_MS = HOUR
+"""The cap of a cost counts this much time on the job's GPUs besides what it has had."""
+NOT_STARTED = 1 << 62
+"""Value of a job that has not started: behind equals that have."""
+
+
+def rank_order(p: Pass) -> RankIndex:
+    """Every job at its rank."""
+    return p.view.ranked(lambda each: rank(p, each), p.now, group=p.group, with_running=True)
+
+
+def rank(p: Pass, record: JobRecord) -> Rank:
+    """The best of its levels, valid until that may change."""
+    found, until = None, None
+    if p.memo.deadlines.accepted:
+        found, until = _by_deadline(p, record)
+    if found is None and p.memo.owed.until:
+        found = _by_owed_run(p, record)
+    if found is None:
+        found = _by_cost(p, record)
+        if p.guards.are_on:
+            found = p.guards.rank(record, found, p.now)
+    if p.locality is not None:
+        until = _sooner(until, p.locality.accepts_more_at(record))
+    return found if until is None else found._replace(until_ms=_sooner(found.until_ms, until))
+
+
+def _by_deadline(p: Pass, record: JobRecord) -> tuple[Rank | None, int | None]:
+    """Its rank while it has to hold GPUs for its deadline; else when it will have to."""
+    commitment = p.memo.deadlines.accepted.get(record.id)
+    if commitment is None:
+        return None, None
+    is_due, until = commitment.due(record, p.now)
+    if not is_due:
+        return None, until
+    level = LATE if commitment.is_late else DUE
+    return Rank(level, commitment.deadline_ms, until_ms=until), None
+
+
+def _by_owed_run(p: Pass, record: JobRecord) -> Rank | None:
+    most, until = p.memo.owed.until.get(record.id), None
+    if most is None:
+        return None
+    if record.since_ms is not None:
+        until = record.since_ms + ceil_div(max(0, most - record.attained), record.rate)
+        if until <= p.now:
+            return None
+    return Rank(OWED, record.seq, until_ms=until)
+
+
+def _by_cost(p: Pass, record: JobRecord) -> Rank:
+    """By priority, cost, then first start; holds until the job has come to another bin of service."""
+    now, since = p.now, record.since_ms
+    seen_at = now if since is None else max(since, now // SECOND * SECOND)
+    step = bin_of(record.attained_at(seen_at))
+    start = NOT_STARTED if record.first_start_ms is None else record.first_start_ms
+    before = min(max(record.job.priority, -STEPS), STEPS) * STEP
+    if record.phase not in ALLOCATED:
+        expense = p.memo.switch_ms * record.demand.nominal.total_share
+        return Rank(_capped(p, record, step, expense) - before, start)
+    cost = _capped(p, record, step, 0)
+    cost = cost * p.settings.hysteresis_ppm // NOMINAL if cost < NO_END else NO_END
+    until, edge, level = None, UPPER[step], cost - before
+    if since is not None and edge is not None:
+        at = since + ceil_div(edge - record.attained, record.rate)
+        until = ceil_div(at, SECOND) * SECOND
+    if level >= 0 and not p.view.saves_on_demand:
+        start = record.saved_ms
+    return Rank(level, start, until_ms=until)
+
+
+def _capped(p: Pass, record: JobRecord, step: int, expense: int) -> int:
+    cost = p.forecast(record).inverse(step, expense)
+    if not p.settings.cap_ppm:
+        return cost
+    least = EDGES[step] + CAP_FROM_MS * record.demand.nominal.total_share
+    return min(cost, least * p.settings.cap_ppm // NOMINAL)
+
+
+def cost(p: Pass, record: JobRecord) -> int:
+    """1/G: the service that its completion is expected to take, in thousandths of a GPU x ms."""
+    return p.forecast(record).inverse(bin_of(record.attained_at(p.now)))
+
+
+def left_ms(p: Pass, record: JobRecord) -> int:
+    """How long the job is expected to go on, should it end when jobs like it mostly do."""
+    return cost(p, record) // record.demand.nominal.total_share
+
+
+def promised_now(p: Pass) -> list[JobRecord]:
+    """Jobs that are owed a run or have a deadline to keep now, the most pressing first."""
+    found = list[tuple[Rank, int, JobRecord]]()
+    for job in {**p.memo.owed.until, **p.memo.deadlines.accepted}:
+        record = p.view.jobs.get(job)
+        if record is not None:
+            ranked = rank(p, record)
+            if ranked.level <= OWED:
+                found.append((ranked._replace(until_ms=None), record.seq, record))
+    return [record for _, _, record in sorted(found)]
+
+
+def _sooner(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)

@@ -1,0 +1,156 @@
+"""One scheduling pass of `trainmaster`: the value that every stage reads and adds to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from trainmaster.core.draft import Draft
+from trainmaster.core.rank_index import RankIndex
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View, by_demand
+from trainmaster.estimators.service.chances import ChanceForecast
+from trainmaster.estimators.service.predictor import BY_CHANCES, ServicePredictor, service_bound
+from trainmaster.mechanisms.fair_share.queue_tree import TreeCache
+from trainmaster.mechanisms.rank_order import Stuck
+from trainmaster.mechanisms.speedup_curves import Curves
+from trainmaster.mechanisms.starvation import Guards
+from trainmaster.model.deadline_notices import DeadlineNotice
+from trainmaster.model.plan import Plan
+from trainmaster.placement.placers import RELAXING, Placer
+from trainmaster.policies.trainmaster.colocation_speeds import kind_of
+from trainmaster.policies.trainmaster.deadlines.admission import DeadlineAdmission
+from trainmaster.policies.trainmaster.memo import Memo
+from trainmaster.policies.trainmaster.options import Settings
+from trainmaster.policies.trainmaster.shared_gpus import can_share
+
+if TYPE_CHECKING:
+    from trainmaster.policies.trainmaster.colocation import Colocation, GainCache
+    from trainmaster.policies.trainmaster.delay_scheduling import DelayScheduling, PlacerCache
+    from trainmaster.policies.trainmaster.queues import QueueRound
+    from trainmaster.policies.trainmaster.resizing import Resizing
+
+PREEMPTIONS_PER_RUN = 2
+"""A run is left alone at least so many times as long as a preemption costs."""
+
+
+@dataclass(slots=True)
+class Caches:
+    """What can be rebuilt from view and memo at any time."""
+
+    predictor: ServicePredictor[ChanceForecast]
+    trees: TreeCache
+    stuck: dict[Hashable, Stuck] = field(default_factory=dict)
+    stuck_in: dict[str, dict[Hashable, Stuck]] = field(default_factory=dict)
+    """The same by queue."""
+    placers: PlacerCache | None = None
+    gains: GainCache | None = None
+    curves: Curves | None = None
+    newest_job: int = -1
+    """The newest job that was looked at, to see whether it is elastic ..."""
+    has_elastic: bool = False
+    """... and whether one has been so far."""
+
+    @classmethod
+    def new(cls, settings: Settings, trees: TreeCache) -> Caches:
+        classes = len(BY_CHANCES.weights) - (not settings.learns_programs)
+        return cls(
+            ServicePredictor(
+                BY_CHANCES,
+                classes * settings.learns_classes,
+                asks_siblings=settings.learns_siblings,
+            ),
+            trees,
+        )
+
+
+@dataclass(slots=True)
+class Pass:
+    """View, draft, memo and time of one pass, and what its stages have found out."""
+
+    settings: Settings
+    caches: Caches
+    view: View
+    memo: Memo
+    now: int
+    draft: Draft
+    has_queues: bool = False
+    """Whether queues were stated: where they were not, all jobs are ranked together."""
+    round: QueueRound | None = None
+    guards: Guards = field(init=False)
+    """`starve_after_s` and `min_run_s`, the latter lengthened by what a preemption costs."""
+    ranks: RankIndex = field(init=False)
+    locality: DelayScheduling | None = None
+    colocation: Colocation | None = None
+    resizing: Resizing | None = None
+    is_look_due: bool = False
+    """Whether speeds of gangs are observed in this pass, and spread ones gathered."""
+    due_ms: int | None = None
+    """When a stage wants to be called again."""
+    notices: tuple[DeadlineNotice, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.guards = self._guards()
+
+    def remember(self, **values: object) -> None:
+        """Put new values into the memo."""
+        self.memo = replace(self.memo, **values)  # type: ignore[arg-type]
+        if "switch_ms" in values:
+            self.guards = self._guards()
+
+    def _guards(self) -> Guards:
+        guards = self.settings.guards
+        least = max(guards.min_run_ms, PREEMPTIONS_PER_RUN * self.memo.switch_ms)
+        return guards if least == guards.min_run_ms else replace(guards, min_run_ms=least)
+
+    def wake_by(self, time: int | None) -> None:
+        """Plan again at that time at the latest."""
+        if time is not None and (self.due_ms is None or time < self.due_ms):
+            self.due_ms = time
+
+    def plan(self) -> Plan[Memo]:
+        """What the stages have decided."""
+        return self.draft.plan(self.memo, self.due_ms, self.notices)
+
+    # -- what is known of a job --------------------------------------------------------------------
+
+    def forecast(self, record: JobRecord) -> ChanceForecast:
+        """What is known of the service that it will take."""
+        return self.caches.predictor.forecast(self.memo.service, record)
+
+    def is_promised(self, record: JobRecord) -> bool:
+        """Whether it is owed a run or has a deadline to keep, so that it must run as it is."""
+        return record.id in self.memo.owed.until or record.id in self.memo.deadlines.accepted
+
+    def deadlines(self) -> DeadlineAdmission:
+        """The rules of admission, with what is known now."""
+
+        def bound(record: JobRecord) -> int | None:
+            return service_bound(self.caches.predictor, self.memo.service, record)
+
+        margin = self.settings.deadline_margin_ppm or 0
+        return DeadlineAdmission(margin, self.memo.switch_ms, bound)
+
+    # -- where a job may go ------------------------------------------------------------------------
+
+    def own_placer(self, record: JobRecord) -> Placer:
+        """Where it may have GPUs for itself."""
+        return RELAXING if self.locality is None else self.locality.placer(record)
+
+    def placer(self, record: JobRecord) -> Placer:
+        """Where it may run: on GPUs for itself, or on one that it shares."""
+        own = self.own_placer(record)
+        return own if self.colocation is None else self.colocation.placer(record, own)
+
+    def group(self, record: JobRecord) -> Hashable:
+        """Jobs of one group fit or do not fit alike."""
+        group: Hashable = by_demand(record)
+        if self.locality is not None:
+            group = self.locality.group(record, group)
+        if self.settings.packing is None or not can_share(record):
+            return group
+        return group, kind_of(record)
+
+
+Stage = Callable[[Pass], None]
