@@ -353,7 +353,7 @@ class MemoryService:
 
     def _needs_lead(self) -> None:
         if self.role != "active":
-            raise Unavailable("This daemon is a standby: ask the active one.")
+            raise Unavailable("This manager is a standby: ask the active one.")
 
     def _needs_store(self) -> None:
         self._needs_lead()

@@ -76,7 +76,7 @@ def test_something_else_that_answers_is_told_apart(tm: Tm, daemon: Counterpart) 
     said = tm("ps")
     assert (said.code, said.err) == (
         1,
-        "Error: The daemon answered 500 Internal Server Error; its log says more.\n",
+        "Error: The manager answered 500 Internal Server Error; its log says more.\n",
     )
 
 
@@ -370,13 +370,13 @@ def test_move_and_set(tm: Tm, daemon: Counterpart) -> None:
     [
         ("set 2 prio=1", "A job's `prio` cannot be changed: did you mean priority?"),
         ("set 2 priority", "Setting `priority` has no value: write key=value."),
-        ("set 2 priority=high", "priority `high` is no whole number: write priority=10."),
+        ("set 2 priority=high", "priority `high` is not a whole number: write priority=10."),
         ("history --since never", "--since `never` is no point of time"),
         ("history --json --csv", "--json and --csv exclude each other"),
         ("history --state running", "No job ends as `running`"),
         ("run -t soon:ish -- true", "--time `soon:ish` is no length of time"),
         ("run --env NOT_SET_ANYWHERE -- true", "NOT_SET_ANYWHERE is not set here"),
-        ("run --container podman:x -- true", "--container `podman:x` is none"),
+        ("run --container podman:x -- true", "--container `podman:x` is not a container"),
         ("run --", "missing argument"),
         ("submit none.yaml", "none.yaml cannot be read: no such file or directory."),
     ],

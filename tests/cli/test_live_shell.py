@@ -328,7 +328,9 @@ def test_a_sleeping_session_is_resumed_first(open_session, daemon: Counterpart) 
     assert b"Waiting: It needs 1 GPU and none are free." in person.screen
 
 
-def test_whoever_stops_waiting_for_room_is_told_that_the_session_stays(daemon: Counterpart) -> None:
+def test_a_user_who_stops_waiting_for_room_is_told_that_the_session_stays(
+    daemon: Counterpart,
+) -> None:
     waiting = {"code": "NotEnoughFree", "sentence": "It needs 1 GPU and none are free."}
     daemon.on("GET", "/jobs/5", {**ROW, "state": "pending", "reason": waiting})
     person = Person(daemon.url, "5")
@@ -374,7 +376,7 @@ def test_a_job_that_is_no_session_is_named(daemon: Counterpart, tmp_path: Path, 
     daemon.on("GET", "/jobs/5", ROW, {**ROW, "state": "succeeded", "exit_code": 0})
     daemon.on("GET", "/jobs/5/environment", {"workdir": "/", "environment": env})
     assert main(["shell", "5", "--url", daemon.url]) == 1
-    assert "is no session" in capsys.readouterr().err
+    assert "is not a session" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -389,7 +391,7 @@ def test_without_a_terminal_no_session_is_opened_or_entered(
     open_session, daemon: Counterpart, capsys
 ) -> None:
     assert main(["shell", "--url", daemon.url]) == 2
-    assert "A session needs a terminal, and standard input is none" in capsys.readouterr().err
+    assert "A session needs a terminal, and standard input is not one" in capsys.readouterr().err
     assert daemon.asked == []
     session = open_session("--", "/bin/sh")
     daemon.on("GET", "/jobs/5/environment", surroundings_of(session))

@@ -219,7 +219,7 @@ def test_a_refused_submission_is_not_tried_again(tm: Tm, daemon: Counterpart, wr
     assert len(daemon.asked) == 1
 
 
-NOT_YET = refusal(503, "unavailable", "This daemon is being started.")
+NOT_YET = refusal(503, "unavailable", "This manager is being started.")
 
 
 def test_a_daemon_that_is_not_ready_yet_is_asked_again(tm: Tm, daemon: Counterpart, write) -> None:
@@ -229,7 +229,7 @@ def test_a_daemon_that_is_not_ready_yet_is_asked_again(tm: Tm, daemon: Counterpa
     assert len({asked.headers["idempotency-key"] for asked in daemon.asked}) == 1
     daemon.on("POST", "/jobs", NOT_YET)
     said = tm("submit train.yaml")
-    assert (said.code, said.err) == (1, "Error: This daemon is being started.\n")
+    assert (said.code, said.err) == (1, "Error: This manager is being started.\n")
 
 
 def test_waiting_goes_on_while_the_daemon_recovers(
@@ -273,7 +273,11 @@ def test_a_dry_run_submits_nothing(tm: Tm, daemon: Counterpart, write) -> None:
 
 @pytest.mark.parametrize(
     ("ahead_s", "sentence"),
-    [(-1, "Nothing is in its way."), (300, "Others would be before it."), (None, "Nobody can say")],
+    [
+        (-1, "Nothing is in its way."),
+        (300, "Other jobs would run first."),
+        (None, "It is not known yet"),
+    ],
 )
 def test_a_dry_run_says_what_the_forecast_says(
     tm: Tm, daemon: Counterpart, ahead_s: int | None, sentence: str
@@ -442,7 +446,7 @@ def test_a_stream_that_breaks_goes_on_where_it_was(
     assert (said.code, said.out) == (0, "one\ntwo\nthree\n")
 
 
-def test_whoever_follows_is_told_that_a_job_is_suspended_and_resumed(
+def test_a_follower_is_told_that_a_job_is_suspended_and_resumed(
     tm: Tm, daemon: Counterpart
 ) -> None:
     daemon.on("POST", "/jobs", accepted("5"))
@@ -479,7 +483,7 @@ def test_a_cancelled_job_is_no_success(tm: Tm, daemon: Counterpart) -> None:
     assert "Job 5 was cancelled." in said.err
 
 
-def test_whoever_waits_is_told_why_a_job_did_not_succeed(tm: Tm, daemon: Counterpart) -> None:
+def test_a_waiting_user_is_told_why_a_job_did_not_succeed(tm: Tm, daemon: Counterpart) -> None:
     daemon.on("POST", "/jobs", accepted("5"))
     ended = details("cancelled", 143) | {"ended_because": "It has run for its max_runtime of 2 s."}
     daemon.on("GET", "/jobs/5", ended)
@@ -578,7 +582,7 @@ def test_two_interruptions_cancel_it(running: Running) -> None:
     assert running.cancelled.is_set()
 
 
-def test_whoever_stops_waiting_is_told_that_the_jobs_go_on(
+def test_a_user_who_stops_waiting_is_told_that_the_jobs_go_on(
     daemon: Counterpart, write, folder: Path
 ) -> None:
     write("train.yaml", FILE)

@@ -175,7 +175,7 @@ def test_a_followed_log_ends_with_its_job(served: Served, client: httpx.Client) 
     assert rest.output == b""
 
 
-def test_whoever_follows_hears_of_suspensions(served: Served, client: httpx.Client) -> None:
+def test_a_follower_hears_of_suspensions(served: Served, client: httpx.Client) -> None:
     job = submit(client)
     served.service.write(job, b"before\n")
     watched = Watched(f"{served.url}{V1}/jobs/{job}/logs?follow=true")

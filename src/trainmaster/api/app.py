@@ -1,4 +1,4 @@
-"""The HTTP application: one daemon's service, as the world sees it."""
+"""The HTTP application: one manager's service, as the world sees it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TAGS = [
 def create_app(
     service: Service, meters: Metrics | None = None, hosts: Collection[str] = ()
 ) -> FastAPI:
-    """The application of one daemon; `hosts` are names by which it may be asked besides localhost."""
+    """The application of one manager; `hosts` are names by which it may be asked besides localhost."""
     app = FastAPI(
         title="Trainmaster",
         version=__version__,

@@ -1,4 +1,4 @@
-"""Keeps web sites out: a browser on this machine may not be made to speak to the daemon for others.
+"""Keeps web sites out: a browser on this machine may not be made to speak to the manager for others.
 
 A page of another site can resolve its own name to 127.0.0.1 (DNS rebinding) or post a form here. The first
 comes with that name in `Host`, the second with that site in `Origin`; both are refused. No answer carries a
@@ -50,7 +50,7 @@ class Guard:
         if ANY in self._hosts or self._is_ours(host):
             return None
         return (
-            f"This daemon does not serve the host name {host[:100]!r}: ask for its address, or start it"
+            f"This manager does not serve the host name {host[:100]!r}: ask for its address, or start it"
             " with that name in TRAINMASTER_HOSTS."
         )
 
@@ -66,7 +66,7 @@ class Guard:
 
 
 def names_of(sock: socket.socket) -> set[str]:
-    """By which names whoever reaches this socket may ask: its addresses, the machine's name, and those
+    """The host names by which this socket may be addressed: its addresses, the machine's name, and those
     that TRAINMASTER_HOSTS lists."""
     listed = (each.strip() for each in os.environ.get("TRAINMASTER_HOSTS", "").split(","))
     names = {each for each in listed if each}

@@ -1,4 +1,4 @@
-"""The page for Prometheus: what the daemon counted, and what it knows now."""
+"""The page for Prometheus: what the manager counted, and what it knows now."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _gauge(name: str, help_text: str, labels: tuple[str, ...] = ()) -> GaugeMetr
 
 def _leading(health: Health) -> Metric:
     found = _gauge(
-        "up", "1 where this daemon works; 0 where it has trouble or stands by.", ("role",)
+        "up", "1 where this manager works; 0 where it has trouble or stands by.", ("role",)
     )
     found.add_metric([health.role], float(health.role == "active" and not health.trouble))
     return found

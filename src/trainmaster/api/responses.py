@@ -34,14 +34,14 @@ CODES = {
     503: "unavailable",
 }
 MEANINGS = {
-    400: "The request cannot be read, or came by a host name that this daemon does not serve.",
+    400: "The request cannot be read, or came by a host name that this manager does not serve.",
     403: "The request comes from another web site.",
     404: "There is no such job, queue, node or page.",
     409: "It cannot be done now: the job has ended, or the key was used for another submission.",
     413: "The body is larger than 32 MiB.",
     415: "The body is neither JSON nor, for jobs, YAML, by its content type.",
     422: "Something in the request cannot be: the sentence names it.",
-    503: "Not now: this daemon is a standby, or its store is away. Try again later.",
+    503: "Not now: this manager is a standby, or its store is away. Try again later.",
 }
 EXAMPLES = {
     400: "The body is no JSON: Expecting value: line 1 column 1 (char 0).",
@@ -51,7 +51,7 @@ EXAMPLES = {
     413: "The body is larger than 32 MiB: submit the jobs in several parts.",
     415: "Send jobs as application/json or application/yaml.",
     422: "unknown field 'gpu_count'; did you mean gpus?",
-    503: "This daemon is a standby: ask the active one.",
+    503: "This manager is a standby: ask the active one.",
 }
 LATER = {"Retry-After": "5"}
 REFUSALS: tuple[tuple[type[Refusal], int], ...] = (
@@ -173,4 +173,4 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def broken(_request: Request, failure: Exception) -> Response:
         LOG.error("a request failed", exc_info=failure)
-        return error(500, "Something broke inside the daemon: its log (daemon.log) says what.")
+        return error(500, "Something broke inside the manager: its log (daemon.log) says what.")

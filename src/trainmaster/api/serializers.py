@@ -1,4 +1,4 @@
-"""From what the daemon knows to what the API answers: seconds and GPUs for people, absent = null."""
+"""From what the manager knows to what the API answers: seconds and GPUs for people, absent = null."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def job_details(status: JobStatus, now: int) -> JobDetails:
         pids=list(status.history.pids),
         saved_at_s=seconds(status.history.saved_at_ms),
         remarks=list(status.remarks),
-        spec=plain(spec.get("spec", spec)),  # the file alone, without what the daemon made of it
+        spec=plain(spec.get("spec", spec)),  # the file alone, without what the manager made of it
         record=wording.details(status.row.record_json),
     )
 

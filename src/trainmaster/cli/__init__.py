@@ -1,1 +1,1 @@
-"""The command line: one file per subcommand, and the only place that words things for people."""
+"""The command line: one file per subcommand; what several share is in `support/`, sentences in `text/`."""

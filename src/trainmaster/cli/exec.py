@@ -1,4 +1,4 @@
-"""`trainmaster exec`: a command in the surroundings of a job."""
+"""`trainmaster exec`: a command in a job's environment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOT_FOUND = 127
 def execute(
     job: JobName,
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND", help="What to run, with its arguments.")
+        list[str], typer.Argument(metavar="COMMAND", help="Command and its arguments.")
     ],
     url: Url = None,
     data: Data = None,

@@ -15,7 +15,7 @@ NUMBERS = {"need": "needed", "free": "free", "largest_block": "free together"}
 
 
 def explain(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
-    """Say why a job waits: the reason, its numbers, who holds what, the expected start."""
+    """Explain why a job waits: the reason with its numbers, the jobs in its way, the expected start."""
     from trainmaster.cli.support.client import connect, of
     from trainmaster.cli.support.console import screen
     from trainmaster.cli.support.format import write_json

@@ -32,28 +32,32 @@ GIVES_WAY = ("preempted", "queue", "user", "waited", "code", "run")
 def history(
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="WHEN", help="Submitted then or later: 7d, 2026-11-15."),
+        typer.Option(
+            "--since", metavar="WHEN", help="Only jobs submitted since: 7d (ago), 2026-11-15."
+        ),
     ] = None,
     user: Annotated[
-        str | None, typer.Option("--user", metavar="USER", help="Of this user.")
+        str | None, typer.Option("--user", metavar="USER", help="Only jobs of this user.")
     ] = None,
-    me: Annotated[bool, typer.Option("--me", help="My own jobs only.")] = False,
+    me: Annotated[bool, typer.Option("--me", help="Only my jobs.")] = False,
     queue: Annotated[
-        str | None, typer.Option("-q", "--queue", metavar="QUEUE", help="In this queue.")
+        str | None, typer.Option("-q", "--queue", metavar="QUEUE", help="Only jobs in this queue.")
     ] = None,
     state: Annotated[
         str | None,
-        typer.Option("--state", metavar="STATE,…", help="succeeded, failed, cancelled."),
+        typer.Option(
+            "--state", metavar="STATE,…", help="Only these: succeeded, failed, cancelled."
+        ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, metavar="N", help="At most the newest N.")
+        int | None, typer.Option("--limit", min=1, metavar="N", help="Show at most the N newest.")
     ] = None,
     as_json: AsJson = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="As CSV, with a header.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Write CSV with a header.")] = False,
     url: Url = None,
     data: Data = None,
 ) -> None:
-    """List jobs that have ended, newest first: how each ended, how long it took, what it used."""
+    """List jobs that have ended, newest first: how each ended, how long it ran and what it used."""
     from trainmaster.cli.support.client import connect, my_name
     from trainmaster.cli.support.errors import BadInput
     from trainmaster.cli.support.format import moment_of, write_json

@@ -28,27 +28,28 @@ WHOLE = {"rank": 0, "attempt": None, "tail": None}
 def logs(
     job: JobName,
     following: Annotated[
-        bool, typer.Option("-f", "--follow", help="Go on until the job has ended.")
+        bool, typer.Option("-f", "--follow", help="Follow the output until the job ends.")
     ] = False,
     rank: Annotated[
-        int, typer.Option("--rank", min=0, metavar="N", help="Which process of the gang.")
+        int,
+        typer.Option("--rank", min=0, metavar="N", help="Rank (process) whose output is shown."),
     ] = 0,
     all_ranks: Annotated[
-        bool, typer.Option("--all-ranks", help="Every rank, each line with its rank.")
+        bool, typer.Option("--all-ranks", help="Show every rank, each line with its rank.")
     ] = False,
     attempt: Annotated[
         int | None,
-        typer.Option("--attempt", min=0, metavar="N", help="Which start; else the last."),
+        typer.Option("--attempt", min=0, metavar="N", help="Attempt number. Default: the last."),
     ] = None,
     tail: Annotated[
-        int | None, typer.Option("--tail", min=0, metavar="N", help="The last N lines only.")
+        int | None, typer.Option("--tail", min=0, metavar="N", help="Show only the last N lines.")
     ] = None,
     url: Url = None,
     data: Data = None,
 ) -> None:
-    """Show what a job wrote: standard output and standard error, as they came.
+    """Show what a job wrote to standard output and standard error.
 
-    Of an array by its id: what every element wrote, each line with its element.
+    For the id of an array: what every element wrote, each line with its element.
     """
     from trainmaster.cli.support.client import connect
     from trainmaster.cli.support.follow import Notes, PrefixedLines, follow, is_array, write_plain

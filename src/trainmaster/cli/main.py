@@ -1,7 +1,7 @@
-"""The entry point: which subcommands there are, and one way out for everything that goes wrong.
+"""The entry point: which subcommands there are, and one place where every error becomes a sentence.
 
 Nothing heavy is imported here: each subcommand's module holds its arguments and help, and imports what
-it works with when it is called.
+it needs when it is called.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ def _version(wanted: bool) -> None:
 def overview(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which this is.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     help_if_bare(context)

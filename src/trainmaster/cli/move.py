@@ -14,12 +14,12 @@ EPILOG = examples("trainmaster move 12 --to node-3")
 
 def move(
     job: JobName,
-    to: Annotated[str, typer.Option("--to", metavar="NODE", help="The node to go on at.")],
+    to: Annotated[str, typer.Option("--to", metavar="NODE", help="Target node.")],
     as_json: AsJson = False,
     url: Url = None,
     data: Data = None,
 ) -> None:
-    """Move a running job to another node: it saves, leaves, and goes on there."""
+    """Move a running job to another node: it saves, stops and continues there."""
     from trainmaster.cli.support.client import connect, of
     from trainmaster.cli.support.console import screen
     from trainmaster.cli.support.format import write_json

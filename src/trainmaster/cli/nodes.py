@@ -18,7 +18,7 @@ GIB = 1 << 30
 
 def nodes(
     devices: Annotated[
-        bool, typer.Option("--devices", help="Every device on a line of its own.")
+        bool, typer.Option("--devices", help="Show every device on its own line.")
     ] = False,
     as_json: AsJson = False,
     url: Url = None,

@@ -26,7 +26,7 @@ app = typer.Typer(
 def policy(
     context: typer.Context, as_json: AsJson = False, url: Url = None, data: Data = None
 ) -> None:
-    """Show which policy decides now, with its options."""
+    """Show the scheduling policy in use and its options."""
     if context.invoked_subcommand is not None:
         return
     from trainmaster.cli.support.client import connect
@@ -46,17 +46,19 @@ def change(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="A policy without oracle.", autocompletion=completion.one_policy
+            metavar="NAME",
+            help="Policy name; `trainmaster policies` lists them.",
+            autocompletion=completion.one_policy,
         ),
     ],
     settings: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Its options.")
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Options of the policy.")
     ] = None,
     as_json: AsJson = False,
     url: Url = None,
     data: Data = None,
 ) -> None:
-    """Let another policy decide from now on, or the same one with other options."""
+    """Change the scheduling policy or its options, from now on."""
     from trainmaster.cli.support.client import connect
     from trainmaster.cli.support.format import settings_of
 

@@ -43,35 +43,36 @@ class Form(StrEnum):
 def ps(
     context: typer.Context,
     everything: Annotated[
-        bool, typer.Option("-a", "--all", help="Jobs that have ended as well.")
+        bool, typer.Option("-a", "--all", help="Include jobs that have ended.")
     ] = False,
-    me: Annotated[bool, typer.Option("--me", help="My own jobs only.")] = False,
+    me: Annotated[bool, typer.Option("--me", help="Only my jobs.")] = False,
     user: Annotated[
-        str | None, typer.Option("--user", metavar="USER", help="Of this user.")
+        str | None, typer.Option("--user", metavar="USER", help="Only jobs of this user.")
     ] = None,
     queue: Annotated[
-        str | None, typer.Option("-q", "--queue", metavar="QUEUE", help="In this queue.")
+        str | None, typer.Option("-q", "--queue", metavar="QUEUE", help="Only jobs in this queue.")
     ] = None,
     state: Annotated[
         str | None,
-        typer.Option("--state", metavar="STATE,…", help="In one of these states."),
+        typer.Option("--state", metavar="STATE,…", help="Only jobs in these states."),
     ] = None,
     array: Annotated[
-        str | None, typer.Option("--array", metavar="JOB", help="Elements of this array.")
+        str | None, typer.Option("--array", metavar="JOB", help="Only elements of this array.")
     ] = None,
     each: Annotated[
-        bool, typer.Option("-r", "--each", help="Every element of an array on a line of its own.")
+        bool, typer.Option("-r", "--each", help="Show every element of an array on its own line.")
     ] = False,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, metavar="N", help="At most the newest N lines.")
+        int | None,
+        typer.Option("--limit", min=1, metavar="N", help="Show at most the N newest lines."),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")] = False,
-    form: Annotated[Form, typer.Option("-o", "--output", help="How to write them.")] = Form.TABLE,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh every 2 s until Ctrl-C.")] = False,
+    form: Annotated[Form, typer.Option("-o", "--output", help="Output format.")] = Form.TABLE,
     as_json: AsJson = False,
     url: Url = None,
     data: Data = None,
 ) -> None:
-    """List jobs: live ones, newest first, with where each runs or why it waits."""
+    """List jobs that have not ended, newest first, with where each runs or why it waits."""
     if context.invoked_subcommand is not None:
         return
     from trainmaster.cli.support.client import connect, my_name

@@ -31,27 +31,27 @@ app.callback(invoke_without_command=True)(ps.ps)
     ),
 )
 def define(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The queue.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Queue name.")],
     weight: Annotated[
         int | None,
-        typer.Option("--weight", min=1, metavar="W", help="Its part where queues compete."),
+        typer.Option("--weight", min=1, metavar="W", help="Weight."),
     ] = None,
     guaranteed: Annotated[
         float | None,
-        typer.Option("--guaranteed", metavar="GPUS", help="GPUs that it is always owed."),
+        typer.Option("--guaranteed", metavar="GPUS", help="Guaranteed GPUs."),
     ] = None,
     maximum: Annotated[
         float | None,
-        typer.Option("--maximum", metavar="GPUS", help="GPUs that it may hold at most."),
+        typer.Option("--maximum", metavar="GPUS", help="Maximum number of GPUs."),
     ] = None,
     parent: Annotated[
-        str | None, typer.Option("--parent", metavar="QUEUE", help="The queue that it lies in.")
+        str | None, typer.Option("--parent", metavar="QUEUE", help="Parent queue.")
     ] = None,
     as_json: AsJson = False,
     url: Url = None,
     data: Data = None,
 ) -> None:
-    """Define a queue, or change one; what is left out stays as it is."""
+    """Define or change a queue; options that are left out keep their value."""
     from urllib.parse import quote
 
     from trainmaster.cli.queues import numbers_of

@@ -1,4 +1,4 @@
-"""`trainmaster queues`: the queues, what each is owed and what it holds."""
+"""`trainmaster queues`: the queues, with their guarantees and what they use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EPILOG = examples(
 
 
 def queues(as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
-    """List queues: what each is owed, what it holds, how many of its jobs run and wait."""
+    """List queues: weight, guaranteed and maximum GPUs, GPUs in use, running and waiting jobs."""
     from rich.markup import escape
 
     from trainmaster.cli.support import format as words

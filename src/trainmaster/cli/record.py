@@ -31,16 +31,18 @@ class Form(StrEnum):
 def record(
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Where to; else standard output."),
+        typer.Option("--out", metavar="FILE", help="Output file. Default: standard output."),
     ] = None,
     form: Annotated[
         Form,
-        typer.Option("--format", help="A native trace (CSV), or the event log (lines of JSON)."),
+        typer.Option(
+            "--format", help="trace: a native trace (CSV); events: the event log (JSON lines)."
+        ),
     ] = Form.TRACE,
     url: Url = None,
     data: Data = None,
 ) -> None:
-    """Export the live history: a trace that `simulate` reads, or the log that replays it."""
+    """Export the history: as a trace that `simulate` reads, or as the event log for replay."""
     from trainmaster.cli.support.client import connect
     from trainmaster.cli.support.console import remark
     from trainmaster.cli.support.errors import cannot_write

@@ -26,75 +26,97 @@ CONTAINERS = ("apptainer", "enroot", "docker")
 
 def run(
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND", help="What to run, with its arguments.")
+        list[str], typer.Argument(metavar="COMMAND", help="Command and its arguments.")
     ],
     name: Annotated[
-        str | None, typer.Option("-n", "--name", metavar="NAME", help="What to call the job.")
+        str | None, typer.Option("-n", "--name", metavar="NAME", help="Name of the job.")
     ] = None,
     queue: Queue = None,
     gpus: Annotated[
         str | None,
-        typer.Option("--gpus", metavar="N", help="GPUs: 8, 2-8, 0.5, H100:2; 1 by default."),
+        typer.Option(
+            "--gpus", metavar="N", help="GPUs: 8, 2-8 (elastic), 0.5 (shared), H100:2. Default: 1."
+        ),
     ] = None,
     cpus: Cpus = None,
     memory: Memory = None,
     limit: Annotated[
         str | None,
-        typer.Option("-t", "--time", metavar="TIME", help="How long it may run: 30m, 4h, 1:30:00."),
+        typer.Option("-t", "--time", metavar="TIME", help="Time limit: 30m, 4h, 1:30:00."),
     ] = None,
     priority: Annotated[
-        int | None, typer.Option("--priority", metavar="N", help="Higher goes first.")
+        int | None,
+        typer.Option("--priority", metavar="N", help="Priority; a higher number goes first."),
     ] = None,
     retries: Annotated[
         int,
         typer.Option(
-            "--retries", min=0, metavar="N", help="How often it is tried again if it fails."
+            "--retries", min=0, metavar="N", help="How often a failed job is started again."
         ),
     ] = 0,
     after: Annotated[
         list[str] | None,
-        typer.Option("--after", metavar="ID[:ok|any|fail]", help="Wait for the end of this job."),
+        typer.Option(
+            "--after",
+            metavar="ID[:ok|any|fail]",
+            help="Start after this job has succeeded (ok), ended (any) or failed (fail).",
+        ),
     ] = None,
     array: Annotated[
         str | None,
-        typer.Option("--array", metavar="0-99%8", help="Many jobs that differ in their index."),
+        typer.Option(
+            "--array", metavar="0-99%8", help="Run an array: indices 0 to 99, at most 8 at once."
+        ),
     ] = None,
     env: Annotated[
         list[str] | None,
-        typer.Option("--env", metavar="K[=V]", help="A variable; a bare name copies from here."),
+        typer.Option(
+            "--env",
+            metavar="K[=V]",
+            help="Environment variable; a name alone copies its value from this shell.",
+        ),
     ] = None,
     env_file: Annotated[
         list[Path] | None,
-        typer.Option("--env-file", metavar="FILE", help="Variables, one K=V per line."),
+        typer.Option(
+            "--env-file", metavar="FILE", help="File with environment variables, one K=V per line."
+        ),
     ] = None,
     workdir: Annotated[
-        Path | None, typer.Option("--workdir", metavar="DIR", help="Where it runs; else here.")
+        Path | None,
+        typer.Option("--workdir", metavar="DIR", help="Working directory. Default: this one."),
     ] = None,
     no_snapshot: Annotated[
-        bool, typer.Option("--no-snapshot", help="Run the code where it is, not a copy of it.")
+        bool,
+        typer.Option(
+            "--no-snapshot", help="Run in the working directory itself instead of a copy."
+        ),
     ] = False,
     container: Annotated[
         str | None,
         typer.Option(
-            "--container", metavar="KIND:IMAGE", help="Run it in apptainer:…, enroot:… or docker:…"
+            "--container",
+            metavar="KIND:IMAGE",
+            help="Container to run in: apptainer:…, enroot:… or docker:…",
         ),
     ] = None,
     detach: Annotated[
-        bool, typer.Option("-d", "--detach", help="Submit it, print its id, and do not wait.")
+        bool, typer.Option("-d", "--detach", help="Print the job id and return without waiting.")
     ] = False,
     dry_run: DryRun = False,
     all_ranks: Annotated[
-        bool, typer.Option("--all-ranks", help="The output of every rank, each line with its rank.")
+        bool,
+        typer.Option("--all-ranks", help="Show the output of every rank, each line with its rank."),
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="With --detach or --dry-run: as JSON.")
+        bool, typer.Option("--json", help="With --detach or --dry-run: write JSON.")
     ] = False,
     url: Url = None,
     data: Data = None,
 ) -> None:
-    """Run a command as a job: wait for it, show its output, return its exit code.
+    """Run a command as a job: wait for it, show its output and return its exit code.
 
-    Ctrl-C leaves the job running, and says how to go on; a second one cancels it.
+    Ctrl-C leaves the job running and says how to follow it; a second Ctrl-C cancels it.
     """
     from trainmaster.cli.support.submit_request import environment_of, with_environment
 
@@ -176,5 +198,5 @@ def _container(text: str) -> dict[str, str]:
     kind, colon, image = text.partition(":")
     if kind not in CONTAINERS or not colon or not image:
         known = ", ".join(f"{each}:IMAGE" for each in CONTAINERS)
-        raise BadInput(f"--container `{text}` is none: write one of {known}.")
+        raise BadInput(f"--container `{text}` is not a container: write one of {known}.")
     return {kind: image}

@@ -27,7 +27,7 @@ def change(
     url: Url = None,
     data: Data = None,
 ) -> None:
-    """Change a job that has not ended: its priority, queue, limits, name."""
+    """Change the priority, queue, limits or name of a job that has not ended."""
     from trainmaster.cli.support.client import connect, of
     from trainmaster.cli.support.console import screen
     from trainmaster.cli.support.format import settings_of, write_json
@@ -52,5 +52,5 @@ def _value(key: str, text: str) -> Any:
         try:
             return int(text)
         except ValueError:
-            raise BadInput(f"{key} `{text}` is no whole number: write {key}=10.") from None
+            raise BadInput(f"{key} `{text}` is not a whole number: write {key}=10.") from None
     return text

@@ -35,42 +35,50 @@ def shell(
         str | None,
         typer.Argument(
             metavar="JOB",
-            help="A session to attach to again; without, a new one.",
+            help="Session to attach to. Default: a new one.",
             autocompletion=live_jobs,
         ),
     ] = None,
     gpus: Annotated[
         str | None,
-        typer.Option("--gpus", metavar="N", help="GPUs of a new session: 1, 0.5, H100:2."),
+        typer.Option(
+            "--gpus", metavar="N", help="GPUs of a new session: 1, 0.5, H100:2. Default: 1."
+        ),
     ] = None,
     cpus: Cpus = None,
     memory: Memory = None,
     queue: Queue = None,
     name: Annotated[
-        str | None, typer.Option("-n", "--name", metavar="NAME", help="What to call the session.")
+        str | None, typer.Option("-n", "--name", metavar="NAME", help="Name of the session.")
     ] = None,
     idle: Annotated[
-        str, typer.Option("--idle", metavar="TIME", help="Suspended when unused for so long.")
+        str,
+        typer.Option(
+            "--idle", metavar="TIME", help="Suspend the session after it was unused for this long."
+        ),
     ] = "10m",
     command: Annotated[
         str | None,
         typer.Option(
-            "--command", metavar="LINE", help="Instead of your own shell, such as ipython."
+            "--command",
+            metavar="LINE",
+            help="Command to run instead of your shell, such as ipython.",
         ),
     ] = None,
     notebook: Annotated[
-        bool, typer.Option("--notebook", help="Jupyter instead of a shell; prints its address.")
+        bool,
+        typer.Option("--notebook", help="Start Jupyter instead of a shell, and print its address."),
     ] = False,
     detach: Annotated[
-        bool, typer.Option("-d", "--detach", help="Start it, print its id, and do not attach.")
+        bool, typer.Option("-d", "--detach", help="Print the job id and return without attaching.")
     ] = False,
     url: Url = None,
     data: Data = None,
 ) -> None:
     """Open an interactive session as a job, or attach to one again.
 
-    `~.` at the beginning of a line leaves it running, as a closed terminal does. When nobody has used it for
-    a while it is suspended and frees its GPUs; attaching again lets it go on.
+    `~.` at the start of a line detaches and leaves it running; so does closing the terminal. An unused
+    session is suspended and frees its GPUs; attaching to it resumes it.
     """
     from trainmaster.cli.support.client import connect
 
@@ -102,7 +110,7 @@ def _check_terminal() -> None:
 
     if not sys.stdin.isatty():
         raise BadInput(
-            "A session needs a terminal, and standard input is none: use `trainmaster run` for a"
+            "A session needs a terminal, and standard input is not one: use `trainmaster run` for a"
             " script, or -d to start a session and attach to it later."
         )
 
@@ -235,7 +243,7 @@ def _answer(client: Client, row: JobRow, folder: Path) -> socket.socket | str:
             pass
         if row_now(client, row.id).has_ended or time.monotonic() > until:
             raise Failed(
-                f"Job {row.id} is no session, or has ended: `trainmaster logs {row.id}` says more."
+                f"Job {row.id} is not a session, or has ended: `trainmaster logs {row.id}` says more."
             )
         time.sleep(pause)
     raise AssertionError  # pragma: no cover: the pauses never end

@@ -17,7 +17,7 @@ EPILOG = examples(
 
 
 def show(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
-    """Show a job: what it asked for, where it is, how far it has come, how it ended."""
+    """Show a job: its request, where it runs, its progress, how it ended."""
     from trainmaster.cli.support.client import connect, of
     from trainmaster.cli.support.console import remark
     from trainmaster.cli.support.format import show_pairs, write_json
@@ -38,7 +38,7 @@ def pairs_of(said: Json) -> dict[str, str]:
 
     row = JobRow.from_json(said)
     kept: Json = said.get("spec") or {}
-    spec: Json = kept.get("spec", kept)  # the file itself, also beside what the daemon made of it
+    spec: Json = kept.get("spec", kept)  # the file itself, also beside what the manager made of it
     found = {
         "job": f"{row.id}  {row.name}".rstrip(),
         "state": row.state + (f" (exit code {row.exit_code})" if row.exit_code is not None else ""),

@@ -21,7 +21,7 @@ MOST = 20
 
 
 def story(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
-    """Tell what happened to a job, a line for each thing, oldest first; of an array, for each element."""
+    """Show what happened to a job, oldest first; for an array, each element in turn."""
     from trainmaster.cli.support.client import connect, of
     from trainmaster.cli.support.follow import elements_of
     from trainmaster.cli.support.format import write_json

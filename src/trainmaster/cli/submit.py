@@ -31,29 +31,31 @@ def submit(
         list[str],
         typer.Argument(
             metavar="FILE",
-            help="Job files (YAML); several documents in one are several jobs;"
-            " - is standard input.",
+            help="Job files (YAML), each with one or more documents; - reads standard input.",
         ),
     ],
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for the end, and return the jobs' exit code.")
+        bool, typer.Option("--wait", help="Wait until the jobs end and return their exit code.")
     ] = False,
     dry_run: DryRun = False,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Instead of what the file says."),
+        typer.Option(
+            "--set", metavar="FIELD=VALUE", help="Override a field of the file; can be repeated."
+        ),
     ] = None,
     held: Annotated[
-        bool, typer.Option("--held", help="Do not run before `trainmaster resume`.")
+        bool,
+        typer.Option("--held", help="Submit on hold: do not start before `trainmaster resume`."),
     ] = False,
     parsable: Annotated[
-        bool, typer.Option("--parsable", help="Print the job ids alone, one per line.")
+        bool, typer.Option("--parsable", help="Print only the job ids, one per line.")
     ] = False,
     as_json: AsJson = False,
     url: Url = None,
     data: Data = None,
 ) -> None:
-    """Submit jobs from files: all of them, or none."""
+    """Submit jobs from files: either all of them or none."""
     from trainmaster.cli.support.client import Refused, connect
     from trainmaster.cli.support.job_files import read_jobs
     from trainmaster.cli.support.submit_request import send, show_dry_run
@@ -75,7 +77,7 @@ def submit(
 
 
 def _blamed(jobs: Sequence[ReadJob], no: Refused) -> Refused:
-    """The daemon's refusal, with the file and line where there is one to be blamed."""
+    """The manager's refusal, with the file and line where there is one to be blamed."""
     from trainmaster.cli.support.client import Refused
 
     place = next((at for job in jobs if (at := job.place_of(str(no))) is not None), None)

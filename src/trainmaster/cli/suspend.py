@@ -10,14 +10,14 @@ RESUME_EPILOG = examples("trainmaster resume 12", "trainmaster resume 12 13 swee
 
 
 def suspend(jobs: JobNames, as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
-    """Take jobs off their devices, keeping their work, until they are resumed."""
+    """Suspend jobs: free their devices and keep their work until they are resumed."""
     from trainmaster.cli.support.bulk_action import do_to_each
 
     do_to_each(jobs, "suspend", as_json, url, data)
 
 
 def resume(jobs: JobNames, as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
-    """Let suspended or held jobs go on, as soon as there is room."""
+    """Resume suspended or held jobs as soon as devices are free."""
     from trainmaster.cli.support.bulk_action import do_to_each
 
     do_to_each(jobs, "resume", as_json, url, data)

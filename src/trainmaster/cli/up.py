@@ -33,46 +33,56 @@ def up(
     data: Annotated[
         Path | None,
         typer.Option(
-            "--data", metavar="DIR", help="Where its state is kept; else the user's data folder."
+            "--data",
+            metavar="DIR",
+            help="Data folder for the manager's state. Default: the user data folder.",
         ),
     ] = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free one.")] = PORT,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="TCP port; 0 picks a free one.")
+    ] = PORT,
     slots: Annotated[
         str | None,
         typer.Option(
             "--slots",
             metavar="N|NxM",
-            help="Where there are no GPUs: CPU slots that stand in for them, as N, or as N nodes of M.",
+            help="Without GPUs: number of CPU slots to use in their place, as N, or as N nodes of M slots.",
         ),
     ] = None,
     database: Annotated[
         str | None,
         typer.Option(
-            "--database", metavar="URL", help="postgresql://…; else SQLite in the data folder."
+            "--database",
+            metavar="URL",
+            help="Database, such as postgresql://… Default: SQLite in the data folder.",
         ),
     ] = None,
     policy: Annotated[
-        str, typer.Option("--policy", help="Which policy decides, the first time.")
+        str,
+        typer.Option(
+            "--policy",
+            help="Scheduling policy of a new data folder; later `policy set` changes it.",
+        ),
     ] = "trainmaster",
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="An option of the policy; may be repeated."
-        ),
+        typer.Option("--set", metavar="KEY=VALUE", help="Option of the policy; can be repeated."),
     ] = None,
     demo: Annotated[
-        bool, typer.Option("--demo", help="Submit a few real training jobs the first time.")
+        bool, typer.Option("--demo", help="Submit a few real training jobs on the first start.")
     ] = False,
     ends_demo: Annotated[
         bool,
-        typer.Option("--end-demo", help="On Ctrl-C end the jobs of --demo; all others run on."),
+        typer.Option(
+            "--end-demo", help="On Ctrl-C cancel the jobs of --demo; other jobs keep running."
+        ),
     ] = False,
 ) -> None:
-    """Start Trainmaster: the daemon, its HTTP API and a page with nodes, queues and jobs.
+    """Start the manager: the scheduler, its HTTP API and a page with nodes, queues and jobs.
 
-    It goes on until Ctrl-C. Training runs on meanwhile and is found again by the next `trainmaster up`.
-    A second one on the same database stands by, and takes over when the first is gone.
+    It runs until Ctrl-C. Jobs keep running meanwhile, and the next `trainmaster up` finds them again.
+    A second manager on the same database is a standby, and takes over when the first is gone.
     """
     import asyncio
 
@@ -149,12 +159,12 @@ async def _up(
     from trainmaster.daemon.daemon import Daemon
     from trainmaster.engines.local.engine import LocalEngine
     from trainmaster.store.open import open_store
-    from trainmaster.whatif.forecast import foretell
+    from trainmaster.whatif.forecast import forecast_start
 
     assert isinstance(sock, socket.socket)
     engine = LocalEngine(folder, found.topology, found.devices)
     store = open_store(database or f"sqlite:///{folder}/trainmaster.db")
-    daemon = Daemon(store, engine, folder, policy=policy, forecaster=foretell, say=typer.echo)
+    daemon = Daemon(store, engine, folder, policy=policy, forecaster=forecast_start, say=typer.echo)
 
     async def beside(active: Daemon) -> None:
         for remark in engine.abilities.remarks:

@@ -1,4 +1,4 @@
-"""What has just happened, for those who watch: a short memory and a bell."""
+"""The most recent changes, for clients that watch them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REMEMBERED = 10_000
 
 
 class ChangeFeed:
-    """The last changes, numbered; whoever follows gets each once, in order."""
+    """The last changes, numbered; each follower gets every one once, in order."""
 
     def __init__(self) -> None:
         self._stories: deque[tuple[int, StoryRow]] = deque(maxlen=REMEMBERED)
@@ -35,7 +35,7 @@ class ChangeFeed:
     async def follow(self, after: int | None = None) -> AsyncIterator[Change]:
         """What happens from now on, or since that one as far as it is remembered."""
         seen = self._last if after is None else after
-        if seen > self._last:  # of a daemon before this one: numbers began anew
+        if seen > self._last:  # a number of an earlier daemon: this one counts from 1 again
             seen = 0
         while True:
             bell = self._bell
@@ -45,6 +45,6 @@ class ChangeFeed:
             await bell.wait()
 
     def _since(self, seen: int) -> list[tuple[int, StoryRow]]:
-        """Looked for from the end: whoever follows has mostly missed little."""
+        """Searched from the end: a follower has mostly missed little."""
         found = list(takewhile(lambda each: each[0] > seen, reversed(self._stories)))
         return found[::-1]

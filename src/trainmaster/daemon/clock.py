@@ -1,4 +1,4 @@
-"""Time as the daemon tells it: never backwards, whatever happens to the wall clock."""
+"""The daemon's clock: it never goes backwards, whatever happens to the wall clock."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 class Clock:
     """Milliseconds since 1970, read off the wall once and carried on by a steady clock.
 
-    A wall clock that is set anew while the daemon runs changes nothing; after a restart time goes on
-    from the last step that was kept, should the wall clock lie before it.
+    Setting the wall clock while the daemon runs changes nothing. After a restart time goes on from the last
+    stored step, if the wall clock is behind it.
     """
 
     def __init__(self, at_least_ms: int = 0) -> None:

@@ -57,9 +57,9 @@ class Commands:
         self._number = driver.store.last_number()
         self._empty = Occupancy(driver.controller.state.topology)
         self._demands: dict[Demand, Demand] = {}
-        """Equal ones are one value: the controller knows them by identity, and remembers each."""
+        """Equal demands are one object: the controller caches by identity."""
         self._in_flight: dict[str, asyncio.Task[Sequence[Accepted]]] = {}
-        """Idempotency keys of submissions that are being taken in."""
+        """Idempotency keys of submissions in progress."""
 
     # -- submitting ------------------------------------------------------------------------------------
 
@@ -74,7 +74,9 @@ class Commands:
         task = asyncio.create_task(self._submit_once(asked, key, request_hash))
         self._in_flight[key] = task
         task.add_done_callback(lambda _: self._in_flight.pop(key))
-        return await asyncio.shield(task)  # whoever hangs up, the key is busy until it is kept
+        return await asyncio.shield(
+            task
+        )  # the key stays busy until it is stored, even if the client is gone
 
     async def _submit_once(
         self, asked: Sequence[Submission], key: str, request_hash: str
@@ -120,7 +122,7 @@ class Commands:
         return self._queries.draft(first), await self._queries.forecast_of(asked)
 
     def _checked(self, asked: Submission) -> Submission:
-        """With what this cluster adds to it; a Refusal where it can never run here."""
+        """The submission with the defaults of this cluster; a Refusal where it can never run here."""
         state = self._driver.controller.state
         demand = _on_slots(asked.demand, state.topology)
         asked = replace(asked, demand=self._demands.setdefault(demand, demand))
@@ -136,13 +138,13 @@ class Commands:
         return asked
 
     def _check_queue(self, name: str) -> None:
-        """Where queues were stated, another name is a typing error."""
+        """Where queues are defined, an unknown name is a mistake."""
         queues = self._driver.controller.state.queues
         if queues and name not in {*queues, DEFAULT_QUEUE}:
             raise Refusal(f"there is no queue {name}: `trainmaster queues` lists them.")
 
     def _dependencies(self, asked: Submission) -> tuple[Dependency, ...]:
-        """What it waits for, arrays taken apart; a Refusal where that can never come."""
+        """What it depends on, arrays expanded; a Refusal where that can never be met."""
         found: list[Dependency] = []
         for wanted in asked.depends_on:
             if self._driver.state_of(wanted.job) is not None:
@@ -160,7 +162,7 @@ class Commands:
         return tuple(found)
 
     async def _housed(self, asked: Submission, number: str, housed: dict[str, Path]) -> Submission:
-        """Its code copied, from an earlier copy where another of these jobs has the same folder."""
+        """The submission with its code copied; jobs of the same folder share the first copy."""
         if not asked.keeps_code:
             return asked
         into = self._folder / "jobs" / number / "code"
@@ -288,13 +290,13 @@ class Commands:
         await self._tell([LoggedEvent(e.PolicyChanged(name, tuple(sorted(options.items()))))])
 
     async def _changeable(self, job: str) -> Sequence[LiveJob]:
-        """The same, where a change would be kept: what is changed before it is refused stays changed."""
+        """The same, refused before anything is changed if the change could not be stored."""
         found = await self._driver.live(job)
         self._driver.writer.refuse_in_trouble()
         return found
 
     async def _tell(self, facts: Iterable[LoggedEvent], touched: Iterable[LiveJob] = ()) -> None:
-        """Have these taken in; nothing to tell is no step, but what it touched is written."""
+        """Submit these events; without any there is no step, but jobs that were touched are written."""
         facts = list(facts)
         said = {fact.event.job for fact in facts if isinstance(fact.event, e.JobReleased)}
         facts += [LoggedEvent(e.JobChanged(live.job)) for live in touched if live.id not in said]
@@ -303,7 +305,7 @@ class Commands:
 
 
 async def _unhurried(many: Iterable[T]) -> AsyncIterator[T]:
-    """These, with a word to others now and then."""
+    """These, yielding to other tasks now and then."""
     for count, each in enumerate(many, 1):
         yield each
         if count % PIECE == 0:
@@ -319,8 +321,8 @@ def _answered(known: KeyRow, request_hash: str) -> Sequence[Accepted]:
 def _on_slots(demand: Demand, topology: Topology) -> Demand:
     """A job on CPU slots books as much host memory as it may keep there while it is suspended.
 
-    Without a word of its owner's it is a quarter of what a slot's part would be: the rest is for others
-    that are suspended in memory meanwhile.
+    By default it is a quarter of the memory of a slot: the rest is for other jobs that are suspended in
+    memory meanwhile.
     """
     slots = [node.type.memory for node in topology.nodes if node.type.name == SLOT_TYPE]
     if not slots or demand.host_memory is not None:

@@ -1,4 +1,4 @@
-"""The daemon: waits until it leads, recovers, drives, keeps snapshots, and answers."""
+"""The daemon's life: it waits until it leads, recovers, runs the driver and stores snapshots."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from trainmaster.store.protocol import Deposed, Store, StoreError
 
 log = structlog.get_logger("trainmaster.daemon")
 
-STANDBY = "this Trainmaster stands by: another one leads."
+STANDBY = "this manager is a standby: another one leads."
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How often the daemon does what."""
+    """How often the daemon stores snapshots and removes old data."""
 
     snapshot_steps: int = 2_000
     snapshot_ms: int = 10 * MINUTE
@@ -67,7 +67,7 @@ class Daemon:
         self._driver: Driver | None = None
         self._commands: Commands | None = None
         self._queries: Queries | None = None
-        self._trouble = "this Trainmaster is starting."
+        self._trouble = "this manager is starting."
         self._kept_seq = 0
         self._kept_ms = 0
         self.metrics = Metrics()
@@ -76,7 +76,7 @@ class Daemon:
     # -- life ------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Stand by until this one leads, then drive until cancelled; Deposed when another took over."""
+        """Wait until this one leads, then drive until cancelled; Deposed when another took over."""
         await self._until_leading()
         driver = await self._take_over()
         if self._trouble == STANDBY:
@@ -97,7 +97,7 @@ class Daemon:
                 if await asyncio.to_thread(self._store.lead):
                     return
                 if self._trouble != STANDBY:
-                    self._say("Another Trainmaster leads on this database: this one stands by.")
+                    self._say("Another Trainmaster leads on this database: this one is a standby.")
                 self._trouble = STANDBY
             except StoreError as error:
                 self._trouble = str(error)
@@ -125,7 +125,7 @@ class Daemon:
         return driver
 
     async def _snapshots(self, driver: Driver) -> None:
-        """Now and then, so that a restart is quick and old steps can go."""
+        """Store a snapshot now and then, so that a restart is quick and old steps can be removed."""
         while True:
             await asyncio.sleep(1.0)
             now = driver.clock.now()
@@ -143,7 +143,7 @@ class Daemon:
                     self._kept_ms = now
 
     async def _tidy(self, driver: Driver) -> None:
-        """Throw away what nobody needs any more."""
+        """Remove logs and code that are no longer needed."""
         while True:
             await asyncio.sleep(self._habits.tidy_ms / SECOND)
             before = driver.clock.now() - self._habits.keep_logs_ms

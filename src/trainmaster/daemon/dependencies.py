@@ -1,4 +1,4 @@
-"""Holds jobs back until what they wait for has come: the end of other jobs, a place in their array."""
+"""Dependencies: jobs are held until other jobs have ended, or until their array has a free place."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ENDS: dict[When, dict[str, DependencyState]] = {
 
 
 def outlook(wanted: Dependency, state: str | None) -> DependencyState:
-    """What becomes of a dependency on a job in this state; a job that is gone will never end."""
+    """Whether a dependency on a job in this state is met, open or impossible; None: there is no such job."""
     if state is None:
         return DependencyState.NEVER
     return ENDS[wanted.when].get(state, DependencyState.OPEN)
@@ -56,7 +56,7 @@ def ended_as(state: str) -> str:
 
 
 class Dependencies:
-    """Who is held for whom. Built anew from the live jobs after a restart."""
+    """Which jobs are held for which. Rebuilt from the live jobs after a restart."""
 
     def __init__(self, jobs: dict[str, LiveJob]) -> None:
         self._jobs = jobs
@@ -70,7 +70,7 @@ class Dependencies:
     # -- who comes -----------------------------------------------------------------------------------
 
     def admit(self, newcomers: Iterable[LiveJob]) -> None:
-        """Note what new jobs, or those of before a restart, are held for."""
+        """Register new jobs, or those of before a restart."""
         for live in newcomers:
             for wanted in live.stored.depends_on:
                 self._dependents.setdefault(wanted.job, []).append(live.id)
@@ -92,7 +92,7 @@ class Dependencies:
         return [live for live in found if live is not None and Hold.DEPENDENCY in live.holds]
 
     def placed_after(self, ended: LiveJob) -> Iterator[LoggedEvent]:
-        """Who gets the place of this one in its array."""
+        """Release the next element of its array, which takes its place."""
         array = ended.array
         if array is None or array not in self.free_places:
             return
@@ -131,7 +131,7 @@ class Dependencies:
             self._lines.pop(array, None)
 
     def lift(self, live: LiveJob, hold: Hold) -> Iterator[LoggedEvent]:
-        """One reason less; with the last one the job is free to start."""
+        """Remove one hold; without any other the job is free to start."""
         if hold not in live.holds:
             return
         live.holds.discard(hold)

@@ -1,7 +1,7 @@
-"""The loop: facts in, one step, kept in the store, and only then orders out to the engine.
+"""The loop: events in, one step, stored, and only then orders out to the engine.
 
-All of it happens in one task of the event loop, so that steps come one after another. A step whose
-keeping fails is held until the store takes it: no order leaves and nothing else is decided before.
+All of it happens in one task of the event loop, so that steps come one after another. A step that cannot be
+stored is tried again until it is: before that, no order is sent and nothing else is decided.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from trainmaster.daemon.change_feed import ChangeFeed
 from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.dependencies import Dependencies, StateOf, ended_as
 from trainmaster.daemon.inbox import Arrivals, Inbox, Request
-from trainmaster.daemon.job_events import job_of, told
+from trainmaster.daemon.job_events import job_of, story_of
 from trainmaster.daemon.live_job import Hold, LiveJob
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.metrics_update import metered
 from trainmaster.daemon.order_dispatch import OrderDispatcher
 from trainmaster.daemon.policies import Options
-from trainmaster.daemon.report_events import LoggedEvent, facts_of
+from trainmaster.daemon.report_events import LoggedEvent, events_of
 from trainmaster.daemon.runtime_limits import RuntimeLimits
 from trainmaster.daemon.service_api import Conflict, NotFound, Refusal
 from trainmaster.daemon.step_writer import RETRY_S, StepWriter
@@ -41,13 +41,13 @@ from trainmaster.store.rows import Batch, ProgressRow, StepRow
 log = structlog.get_logger("trainmaster.daemon")
 
 PIECE = 250
-"""Facts that one step takes in. Ten thousand jobs at once are as many steps as that makes, kept together:
-in between others are answered."""
+"""Events of one step. Ten thousand jobs at once become several steps that are stored together, and other
+tasks run in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What became of some facts."""
+    """One step of the controller, to be stored and acted on."""
 
     facts: Sequence[LoggedEvent]
     decision: Decision
@@ -89,15 +89,15 @@ class Driver:
         self.refused = ""
         """What the policy raised, or why an action of it was refused, last."""
         self.turn = asyncio.Lock()
-        """Held while a step is made and kept: in between, controller and store agree."""
+        """Held while a step is made and stored: in between, controller and store agree."""
         self._wake_at = controller.next_step_at
         self._unsure: set[str] = set()
         """Jobs whose dependencies could not be looked up."""
 
-    # -- asking --------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------
 
     async def ask(self, request: Request) -> None:
-        """Have it taken in; returns when it is durable."""
+        """Have it processed; returns when the result is durable."""
         self.writer.refuse_in_trouble()
         self.inbox.request(request)
         await request.done
@@ -132,7 +132,7 @@ class Driver:
         return max(0.0, (min(due) - now) / SECOND) if due else None
 
     async def step(self) -> None:
-        """Take everything in that is known by now, decide, keep it, carry it out."""
+        """Process everything that has arrived: decide, store, act."""
         async with self.turn:
             await self._step()
 
@@ -149,11 +149,11 @@ class Driver:
         keys = tuple(key for request in post.requests for key in request.keys)
         batches = [step.batch for step in steps]
         batches[-1] = replace(batches[-1], progress=tuple(progress), keys=keys)
-        await self.writer.keep(batches)
+        await self.writer.write(batches)
         await self._act(steps, post.requests, now)
 
     def _facts_of(self, post: Arrivals, now: int) -> tuple[list[LoggedEvent], list[ProgressRow]]:
-        """What the controller is told of it, and what is only kept."""
+        """The events for the controller, and progress reports that are only stored."""
         facts = self._timely([*post.followups, *self._looked_again()])
         for request in post.requests:
             for live in request.newcomers:
@@ -168,7 +168,7 @@ class Driver:
         return facts, progress
 
     async def _act(self, steps: Sequence[_Step], requests: Sequence[Request], now: int) -> None:
-        """It is kept: answer, send the orders, tell who watches, and see what follows."""
+        """After storing: answer requests, send orders, publish changes, release dependents."""
         for step in steps:
             self.dispatcher.note(step.decision.orders)
             self._note_policy(step.facts, now)
@@ -177,19 +177,19 @@ class Driver:
             self._welcome(request, refused)
         for step in steps:
             self._wake_at = step.decision.wake_at
-            await self.dispatcher.carry(step.decision.orders)
+            await self.dispatcher.send(step.decision.orders)
             self.feed.tell(step.batch.stories)
         if self.dispatcher.unsent:
             self.inbox.ring_in(RETRY_S)
         self._follow_ends({id for step in steps for id in step.touched})
 
     def _timely(self, facts: Iterable[LoggedEvent]) -> list[LoggedEvent]:
-        """Without those about jobs that have ended since they were asked for."""
-        told = ((fact, job_of(fact.event)) for fact in facts)
-        return [fact for fact, job in told if job is None or job in self.jobs]
+        """Without events about jobs that have ended meanwhile."""
+        jobs = ((fact, job_of(fact.event)) for fact in facts)
+        return [fact for fact, job in jobs if job is None or job in self.jobs]
 
     def _decided(self, now: int, facts: Sequence[LoggedEvent], seq: int) -> _Step:
-        """One step of the controller, and all that is to be kept of it."""
+        """Make one step of the controller, and what is to be stored of it."""
         touched = {job for job in map(job_of, (fact.event for fact in facts)) if job is not None}
         touched.update(self.controller.state.promises)
         started = perf_counter()
@@ -215,7 +215,7 @@ class Driver:
         return found
 
     def _welcome(self, request: Request, refused: Mapping[str, str]) -> None:
-        """Hold newcomers for those that they wait for, some of whom may have ended just now."""
+        """Register new jobs, release those whose dependencies have ended just now, and answer."""
         self.dependencies.admit(request.newcomers)
         state_of = lru_cache(self.state_of)
         for live in request.newcomers:
@@ -234,11 +234,11 @@ class Driver:
             request.done.set_exception(Conflict(f"job {request.about} stays as it is: {why}."))
 
     def look_at(self, live: LiveJob, state_of: StateOf) -> None:
-        """See whether what it waits for has come: what follows is taken in by the next step."""
+        """Check its dependencies: the next step takes in what follows."""
         self.inbox.follow_up(self._looked(live, state_of))
 
     def _looked(self, live: LiveJob, state_of: StateOf) -> list[LoggedEvent]:
-        """What has come of what it waits for; nothing yet, where the store cannot say now."""
+        """Events that follow from its dependencies; none yet where the store cannot be read."""
         try:
             return list(self.dependencies.looked_at(live, state_of))
         except StoreError as error:
@@ -248,7 +248,7 @@ class Driver:
             return []
 
     def _looked_again(self) -> list[LoggedEvent]:
-        """Of those whose dependencies could not be looked up before."""
+        """The same for jobs whose dependencies could not be looked up before."""
         again, self._unsure = self._unsure, set()
         lives = [self.jobs[id] for id in again if id in self.jobs]
         return [fact for live in lives for fact in self._looked(live, self.state_of)]
@@ -266,7 +266,7 @@ class Driver:
         live.history = replace(live.history, attempt=attempt, seen=number)
         at_ms = min(now, max(report.at_ms, live.job.submit_ms))
         try:
-            found = list(facts_of(report, live, now))
+            found = list(events_of(report, live, now))
         except (ArithmeticError, ValueError):
             log.exception("a report makes no sense and is left out", report=str(report)[:500])
             return
@@ -275,7 +275,7 @@ class Driver:
             row = ProgressRow(live.id, at_ms, report.step, report.loss, report.samples_per_s)
             progress.append(row)
 
-    # -- keeping -------------------------------------------------------------------------------------
+    # -- storing -------------------------------------------------------------------------------------
 
     def _batch(
         self,
@@ -289,7 +289,7 @@ class Driver:
         touched.update(job for job, _ in decision.ended_unsuccessfully)
         self._tie(touched, now)
         topology = self.controller.state.topology
-        stories = told(facts, decision.orders, decision.notices, topology, now, seq)
+        stories = story_of(facts, decision.orders, decision.notices, topology, now, seq)
         return Batch(
             step=StepRow(
                 seq,
@@ -302,7 +302,7 @@ class Driver:
         )
 
     def _tie(self, touched: Iterable[str], now: int) -> None:
-        """Bring what the daemon keeps of these jobs up to the controller's records."""
+        """Update these live jobs from the controller's records."""
         records = self.controller.state.jobs
         for id in touched:
             live = self.jobs.get(id)

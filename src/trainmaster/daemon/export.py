@@ -1,4 +1,4 @@
-"""The past for others to read: ended jobs as a native trace, and the event log line by line."""
+"""Exports: ended jobs as a native trace, and the event log as lines of JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has been asked for and heard since the last step, and a bell for who takes it in."""
+"""The inbox of the driver: requests, reports and follow-up events since the last step."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from trainmaster.model.engine_reports import Progressed, Report
 from trainmaster.store.rows import KeyRow
 
 PROGRESS_WAIT_S = 2.0
-"""Progress alone is no reason to hurry: it is taken in with the next step, or after this long."""
+"""Progress reports wait for the next step, but at most this long."""
 
 
 @dataclass(slots=True)
 class Request:
-    """What somebody asked for: taken in by one step as a whole, answered when that is kept."""
+    """A request of a user: processed in one step as a whole, answered when that step is stored."""
 
     facts: Sequence[LoggedEvent] = ()
     newcomers: Sequence[LiveJob] = ()
     keys: Sequence[KeyRow] = ()
     is_late: bool = False
-    """All that it is about had ended before it was taken in."""
+    """All its jobs had ended before it was processed."""
     about: str | None = None
-    """A job: if what is asked of it is refused, so is the request."""
+    """A job: if the controller refuses the action for it, the request is refused."""
     done: asyncio.Future[None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -34,16 +34,16 @@ class Request:
 
 @dataclass(slots=True)
 class Arrivals:
-    """All that one step takes in, each kind in the order in which it came."""
+    """What one step processes, each kind in order of arrival."""
 
     requests: list[Request] = field(default_factory=list)
     reports: list[tuple[Report, int]] = field(default_factory=list)
     followups: list[LoggedEvent] = field(default_factory=list)
-    """Facts that follow from what was kept before."""
+    """Events that follow from earlier steps."""
 
 
 class Inbox:
-    """Collects until somebody takes it all."""
+    """Collects until the driver takes everything."""
 
     def __init__(self) -> None:
         self._post = Arrivals()
@@ -52,7 +52,7 @@ class Inbox:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether something is there that nobody should wait with."""
+        """Whether something should be processed at once."""
         return bool(self._post.requests or self._post.followups)
 
     def request(self, request: Request) -> None:
@@ -73,7 +73,7 @@ class Inbox:
             self.ring()
 
     def take(self) -> Arrivals:
-        """Everything, and begin anew."""
+        """Everything that has arrived; the inbox is empty afterwards."""
         post, self._post, self._awaits_progress = self._post, Arrivals(), False
         return post
 
@@ -84,7 +84,7 @@ class Inbox:
         asyncio.get_running_loop().call_later(seconds, self.ring)
 
     async def wait(self, seconds: float | None) -> None:
-        """For the bell, or at most so long; None = for ever."""
+        """Wait until something arrives, at most this long; None = for ever."""
         if seconds is None or seconds > 0:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._bell.wait(), seconds)

@@ -1,4 +1,4 @@
-"""A job's story: what happened to it, sentence by sentence, from events and orders."""
+"""A job's story: what happened to it, entry by entry, from events and orders."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HAPPENED: Mapping[type, str] = {
     e.RunLost: "lost",
     e.RunStopped: "stopped",
 }
-"""Events that a job's story tells; speeds and progress have places of their own."""
+"""Events that appear in a job's story; speeds and progress do not."""
 ORDERED: Mapping[type, str] = {
     a.Launch: "launch ordered",
     a.Freeze: "freeze ordered",
@@ -51,7 +51,7 @@ def job_of(event: e.Event) -> str | None:
     return job if isinstance(job, str) else str(job.id)
 
 
-def told(
+def story_of(
     facts: Sequence[LoggedEvent],
     orders: Sequence[a.Order],
     notices: Sequence[DeadlineNotice],
@@ -59,7 +59,7 @@ def told(
     now: int,
     step: int,
 ) -> Iterator[StoryRow]:
-    """All sentences of one step, in order."""
+    """All entries of one step, in order."""
     for fact in facts:
         job, what = job_of(fact.event), HAPPENED.get(type(fact.event))
         if job is not None and what is not None:

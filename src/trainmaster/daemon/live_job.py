@@ -1,4 +1,4 @@
-"""What the daemon keeps of a live job beside the controller's record, and how that is stored."""
+"""A live job as the daemon has it, beside the controller's record, and how it is stored."""
 
 from __future__ import annotations
 

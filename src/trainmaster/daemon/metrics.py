@@ -1,4 +1,4 @@
-"""What the daemon counts while it works, for Prometheus; what it only knows is read when asked for."""
+"""The daemon's own counters and histograms for Prometheus; `api/metrics.py` adds the current state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Metrics:
             buckets=WAITS_S,
         )
         self._preempted = self._counter(
-            "trainmaster_preempted_jobs", "Suspensions that the policy wanted.", "queue"
+            "trainmaster_preempted_jobs", "Suspensions ordered by the policy.", "queue"
         )
         self._evicted = self._counter(
             "trainmaster_evicted_jobs",

@@ -1,4 +1,4 @@
-"""Takes orders to the engine, and remembers the last one to each job: a restart sends it again."""
+"""Sends orders to the engine, and remembers the last one to each job: a restart sends it again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNSETTLED = frozenset({Phase.STARTING, Phase.SUSPENDING, Phase.RESIZING, Phase.S
 
 
 class OrderDispatcher:
-    """Orders on their way. Engines carry each out once, so sending one again does no harm."""
+    """Engines execute each order once, so sending one again does no harm."""
 
     def __init__(self, engine: Engine, jobs: dict[str, LiveJob], clock: Clock) -> None:
         self._engine = engine
@@ -28,18 +28,18 @@ class OrderDispatcher:
         self.standing: dict[str, Order] = {}
         """The last order to each live job's run."""
         self.unsent: list[Order] = []
-        """Orders that the engine could not take; they are tried again."""
+        """Orders that the engine did not accept; they are tried again."""
 
     def note(self, orders: Iterable[Order]) -> None:
-        """These are kept by now: whatever happens, they must reach the engine."""
+        """These are stored: whatever happens, they must reach the engine."""
         for order in orders:
             self.standing[order.run.job] = order
 
     def forget(self, job: str) -> None:
         self.standing.pop(job, None)
 
-    async def carry(self, orders: Iterable[Order]) -> None:
-        """In this order, after those that did not get through before."""
+    async def send(self, orders: Iterable[Order]) -> None:
+        """Send them in this order, after those that failed before."""
         waiting, self.unsent = [*self.unsent, *orders], []
         for order in waiting:
             live = self._jobs.get(order.run.job)
@@ -53,14 +53,14 @@ class OrderDispatcher:
                 )
                 self.unsent.append(order)
 
-    async def carry_standing(self, state: State) -> None:
-        """After a restart: whatever may not have reached the engine, once more."""
+    async def resend(self, state: State) -> None:
+        """After a restart: send again what may not have reached the engine."""
         self.standing = {id: each for id, each in self.standing.items() if id in state.jobs}
-        await self.carry([each for each in self.standing.values() if _is_open(each, state)])
+        await self.send([each for each in self.standing.values() if _is_open(each, state)])
 
 
 def _is_open(order: Order, state: State) -> bool:
-    """Whether what it asks for has not been reported yet."""
+    """Whether its result has not been reported yet."""
     if order.run in state.leaving:
         return True
     record = state.jobs[order.run.job]

@@ -1,4 +1,4 @@
-"""Policies by name, as the live daemon takes them: none that must know the future."""
+"""Policies by name for the live daemon: none that needs an oracle."""
 
 from __future__ import annotations
 

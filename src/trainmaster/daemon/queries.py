@@ -1,4 +1,4 @@
-"""What the daemon shows: jobs live and ended, why they wait, nodes, queues, logs."""
+"""What users may ask about: jobs live and ended, why they wait, forecasts, logs, nodes, queues."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FOLDED = (
 MOST_ELEMENTS = 100_000
 NOWHERE: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 PIECE = 250
-"""Jobs of a list that are looked at in one go: others ask as well."""
+"""Jobs of a list that are handled before other tasks run."""
 MUTE = "It has not spoken through trainmaster.sdk, so its progress is unknown."
 STAYS = "When others need its devices it waits in memory, and goes on from there."
 SAVES = "To make room it is told to save and to end, and goes on from there later."
@@ -152,7 +152,7 @@ class Queries:
         return JobStatus(live.row(now), live.history_at(now), 0, held_for=held_for(live))
 
     def _reason(self, record: JobRecord) -> Reason | None:
-        """Why it waits, by the policy's word."""
+        """Why it waits, as the policy explains it."""
         driver = self._driver
         if record.id in driver.controller.state.promises:
             return Reason(Why.WAITING_FOR_RELEASE, record.demand.nominal.total_share)

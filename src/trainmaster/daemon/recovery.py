@@ -1,7 +1,7 @@
-"""How the daemon comes back: newest snapshot, the steps since, what really runs, standing orders.
+"""Recovery: the newest snapshot, the steps since, the runs that exist, the orders not yet confirmed.
 
-Nothing is launched before the engine has been asked what is there: a run of an attempt that the
-controller knows is adopted with all that happened to it meanwhile, any other is ended.
+Nothing is launched before the engine has been asked which runs exist: a run of an attempt that the
+controller knows is adopted with everything that happened to it meanwhile, any other is ended.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PAGE = 1000
 
 
 def home_of(folder: Path) -> str:
-    """The name of a data folder, made up once: a store knows by it where its runs are."""
+    """The name of a data folder, chosen once at random: it ties a store to the folder with its runs."""
     place = folder / "home"
     if not place.exists():
         fresh = folder / f"home.{os.getpid()}"
@@ -57,7 +57,7 @@ def home_of(folder: Path) -> str:
 
 @dataclass(slots=True)
 class Replayed:
-    """The controller as it was when the last step was kept."""
+    """The controller as it was when the last step was stored."""
 
     controller: Controller
     policy: tuple[str, Options]
@@ -65,7 +65,7 @@ class Replayed:
     now_ms: int = 0
     standing: dict[str, Order] = field(default_factory=dict)
     doubtful: set[Run] = field(default_factory=set)
-    """Runs of orders that came out otherwise in the replay, or whose devices are gone."""
+    """Runs whose orders differ in the replay, or whose devices are gone."""
     is_new: bool = False
 
 
@@ -135,14 +135,14 @@ def from_snapshot(snapshot: SnapshotRow, *, can_freeze: bool | None = None) -> R
 
 
 def again(found: Replayed, step: StepRow) -> Sequence[Order]:
-    """One kept step once more; what was kept counts where it comes out otherwise."""
+    """Replay one stored step; where its orders differ, the stored ones count."""
     events, orders = codec.loads(step.events_json), codec.loads(step.orders_json)
     assert isinstance(events, tuple)
     assert isinstance(orders, tuple)
     decision = found.controller.step(step.now_ms, events)
     if tuple(decision.orders) != orders:
         differing = set(decision.orders) ^ set(orders)
-        log.warning("a kept step comes out otherwise now", step=step.seq, orders=len(differing))
+        log.warning("a stored step gives other orders now", step=step.seq, orders=len(differing))
         found.doubtful |= {order.run for order in differing}
     for order in orders:
         found.standing[order.run.job] = order
@@ -154,7 +154,7 @@ def again(found: Replayed, step: StepRow) -> Sequence[Order]:
 
 
 def _rehouse(found: Replayed, topology: Topology, *, can_freeze: bool) -> None:
-    """The machine has other devices than before: what was on those that are gone goes back in line."""
+    """The devices have changed: jobs on devices that are gone are queued again."""
     body = snapshot_of(found.controller)
     back = restored(
         body, topology, policy_of(*found.policy), can_freeze=can_freeze, make_policy=policy_of
@@ -164,13 +164,13 @@ def _rehouse(found: Replayed, topology: Topology, *, can_freeze: bool) -> None:
     log.warning("the devices have changed", lost_runs=len(back.lost))
 
 
-# -- going on ------------------------------------------------------------------------------------------
+# -- continuing ------------------------------------------------------------------------------------------
 
 
 def recovered(
     store: Store, engine: Engine, first_policy: tuple[str, Options], metrics: Metrics, home: str
 ) -> tuple[Driver, set[Run]]:
-    """A driver that goes on where the last daemon stopped, and runs that `reconcile` is to end."""
+    """A driver that continues where the last daemon stopped, and the runs that `reconcile` must end."""
     can_freeze = engine.abilities.can_freeze
     kept = store.snapshot()
     if kept is not None and json.loads(kept.body_json)["home"] != home:
@@ -206,14 +206,14 @@ def _reload_jobs(driver: Driver) -> None:
 
 
 async def reconcile(driver: Driver, doubtful: set[Run]) -> None:
-    """Bring the controller and what really runs together."""
+    """Reconcile the controller with the runs that exist."""
     runs: dict[Run, int] = {}
     for record in driver.controller.state.jobs.values():
         live = driver.jobs[record.id]
         if has_run(record) and record.run not in doubtful:
             runs[record.run] = live.history.seen if live.history.attempt == record.attempt else 0
     await driver.engine.observe(runs)
-    await driver.dispatcher.carry_standing(driver.controller.state)
+    await driver.dispatcher.resend(driver.controller.state)
     for run in doubtful:
         claimed = driver.controller.state.jobs.get(run.job)
         if claimed is not None and claimed.run == run:

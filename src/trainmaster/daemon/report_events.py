@@ -1,4 +1,4 @@
-"""Reports of an engine made into facts: only the daemon knows how much work had been done by then."""
+"""From reports of an engine to events: only the daemon knows how much work had been done by then."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainmaster.model.progress import Sample
 from trainmaster.model.units import NOMINAL, SECOND
 
 NOTICEABLE_PPM = NOMINAL // 10
-"""A speed that differs by less from what is assumed is left alone: reports are noisy."""
+"""Smaller differences from the assumed speed are ignored: reports are noisy."""
 SAMPLE_EVERY_MS = 5 * SECOND
 NOT_TO_BE_TRIED_AGAIN = frozenset({126, 127})
 """Exit codes of a command that cannot be started: another attempt would end the same way."""
@@ -25,18 +25,18 @@ NOT_TO_BE_TRIED_AGAIN = frozenset({126, 127})
 
 @dataclass(frozen=True, slots=True)
 class LoggedEvent:
-    """An event, and what its job's story tells of it."""
+    """An event, and the details of it for the job's story."""
 
     event: e.Event
     detail: Mapping[str, object] = field(default_factory=dict)
 
 
-def facts_of(report: r.Report, live: LiveJob, now: int) -> Iterator[LoggedEvent]:
-    """What the controller is told; the live job takes note of the rest."""
+def events_of(report: r.Report, live: LiveJob, now: int) -> Iterator[LoggedEvent]:
+    """The events for the controller; the live job records the rest."""
     record = live.record
     if record is None or record.run != report.run:
         return
-    yield from FACTS[type(report)](report, live, record, now)
+    yield from EVENTS[type(report)](report, live, record, now)
 
 
 def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
@@ -85,7 +85,7 @@ def _progressed(
         return
     if record.placement is None or record.since_ms is None:
         return
-    estimate = foreseen(record, said.step, total, now)
+    estimate = estimate_from(record, said.step, total, now)
     if estimate is not None:
         yield LoggedEvent(e.JobProfiled(live.id, estimate=estimate))
     speed = measured_speed(live, record, said.samples_per_s)
@@ -108,16 +108,16 @@ def _ended(said: r.Ended, live: LiveJob, record: JobRecord, now: int) -> Iterato
     live.history = replace(live.history, pids=(), exit_code=said.code)
     live.ended_ms = _moment(said, live, now)
     live.paused(live.ended_ms)
-    detail = _told(said)
+    detail = _end_detail(said)
     if said.asked is r.StopOrder.KILL:
         if record.phase is Phase.STOPPING:
             yield LoggedEvent(e.RunStopped(said.run), detail)
-        else:  # a daemon that did not know it had it ended
+        else:  # ended by a daemon that did not know it
             yield LoggedEvent(
                 e.RunLost(said.run, record.saved_work), detail | _lost_work(record, now)
             )
     elif said.asked is r.StopOrder.HALT:
-        has_saved = said.has_left and said.code == 0  # by a signal: it did not see it coming
+        has_saved = said.has_left and said.code == 0  # a signal that it did not handle
         work = record.work_at(now) if has_saved else record.saved_work
         detail["how"] = "by a checkpoint" if has_saved else "by ending it"
         detail |= {} if has_saved else _lost_work(record, now)
@@ -133,8 +133,8 @@ def _ended(said: r.Ended, live: LiveJob, record: JobRecord, now: int) -> Iterato
         yield LoggedEvent(e.RunFailed(said.run, record.saved_work, retryable=can_help), detail)
 
 
-def _told(said: r.Ended) -> dict[str, object]:
-    """What a story tells of an end."""
+def _end_detail(said: r.Ended) -> dict[str, object]:
+    """Details of an end for the story."""
     detail: dict[str, object] = {"code": said.code}
     if said.rank is not None:
         detail["rank"] = said.rank
@@ -152,7 +152,7 @@ def _lost(said: r.Lost, live: LiveJob, record: JobRecord, now: int) -> Iterator[
 
 
 def _moment(said: r.Report, live: LiveJob, now: int) -> int:
-    """When it happened, by the engine's clock as far as that can be."""
+    """When it happened by the engine's clock, kept between submission and now."""
     return min(now, max(said.at_ms, live.job.submit_ms, live.history.since_ms or 0))
 
 
@@ -165,11 +165,11 @@ def _took(record: JobRecord, now: int) -> dict[str, object]:
 
 
 def _lost_work(record: JobRecord, now: int) -> dict[str, object]:
-    """Work that was done and is to be done again."""
+    """Work that was lost and must be done again."""
     return {"lost_s": round((record.work_at(now) - record.saved_work) / NOMINAL / SECOND, 3)}
 
 
-FACTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[LoggedEvent]]] = {
+EVENTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[LoggedEvent]]] = {
     r.Started: _started,
     r.Frozen: _frozen,
     r.Thawed: _thawed,
@@ -189,8 +189,8 @@ def assumed_speed(record: JobRecord) -> int:
     return NOMINAL * len(placement.slices) // nominal.count
 
 
-def foreseen(record: JobRecord, step: int, total: int | None, now: int) -> Estimate | None:
-    """How much work it needs in all, by its own count of steps; None where that is no news."""
+def estimate_from(record: JobRecord, step: int, total: int | None, now: int) -> Estimate | None:
+    """Its total work, extrapolated from its step count; None where it is within 10 % of the known one."""
     if not total or step <= 0:
         return None
     work = record.work_at(now) * total // step
@@ -201,7 +201,7 @@ def foreseen(record: JobRecord, step: int, total: int | None, now: int) -> Estim
 
 
 def measured_speed(live: LiveJob, record: JobRecord, samples_per_s: float | None) -> int | None:
-    """Its speed by its own word, against the best that it has said at its nominal size."""
+    """Its reported speed, relative to the best that it has reported at its nominal size."""
     if not samples_per_s or record.placement is None:
         return None
     best = live.history.samples_per_s

@@ -1,4 +1,4 @@
-"""What is thrown away, and when: logs and copied code of jobs that ended long ago. Never checkpoints."""
+"""Retention: logs and copied code of jobs that ended long ago are removed; checkpoints never."""
 
 from __future__ import annotations
 

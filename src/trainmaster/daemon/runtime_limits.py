@@ -1,4 +1,4 @@
-"""Jobs whose running time is limited, and when each has run as long as it may."""
+"""Time limits: which jobs have a `max_runtime`, and when each is over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainmaster.model.units import SECOND
 
 
 class RuntimeLimits:
-    """Looks at the clock for jobs with a `max_runtime`."""
+    """Jobs with a `max_runtime`."""
 
     def __init__(self) -> None:
         self._limited: dict[str, LiveJob] = {}
@@ -28,7 +28,7 @@ class RuntimeLimits:
         self._limited.pop(job, None)
 
     def overdue(self, now: int) -> Iterator[LoggedEvent]:
-        """Jobs that have run as long as they may; each is told once."""
+        """Withdraw jobs that have reached their limit; each once."""
         for live in list(self._limited.values()):
             most = live.recipe.max_runtime_ms
             if most is not None and live.ran_ms(now) >= most:

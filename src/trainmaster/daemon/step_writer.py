@@ -1,4 +1,4 @@
-"""Has steps kept by the store, however long that takes; nothing else is decided meanwhile."""
+"""Writes steps to the store, however long that takes; nothing else is decided meanwhile."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ RETRY_S = 1.0
 
 
 class StepWriter:
-    """Knows which step was kept last, and why none can be kept now."""
+    """Writes steps in order, and says why none can be written now."""
 
     def __init__(self, store: Store, metrics: Metrics, seq: int) -> None:
         self._store = store
         self._meters = metrics
         self.seq = seq
-        """The last step that was kept."""
+        """The last step that was written."""
         self.trouble = ""
-        """Why nothing can be kept now."""
+        """Why nothing can be written now."""
         self.is_torn = False
-        """Whether the controller has made a step that is not kept yet."""
+        """Whether the controller has made a step that is not written yet."""
         self.gives_up = False
-        """Whether a store that cannot be written is tried no more: the daemon is ending."""
+        """Whether to stop retrying, because the daemon is ending."""
 
     def refuse_in_trouble(self) -> None:
-        """Before anything is changed for a request that could not be kept."""
+        """Refuse a request that could not be stored, before anything is changed."""
         if self.trouble:
             raise Unavailable(self.trouble)
 
-    async def keep(self, batches: Sequence[Batch]) -> None:
-        """All of them or none, until the store takes them."""
+    async def write(self, batches: Sequence[Batch]) -> None:
+        """Write all of them or none, trying again until the store accepts them."""
         while True:
             try:
                 await asyncio.to_thread(self._store.append, batches)

@@ -1,4 +1,4 @@
-"""When will it start? The live state goes on in virtual time under its own policy until the job starts."""
+"""When will a job start? The live state continues in virtual time under its own policy until it does."""
 
 from __future__ import annotations
 
@@ -14,43 +14,44 @@ from trainmaster.daemon.service_api import Forecast, Submission
 from trainmaster.model import events as e
 from trainmaster.model.units import DAY, MINUTE, NOMINAL
 from trainmaster.store.rows import SnapshotRow
-from trainmaster.whatif.forecast_engine import ForeseenEngine
+from trainmaster.whatif.forecast_engine import ForecastEngine
 
 MOST_STEPS = 20_000
 MOST_S = 3.0
-"""Nobody waits longer for a forecast."""
+"""Time limit of one forecast."""
 FARTHEST_MS = 60 * DAY
 LEAST_MS = MINUTE
-"""What a job is taken to need, at least, that does not say how far it is."""
-NEWCOMER = "0"
+"""Least work that is assumed of a job without progress reports."""
+DRAFT = "0"
+"""Id of a job that is not submitted."""
 
 
-def foretell(snapshot: SnapshotRow, what: str | Submission, now_ms: int) -> Forecast:
-    """When this job starts, should every job end when it is expected to and nobody else come."""
+def forecast_start(snapshot: SnapshotRow, what: str | Submission, now_ms: int) -> Forecast:
+    """When this job starts if every job ends when expected and no other jobs are submitted."""
     controller = from_snapshot(snapshot).controller
     now, facts = max(controller.now, now_ms), list[e.Event]()
-    name = what if isinstance(what, str) else NEWCOMER
+    name = what if isinstance(what, str) else DRAFT
     if isinstance(what, Submission):
-        facts.append(e.JobSubmitted(submitted_job(what, NEWCOMER, now)))
+        facts.append(e.JobSubmitted(submitted_job(what, DRAFT, now)))
     record = controller.state.jobs.get(name)
     if record is not None and record.phase is Phase.HELD:
-        return Forecast(None, "it is held, so nobody can say when it starts.")
+        return Forecast(None, "it is held, so its start is not known.")
     if record is None and not facts:
         return Forecast(None, "it has ended.")
-    lengths = Lengths(controller)
+    expected = ExpectedWork(controller)
     try:
-        found = _played(controller, ForeseenEngine(controller.state, lengths), facts, name, now)
+        found = _simulated_start(controller, ForecastEngine(controller.state, expected), facts, name, now)
     except TimeoutError:
-        return Forecast(None, "the queue is too long to be played through in time.")
+        return Forecast(None, "the queue is too long to be simulated in time.")
     if found is None:
-        return Forecast(None, "it would not start within sixty days, as far as can be foreseen.")
-    return Forecast(found, lengths.said())
+        return Forecast(None, "it would not start within sixty days.")
+    return Forecast(found, expected.basis())
 
 
-def _played(
-    controller: Controller, engine: ForeseenEngine, facts: list[e.Event], name: str, now: int
+def _simulated_start(
+    controller: Controller, engine: ForecastEngine, facts: list[e.Event], name: str, now: int
 ) -> int | None:
-    """Step by step until the job runs."""
+    """Step by step until the job runs; None where it would not within `FARTHEST_MS`."""
     engine.adopt(now)
     start, jobs = now, controller.state.jobs
     until = perf_counter() + MOST_S
@@ -76,8 +77,8 @@ def _played(
     raise TimeoutError
 
 
-class Lengths:
-    """How much work each job is taken to need, by the best that is known of it."""
+class ExpectedWork:
+    """How much work each job is assumed to need: its estimate, or twice what it has done."""
 
     def __init__(self, controller: Controller) -> None:
         known = [
@@ -100,10 +101,10 @@ class Lengths:
             self._fixed[record.id] = max(2 * record.work_at(self._now), self._typical)
         return self._fixed[record.id]
 
-    def said(self) -> str:
+    def basis(self) -> str:
         if self._is_exact:
-            return "every job ends by its own count of steps, and nobody else comes."
+            return "assumes that every job ends after its remaining steps, and that nobody submits more jobs."
         return (
-            "jobs that do not say how far they are take as long again as they have run, or as long as"
-            " others, a minute at least; nobody else comes."
+            "assumes that jobs without progress reports need as long again as they have already run,"
+            " and that nobody submits more jobs."
         )

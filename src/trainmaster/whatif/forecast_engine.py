@@ -1,4 +1,8 @@
-"""An engine that does what orders say at once or after its usual time, for looking ahead of live runs."""
+"""An engine in virtual time that continues live runs: orders take as long as they took on average.
+
+The simulator's own engine starts from a trace with true run times and an empty cluster; this one starts from
+the middle of live runs and knows only estimates, so it shares the controller but not the engine.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +17,16 @@ from trainmaster.model import events as e
 from trainmaster.model.job import Run
 from trainmaster.model.units import ceil_div
 
-Lengths = Callable[[JobRecord], int]
-"""Work that a job is thought to need in all: ms x parts per million."""
+ExpectedWork = Callable[[JobRecord], int]
+"""Total work that a job is assumed to need: ms x parts per million."""
 
 
-class ForeseenEngine:
+class ForecastEngine:
     """Runs end when their work is done; nothing fails."""
 
-    def __init__(self, state: State, lengths: Lengths) -> None:
+    def __init__(self, state: State, expected: ExpectedWork) -> None:
         self._state = state
-        self._lengths = lengths
+        self._expected = expected
         self._heap: list[tuple[int, int, Run, e.Event]] = []
         self._serial = 0
         switches = state.switches
@@ -54,10 +58,10 @@ class ForeseenEngine:
         self._serial += 1
         heappush(self._heap, (time, self._serial, run, event))
 
-    # -- what runs already -------------------------------------------------------------------------------
+    # -- present runs ------------------------------------------------------------------------------------
 
     def adopt(self, now: int) -> None:
-        """Go on with everything that is under way."""
+        """Continue everything that is in progress."""
         for record in self._state.jobs.values():
             if record.phase is Phase.RUNNING:
                 self.ends(record, now)
@@ -77,8 +81,8 @@ class ForeseenEngine:
             self._later(later, run, e.RunStopped(run))
 
     def ends(self, record: JobRecord, now: int) -> None:
-        """Foresee the end of a run at its present speed."""
-        left = max(0, self._lengths(record) - record.work_at(now))
+        """Schedule the end of a run at its present speed."""
+        left = max(0, self._expected(record) - record.work_at(now))
         time = now + max(1, ceil_div(left, max(1, record.speed_ppm)))
         self._later(time, record.run, e.RunSucceeded(record.run))
 

@@ -1,4 +1,4 @@
-"""A recorded event log through the controller again: the same facts must give the same orders."""
+"""Replays a recorded event log: the same events must give the same orders."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def replay(lines: Iterable[str]) -> Iterator[Compared]:
         try:
             said = json.loads(line)
         except ValueError:
-            raise LogError(f"line {number} of the log is no JSON.") from None
+            raise LogError(f"line {number} of the log is not JSON.") from None
         if "snapshot" in said:
             row = SnapshotRow(said["seq"], said["now_ms"], json.dumps(said["snapshot"]))
             found = from_snapshot(row)

@@ -202,7 +202,7 @@ def _watching(router: APIRouter, service: Service) -> None:
         """From now on, or after Last-Event-ID as far as it is remembered. A comment every 15 seconds
         keeps the line open."""
         if service.health().role != "active":
-            raise Unavailable("This daemon is a standby: watch the active one.")
+            raise Unavailable("This manager is a standby: watch the active one.")
         after = None if last_event_id is None else int(last_event_id)
         return EventSourceResponse(
             _changes(service, after), ping=PING_S, headers={"Cache-Control": "no-store"}

@@ -243,7 +243,7 @@ async def _explanation(service: Service, status: JobStatus) -> models.Explanatio
 
 
 def changes_of(wanted: JobChanges) -> Changes:
-    """What was said, as the daemon takes it."""
+    """What was said, as the manager takes it."""
     said = wanted.model_fields_set
     if not said:
         names = ", ".join(JobChanges.model_fields)

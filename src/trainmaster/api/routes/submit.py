@@ -121,7 +121,7 @@ def _accepted(asked: Submission, accepted: Accepted) -> AcceptedJob:
 
 
 def _me() -> str:
-    """Whoever runs this daemon: jobs that name no user are theirs."""
+    """The user that runs this manager: the owner of jobs that name none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -1,4 +1,4 @@
-"""Speaking to the daemon over HTTP, with the standard library only: `ps` has to start quickly."""
+"""The manager's HTTP API, with the standard library only: `ps` has to start quickly."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ USER = "TRAINMASTER_USER"
 PATIENCE_S = 60.0
 """How long one answer may take; streams say something at least every 15 s."""
 RETRIES_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Pauses between tries where the daemon was there and is being restarted."""
+"""Pauses between tries while the manager is being restarted."""
 NOT_FOUND = 404
 NOT_YET = 503
-"""It is being restarted, stands by, or its store is away: what nobody's answering means too."""
+"""It is being restarted, is a standby, or cannot reach its store; the same as no answer."""
 
 Json = dict[str, Any]
 Query = Mapping[str, str | int | None]
 
 
 class Unreachable(Failed):
-    """Nobody answers, or not yet, or the line broke: the same may be asked again."""
+    """No answer, or the connection broke: the same may be asked again."""
 
 
 class Refused(Failed):
-    """The daemon said no, in one sentence."""
+    """The manager refused, in one sentence."""
 
     def __init__(self, sentence: str, status: int, code: str = "") -> None:
         super().__init__(sentence)
@@ -57,7 +57,7 @@ class Sent:
 
 
 class Client:
-    """One daemon, as the command line speaks to it."""
+    """One manager, as the command line talks to it."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -89,7 +89,7 @@ class Client:
         return self._call("PATCH", path, None, body)
 
     def submit(self, body: Json, key: str, query: Query | None = None) -> Json:
-        """Submit jobs once, whatever happens to the line: the key tells that it is the same again."""
+        """Submit jobs exactly once, even if the connection breaks: the key marks a repeated request."""
         headers = {"Idempotency-Key": key}
         was_there = False
         for pause in (*RETRIES_S, None):
@@ -178,7 +178,7 @@ class Client:
 
     def _line(self) -> http.client.HTTPConnection:
         """A new one each time: Ctrl-C may have left the last in the middle of an answer, and one that is
-        kept may be closed by the daemon before it is used again."""
+        kept may be closed by the manager before it is used again."""
         self._drop()
         kind = http.client.HTTPSConnection if self._is_safe else http.client.HTTPConnection
         self._kept = kind(self._host, self._port, timeout=PATIENCE_S)
@@ -201,7 +201,7 @@ class Client:
 
 
 def connect(url: str | None, data: Path | None) -> Client:
-    """The daemon that these options and the surroundings point to."""
+    """The manager that these options and the environment point to."""
     found = find_address(url, data)
     if found is None:
         where = f"in {data}" if data else "here"
@@ -246,7 +246,7 @@ def _read_json(text: bytes) -> Json:
         found = json.loads(text)
     except ValueError:
         raise Failed(
-            "What answers there is no Trainmaster: look at the address given with --url."
+            "What answers there is not Trainmaster: check the address given with --url."
         ) from None
     return found if isinstance(found, dict) else {"answer": found}
 
@@ -259,14 +259,14 @@ def _refused(status: int, reason: str, text: bytes) -> Refused | Unreachable:
     except (ValueError, KeyError, TypeError):
         pass
     if status == NOT_YET:
-        return Unreachable(f"The daemon answered {status} {reason}: try again, or see its log.")
+        return Unreachable(f"The manager answered {status} {reason}: try again, or see its log.")
     if status == NOT_FOUND:
-        return Refused("What answers there does not know this: is it a Trainmaster?", status)
-    return Refused(f"The daemon answered {status} {reason}; its log says more.", status)
+        return Refused("What answers there does not know this request: is it Trainmaster?", status)
+    return Refused(f"The manager answered {status} {reason}; its log says more.", status)
 
 
 def my_name() -> str:
-    """The name under which this person's jobs are kept."""
+    """The user name that jobs are submitted under."""
     stated = os.environ.get(USER, "")
     if stated:
         return stated

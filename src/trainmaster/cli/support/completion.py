@@ -55,7 +55,7 @@ def suites(incomplete: str) -> list[str]:
 
 
 def live_jobs(incomplete: str) -> list[str]:
-    """Ids and names of jobs that have not ended; nothing where no daemon answers."""
+    """Ids and names of jobs that have not ended; nothing where no manager answers."""
     from trainmaster.cli.support.client import connect
     from trainmaster.cli.support.errors import Complaint
     from trainmaster.model.job_state import LIVE_STATES

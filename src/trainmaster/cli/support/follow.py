@@ -53,7 +53,7 @@ def pauses() -> Iterator[float]:
 
 
 def patiently(ask: Callable[[], T]) -> T:
-    """An answer, even if the daemon is restarted meanwhile."""
+    """An answer, even if the manager is restarted meanwhile."""
     until = time.monotonic() + ABSENT_S
     while True:
         try:
@@ -206,7 +206,7 @@ def is_array(client: Client, id: str) -> bool:
 
 
 def elements_of(client: Client, array: str) -> list[JobRow]:
-    """All elements, the first one first; none where this is no array's id."""
+    """All elements, the first one first; none where it is not the id of an array."""
     said = patiently(lambda: list(listed(client, {"array": array})))
     return [JobRow.from_json(each) for each in reversed(said)]
 

@@ -1,4 +1,4 @@
-"""Job files as they are read here: checked before anything is asked, and blamed with their lines."""
+"""Job files as the command line reads them: checked before they are sent, mistakes named with their line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainmaster.cli.support.submit_request import with_environment
 
 STDIN = "-"
 CHECKED_THERE = ("workdir", "data", "checkpoint_dir")
-"""Fields that only the daemon's machine can judge."""
+"""Fields that only the manager's machine can check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class ReadJob:
     lines: Lines
 
     def place_of(self, sentence: str) -> str | None:
-        """Where the field stands that the daemon complains of; None where it is not of this job."""
+        """Where the field is that the manager refuses; None where it is not in this job."""
         field, _, rest = sentence.partition(" ")
         stated = self.spec.get(field)
         if field not in CHECKED_THERE or stated is None:
@@ -98,7 +98,7 @@ def _text(file: str) -> str:
             return sys.stdin.read()
         return Path(file).read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise BadInput(f"{file} is no text: a job file is YAML in UTF-8.") from None
+        raise BadInput(f"{file} is not text: a job file is YAML in UTF-8.") from None
     except OSError as error:
         raise BadInput(f"{file} cannot be read: {why(error)}.") from None
 

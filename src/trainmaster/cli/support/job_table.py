@@ -41,7 +41,7 @@ def states_of(text: str, known: Sequence[JobState], refusal: str) -> str:
 def listed(
     client: Client, query: Query, most: int | None = None, page: int = PAGE
 ) -> Iterator[Json]:
-    """Rows of the daemon that match, newest first, page by page."""
+    """Rows of the manager that match, newest first, page by page."""
     before: str | None = None
     left = most
     while left is None or left > 0:

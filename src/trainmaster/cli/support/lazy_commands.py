@@ -1,4 +1,4 @@
-"""The commands that speak to a daemon, by name: their modules are loaded when one is called.
+"""The commands that talk to a manager, by name: their modules are loaded when one is called.
 
 `trainmaster --help` shows the summaries below without loading any of them, so that it stays quick
 however many commands there are.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trainmaster.cli.support.errors import BadInput
 
 NEAR = 0.7
-"""How like a command a wrong name must be to be taken for it; `bogus` is 0.67 of `logs`."""
+"""Similarity from which a wrong name is taken for a command; `bogus` and `logs` have 0.67."""
 JOBS = "Jobs"
 CLUSTER = "The cluster"
 
@@ -59,34 +59,38 @@ class Entry:
 
 
 COMMANDS = {
-    "up": Entry(
-        "up", "Start Trainmaster: the daemon, its API, a page with the jobs.", CLUSTER, "up"
-    ),
+    "up": Entry("up", "Start the manager: scheduler, HTTP API and a status page.", CLUSTER, "up"),
     "submit": Entry("submit", "Submit job files.", JOBS, "submit"),
-    "run": Entry(
-        "run", "Run a command as a job: wait for it, with its output and exit code.", JOBS, "run"
+    "run": Entry("run", "Run a command as a job and wait for it.", JOBS, "run"),
+    "shell": Entry(
+        "shell", "Open an interactive session as a job, suspended when idle.", JOBS, "shell"
     ),
-    "shell": Entry("shell", "An interactive session as a job, suspended when idle.", JOBS, "shell"),
     "ps": Entry("ps", "List jobs, with where each runs or why it waits.", JOBS, "ps"),
     "ls": Entry("ps", "The same as `ps`.", JOBS, "ps", is_hidden=True),
-    "show": Entry("show", "All that is known of a job.", JOBS, "show"),
-    "logs": Entry("logs", "A job's output.", JOBS, "logs"),
-    "explain": Entry("explain", "Why a job waits, and when it should start.", JOBS, "explain"),
-    "story": Entry("story", "What happened to a job.", JOBS, "story"),
-    "suspend": Entry(
-        "suspend", "Take jobs off their devices for a while.", JOBS, "suspend", "SUSPEND_EPILOG"
+    "show": Entry("show", "Show everything known about a job.", JOBS, "show"),
+    "logs": Entry("logs", "Show a job's output.", JOBS, "logs"),
+    "explain": Entry(
+        "explain", "Explain why a job waits and when it is expected to start.", JOBS, "explain"
     ),
-    "resume": Entry("suspend", "Let suspended jobs go on.", JOBS, "resume", "RESUME_EPILOG"),
-    "cancel": Entry("cancel", "End jobs for good.", JOBS, "cancel"),
-    "move": Entry("move", "Take a job to another node.", JOBS, "move"),
+    "story": Entry("story", "Show what happened to a job.", JOBS, "story"),
+    "suspend": Entry(
+        "suspend",
+        "Suspend jobs: free their devices and keep their work.",
+        JOBS,
+        "suspend",
+        "SUSPEND_EPILOG",
+    ),
+    "resume": Entry("suspend", "Resume suspended or held jobs.", JOBS, "resume", "RESUME_EPILOG"),
+    "cancel": Entry("cancel", "Cancel jobs.", JOBS, "cancel"),
+    "move": Entry("move", "Move a running job to another node.", JOBS, "move"),
     "set": Entry("set", "Change a job's priority, queue or limits.", JOBS, "change"),
-    "exec": Entry("exec", "Run a command in the surroundings of a job.", JOBS, "execute"),
-    "history": Entry("history", "Jobs that have ended, and what they used.", JOBS, "history"),
-    "nodes": Entry("nodes", "Machines, devices and who is on them.", CLUSTER, "nodes"),
-    "queues": Entry("queues", "Queues: what each is owed and holds.", CLUSTER, "queues"),
+    "exec": Entry("exec", "Run a command in a job's environment.", JOBS, "execute"),
+    "history": Entry("history", "List jobs that have ended and what they used.", JOBS, "history"),
+    "nodes": Entry("nodes", "List nodes, their devices and the jobs on them.", CLUSTER, "nodes"),
+    "queues": Entry("queues", "List queues with their guarantees and usage.", CLUSTER, "queues"),
     "queue": Entry("queue", "The same as `ps`; `queue set` defines a queue.", CLUSTER),
-    "policy": Entry("policy", "Which policy decides now; `policy set` changes it.", CLUSTER),
-    "record": Entry("record", "Export the live history, as a trace or a log.", CLUSTER, "record"),
+    "policy": Entry("policy", "Show the scheduling policy; `policy set` changes it.", CLUSTER),
+    "record": Entry("record", "Export the history as a trace or an event log.", CLUSTER, "record"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Options and arguments that the live commands have in common."""
+"""Options and arguments that the commands to a manager have in common."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from trainmaster.cli.support.completion import live_jobs
 
-WHERE = "Where the daemon is"
+WHERE = "Where the manager is"
 
 Url = Annotated[
     str | None,
@@ -17,7 +17,7 @@ Url = Annotated[
         "--url",
         metavar="URL",
         rich_help_panel=WHERE,
-        help="The daemon's address; else TRAINMASTER_URL, else the address in its data folder.",
+        help="Address of the manager. Default: TRAINMASTER_URL, else the address file in its data folder.",
     ),
 ]
 Data = Annotated[
@@ -26,29 +26,27 @@ Data = Annotated[
         "--data",
         metavar="DIR",
         rich_help_panel=WHERE,
-        help="The daemon's data folder; else TRAINMASTER_DATA, ./.trainmaster, the user's own.",
+        help="Data folder of the manager. Default: TRAINMASTER_DATA, ./.trainmaster, or the user folder.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would happen, and submit nothing.")
+    bool, typer.Option("--dry-run", help="Show what would happen without submitting anything.")
 ]
-Queue = Annotated[
-    str | None, typer.Option("-q", "--queue", metavar="QUEUE", help="The queue to wait in.")
-]
-Cpus = Annotated[float | None, typer.Option("--cpus", metavar="N", help="CPU cores for each GPU.")]
+Queue = Annotated[str | None, typer.Option("-q", "--queue", metavar="QUEUE", help="Queue.")]
+Cpus = Annotated[float | None, typer.Option("--cpus", metavar="N", help="CPU cores per GPU.")]
 Memory = Annotated[
-    str | None, typer.Option("--mem", metavar="SIZE", help="Host memory for each GPU: 16G.")
+    str | None, typer.Option("--mem", metavar="SIZE", help="Host memory per GPU, such as 16G.")
 ]
 JobName = Annotated[
     str,
-    typer.Argument(metavar="JOB", help="The job's id or name.", autocompletion=live_jobs),
+    typer.Argument(metavar="JOB", help="Job id or name.", autocompletion=live_jobs),
 ]
 JobNames = Annotated[
     list[str],
     typer.Argument(
         metavar="JOB",
-        help="Ids or names; the id of an array means all of it.",
+        help="Job ids or names; an array's id stands for all its jobs.",
         autocompletion=live_jobs,
     ),
 ]

@@ -18,7 +18,7 @@ TRAVELS = (
     *("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV"),
     *("PYTHONPATH", "LD_LIBRARY_PATH"),
 )
-"""What finds programs and libraries goes along, so that `python` is the submitter's own."""
+"""Variables that are copied, so that `python` is the one of the submitter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Submitted:
     name: str
     elements: tuple[str, ...]
     said: Json
-    """As the daemon answered."""
+    """As the manager answered."""
 
     @property
     def is_array(self) -> bool:
@@ -45,11 +45,11 @@ class Submitted:
 
 
 def with_environment(spec: Json) -> Json:
-    """The job file with whose it is, where it runs and what its programs are found by."""
+    """The job file with its user, its working directory and the variables that find its programs."""
     given = spec.get("env") or {}
     if not isinstance(given, dict):
         return spec  # which the check of the file names
-    # what is no text and no number stays as it is: the check of the file names it
+    # values of other types stay as they are: the check of the file names them
     env = {
         str(name): value if isinstance(value, bool | list | dict) else _value(str(name), value)
         for name, value in given.items()
@@ -80,7 +80,7 @@ def _read_file(file: Path) -> dict[str, str]:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not text"
         raise BadInput(f"--env-file {file} cannot be read: {reason.lower()}.") from None
     found: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
@@ -127,7 +127,7 @@ def _submitted(said: Mapping[str, object]) -> Submitted:
 
 
 def show_dry_run(client: Client, specs: Sequence[Json], as_json: bool) -> None:
-    """Ask the daemon, and say for each job what it would be and when it would start."""
+    """Ask the manager, and say for each job what it would be and when it would start."""
     from trainmaster.api.response_models import JobRow
     from trainmaster.cli.explain import lines_of
     from trainmaster.cli.support.console import screen
@@ -158,6 +158,6 @@ def show_dry_run(client: Client, specs: Sequence[Json], as_json: bool) -> None:
 def _expected(forecast: Json | None) -> str:
     """What the forecast says, in words: a job that nobody has looked at yet has no reason to wait."""
     if forecast is None or forecast["start_s"] is None:
-        return "Nobody can say yet what it would wait for."
+        return "It is not known yet what it would wait for."
     starts_now = forecast["start_s"] - time.time() < SOON_S
-    return "Nothing is in its way." if starts_now else "Others would be before it."
+    return "Nothing is in its way." if starts_now else "Other jobs would run first."
