@@ -7,11 +7,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from hashlib import sha256
-from inspect import getsourcefile
 from pathlib import Path
 
 from trainmaster.config.options import is_from_file
-from trainmaster.evaluation.code_digest import code_digest, digest_of_policy, file_digest
+from trainmaster.evaluation.code_digest import digest_of_policy, file_digest
 from trainmaster.evaluation.score import (
     SERVICE_FLOOR_S,
     TRANSIENT,
@@ -20,7 +19,6 @@ from trainmaster.evaluation.score import (
 )
 from trainmaster.evaluation.suite import (
     Contender,
-    Crafted,
     FromFile,
     Settings,
     SuiteError,
@@ -60,7 +58,7 @@ def _workload(trial: Trial, folder: Path | None) -> dict[str, object]:
 
 
 def _content(source: object, folder: Path | None) -> str | None:
-    """What a recipe only names: a file's bytes, a function's code."""
+    """What a recipe only names: a file's bytes."""
     if isinstance(source, FromFile):
         file = file_of(source, folder)
         try:
@@ -68,12 +66,6 @@ def _content(source: object, folder: Path | None) -> str | None:
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise SuiteError(f"{file} cannot be read: {reason}.") from error
-    if isinstance(source, Crafted):
-        from trainmaster.evaluation.suites.synthetic_traces import craft_of
-
-        code = getsourcefile(craft_of(source.name))
-        assert code is not None
-        return code_digest(Path(code))
     return None
 
 
