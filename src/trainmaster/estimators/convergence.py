@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-from trainmaster.estimators.least_squares import normal_equations, solved
+import numpy as np
 
 WINDOW = 10
 """Epochs over which a loss must have stood nearly still."""
@@ -88,10 +88,10 @@ def fitted(points: Points) -> LossCurve | None:
         return None
     scaled = [(k / far, loss / high) for k, loss in points]
     weights = _weights(len(scaled))
-    guesses = [_rational(scaled, weights), *(_hyperbola(scaled, weights, f) for f in FLOORS)]
-    starts = [each for each in guesses if each is not None]
-    if not starts:
-        return None
+    rational = _rational(scaled, weights)
+    starts = [_hyperbola(scaled, weights, floor) for floor in FLOORS]
+    if rational is not None:
+        starts.insert(0, rational)
     start = min(starts, key=lambda each: _misfit(scaled, weights, each))
     b0, b1, b2 = _refined(scaled, weights, start)
     if b0 <= 0:
@@ -117,10 +117,9 @@ def _weights(count: int) -> list[float]:
 def _rational(points: Points, weights: Sequence[float]) -> Coefficients | None:
     """The same curve as (1 + d k) / (a k + c), which is linear in a, c and d: exact for exact losses."""
     rows = [(w * k * loss, w * loss, -w * k) for (k, loss), w in zip(points, weights, strict=True)]
-    found = solved(*normal_equations(rows, weights))
-    if found is None or found[0] <= 0:
+    a, c, d = _least_squares(rows, weights)
+    if a <= 0:
         return None
-    a, c, d = found
     b2 = max(0.0, d / a)
     if c <= 0 or b2 * c >= 1:
         return None
@@ -128,7 +127,7 @@ def _rational(points: Points, weights: Sequence[float]) -> Coefficients | None:
     return a * scale, c * scale, b2
 
 
-def _hyperbola(points: Points, weights: Sequence[float], floor: float) -> Coefficients | None:
+def _hyperbola(points: Points, weights: Sequence[float], floor: float) -> Coefficients:
     """With b2 guessed as a part of the smallest loss, 1 / (loss - b2) is a straight line."""
     b2 = floor * min(loss for _, loss in points)
     rows, values = [], []
@@ -136,10 +135,13 @@ def _hyperbola(points: Points, weights: Sequence[float], floor: float) -> Coeffi
         weight = w * (loss - b2) ** 2
         rows.append((weight * k, weight))
         values.append(weight / (loss - b2))
-    found = solved(*normal_equations(rows, values))
-    if found is None:
-        return None
-    return max(found[0], 1e-6), max(found[1], 1e-6), b2
+    slope, height = _least_squares(rows, values)
+    return max(slope, 1e-6), max(height, 1e-6), b2
+
+
+def _least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
+    found: list[float] = np.linalg.lstsq(np.array(rows), np.array(values), rcond=None)[0].tolist()
+    return found
 
 
 def _misfit(points: Points, weights: Sequence[float], b: Coefficients) -> float:
@@ -178,10 +180,11 @@ def _moved(
         slope = -w * height * height
         rows.append((slope * k, slope, w))
         left.append(w * (loss - height - b2))
-    matrix, right = normal_equations(rows, left)
-    for i, row in enumerate(matrix):
-        row[i] *= 1 + damping
-    change = solved(matrix, right)
-    if change is None:
+    slopes = np.array(rows)
+    matrix = slopes.T @ slopes
+    matrix[np.diag_indices(3)] *= 1 + damping
+    try:
+        change = np.linalg.solve(matrix, slopes.T @ np.array(left)).tolist()
+    except np.linalg.LinAlgError:
         return None
     return max(0.0, b0 + change[0]), max(1e-9, b1 + change[1]), max(0.0, b2 + change[2])

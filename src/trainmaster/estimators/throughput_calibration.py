@@ -1,4 +1,4 @@
-"""Step 3 of the poster: the estimation corrected by what runs really do.
+"""Throughput estimates corrected by measured step times.
 
 For each model, the measured steps on other allocations are fitted by scaling the parts of their
 predicted timelines: the most probable scales, given that a prediction of each part is off by the
@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import exp, log
 
+import numpy as np
+from numpy.typing import NDArray
+
 from trainmaster.estimators.allocation import Allocation
-from trainmaster.estimators.least_squares import solved
 from trainmaster.estimators.step_time import AS_PREDICTED, Scales, Timeline
 from trainmaster.model.codec import stored_as
 
@@ -25,6 +27,8 @@ SETTLED = 1e-3
 FARTHEST = 4.0
 """No part is off by more than this logarithm: a factor of 55."""
 
+Array = NDArray[np.float64]
+
 MOST_KEYS = 256
 MOST_MEASURED = 24
 
@@ -32,7 +36,7 @@ MOST_MEASURED = 24
 @stored_as("throughput.Measurement")
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What was foretold of a step, and what it took."""
+    """What was predicted of a step, and what it took."""
 
     allocation: Allocation
     predicted: Timeline
@@ -91,11 +95,9 @@ def fitted(measured: Measured) -> Scales:
     damping, misfit = 1e-3, _misfit(measured, logs)
     for _ in range(ROUNDS):
         normal, right = _normal_equations(measured, logs)
-        for i, row in enumerate(normal):
-            row[i] *= 1 + damping
-        changes = solved(normal, right)
-        assert changes is not None, "the priors make the matrix positive definite"
-        moved = [old + change for old, change in zip(logs, changes, strict=True)]
+        normal[np.diag_indices(len(logs))] *= 1 + damping
+        changes = np.linalg.solve(normal, right)  # the priors make it positive definite
+        moved = [old + change for old, change in zip(logs, changes.tolist(), strict=True)]
         found = _misfit(measured, moved)
         if found >= misfit:
             damping *= 10
@@ -120,28 +122,16 @@ def _misfit(measured: Measured, logs: list[float]) -> float:
     )
 
 
-def _normal_equations(
-    measured: Measured, logs: list[float]
-) -> tuple[list[list[float]], list[float]]:
+def _normal_equations(measured: Measured, logs: list[float]) -> tuple[Array, Array]:
     """Matrix and right side of the next Gauss-Newton step.
 
     A step is the sum of its parts, each in proportion to its scale, so the slope of its logarithm by
     that of a scale is the part's share of the step.
     """
-    scales, size = _scales(logs), len(logs)
-    normal = [[0.0] * size for _ in range(size)]
-    right = [0.0] * size
-    for i, (each, trust) in enumerate(zip(logs, TRUST, strict=True)):
-        normal[i][i] = 1 / trust**2
-        right[i] = -each / trust**2
-    for known in measured:
-        parts = known.predicted.parts_ns(scales)
-        step = sum(parts)
-        slopes = [part / (step * NOISE) for part in parts]
-        residual = log(step / known.step_ns) / NOISE
-        for i, slope in enumerate(slopes):
-            right[i] -= slope * residual
-            row = normal[i]
-            for j, other in enumerate(slopes):
-                row[j] += slope * other
-    return normal, right
+    scales, precision = _scales(logs), 1 / np.square(TRUST)
+    parts = np.array([known.predicted.parts_ns(scales) for known in measured], float)
+    steps = parts.sum(axis=1)
+    slopes = parts / (steps[:, None] * NOISE)
+    residuals = np.log(steps / [known.step_ns for known in measured]) / NOISE
+    normal = np.diag(precision) + slopes.T @ slopes
+    return normal, -precision * logs - slopes.T @ residuals

@@ -11,12 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainmaster.estimators.least_squares import nonnegative
-
 Point = tuple[int, int, float]
 """(servers, workers, measured speed)."""
-TINY = 0.01
-"""Blocks below this part of a server's fair load are dealt out by the number of requests."""
 
 
 def terms(servers: int, workers: int, batch: float | None) -> tuple[float, ...]:
@@ -25,6 +21,14 @@ def terms(servers: int, workers: int, batch: float | None) -> tuple[float, ...]:
     if batch is None:
         return (1.0, ratio, float(workers), float(servers))
     return (batch / workers, 1.0, ratio, float(workers), float(servers))
+
+
+def nonnegative(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
+    """Coefficients >= 0 with the least squared residuals."""
+    from scipy.optimize import nnls
+
+    found: list[float] = nnls(rows, values)[0].tolist()
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,30 +76,3 @@ def fitted(
         if weight >= 1.0
     }
     return SpeedModel(times, batch, measured)
-
-
-def assigned_blocks(sizes: Sequence[int], servers: int) -> list[list[tuple[int, int]]]:
-    """Which parameters each server keeps, as (block, size): Optimus' PAA.
-
-    Best fit, largest first, up to the average load; tiny blocks to the server with the fewest
-    requests; a block above the average is split.
-    """
-    average = max(1, -(-sum(sizes) // servers))
-    kept: list[list[tuple[int, int]]] = [[] for _ in range(servers)]
-    loads = [0] * servers
-    for block, size in sorted(enumerate(sizes), key=lambda pair: (-pair[1], pair[0])):
-        while size > 0:
-            piece = min(size, average)
-            if piece < TINY * average:
-                chosen = min(range(servers), key=lambda s: (len(kept[s]), loads[s], s))
-            else:
-                fitting = [s for s in range(servers) if loads[s] + piece <= average]
-                chosen = max(fitting, key=lambda s: (loads[s], -s), default=_least(loads))
-            kept[chosen].append((block, piece))
-            loads[chosen] += piece
-            size -= piece
-    return kept
-
-
-def _least(loads: Sequence[int]) -> int:
-    return min(range(len(loads)), key=lambda server: (loads[server], server))

@@ -1,11 +1,10 @@
-"""Speeds with parameter servers: algorithms.md section 5, fits, and who keeps which parameters."""
+"""Speeds with parameter servers (Optimus, EuroSys'18, section 3.2), and fits."""
 
 from __future__ import annotations
 
 import pytest
 
-from trainmaster.estimators.least_squares import nonnegative, solved
-from trainmaster.policies.optimus.parameter_server import SpeedModel, assigned_blocks, fitted
+from trainmaster.policies.optimus.parameter_server import SpeedModel, fitted, nonnegative
 
 SYNCHRONOUS = SpeedModel((0.01, 0.1, 0.2, 0.02, 0.01), batch=100)
 ASYNCHRONOUS = SpeedModel((2.0, 1.0, 0.1, 0.1))
@@ -79,28 +78,3 @@ def test_least_squares_without_negatives_is_the_best_there_is() -> None:
 
 def test_columns_that_say_the_same_leave_one_out() -> None:
     assert nonnegative([(1.0, 1.0), (2.0, 2.0)], [1.0, 2.0]) in ([1.0, 0.0], [0.0, 1.0])
-    assert solved([[1.0, 1.0], [1.0, 1.0]], [1.0, 1.0]) is None
-
-
-# -- parameters to servers -------------------------------------------------------------------------
-
-
-def loads(kept: list[list[tuple[int, int]]]) -> list[int]:
-    return [sum(size for _, size in blocks) for blocks in kept]
-
-
-def test_blocks_go_where_they_fit_best_up_to_the_average() -> None:
-    kept = assigned_blocks([50, 30, 20, 40, 60], servers=2)
-    assert loads(kept) == [100, 100]
-    assert [[block for block, _ in blocks] for blocks in kept] == [[4, 3], [0, 1, 2]]
-
-
-def test_a_block_above_the_average_is_split() -> None:
-    kept = assigned_blocks([300, 50, 50], servers=4)
-    assert loads(kept) == [100, 100, 100, 100]
-    assert sum(size for blocks in kept for block, size in blocks if block == 0) == 300
-
-
-def test_tiny_blocks_go_to_whoever_has_the_fewest_requests() -> None:
-    kept = assigned_blocks([500, 250, 250, 1, 1, 1], servers=2)
-    assert [len(blocks) for blocks in kept] == [3, 3]
