@@ -151,7 +151,7 @@ CASES = {
     "a cluster of nothing": Case("simulate good.csv --cluster 0x4", 2, "not of the form 15x4"),
     "a cluster beyond belief": Case("simulate good.csv --cluster 99999x99999", 2, "more than"),
     "a cluster file that is not YAML": Case(
-        "simulate good.csv --cluster bad.yaml", 2, "bad.yaml line 2 is not YAML"
+        "simulate good.csv --cluster bad.yaml", 2, "bad.yaml: line 2: this is not YAML"
     ),
     "a cluster file that is a list": Case(
         "simulate good.csv --cluster list.yaml", 2, "must map keys"
@@ -163,19 +163,21 @@ CASES = {
     "a key nobody knows": Case(
         "simulate good.csv --cluster typo.yaml",
         2,
-        "typo.yaml has no key 'rack'; did you mean racks?",
+        "typo.yaml: line 1: unknown key 'rack'; did you mean racks?",
     ),
     "a cluster without nodes": Case("simulate good.csv --cluster no-nodes.yaml", 2, "has no nodes"),
     "GPUs that are no number": Case(
         "simulate good.csv --cluster bad-gpus.yaml",
         2,
-        "bad-gpus.yaml.nodes.gpus must be a whole number of at least 0",
+        "bad-gpus.yaml: line 1: nodes.gpus must be a whole number, not 'many'.",
     ),
     "a GPU type nobody declared": Case(
         "simulate good.csv --cluster bad-type.yaml", 2, "not among types; did you mean A100?"
     ),
     "a change of a node that is not there": Case(
-        "simulate good.csv --cluster bad-change.yaml", 2, "names 'n7', which is no node"
+        "simulate good.csv --cluster bad-change.yaml",
+        2,
+        "line 2: changes[1].drain names 'n7'",
     ),
     "a change without a verb": Case("simulate good.csv --cluster no-verb.yaml", 2, "one of drain,"),
     "two nodes of one name": Case(
@@ -185,7 +187,7 @@ CASES = {
     "branches of unequal depth": Case("simulate good.csv --cluster deep.yaml", 2, "same levels"),
     "a cluster of CPUs": Case("simulate good.csv --cluster slots.yaml", 2, "no GPUs"),
     "a bad perf word": Case(f"{RUN} --perf idael", 2, "did you mean ideal"),
-    "a bad perf key": Case(f"{RUN} --perf perf.yaml", 2, "perf.yaml: the perf file has no 'sped'"),
+    "a bad perf key": Case(f"{RUN} --perf perf.yaml", 2, "perf.yaml: line 1: unknown key 'sped'"),
     "a bad perf value": Case(
         f"{RUN} --perf perf-word.yaml", 2, "switch.suspend_s must be a number"
     ),
@@ -197,7 +199,7 @@ CASES = {
     "a horizon that is no number": Case(f"{RUN} --until-s nan", 2, "--until-s"),
     "queues inside each other": Case(f"{RUN} --queues cycle.yaml", 2, "in a circle: a > b > a"),
     "a parent that is no queue": Case(f"{RUN} --queues orphan.yaml", 2, "did you mean vision?"),
-    "a weight of nothing": Case(f"{RUN} --queues weight.yaml", 2, "weight must be a whole number"),
+    "a weight of nothing": Case(f"{RUN} --queues weight.yaml", 2, "weight must be at least 1"),
     "a queue defined twice": Case(f"{RUN} --queues two-queues.yaml", 2, "a second queue 'a'"),
     "a queues file that is not there": Case(f"{RUN} --queues gone.yaml", 2, "cannot be read"),
     "a misspelt command": Case("simulat", 2, "did you mean simulate?"),

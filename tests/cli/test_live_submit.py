@@ -129,8 +129,8 @@ def test_what_was_answered_is_what_json_says(tm: Tm, daemon: Counterpart, write)
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("command: x\ngpu: 2\n", "line 2: unknown field 'gpu'; did you mean gpus?"),
-        ("command: [x\n", "this is no YAML"),
+        ("command: x\ngpu: 2\n", "line 2: unknown key 'gpu'; did you mean gpus?"),
+        ("command: [x\n", "this is not YAML"),
         ("command: x\n\tgpus: 2\n", "line 2"),
         ("gpus: 2\n", "command is missing"),
         ("- a\n- b\n", "A job must be a mapping"),
@@ -161,7 +161,7 @@ def test_a_bad_file_is_named_with_its_line_and_nothing_is_sent(
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
-        ("gpu=2", "Error: --set: unknown field 'gpu'; did you mean gpus?\n"),
+        ("gpu=2", "Error: --set: unknown key 'gpu'; did you mean gpus?\n"),
         ("gpus=many:2:3", "Error: --set: gpus must be"),
     ],
 )
@@ -173,7 +173,7 @@ def test_a_mistake_of_an_option_is_not_blamed_on_the_file(
     assert said.code == 2
     assert said.err.startswith(sentence)
     write("bad.yaml", "command: x\nmem_ory: 2\n")
-    assert "bad.yaml: line 2: unknown field" in tm("submit bad.yaml --set gpus=2").err
+    assert "bad.yaml: line 2: unknown key" in tm("submit bad.yaml --set gpus=2").err
     write("worse.yaml", "command: x\ngpus: many:2:3\n")
     daemon.on("POST", "/jobs", accepted("5"))
     assert tm("submit worse.yaml --set gpus=2").code == 0, "what --set replaces is not looked at"
@@ -359,7 +359,7 @@ def test_every_flag_has_its_field(tm: Tm, daemon: Counterpart, write, folder: Pa
         "container": {"docker": "reg/image:tag"},
         "user": "ada",
     }
-    from trainmaster.api.jobfile import job_file_of
+    from trainmaster.config.job_file import job_file_of
 
     job_file_of(spec)
 

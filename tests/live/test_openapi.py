@@ -15,7 +15,7 @@ from schemathesis import GenerationMode, checks
 from tests.api_service import MemoryService
 from trainmaster.api.app import create_app
 from trainmaster.api.submission import Defaults, submission_of
-from trainmaster.api.yaml_loader import jobs_in_json
+from trainmaster.config.job_file import jobs_in_json
 
 pytestmark = pytest.mark.live
 

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.sdk.fake_supervisor import FakeSupervisor, booth
 from tests.unit.sdk.warm import EXAMPLES, Bench, bench
 from trainmaster.api.submission import Defaults, submission_of
-from trainmaster.api.yaml_loader import jobs_in_yaml
+from trainmaster.config.job_file import jobs_in_yaml
 
 pytestmark = pytest.mark.live
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import PurePosixPath
 
-from trainmaster.api.jobfile import Container
+from trainmaster.config.job_file import Container
 
 SHELL = ("/bin/sh", "-c")
 LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun"})

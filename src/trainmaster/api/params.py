@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Path, Query
 
-from trainmaster.api.units import LARGEST_INDEX
+from trainmaster.config.units import LARGEST_INDEX
 
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
 LATEST_S = 100_000_000_000

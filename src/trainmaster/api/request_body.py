@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import TypeVar
+import json
+from collections.abc import Mapping
+from typing import Any
 
 from fastapi import Request
-from pydantic import BaseModel, ValidationError
 
-from trainmaster.api.input_limits import check_plain
 from trainmaster.api.responses import ApiError
-from trainmaster.api.units import shown
-from trainmaster.api.validation_errors import BadJobFile, sentence_of
-from trainmaster.api.yaml_loader import read_json
+from trainmaster.config.validation import ConfigError, shown
+from trainmaster.config.yaml_file import check_plain
 from trainmaster.model.units import MIB
 
 MOST_BYTES = 32 * MIB
-Model = TypeVar("Model", bound=BaseModel)
 JSON = "application/json"
 YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
 
@@ -44,8 +41,8 @@ def text_of(body: bytes) -> str:
     try:
         return body.decode("utf-8-sig")
     except UnicodeDecodeError as bad:
-        raise BadJobFile(
-            f"The body is no UTF-8: byte {bad.start} is not.", is_malformed=True
+        raise ConfigError(
+            f"The body is not UTF-8: byte {bad.start} is wrong.", is_malformed=True
         ) from None
 
 
@@ -60,9 +57,23 @@ async def object_of(request: Request) -> Mapping[str, object]:
     return value
 
 
-def checked(kind: type[Model], value: Mapping[str, object], fields: Collection[str]) -> Model:
-    """The value as the model takes it, or one sentence."""
+def read_json(text: str | bytes) -> object:
+    """JSON as the standard has it: no NaN, no name twice, no bottomless nesting."""
     try:
-        return kind.model_validate(value)
-    except ValidationError as bad:
-        raise ApiError(422, sentence_of(bad, fields)) from None
+        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once)
+    except RecursionError:
+        raise ConfigError("The body is nested too deeply.", is_malformed=True) from None
+    except ValueError as error:
+        said = str(error)[:120]
+        raise ConfigError(f"The body is not JSON: {said}.", is_malformed=True) from None
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is given twice")
+    return found

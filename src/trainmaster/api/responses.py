@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from trainmaster.api.response_models import ErrorAnswer
-from trainmaster.api.validation_errors import BadJobFile, parameter_sentence
+from trainmaster.config.validation import ConfigError, parameter_sentence
 from trainmaster.daemon.service_api import Conflict, NotFound, Refusal, Unavailable
 from trainmaster.store.protocol import StoreError
 
@@ -50,7 +50,7 @@ EXAMPLES = {
     409: "Job 12 has ended.",
     413: "The body is larger than 32 MiB: submit the jobs in several parts.",
     415: "Send jobs as application/json or application/yaml.",
-    422: "unknown field 'gpu_count'; did you mean gpus?",
+    422: "unknown key 'gpu_count'; did you mean gpus?",
     503: "This manager is a standby: ask the active one.",
 }
 LATER = {"Retry-After": "5"}
@@ -144,8 +144,8 @@ def install(app: FastAPI) -> None:
     async def refused_here(_request: Request, failure: ApiError) -> Response:
         return error(failure.status, str(failure))
 
-    @app.exception_handler(BadJobFile)
-    async def bad_job_file(_request: Request, failure: BadJobFile) -> Response:
+    @app.exception_handler(ConfigError)
+    async def bad_file(_request: Request, failure: ConfigError) -> Response:
         return error(400 if failure.is_malformed else 422, str(failure))
 
     @app.exception_handler(Refusal)

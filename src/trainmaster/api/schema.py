@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from trainmaster.api.jobfile import JobFile
+from trainmaster.config.job_file import JobFile
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DEFAULTS = {"gpus": 1, "grace_period": "30s"}

@@ -14,8 +14,8 @@ from trainmaster.api.command_parsing import (
     program_of,
     starts_own_workers,
 )
-from trainmaster.api.jobfile import JobFile
-from trainmaster.api.validation_errors import BadJobFile
+from trainmaster.config.job_file import JobFile
+from trainmaster.config.validation import ConfigError
 from trainmaster.daemon.service_api import Submission
 from trainmaster.model.job import Demand, Shape
 from trainmaster.model.launch_spec import LaunchSpec, Ranks
@@ -117,11 +117,11 @@ def _workdir(model: JobFile, defaults: Defaults) -> tuple[Path, bool]:
     path = _absolute("workdir", model.workdir or ".", defaults.workdir)
     if not path.is_dir():
         there = "is a file" if path.exists() else "does not exist"
-        raise BadJobFile(
+        raise ConfigError(
             f"workdir {path} {there}: name a folder that the daemon's machine can see."
         )
     if not os.access(path, os.R_OK | os.X_OK):
-        raise BadJobFile(f"workdir {path} cannot be read by the daemon: change its permissions.")
+        raise ConfigError(f"workdir {path} cannot be read by the daemon: change its permissions.")
     return path, model.snapshot
 
 
@@ -136,7 +136,7 @@ def _check_data(model: JobFile, workdir: Path) -> None:
     for each in model.data:
         path = _absolute("data", each, workdir)
         if not os.path.exists(path):
-            raise BadJobFile(
+            raise ConfigError(
                 f"data {path} does not exist on the daemon's machine: mount it, or correct the path."
             )
 
@@ -145,9 +145,9 @@ def _absolute(field: str, text: str, base: Path | None) -> Path:
     try:
         path = Path(text).expanduser()
     except RuntimeError:
-        raise BadJobFile(f"{field} {text} names the home of a user whom nobody knows.") from None
+        raise ConfigError(f"{field} {text} names the home of a user whom nobody knows.") from None
     if not path.is_absolute():
         if base is None:
-            raise BadJobFile(f"{field} must be an absolute path here, not {text!r}.")
+            raise ConfigError(f"{field} must be an absolute path here, not {text!r}.")
         path = base / path
     return Path(os.path.normpath(path))

@@ -1,280 +1,271 @@
-"""A world from a user's file: everything optional, every mistake named. docs/perf.md shows the keys."""
+"""The perf file: every key is optional and changes a part of `base`. docs/perf.md shows the keys."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
+from typing import Annotated, Any, Literal, cast
 
-from trainmaster.config.interference import neighbours_from, shared_gpu_from
-from trainmaster.config.values import (
-    WorldError,
-    below_one,
-    count,
-    flag,
-    number,
-    only,
-    part,
-    parts_by_count,
+from pydantic import AfterValidator, Field
+
+from trainmaster.config.validation import (
+    MOST,
+    Label,
+    Lines,
+    StrictModel,
+    amount,
+    checked,
     positive,
-    rows_of,
-    section,
+    scaled,
 )
+from trainmaster.model.placement import Sharing
 from trainmaster.model.units import HOUR, NOMINAL, SECOND
 from trainmaster.perf import default_parameters as published
+from trainmaster.perf.gpu_interference import Law, Measured, SharedGpu
 from trainmaster.perf.interpolation import Table
 from trainmaster.perf.locality import PER_DOUBLING, Locality
 from trainmaster.perf.model_zoo import table_name
-from trainmaster.perf.perf_model import DEFAULT, IDEAL, Breakage, Switching, World
+from trainmaster.perf.network_contention import Neighbours
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, World
 from trainmaster.perf.scaling import Elasticity
 
-__all__ = ["BASES", "WorldError", "world_from"]
-
 BASES = {"ideal": IDEAL, "default": DEFAULT}
-KEYS = {
-    *("base", "speed", "gpu_speed", "table_error", "elastic", "elastic_efficiency"),
-    *("interference", "sharing", "neighbours", "switch"),
-    *("node_failures", "checkpoint_every_s", "failures", "split_speed", "profiling_s"),
-}
-PATHS: Mapping[str, tuple[int | None, int | None]] = {
+GIGA = 1_000_000_000
+PATHS = {
     "driver": (published.DRIVER_SAVE, published.DRIVER_LOAD),
     "cooperative": (published.COOPERATIVE_SAVE, published.COOPERATIVE_LOAD),
     "none": (None, None),
 }
 """Ways for GPU memory to leave and return: bytes a second each."""
-GIGA = 1_000_000_000
+
+Seconds = Annotated[int, amount(SECOND)]
+Hours = Annotated[int, positive(HOUR)]
+Rate = Annotated[int, positive(GIGA)]
+Ratio = Annotated[int, positive(NOMINAL)]
+Part = Annotated[int, scaled(NOMINAL, least=1, gt=0, le=1)]
+"""What is left of a speed, in parts per million."""
+BelowOne = Annotated[int, scaled(NOMINAL, ge=0, lt=1)]
+Efficiency = Annotated[int, scaled(NOMINAL, ge=0.5, le=1)]
+Model = Annotated[Label, AfterValidator(table_name)]
+NotEmpty = Field(min_length=1)
+Two = Annotated[int, Field(ge=2, strict=False)]
+PartByCount = Annotated[dict[Two, Part], NotEmpty]
+"""`{2: 0.765, 4: 0.53}`: what is left of the speed at each count."""
+Width = Annotated[int, scaled(PER_DOUBLING, gt=1, lt=1e6, strict=False)]
 
 
-def world_from(mapping: Mapping[str, object], name: str) -> World:
-    """Start from `base` (default: default) and override what the file states."""
-    only(mapping, KEYS, "the perf file")
-    base = BASES.get(str(mapping.get("base", "default")))
-    if base is None:
-        raise WorldError(f"base must be ideal or default, not {mapping['base']!r}.")
-    has_company = any(mapping.get(key, False) is not False for key in ("sharing", "neighbours"))
+def _word(second: str) -> AfterValidator:
+    """Whether a key says the second of two words."""
+    return AfterValidator(lambda word: word == second)
+
+
+def _speedups(speeds: dict[int, float]) -> Table:
+    """Speeds in any unit, relative to one GPU; more GPUs are never slower."""
+    if 1 not in speeds:
+        raise ValueError("must say the speed on 1 GPU, which the others are relative to")
+    for fewer, more in pairwise(speeds):
+        if fewer >= more:
+            raise ValueError(f"must go from fewer GPUs to more, not from {fewer} to {more}")
+        if speeds[fewer] > speeds[more]:
+            raise ValueError(
+                f"must not fall: {more} GPUs are slower than {fewer};"
+                f" leave {more} out, and the speed stays that of {fewer}"
+            )
+    return {gpus: round(speed / speeds[1] * NOMINAL) for gpus, speed in speeds.items()}
+
+
+Speedups = Annotated[
+    dict[Annotated[int, Field(ge=1, strict=False)], Annotated[float, Field(gt=0, le=MOST)]],
+    AfterValidator(_speedups),
+]
+"""`{1: 100, 2: 190, 4: 340}`: speeds at each number of GPUs."""
+
+
+class Speed(StrictModel):
+    """What a gang keeps of its speed where it is placed."""
+
+    default: dict[Label, Part] = {}
+    models: dict[Model, dict[Label, Part]] = {}
+    nodes: dict[Model, Annotated[dict[Two, PartByCount], NotEmpty]] = {}
+    """`{resnet50: {4: {2: 0.72, 4: 0.42}}}`: model, GPUs, nodes."""
+    widths: dict[Model, Annotated[dict[Width, Part], NotEmpty]] = {}
+    """`{vgg16: {2: 0.73}}`: on twice the fewest nodes that a gang needs, where it needs several."""
+
+    def over(self, base: Locality, error_ppm: int) -> Locality:
+        """A model that the file names loses what was measured of it on several nodes."""
+        models = {**base.models}
+        for name, table in self.models.items():
+            models[name] = {**models.get(name, {}), **table}
+        kept = {name: table for name, table in base.node_counts.items() if name not in self.models}
+        wide = {name: table for name, table in base.widths.items() if name not in self.models}
+        spans = {**base.spans, **self.default}
+        return Locality(spans, models, {**kept, **self.nodes}, {**wide, **self.widths}, error_ppm)
+
+
+class Elastic(StrictModel):
+    """What a gang gains with its size."""
+
+    default_efficiency: Efficiency | None = None
+    models: dict[Model, Speedups] = {}
+
+
+LongerByCount = Annotated[dict[Two, Annotated[int, scaled(NOMINAL, ge=1)]], NotEmpty]
+"""`{2: 1.05, 4: 1.26}`: how many times as long as alone."""
+
+
+class Times(StrictModel):
+    small: LongerByCount | None = None
+    filling: LongerByCount | None = None
+
+    def over(self, base: Measured) -> Measured:
+        longer = {name: {1: NOMINAL, **table} for name, table in self.stated().items()}
+        return replace(base, **longer)
+
+
+class TimesByMode(StrictModel):
+    mps: Times | None = None
+    time: Times | None = None
+
+
+class Opportunistic(StrictModel):
+    tolerance_ppm: BelowOne = Field(default=0, alias="tolerance")
+    floor_ppm: Part = Field(default=0, alias="floor")
+
+
+class SharingSection(StrictModel):
+    """What jobs lose beside each other on a GPU."""
+
+    law: Annotated[Law, Field(strict=False)] = Law.LINEAR
+    constant_ppm: Annotated[int, scaled(NOMINAL, least=-(10**15), gt=-1e9, lt=1e9)] = Field(
+        default=0, alias="a"
+    )
+    per_job_ppm: Ratio = Field(default=0, alias="b")
+    times: TimesByMode = TimesByMode()
+    small_util_ppm: BelowOne = Field(default=0, alias="small_util")
+    bandwidth: dict[Model, Part] = {}
+    pairs: dict[Model, dict[Model, Part]] = {}
+    """`{gnmt: {lm: 0.955}}`: what GNMT keeps of its speed beside LM."""
+    opportunistic: Opportunistic = Opportunistic()
+
+    def over(self, base: SharedGpu) -> SharedGpu:
+        """Another law than the base's drops the measured pairs."""
+        stated = self.stated()
+        tables = dict(base.tables) if base.tables else dict(published.H200)
+        for mode, times in self.times.stated().items():
+            tables[Sharing(mode)] = times.over(tables[Sharing(mode)])
+        pairs = {(a, b): left for a, others in self.pairs.items() for b, left in others.items()}
+        kept = base.pairs if stated.get("law", base.law) is base.law else {}
+        for key in ("times", "opportunistic"):
+            stated.pop(key, None)
+        return replace(
+            base,
+            **stated
+            | self.opportunistic.stated()
+            | {
+                "tables": tables,
+                "pairs": {**kept, **pairs},
+                "bandwidth": {**base.bandwidth, **self.bandwidth},
+            },
+        )
+
+
+class Wires(StrictModel):
+    """What gangs lose beside each other on a server or a network card."""
+
+    server: dict[Model, PartByCount] = {}
+    nic: dict[Model, PartByCount] = {}
+
+
+class Switch(StrictModel):
+    """What it costs to start, suspend, resume and resize."""
+
+    start_ms: Seconds = Field(default=0, alias="start_s")
+    suspend_ms: Seconds = Field(default=0, alias="suspend_s")
+    resume_ms: Seconds = Field(default=0, alias="resume_s")
+    thaw_ms: Seconds = Field(default=0, alias="thaw_s")
+    freeze_ms: Seconds = Field(default=0, alias="freeze_s")
+    resize_ms: Seconds = Field(default=0, alias="resize_s")
+    can_freeze: Annotated[Literal["halt", "freeze"], _word("freeze")] = Field(
+        default="halt", alias="by"
+    )
+    saves_on_demand: Annotated[Literal["periodic", "on-demand"], _word("on-demand")] = Field(
+        default="periodic", alias="saves"
+    )
+    path: Literal["driver", "cooperative", "none"] | None = None
+    save_bytes_s: Rate = Field(default=0, alias="save_gb_s")
+    load_bytes_s: Rate = Field(default=0, alias="load_gb_s")
+
+    def changes(self) -> dict[str, Any]:
+        stated = self.stated()
+        rates = {}
+        if (path := stated.pop("path", None)) is not None:
+            rates = dict(zip(("save_bytes_s", "load_bytes_s"), PATHS[path], strict=True))
+        return rates | stated
+
+
+class NodeFailures(StrictModel):
+    mtbf_ms: Hours = Field(default=0, alias="mtbf_h")
+    repair_ms: Hours = Field(default=0, alias="repair_h")
+    detection_ms: Seconds = Field(default=0, alias="detection_s")
+
+
+class PerfFile(StrictModel):
+    base: Literal["ideal", "default"] = "default"
+    speed: Speed = Speed()
+    gpu_speed: dict[Model, Annotated[dict[Model, Ratio], NotEmpty]] = {}
+    """`{resnet50: {K80: 0.14, V100: 1}}`: relative to the GPU that run times were measured on."""
+    table_error: BelowOne | None = None
+    elastic: Elastic = Elastic()
+    elastic_efficiency: Efficiency | None = None
+    interference: bool | None = None
+    sharing: SharingSection = SharingSection()
+    neighbours: Wires | Literal[False] = Wires()
+    switch: Switch = Switch()
+    node_failures: NodeFailures = NodeFailures()
+    checkpoint_every_s: Annotated[int, positive(SECOND)] | None = None
+    failures: bool | None = None
+    split_speed: Part | None = None
+    """A model over two GPUs against one that holds all of it."""
+    profiling_s: Seconds | None = None
+
+
+def world_from(raw: object, name: str, lines: Lines | None = None) -> World:
+    """The base that the file names (default: default), with what the file states."""
+    said = checked(PerfFile, raw, name, lines)
+    base = BASES[said.base]
+    stated = said.model_fields_set
+    interferes = base.interferes or "sharing" in stated
+    if said.neighbours is False:
+        neighbours = Neighbours()
+    else:
+        interferes = interferes or "neighbours" in stated
+        neighbours = Neighbours(
+            {**base.neighbours.server, **said.neighbours.server},
+            {**base.neighbours.nic, **said.neighbours.nic},
+        )
+    breakage = said.node_failures.stated()
+    if said.checkpoint_every_s is not None:
+        breakage["checkpoint_ms"] = said.checkpoint_every_s
+    efficiency = said.elastic.default_efficiency or said.elastic_efficiency
     return replace(
         base,
         name=name,
-        locality=_locality(base.locality, mapping),
-        gpu_speeds={**base.gpu_speeds, **_gpu_speeds(section(mapping, "gpu_speed"))},
-        elasticity=_elasticity(base.elasticity, mapping),
-        interferes=flag(mapping, "interference", base.interferes or has_company),
-        shared_gpu=shared_gpu_from(base.shared_gpu, section(mapping, "sharing")),
-        neighbours=neighbours_from(base.neighbours, mapping),
-        switching=_switching(base.switching, section(mapping, "switch")),
-        breakage=_breakage(base.breakage, mapping),
-        has_failures=flag(mapping, "failures", base.has_failures),
-        split_ppm=_split(base.split_ppm, mapping),
-        profiling_ms=_milliseconds(base.profiling_ms, mapping, "profiling_s"),
+        locality=said.speed.over(base.locality, _or(said.table_error, base.locality.error_ppm)),
+        gpu_speeds={**base.gpu_speeds, **said.gpu_speed},
+        elasticity=Elasticity(
+            _or(efficiency, base.elasticity.doubling_ppm),
+            {**base.elasticity.models, **cast(dict[str, Table], said.elastic.models)},
+        ),
+        interferes=_or(said.interference, interferes),
+        shared_gpu=said.sharing.over(base.shared_gpu),
+        neighbours=neighbours,
+        switching=replace(base.switching, **said.switch.changes()),
+        breakage=replace(base.breakage, **breakage),
+        has_failures=_or(said.failures, base.has_failures),
+        split_ppm=_or(said.split_speed, base.split_ppm),
+        profiling_ms=_or(said.profiling_s, base.profiling_ms),
     )
 
 
-def _split(base: int, mapping: Mapping[str, object]) -> int:
-    """`split_speed: 0.9`: a model over two GPUs against one that holds all of it."""
-    if "split_speed" not in mapping:
-        return base
-    return part(mapping["split_speed"], "split_speed", "one GPU that holds all of it is best")
-
-
-def _milliseconds(base: int, mapping: Mapping[str, object], key: str, where: str = "") -> int:
-    """Seconds in the file, 0 or more."""
-    return number(mapping[key], f"{where}{key}", SECOND) if key in mapping else base
-
-
-# -- speed by place ----------------------------------------------------------------------------------
-
-
-def _locality(base: Locality, mapping: Mapping[str, object]) -> Locality:
-    """`speed: {default: {rack: 0.85}, models: {vgg16: {rack: 0.7}}, nodes: …, widths: …}`."""
-    speed = section(mapping, "speed")
-    only(speed, {"default", "models", "nodes", "widths"}, "speed")
-    models, nodes, widths = dict(base.models), dict(base.node_counts), dict(base.widths)
-    named = section(speed, "models", "speed")
-    for model, table in named.items():
-        if not isinstance(table, Mapping):
-            raise WorldError(f"speed.models.{model} must map spans to speeds.")
-        name = table_name(model)
-        models[name] = {**models.get(name, {}), **_spans(table, f"speed.models.{model}")}
-        nodes.pop(name, None)
-        widths.pop(name, None)
-    nodes.update(_node_counts(section(speed, "nodes", "speed")))
-    widths.update(_widths(section(speed, "widths", "speed")))
-    spans = _spans(section(speed, "default", "speed"), "speed.default")
-    error = base.error_ppm
-    if "table_error" in mapping:
-        error = below_one(mapping["table_error"], "table_error")
-    return Locality({**base.spans, **spans}, models, nodes, widths, error)
-
-
-def _spans(table: Mapping[str, object], where: str) -> dict[str, int]:
-    best = "the nearest placement is best"
-    return {str(span): part(table[span], f"{where}.{span}", best) for span in table}
-
-
-def _node_counts(rows: Mapping[str, object]) -> dict[str, dict[int, Table]]:
-    """`{resnet50: {4: {2: 0.72, 4: 0.42}}}`: model, GPUs, nodes, speed."""
-    found: dict[str, dict[int, Table]] = {}
-    for model in rows:
-        at = f"speed.nodes.{model}"
-        sizes = rows_of(rows, model, "speed.nodes")
-        found[table_name(model)] = {
-            count(size, at, 2): parts_by_count(sizes, size, at, 2) for size in sizes
-        }
-    return found
-
-
-def _widths(rows: Mapping[str, object]) -> dict[str, Table]:
-    """`{vgg16: {2: 0.73}}`: on twice the fewest nodes that a gang needs, where it needs several."""
-    found: dict[str, Table] = {}
-    for model in rows:
-        at = f"speed.widths.{model}"
-        table = rows_of(rows, model, "speed.widths")
-        wides = {_width(wide, at): part(table[wide], f"{at}.{wide}") for wide in table}
-        found[table_name(model)] = wides
-    return found
-
-
-def _width(key: str, where: str) -> int:
-    try:
-        times = float(key)
-    except ValueError:
-        times = 0.0
-    if not 1 < times < 1e6:
-        raise WorldError(f"{where} must have numbers above 1 as its keys, not {key!r}.")
-    return round(times * PER_DOUBLING)
-
-
-def _gpu_speeds(rows: Mapping[str, object]) -> dict[str, dict[str, int]]:
-    """`{resnet50: {K80: 0.14, V100: 1}}`: relative to the GPU that run times were measured on."""
-    found: dict[str, dict[str, int]] = {}
-    for model in rows:
-        table = rows_of(rows, model, "gpu_speed")
-        at = f"gpu_speed.{model}"
-        found[table_name(model)] = {
-            table_name(kind): positive(table[kind], f"{at}.{kind}") for kind in table
-        }
-    return found
-
-
-# -- speed by size -----------------------------------------------------------------------------------
-
-
-def _elasticity(base: Elasticity, mapping: Mapping[str, object]) -> Elasticity:
-    """`elastic: {default_efficiency: 0.868, models: {resnet50: {1: 1, 2: 1.9, 4: 3.4}}}`."""
-    elastic = section(mapping, "elastic")
-    only(elastic, {"default_efficiency", "models"}, "elastic")
-    kept = base.doubling_ppm
-    for where, table, key in (
-        ("elastic_efficiency", mapping, "elastic_efficiency"),
-        ("elastic.default_efficiency", elastic, "default_efficiency"),
-    ):
-        if key in table:
-            kept = part(table[key], where, "twice the GPUs are at most twice as fast")
-            if 2 * kept < NOMINAL:
-                raise WorldError(f"{where} must be at least 0.5: more GPUs are never slower.")
-    rows = section(elastic, "models", "elastic")
-    tables = {table_name(model): _speedups(rows, model) for model in rows}
-    return Elasticity(kept, {**base.models, **tables})
-
-
-def _speedups(rows: Mapping[str, object], model: str) -> Table:
-    """Speeds in any unit, made relative to one GPU; more GPUs are never slower."""
-    at = f"elastic.models.{model}"
-    table = section(rows, model, "elastic.models")
-    found = {count(gpus, at): _speed(table[gpus], f"{at}.{gpus}") for gpus in table}
-    if 1 not in found:
-        raise WorldError(f"{at} must say the speed on 1 GPU, which the others are relative to.")
-    counts = list(found)
-    for fewer, more in pairwise(counts):
-        if fewer >= more:
-            raise WorldError(f"{at} must go from fewer GPUs to more, not from {fewer} to {more}.")
-        if found[fewer] > found[more]:
-            raise WorldError(
-                f"{at} must not fall: {more} GPUs are slower than {fewer};"
-                f" leave {more} out, and the speed stays that of {fewer}."
-            )
-    return {gpus: round(speed / found[1] * NOMINAL) for gpus, speed in found.items()}
-
-
-def _speed(value: object, where: str) -> float:
-    """More than 0, in any unit."""
-    number(value, where, NOMINAL)
-    assert isinstance(value, int | float)
-    if not value:
-        raise WorldError(f"{where} must be more than 0.")
-    return float(value)
-
-
-# -- switching and breaking --------------------------------------------------------------------------
-
-
-def _switching(base: Switching, said: Mapping[str, object]) -> Switching:
-    times = {
-        "start_s": base.start_ms,
-        "suspend_s": base.suspend_ms,
-        "resume_s": base.resume_ms,
-        "thaw_s": base.thaw_ms,
-        "resize_s": base.resize_ms,
-    }
-    only(said, {*times, "freeze_s", "by", "saves", "path", "save_gb_s", "load_gb_s"}, "switch")
-    for key, known in times.items():
-        times[key] = _milliseconds(known, said, key, "switch.")
-    save, load = _bandwidths(base, said)
-    return Switching(
-        start_ms=times["start_s"],
-        suspend_ms=times["suspend_s"],
-        resume_ms=times["resume_s"],
-        thaw_ms=times["thaw_s"],
-        freeze_ms=_freezing(base.freeze_ms, said),
-        resize_ms=times["resize_s"],
-        can_freeze=_either(said, "by", ("halt", "freeze"), base.can_freeze),
-        save_bytes_s=save,
-        load_bytes_s=load,
-        saves_on_demand=_either(said, "saves", ("periodic", "on-demand"), base.saves_on_demand),
-    )
-
-
-def _freezing(base: int | None, said: Mapping[str, object]) -> int | None:
-    """None where nobody told it from a suspension of any other kind."""
-    key = "freeze_s"
-    return number(said[key], f"switch.{key}", SECOND) if key in said else base
-
-
-def _either(said: Mapping[str, object], key: str, words: tuple[str, str], base: bool) -> bool:
-    """Whether `switch` says the second of two words."""
-    word = said.get(key, words[base])
-    if word not in words:
-        raise WorldError(f"switch.{key} must be {words[0]} or {words[1]}, not {word!r}.")
-    return word == words[1]
-
-
-def _bandwidths(base: Switching, said: Mapping[str, object]) -> tuple[int | None, int | None]:
-    """How memory travels, then each way's own figure."""
-    save, load = base.save_bytes_s, base.load_bytes_s
-    if "path" in said:
-        known = PATHS.get(str(said["path"]))
-        if known is None:
-            raise WorldError(
-                f"switch.path must be one of {', '.join(PATHS)}, not {said['path']!r}."
-            )
-        save, load = known
-    if "save_gb_s" in said:
-        save = positive(said["save_gb_s"], "switch.save_gb_s", GIGA)
-    if "load_gb_s" in said:
-        load = positive(said["load_gb_s"], "switch.load_gb_s", GIGA)
-    return save, load
-
-
-def _breakage(base: Breakage, mapping: Mapping[str, object]) -> Breakage:
-    if "checkpoint_every_s" in mapping:
-        every = positive(mapping["checkpoint_every_s"], "checkpoint_every_s", SECOND)
-        base = replace(base, checkpoint_ms=every)
-    said = section(mapping, "node_failures")
-    only(said, {"mtbf_h", "repair_h", "detection_s"}, "node_failures")
-    unnoticed = _milliseconds(base.detection_ms, said, "detection_s", "node_failures.")
-    base = replace(base, detection_ms=unnoticed)
-    if "mtbf_h" in said:
-        base = replace(base, mtbf_ms=positive(said["mtbf_h"], "node_failures.mtbf_h", HOUR))
-    if "repair_h" in said:
-        base = replace(base, repair_ms=positive(said["repair_h"], "node_failures.repair_h", HOUR))
-    return base
+def _or(stated: Any, base: Any) -> Any:
+    return base if stated is None else stated

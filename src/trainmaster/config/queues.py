@@ -1,40 +1,70 @@
-"""Queues from a user's description: names, parents, weights and bounds, checked as a whole."""
+"""The queues file: names, parents, weights and bounds, checked as a whole."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
-from trainmaster.config.fields import Fields
+from pydantic import Field, model_validator
+
+from trainmaster.config.validation import (
+    Label,
+    Lines,
+    StrictModel,
+    amount,
+    checked,
+    mistake,
+)
 from trainmaster.model.queue import Queue
 from trainmaster.model.units import WHOLE
 from trainmaster.text.suggest import did_you_mean
 
-QUEUE_KEYS = ("name", "parent", "weight", "guaranteed_gpus", "maximum_gpus")
+Gpus = Annotated[int, amount(WHOLE)]
 
 
-class QueueError(ValueError):
-    """A description of queues that cannot be: one sentence."""
+class QueueEntry(StrictModel):
+    name: Label
+    parent: Label | None = None
+    weight: Annotated[int, Field(ge=1)] = 1
+    guaranteed: Gpus = Field(default=0, alias="guaranteed_gpus")
+    maximum: Gpus | None = Field(default=None, alias="maximum_gpus")
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> QueueEntry:
+        if self.maximum is not None and self.guaranteed > self.maximum:
+            raise ValueError("guarantees more than its maximum_gpus")
+        return self
+
+
+class QueuesFile(StrictModel):
+    queues: Annotated[list[QueueEntry], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _check_tree(self) -> QueuesFile:
+        queues: dict[str, Queue] = {}
+        for at, queue in enumerate(self.queues):
+            if queue.name in queues:
+                raise mistake(f"{{}} is a second queue {queue.name!r}", "queues", at)
+            queues[queue.name] = Queue(**dict(queue))
+        for at, name in enumerate(queues):
+            _check_ancestors(name, queues, at)
+        for at, name in enumerate(queues):
+            inside, maximum = _guaranteed_inside(name, queues), queues[name].maximum
+            if maximum is not None and inside > maximum:
+                raise mistake(
+                    f"queue {name!r} guarantees {inside / WHOLE:g} GPUs to queues inside it,"
+                    f" its maximum_gpus is {maximum / WHOLE:g}",
+                    *("queues", at, "maximum_gpus"),
+                )
+        return self
 
 
 def queues_from(
-    description: Mapping[str, object], where: str = "the queues file"
+    raw: object, where: str = "the queues file", lines: Lines | None = None
 ) -> dict[str, Queue]:
-    """The described queues by name, or a QueueError that names the key."""
-    top = Fields(description, where, QueueError, ("queues",))
-    top.require("queues")
-    found: dict[str, Queue] = {}
-    for fields in top.sections("queues", QUEUE_KEYS):
-        queue = _queue(fields)
-        if queue.name in found:
-            raise QueueError(f"{fields.where} is a second queue {queue.name!r}.")
-        found[queue.name] = queue
-    if not found:
-        raise QueueError(f"{where} defines no queues.")
-    for queue in found.values():
-        _check_ancestors(queue, found, where)
-    for queue in found.values():
-        _check_maximum(queue, found, where)
-    return found
+    """The described queues by name, or a ConfigError."""
+    found = checked(QueuesFile, raw, where, lines)
+    return {each.name: Queue(**dict(each)) for each in found.queues}
 
 
 def guaranteed_in(name: str, queues: Mapping[str, Queue]) -> int:
@@ -47,47 +77,16 @@ def _guaranteed_inside(name: str, queues: Mapping[str, Queue]) -> int:
     return sum(guaranteed_in(each, queues) for each in inside)
 
 
-def _check_maximum(queue: Queue, queues: Mapping[str, Queue], where: str) -> None:
-    inside = _guaranteed_inside(queue.name, queues)
-    if queue.maximum is not None and inside > queue.maximum:
-        raise QueueError(
-            f"{where}: queue {queue.name!r} guarantees {inside / WHOLE:g} GPUs to queues inside it,"
-            f" its maximum_gpus is {queue.maximum / WHOLE:g}."
-        )
-
-
-def _queue(fields: Fields) -> Queue:
-    fields.require("name")
-    name = fields.text("name")
-    assert name is not None
-    guaranteed, maximum = _milli(fields, "guaranteed_gpus"), _milli(fields, "maximum_gpus")
-    if guaranteed is not None and maximum is not None and guaranteed > maximum:
-        raise QueueError(f"{fields.where} guarantees more than its maximum_gpus.")
-    return Queue(
-        name=name,
-        parent=fields.text("parent") if fields.values.get("parent") is not None else None,
-        weight=fields.whole("weight", least=1) or 1,
-        guaranteed=guaranteed or 0,
-        maximum=maximum,
-    )
-
-
-def _milli(fields: Fields, key: str) -> int | None:
-    gpus = fields.number(key)
-    return None if gpus is None else round(gpus * WHOLE)
-
-
-def _check_ancestors(queue: Queue, queues: Mapping[str, Queue], where: str) -> None:
-    seen = [queue.name]
-    parent = queue.parent
+def _check_ancestors(name: str, queues: Mapping[str, Queue], at: int) -> None:
+    seen = [name]
+    parent = queues[name].parent
     while parent is not None:
+        place = ("queues", at, "parent")
         if parent not in queues:
-            raise QueueError(
-                f"{where}: queue {seen[-1]!r} has the parent {parent!r}, which is no queue;"
-                f" {did_you_mean(parent, queues)}"
-            )
+            near = did_you_mean(parent, queues)
+            raise mistake(f"{{}} is {parent!r}, which is not a queue; {near}", *place)
         if parent in seen:
             loop = " > ".join([*seen[seen.index(parent) :], parent])
-            raise QueueError(f"{where}: queues lie inside each other in a circle: {loop}.")
+            raise mistake(f"queues lie inside each other in a circle: {loop}", *place)
         seen.append(parent)
         parent = queues[parent].parent

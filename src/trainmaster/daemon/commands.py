@@ -20,10 +20,8 @@ from trainmaster.daemon.queries import Queries
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.service_api import (
     Accepted,
-    Array,
     Changes,
     Conflict,
-    Dependency,
     Forecast,
     JobStatus,
     NotFound,
@@ -35,6 +33,7 @@ from trainmaster.model.actions import Migrate
 from trainmaster.model.job import Demand, Job
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.queue import Queue
+from trainmaster.model.submission import Array, Dependency
 from trainmaster.model.topology import SLOT_TYPE, Topology
 from trainmaster.model.units import GIB, SECOND, WHOLE
 from trainmaster.placement.gang import bits

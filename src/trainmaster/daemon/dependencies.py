@@ -8,8 +8,8 @@ from enum import Enum
 
 from trainmaster.daemon.live_job import Hold, LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
-from trainmaster.daemon.service_api import Dependency, When
 from trainmaster.model import events as e
+from trainmaster.model.submission import Dependency, When
 
 StateOf = Callable[[str], str | None]
 """The state of any job, live or ended; None where there is none."""

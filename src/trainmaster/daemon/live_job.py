@@ -9,13 +9,14 @@ from enum import Enum
 
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.job_history import JobHistory
-from trainmaster.daemon.service_api import Array, Dependency, Submission
+from trainmaster.daemon.service_api import Submission
 from trainmaster.model import codec
 from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Job
 from trainmaster.model.job_state import ENDED_STATES, JobState
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.placement import Placement
+from trainmaster.model.submission import Array, Dependency
 from trainmaster.model.topology import Topology
 from trainmaster.store.rows import JobRow
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from trainmaster.daemon.job_history import JobHistory
-from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Demand
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.placement import Role
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason
+from trainmaster.model.submission import Array, Dependency
 from trainmaster.model.units import SECOND
 from trainmaster.store.rows import JobRow
 
@@ -40,32 +39,6 @@ class Unavailable(Refusal):
 
 
 # -- requests ------------------------------------------------------------------------------------------
-
-
-@stored_as("daemon.When")
-class When(Enum):
-    """Which end of another job is waited for."""
-
-    OK = "ok"
-    ANY = "any"
-    FAIL = "fail"
-
-
-@stored_as("daemon.Dependency")
-@dataclass(frozen=True, slots=True)
-class Dependency:
-    job: str
-    when: When = When.OK
-
-
-@stored_as("daemon.Array")
-@dataclass(frozen=True, slots=True)
-class Array:
-    """Several jobs of one file that differ in their index."""
-
-    indices: tuple[int, ...]
-    limit: int | None = None
-    """How many may be live at once, beyond which the others are held."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from trainmaster.config.fields import Fields
 from trainmaster.estimators.allocation import Allocation
 from trainmaster.model.topology import INSIDE_NODE
 
 GB = 1_000_000_000
 MB = 1_000_000
-
-
-class LinksError(ValueError):
-    """A description of links that cannot be used: one sentence."""
 
 
 class Link(NamedTuple):
@@ -85,32 +79,3 @@ class Links:
 
 
 DEFAULT_LINKS = Links()
-
-LINK_KEYS = ("gbytes_per_s", "latency_us")
-
-
-def links_from(description: Mapping[str, object], where: str = "links") -> Links:
-    """`{rack: {gbytes_per_s: 12, latency_us: 20}, overlap: 0.7}` over the defaults."""
-    top = Fields(description, where, LinksError)
-    links = DEFAULT_LINKS
-    for key in top.values:
-        if key in ("overlap", "bucket_mb", "update_gbytes_per_s"):
-            continue
-        level = top.section(key, LINK_KEYS)
-        before = links.at(key)
-        speed, latency = level.number("gbytes_per_s", positive=True), level.number("latency_us")
-        links = links.with_level(
-            key,
-            before.bytes_per_s / GB if speed is None else speed,
-            before.latency_us if latency is None else round(latency),
-        )
-    overlap, bucket = top.number("overlap"), top.number("bucket_mb", positive=True)
-    update = top.number("update_gbytes_per_s", positive=True)
-    if overlap is not None and overlap > 1:
-        raise LinksError(f"{where}.overlap must be at most 1, not {overlap:g}.")
-    return replace(
-        links,
-        overlap_ppm=links.overlap_ppm if overlap is None else round(overlap * 1_000_000),
-        bucket_bytes=links.bucket_bytes if bucket is None else max(1, round(bucket * MB)),
-        update_bytes_per_s=links.update_bytes_per_s if update is None else round(update * GB),
-    )

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from trainmaster.estimators.allocation import Allocation, EmptyCluster, Kind
-from trainmaster.estimators.interconnect import DEFAULT_LINKS, Links, links_from
+from trainmaster.estimators.interconnect import DEFAULT_LINKS, Links
 from trainmaster.estimators.profiles import known_profile
 from trainmaster.estimators.step_time import Scales, Timeline, predict, shares, timeline
 from trainmaster.estimators.throughput_calibration import (
@@ -41,7 +41,6 @@ __all__ = [
     "UNKNOWN",
     "default_timeline",
     "key_of",
-    "links_from",
     "predict",
     "shares",
     "timeline",

@@ -8,8 +8,9 @@ from typing import Any
 
 from trainmaster.config.cluster import Cluster
 from trainmaster.config.options import read_options
-from trainmaster.config.performance import BASES, WorldError, world_from
+from trainmaster.config.performance import BASES, world_from
 from trainmaster.config.queues import queues_from
+from trainmaster.config.validation import ConfigError
 from trainmaster.evaluation.suite import Conditions, Settings, Workload
 from trainmaster.evaluation.workloads import cluster_of
 from trainmaster.model.queue import Queue
@@ -63,7 +64,7 @@ def world_of(conditions: Conditions) -> World:
     if isinstance(perf, Mapping):
         return world_from(perf, conditions.name)
     if perf not in BASES:
-        raise WorldError(f"{conditions.name}: perf is {' or '.join(BASES)}, not {perf!r}.")
+        raise ConfigError(f"{conditions.name}: perf is {' or '.join(BASES)}, not {perf!r}.")
     return BASES[perf]
 
 
@@ -71,7 +72,7 @@ def estimates_of(conditions: Conditions) -> Estimates:
     try:
         return estimates_from(conditions.estimates)
     except ValueError as error:
-        raise WorldError(f"{conditions.name}: estimates are one of {error}.") from None
+        raise ConfigError(f"{conditions.name}: estimates are one of {error}.") from None
 
 
 def policy_of(name: str, settings: Settings) -> Any:

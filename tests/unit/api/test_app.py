@@ -85,9 +85,9 @@ def test_a_dry_run_submits_nothing(client: TestClient, service: MemoryService) -
 
 
 BAD_BODIES = {
-    "no json": (b"{", "application/json", 400, "The body is no JSON"),
-    "no utf-8": (b"\xff\xfe", "application/json", 400, "no UTF-8"),
-    "no yaml": (b"a: b: c", "application/yaml", 400, "Line 1: this is no YAML"),
+    "no json": (b"{", "application/json", 400, "The body is not JSON"),
+    "no utf-8": (b"\xff\xfe", "application/json", 400, "not UTF-8"),
+    "no yaml": (b"a: b: c", "application/yaml", 400, "Line 1: this is not YAML"),
     "a form": (b"command=x", "application/x-www-form-urlencoded", 415, "application/json"),
     "no type": (b'{"command": "x"}', "", 415, "application/json"),
     "a list": (b"[]", "application/json", 422, "A job must be a mapping"),

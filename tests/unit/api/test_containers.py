@@ -13,7 +13,7 @@ import pytest
 
 from trainmaster.api.command_parsing import prefix_of
 from trainmaster.api.submission import Defaults, submission_of
-from trainmaster.api.yaml_loader import jobs_in_json
+from trainmaster.config.job_file import jobs_in_json
 
 DOCKER = """#!/bin/sh
 # Stands in for Docker: a container is a file in its folder, and lives for as long as that is there.

@@ -10,10 +10,9 @@ import pytest
 
 from tests.api_service import MemoryService
 from trainmaster.api.app import create_app
-from trainmaster.api.jobfile import FIELDS, LATER
 from trainmaster.api.metrics import page
 from trainmaster.api.response_models import JobRow
-from trainmaster.api.yaml_loader import jobs_in_yaml
+from trainmaster.config.job_file import LATER, JobFile, jobs_in_yaml
 from trainmaster.daemon.metrics import Metrics
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -23,7 +22,7 @@ API = (DOCS / "api.md").read_text()
 
 def test_every_field_is_explained() -> None:
     listed = set(re.findall(r"^\| `(\w+)` \|", JOB_FILE, re.M))
-    assert listed == set(FIELDS)
+    assert listed == set(JobFile.known_keys())
     assert all(f"`{name}`" in JOB_FILE for name in LATER)
 
 

@@ -7,16 +7,21 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-import yaml
 
 from trainmaster.config.cluster import cluster_from
-from trainmaster.config.queues import QueueError, queues_from
+from trainmaster.config.queues import queues_from
+from trainmaster.config.validation import ConfigError
+from trainmaster.config.yaml_file import read_mapping
 from trainmaster.model.events import NodeChange, NodeDraining, NodeLeft
 from trainmaster.model.queue import Queue
-from trainmaster.model.topology import TopologyError
 from trainmaster.model.units import GIB
 
-CLUSTER = yaml.safe_load("""
+
+def _read(text: str) -> Any:
+    return read_mapping(text, "the file")[0]
+
+
+CLUSTER = _read("""
 types:
   A100: {memory_gib: 80, speed: 1.0, price_per_hour: 3.0}
   V100: {speed: 0.4}
@@ -30,7 +35,7 @@ fabrics:
 changes: [{at_s: 60, drain: a1}, {at_s: 1.5, leave: [a2, v]}]
 """)
 
-QUEUES = yaml.safe_load("""
+QUEUES = _read("""
 queues:
   - {name: all}
   - {name: vision, parent: all, weight: 2, guaranteed_gpus: 1.5, maximum_gpus: 8}
@@ -104,19 +109,17 @@ def changed(root: Any, place: Place, value: object) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("description", "read", "error"),
-    [(CLUSTER, cluster_from, TopologyError), (QUEUES, queues_from, QueueError)],
+    ("description", "read"),
+    [(CLUSTER, cluster_from), (QUEUES, queues_from)],
     ids=["cluster", "queues"],
 )
-def test_a_strange_value_anywhere(
-    description: Any, read: Callable[[Any], object], error: type[Exception]
-) -> None:
+def test_a_strange_value_anywhere(description: Any, read: Callable[[Any], object]) -> None:
     complaints = []
     for place in places(description):
         for value in STRANGE:
             try:
                 read(changed(description, place, value))
-            except error as complaint:
+            except ConfigError as complaint:
                 complaints.append(str(complaint))
     assert len(complaints) > 100
     assert [said for said in complaints if not said.endswith((".", "?")) or "\n" in said] == []

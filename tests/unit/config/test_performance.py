@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from trainmaster.config.performance import WorldError, world_from
+from trainmaster.config.performance import world_from
+from trainmaster.config.validation import ConfigError
 from trainmaster.model.placement import Sharing
 from trainmaster.model.units import HOUR, NOMINAL, SECOND
 from trainmaster.perf.default_parameters import H200
@@ -142,12 +143,12 @@ def test_a_model_keeps_the_spans_that_the_file_does_not_name() -> None:
 
 
 MISTAKES = {
-    "an unknown key": ({"sped": {}}, "the perf file has no 'sped'; it may hold base, "),
+    "an unknown key": ({"sped": {}}, "unknown key 'sped'; did you mean speed"),
     "an unknown base": ({"base": "perfect"}, "base must be ideal or default, not 'perfect'."),
     "a list for a section": ({"speed": [1]}, r"speed must be a mapping, not \[1\]"),
     "a number for a model": (
         {"speed": {"models": {"a": 1}}},
-        "speed.models.a must map spans to speeds.",
+        "speed.models.a must be a mapping, not 1.",
     ),
     "text for a speed": (
         {"speed": {"default": {"rack": "half"}}},
@@ -155,49 +156,52 @@ MISTAKES = {
     ),
     "no speed at all": (
         {"speed": {"default": {"rack": 0}}},
-        "speed.default.rack must be more than 0.",
+        "speed.default.rack must be more than 0, not 0.",
     ),
     "a negative time": (
         {"switch": {"suspend_s": -1}},
-        "switch.suspend_s must be a number of at least 0",
+        "switch.suspend_s must be at least 0, not -1.",
     ),
-    "not a number": ({"switch": {"suspend_s": float("nan")}}, "switch.suspend_s must be a number"),
+    "not a number": ({"switch": {"suspend_s": float("nan")}}, "switch.suspend_s must be"),
     "true for a number": ({"table_error": True}, "table_error must be a number"),
-    "an unknown cost": ({"switch": {"teleport_s": 1}}, "switch has no 'teleport_s'"),
+    "an unknown cost": (
+        {"switch": {"teleport_s": 1}},
+        "unknown key 'switch.teleport_s'; there are",
+    ),
     "another way to suspend": (
         {"switch": {"by": "magic"}},
         "switch.by must be halt or freeze, not 'magic'.",
     ),
     "another time to save": (
         {"switch": {"saves": True}},
-        "switch.saves must be periodic or on-demand, not True.",
+        "switch.saves must be periodic or on-demand, not true.",
     ),
     "failures noticed before they happen": (
         {"node_failures": {"detection_s": -1}},
-        "node_failures.detection_s must be a number of at least 0",
+        "node_failures.detection_s must be at least 0, not -1.",
     ),
     "no time to be measured in": (
         {"profiling_s": "long"},
-        "profiling_s must be a number of at least 0",
+        "profiling_s must be a number, not 'long'.",
     ),
     "nodes that fail all the time": (
         {"node_failures": {"mtbf_h": 0}},
         "node_failures.mtbf_h must be more",
     ),
-    "an unknown failure": ({"node_failures": {"rate": 1}}, "node_failures has no 'rate'"),
+    "an unknown failure": ({"node_failures": {"rate": 1}}, "unknown key 'node_failures.rate'"),
     "a checkpoint every zero seconds": (
         {"checkpoint_every_s": 0},
         "checkpoint_every_s must be more than 0",
     ),
     "text for a switch": ({"failures": "yes"}, "failures must be true or false, not 'yes'."),
-    "no efficiency": ({"elastic_efficiency": 0}, "elastic_efficiency must be more than 0"),
+    "no efficiency": ({"elastic_efficiency": 0}, "elastic_efficiency must be at least 0.5, not 0."),
     "faster than the nearest": (
         {"speed": {"models": {"a": {"rack": 1.1}}}},
-        "speed.models.a.rack must be at most 1: the nearest placement is best.",
+        "speed.models.a.rack must be at most 1, not 1.1.",
     ),
     "no nodes": (
         {"speed": {"nodes": {"a": {4: {1: 0.5}}}}},
-        "speed.nodes.a.4 must have whole numbers of at least 2 as its keys, not '1'.",
+        "speed.nodes.a.4.1 must be at least 2, not 1.",
     ),
     "an empty table of nodes": (
         {"speed": {"nodes": {"a": {4: {}}}}},
@@ -213,23 +217,29 @@ MISTAKES = {
         {"sharing": {"times": {"mps": {"small": {}}}}},
         "sharing.times.mps.small must not be empty.",
     ),
-    "tables that may be wrong by all": ({"table_error": 1}, "table_error must be below 1."),
-    "nothing for a constant": ({"sharing": {"a": None}}, "sharing.a must be a number, not None."),
+    "tables that may be wrong by all": (
+        {"table_error": 1},
+        "table_error must be less than 1, not 1.",
+    ),
+    "nothing for a constant": (
+        {"sharing": {"a": None}},
+        "sharing.a must be a number, not nothing.",
+    ),
     "twice the GPUs, thrice the speed": (
         {"elastic": {"default_efficiency": 1.5}},
-        "elastic.default_efficiency must be at most 1: twice the GPUs are at most twice as fast.",
+        "elastic.default_efficiency must be at most 1, not 1.5.",
     ),
     "twice the GPUs, less speed": (
         {"elastic_efficiency": 0.4},
-        "elastic_efficiency must be at least 0.5: more GPUs are never slower.",
+        "elastic_efficiency must be at least 0.5, not 0.4.",
     ),
     "a width of one": (
         {"speed": {"widths": {"a": {1: 0.5}}}},
-        "speed.widths.a must have numbers above 1 as its keys, not '1'.",
+        "speed.widths.a.1 must be more than 1, not 1.",
     ),
     "text for a width": (
         {"speed": {"widths": {"a": {"wide": 0.5}}}},
-        "numbers above 1 as its keys",
+        "speed.widths.a.wide must be a number, not 'wide'.",
     ),
     "a GPU without speed": (
         {"gpu_speed": {"a": {"K80": 0}}},
@@ -238,53 +248,56 @@ MISTAKES = {
     "a number for GPU speeds": ({"gpu_speed": {"a": 1}}, "gpu_speed.a must be a mapping, not 1."),
     "an unknown law": (
         {"sharing": {"law": "murphy"}},
-        "sharing.law must be one of linear, h200, utilisation, not 'murphy'.",
+        "sharing.law must be linear, h200 or utilisation, not 'murphy'.",
     ),
-    "an unknown key of sharing": ({"sharing": {"lew": "h200"}}, "sharing has no 'lew'"),
+    "an unknown key of sharing": (
+        {"sharing": {"lew": "h200"}},
+        "unknown key 'sharing.lew'; did you mean",
+    ),
     "text for a constant": ({"sharing": {"a": "x"}}, "sharing.a must be a number, not 'x'."),
-    "no slope": ({"sharing": {"b": 0}}, "sharing.b must be more than 0."),
+    "no slope": ({"sharing": {"b": 0}}, "sharing.b must be more than 0, not 0."),
     "faster in company": (
         {"sharing": {"times": {"mps": {"small": {2: 0.9}}}}},
-        "sharing.times.mps.small.2 must be at least 1: nobody is faster in company.",
+        "sharing.times.mps.small.2 must be at least 1, not 0.9.",
     ),
     "an unknown way of sharing": (
         {"sharing": {"times": {"mig": {}}}},
-        "sharing.times has no 'mig'; it may hold mps, time.",
+        "unknown key 'sharing.times.mig'; there are mps, time.",
     ),
     "small jobs that fill the GPU": (
         {"sharing": {"small_util": 1}},
-        "sharing.small_util must be below 1",
+        "sharing.small_util must be less than 1, not 1.",
     ),
     "a pair above one": (
         {"sharing": {"pairs": {"a": {"b": 1.2}}}},
-        "sharing.pairs.a.b must be at most 1: it is a part of the speed alone.",
+        "sharing.pairs.a.b must be at most 1, not 1.2.",
     ),
     "more bandwidth than there is": (
         {"sharing": {"bandwidth": {"a": 2}}},
-        "sharing.bandwidth.a must be at most 1: it is a part of what the GPU has.",
+        "sharing.bandwidth.a must be at most 1, not 2.",
     ),
     "all may be taken": (
         {"sharing": {"opportunistic": {"tolerance": 1}}},
-        "sharing.opportunistic.tolerance must be below 1.",
+        "sharing.opportunistic.tolerance must be less than 1, not 1.",
     ),
     "guests that never run": (
         {"sharing": {"opportunistic": {"floor": 0}}},
-        "sharing.opportunistic.floor must be more than 0.",
+        "sharing.opportunistic.floor must be more than 0, not 0.",
     ),
     "an unknown wire": (
         {"neighbours": {"nvlink": {}}},
-        "neighbours has no 'nvlink'; it may hold nic, server.",
+        "unknown key 'neighbours.nvlink'; there are server, nic.",
     ),
-    "true for neighbours": ({"neighbours": True}, "neighbours must be a mapping, not True."),
+    "true for neighbours": ({"neighbours": True}, "neighbours must be a mapping, not true."),
     "one neighbour": (
         {"neighbours": {"nic": {"default": {1: 0.5}}}},
-        "neighbours.nic.default must have whole numbers of at least 2 as its keys, not '1'.",
+        "neighbours.nic.default.1 must be at least 2, not 1.",
     ),
     "an unknown path": (
         {"switch": {"path": "magic"}},
-        "switch.path must be one of driver, cooperative, none, not 'magic'.",
+        "switch.path must be driver, cooperative or none, not 'magic'.",
     ),
-    "no bandwidth": ({"switch": {"save_gb_s": 0}}, "switch.save_gb_s must be more than 0."),
+    "no bandwidth": ({"switch": {"save_gb_s": 0}}, "switch.save_gb_s must be more than 0, not 0."),
     "a table without one GPU": (
         {"elastic": {"models": {"a": {2: 1.9}}}},
         "elastic.models.a must say the speed on 1 GPU, which the others are relative to.",
@@ -303,21 +316,21 @@ MISTAKES = {
     ),
     "a speed of zero": (
         {"elastic": {"models": {"a": {1: 1, 2: 0}}}},
-        "elastic.models.a.2 must be more than 0.",
+        "elastic.models.a.2 must be more than 0, not 0.",
     ),
     "a negative speed": (
         {"elastic": {"models": {"a": {1: -1}}}},
-        "elastic.models.a.1 must be a number",
+        "elastic.models.a.1 must be more than 0, not -1.",
     ),
     "half a GPU": (
         {"elastic": {"models": {"a": {1: 1, 1.5: 2}}}},
-        "elastic.models.a must have whole numbers of at least 1 as its keys, not '1.5'.",
+        "elastic.models.a.1.5 must be a whole number, not 1.5.",
     ),
-    "an unknown key of elastic": ({"elastic": {"tables": {}}}, "elastic has no 'tables'"),
+    "an unknown key of elastic": ({"elastic": {"tables": {}}}, "unknown key 'elastic.tables'"),
 }
 
 
 @pytest.mark.parametrize(("mapping", "sentence"), MISTAKES.values(), ids=MISTAKES)
 def test_mistake(mapping: dict[str, object], sentence: str) -> None:
-    with pytest.raises(WorldError, match=sentence):
+    with pytest.raises(ConfigError, match=sentence):
         world_from(mapping, "x")

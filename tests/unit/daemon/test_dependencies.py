@@ -11,10 +11,10 @@ from trainmaster.core.state import JobRecord
 from trainmaster.daemon.dependencies import Dependencies, DependencyState, held_for, outlook
 from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission
 from trainmaster.daemon.report_events import LoggedEvent
-from trainmaster.daemon.service_api import Array, Dependency, When
 from trainmaster.model import events as e
 from trainmaster.model.job import gpus
 from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.submission import Array, Dependency, When
 
 RECIPE = LaunchSpec(("true",), str(Path("/")), "")
 

@@ -18,11 +18,12 @@ from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission
 from trainmaster.daemon.policies import policy_of
 from trainmaster.daemon.report_events import LoggedEvent
-from trainmaster.daemon.service_api import Conflict, Dependency
+from trainmaster.daemon.service_api import Conflict
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.model import events as e
 from trainmaster.model.job import gpus
 from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.submission import Dependency
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.store.open import open_store
 from trainmaster.store.protocol import Store, Wanted

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import cluster, on
-from trainmaster.estimators.interconnect import GB, Links, LinksError, links_from
+from trainmaster.estimators.interconnect import GB, Links
 from trainmaster.estimators.profiles import PROFILES, known_profile
 from trainmaster.estimators.throughput import Allocation, Kind, predict, shares, timeline
 from trainmaster.model.profile import Profile
@@ -167,25 +167,7 @@ def test_published_profiles_reach_their_published_speed() -> None:
 
 
 def test_links_are_set_level_by_level() -> None:
-    links = links_from({"rack": {"gbytes_per_s": 12}, "pod": {"latency_us": 70}, "overlap": 0.25})
+    links = Links().with_level("rack", 12, 30)
     assert links.at("rack").bytes_per_s == 12 * GB
     assert links.at("rack").latency_us == Links().at("rack").latency_us
-    assert links.at("pod").latency_us == 70
-    assert links.at("pod").bytes_per_s == Links().at("cluster").bytes_per_s
-    assert links.overlap_ppm == 250_000
-
-
-@pytest.mark.parametrize(
-    ("description", "complaint"),
-    [
-        ({"rack": {"gbytes_per_s": 0}}, "links.rack.gbytes_per_s must be a number of more than 0"),
-        ({"rack": {"gbps": 40}}, "links.rack has no key 'gbps'"),
-        ({"rack": 40}, "links.rack must be a mapping"),
-        ({"overlap": 2}, "links.overlap must be at most 1"),
-    ],
-)
-def test_bad_links_are_refused_in_one_sentence(
-    description: dict[str, object], complaint: str
-) -> None:
-    with pytest.raises(LinksError, match=complaint):
-        links_from(description)
+    assert links.at("pod") == Links().at("cluster")

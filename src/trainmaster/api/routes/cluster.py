@@ -15,12 +15,13 @@ from starlette.responses import Response, StreamingResponse
 from trainmaster.api import params, schema
 from trainmaster.api import response_models as models
 from trainmaster.api import serializers as rows
-from trainmaster.api.jobfile_fields import Name
 from trainmaster.api.policy_docs import policy_doc
-from trainmaster.api.request_body import checked, object_of
+from trainmaster.api.request_body import object_of
 from trainmaster.api.responses import ApiError, Json, answers, errors, takes
 from trainmaster.catalog import policy_names
-from trainmaster.config.queues import QueueError, queues_from
+from trainmaster.config.job_file import Name
+from trainmaster.config.queues import queues_from
+from trainmaster.config.validation import ConfigError, StrictModel, checked
 from trainmaster.daemon.service_api import Service, Unavailable
 from trainmaster.model.queue import Queue
 from trainmaster.model.units import WHOLE
@@ -35,10 +36,8 @@ CHANGE = (
 )
 
 
-class QueueTerms(BaseModel):
+class QueueTerms(StrictModel):
     """What a queue is to have; what is left out is the default."""
-
-    model_config = ConfigDict(extra="forbid")
 
     parent: Name | None = Field(None, description="The queue that it lies in.")
     weight: int = Field(
@@ -52,11 +51,10 @@ class QueueTerms(BaseModel):
     )
 
 
-class PolicyChoice(BaseModel):
+class PolicyChoice(StrictModel):
     """A policy by name, with those options that are not to be their defaults."""
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={
             "examples": [{"name": "tiresias-l", "options": {"thresholds_gpu_s": "3250,7200"}}]
         },
@@ -105,7 +103,7 @@ def _nodes_and_queues(router: APIRouter, service: Service) -> None:
         **takes(QueueTerms, models.QueueRow),
     )
     async def define_queue(name: params.QueueName, request: Request) -> Response:
-        terms = checked(QueueTerms, await object_of(request), QueueTerms.model_fields)
+        terms = checked(QueueTerms, await object_of(request))
         await service.commands.define_queue(_queue(service, name, terms))
         for status in service.queries.queues():
             if status.queue.name == name:
@@ -133,7 +131,7 @@ def _queue(service: Service, name: str, terms: QueueTerms) -> Queue:
     described.append({"name": name, **terms.model_dump(exclude_none=True)})
     try:
         return queues_from({"queues": described}, "queues")[name]
-    except QueueError as error:
+    except ConfigError as error:
         raise ApiError(422, str(error)) from None
 
 
@@ -155,7 +153,7 @@ def _policy(router: APIRouter, service: Service) -> None:
     )
     async def set_policy(request: Request) -> Response:
         """Running jobs stay where they are until the new policy wants something else."""
-        choice = checked(PolicyChoice, await object_of(request), PolicyChoice.model_fields)
+        choice = checked(PolicyChoice, await object_of(request))
         options = {name: _as_text(value) for name, value in choice.options.items()}
         await service.commands.set_policy(choice.name, options)
         return Json(rows.policy_row(service.queries.policy()))

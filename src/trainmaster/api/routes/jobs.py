@@ -13,23 +13,24 @@ from trainmaster.api import params
 from trainmaster.api import response_models as models
 from trainmaster.api import serializers as rows
 from trainmaster.api.job_lookup import find_job
-from trainmaster.api.jobfile_fields import Duration, JobName, Name, Priority, Retries
-from trainmaster.api.request_body import checked, object_of
+from trainmaster.api.request_body import object_of
 from trainmaster.api.responses import ApiError, Json, answers, changes, takes
-from trainmaster.api.units import MOST_ELEMENTS
-from trainmaster.api.validation_errors import nearest
+from trainmaster.config.job_file import Duration, JobName, Name, Priority, Retries
+from trainmaster.config.units import MOST_ELEMENTS
+from trainmaster.config.validation import StrictModel, checked
 from trainmaster.daemon.service_api import Changes, JobStatus, NotFound, Service
 from trainmaster.model.job_state import WAITING_STATES, JobState
 from trainmaster.store.protocol import Wanted
+from trainmaster.text.suggest import did_you_mean
 
 STATES = [state.value for state in JobState]
 MOST_HOLDERS = 20
 
 
-class JobChanges(BaseModel):
+class JobChanges(StrictModel):
     """What may be changed of a job that has not ended; what is left out stays as it is."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"minProperties": 1})
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
     name: JobName = Field(default="", description="What to call it.")
     queue: Name = Field(default="", description="The queue that it waits in.")
@@ -39,10 +40,8 @@ class JobChanges(BaseModel):
     deadline: Duration = Field(0, description="How long after the submission it must be done.")
 
 
-class Destination(BaseModel):
+class Destination(StrictModel):
     """Where to move a job."""
-
-    model_config = ConfigDict(extra="forbid")
 
     node: Name = Field(description="The node's name.", examples=["n0"])
 
@@ -172,7 +171,7 @@ def _commands(router: APIRouter, service: Service) -> None:
         **takes(Destination, models.JobRow),
     )
     async def move(job: params.JobId, request: Request) -> Response:
-        wanted = checked(Destination, await object_of(request), Destination.model_fields)
+        wanted = checked(Destination, await object_of(request))
         status = await find_job(service, job)
         if status.nodes == (wanted.node,):
             raise ApiError(409, f"Job {status.row.id} is on {wanted.node} already.")
@@ -185,7 +184,7 @@ def _commands(router: APIRouter, service: Service) -> None:
         **takes(JobChanges, models.JobRow),
     )
     async def change(job: params.JobId, request: Request) -> Response:
-        wanted = changes_of(checked(JobChanges, await object_of(request), JobChanges.model_fields))
+        wanted = changes_of(checked(JobChanges, await object_of(request)))
         status = await find_job(service, job)
         await service.commands.change(status.row.id, wanted)
         return await _row_now(service, status)
@@ -262,7 +261,9 @@ def _states(given: list[str] | None) -> frozenset[str]:
     names = [name.strip() for each in given or () for name in each.split(",") if name.strip()]
     for name in names:
         if name not in STATES:
-            raise ApiError(422, f"There is no state {name[:50]!r}{nearest(name, STATES)}")
+            raise ApiError(
+                422, f"There is no state {name[:50]!r}; {did_you_mean(name, sorted(STATES))}"
+            )
     return frozenset(names)
 
 

@@ -14,12 +14,18 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
 from trainmaster.api import serializers as rows
-from trainmaster.api.jobfile import JobFile
-from trainmaster.api.request_body import JSON, YAML_TYPES, body_of, content_type, text_of
+from trainmaster.api.request_body import (
+    JSON,
+    YAML_TYPES,
+    body_of,
+    content_type,
+    read_json,
+    text_of,
+)
 from trainmaster.api.response_models import AcceptedJob, AcceptedJobs, CheckedJob, CheckedJobs
 from trainmaster.api.responses import ApiError, Json, answer, errors, schema
 from trainmaster.api.submission import Defaults, submission_of
-from trainmaster.api.yaml_loader import Raw, jobs_in_json, jobs_in_yaml, read_json
+from trainmaster.config.job_file import JobFile, Raw, jobs_in_json, jobs_in_yaml
 from trainmaster.daemon.service_api import Accepted, Service, Submission
 from trainmaster.model.topology import CPU_TYPE
 

@@ -118,7 +118,7 @@ def _queues(
     remark("Note", inputs.idle_limits(found, policies))
     remark("Warning", inputs.unmet_guarantees(found, topology, policies))
     remark("Warning", strange_queues(trace.jobs, found, options))
-    return None if wanted.queues is None else read_yaml(wanted.queues, "the queues file")
+    return None if wanted.queues is None else read_yaml(wanted.queues, "the queues file")[0]
 
 
 def _contender(chosen: Chosen) -> Contender:
@@ -134,13 +134,13 @@ def cluster_of(text: str) -> str | Mapping[str, object]:
     inputs.cluster_of(text)
     if inputs.SHORTHAND.fullmatch(text):
         return text
-    return read_yaml(Path(text), "the cluster file")
+    return read_yaml(Path(text), "the cluster file")[0]
 
 
 def conditions_of(wanted: Wanted) -> Conditions:
     inputs.world_of(wanted.perf)
     inputs.estimates_of(wanted.estimates)
-    perf = wanted.perf if wanted.perf in BASES else read_yaml(Path(wanted.perf), "the perf file")
+    perf = wanted.perf if wanted.perf in BASES else read_yaml(Path(wanted.perf), "the perf file")[0]
     return Conditions(f"perf {wanted.perf}, estimates {wanted.estimates}", perf, wanted.estimates)
 
 

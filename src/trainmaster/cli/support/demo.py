@@ -11,8 +11,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from trainmaster.api.jobfile import JobFile
 from trainmaster.api.submission import Defaults, submission_of
+from trainmaster.config.job_file import JobFile
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.service_api import JobStatus, Submission
 from trainmaster.model.units import SECOND

@@ -75,14 +75,13 @@ def _errors_of_the_rooms() -> tuple[type[Exception], ...]:
     """Errors of the rooms below that are sentences for the user already."""
     from trainmaster.catalog import CatalogError
     from trainmaster.config.options import OptionError
-    from trainmaster.config.performance import WorldError
-    from trainmaster.config.queues import QueueError
+    from trainmaster.config.validation import ConfigError
     from trainmaster.evaluation.suite import SuiteError
     from trainmaster.model.topology import TopologyError
     from trainmaster.model.trace import TraceError
 
     return (
-        *(TraceError, TopologyError, QueueError, WorldError, OptionError),
+        *(TraceError, TopologyError, ConfigError, OptionError),
         *(CatalogError, SuiteError),
     )
 

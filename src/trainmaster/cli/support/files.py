@@ -6,9 +6,12 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import IO, TYPE_CHECKING, TextIO
 
 from trainmaster.cli.support.errors import BadInput, Failed, cannot_write, why
+
+if TYPE_CHECKING:
+    from trainmaster.config.validation import Lines
 
 STDOUT = "-"
 
@@ -23,44 +26,11 @@ def read_text(path: Path, what: str) -> str:
         raise BadInput(f"{what} {path} cannot be read: {why(error)}.") from None
 
 
-def read_yaml(path: Path, what: str) -> Mapping[str, object]:
-    """The mapping in a YAML file."""
-    return parse_yaml(read_text(path, what), path, what)
+def read_yaml(path: Path, what: str) -> tuple[Mapping[str, object], Lines]:
+    """The mapping in a YAML file, and the line of each key."""
+    from trainmaster.config.yaml_file import read_mapping
 
-
-def parse_yaml(text: str, path: Path, what: str) -> Mapping[str, object]:
-    import yaml
-
-    try:
-        _refuse_repeated_keys(yaml.compose(text, Loader=yaml.SafeLoader), f"{what} {path}")
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" line {mark.line + 1}" if mark is not None else ""
-        problem = getattr(error, "problem", None) or "it cannot be parsed"
-        raise BadInput(f"{what} {path}{line} is not YAML: {problem}.") from None
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{what} {path} is not YAML: {error}.") from None
-    if value is None:
-        raise BadInput(f"{what} {path} is empty.")
-    if not isinstance(value, Mapping):
-        raise BadInput(f"{what} {path} must map keys to values; docs/simulator.md shows one.")
-    return value
-
-
-def _refuse_repeated_keys(node: Any, where: str) -> None:
-    """YAML's readers let the last of two equal keys win: the other would be lost without a word."""
-    if node is None or isinstance(node.value, str):
-        return
-    seen: set[str] = set()
-    for child in node.value:
-        key, value = child if isinstance(child, tuple) else (None, child)
-        if key is not None and isinstance(key.value, str):
-            if key.value in seen:
-                line = key.start_mark.line + 1
-                raise BadInput(f"{where} line {line} states {key.value!r} a second time.")
-            seen.add(key.value)
-        _refuse_repeated_keys(value, where)
+    return read_mapping(read_text(path, what), str(path))
 
 
 def write_text(path: Path, write: Callable[[TextIO], object]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from trainmaster.api.response_models import JobRow
 
 NOTHING = "-"
-UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 COLOURS = {
     "running": "green",
     "succeeded": "dim",
@@ -90,18 +87,13 @@ def ended_sentence(row: JobRow) -> str:
 
 
 def seconds_of(text: str, option: str) -> float:
-    """A length of time as people write it: 90, 90s, 1h30m, 2d, 01:30:00."""
-    found = LENGTH.findall(text)
-    if found and not LENGTH.sub("", text).strip():
-        return sum(float(number) * UNITS_S[unit] for number, unit in found)
-    if re.fullmatch(r"\d+(\.\d+)?", text):
-        return float(text)
-    if re.fullmatch(r"\d+(:\d{1,2}){1,2}", text):
-        total = 0
-        for part in text.split(":"):
-            total = total * 60 + int(part)
-        return float(total if text.count(":") == 2 else total * 60)
-    raise BadInput(f"{option} `{text}` is no length of time: write 90s, 30m, 2h, 1d12h or 1:30:00.")
+    """A length of time of the command line: 90, 90s, 1h30m, 2d, 01:30:00."""
+    from trainmaster.config.units import duration_ms
+
+    try:
+        return duration_ms(text) / 1000
+    except ValueError as error:
+        raise BadInput(f"{option} {error}.") from None
 
 
 def moment_of(text: str, option: str) -> float:
@@ -116,7 +108,7 @@ def moment_of(text: str, option: str) -> float:
         return time.time() - seconds_of(text, option)
     except BadInput:
         raise BadInput(
-            f"{option} `{text}` is no point of time: write 2026-11-15, `2026-11-15 18:00`, or 2h, 7d"
+            f"{option} `{text}` is not a point of time: write 2026-11-15, `2026-11-15 18:00`, or 2h, 7d"
             " for so long ago."
         ) from None
 

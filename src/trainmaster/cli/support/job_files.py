@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainmaster.api.input_limits import check_plain
-from trainmaster.api.jobfile import job_file_of
-from trainmaster.api.validation_errors import BadJobFile, Lines
-from trainmaster.api.yaml_loader import read_yaml
 from trainmaster.cli.support.client import Json
 from trainmaster.cli.support.errors import BadInput, why
 from trainmaster.cli.support.format import settings_of
 from trainmaster.cli.support.submit_request import with_environment
+from trainmaster.config.job_file import job_file_of
+from trainmaster.config.validation import ConfigError, Lines
+from trainmaster.config.yaml_file import read_documents
 
 STDIN = "-"
 CHECKED_THERE = ("workdir", "data", "checkpoint_dir")
@@ -49,15 +48,14 @@ def read_jobs(file: str, settings: Sequence[str], held: bool) -> list[ReadJob]:
     name = "standard input" if file == STDIN else file
     found: list[ReadJob] = []
     try:
-        for raw, lines in read_yaml(_text(file)):
-            check_plain(raw)
+        for raw, lines in read_documents(_text(file)):
             spec = _with_settings(raw, settings)
             if isinstance(spec, dict):
                 _check_copied(spec, lines)
                 spec = with_environment(spec | ({"held": True} if held else {}))
             _check(spec, raw, lines, settings)
             found.append(ReadJob(spec, name, lines))
-    except BadJobFile as bad:
+    except ConfigError as bad:
         raise BadInput(f"{name}: {bad}") from None
     if not found:
         raise BadInput(f"{name} has no job in it: it needs a command at least.")
@@ -68,17 +66,17 @@ def _check(spec: Any, raw: Any, lines: Lines, settings: Sequence[str]) -> None:
     """A mistake that the file alone does not make was made by --set."""
     try:
         job_file_of(spec, lines)
-    except BadJobFile as bad:
+    except ConfigError as bad:
         if not settings or not isinstance(raw, dict):
             raise
         try:
             job_file_of(raw, lines)
-        except BadJobFile as before:
+        except ConfigError as before:
             if str(before) == str(bad):
                 raise bad from None
         try:
             job_file_of(spec)
-        except BadJobFile as plain:
+        except ConfigError as plain:
             raise BadInput(f"--set: {plain}") from None
 
 
@@ -89,7 +87,7 @@ def _check_copied(spec: Json, lines: Lines) -> None:
         if value is None and name not in os.environ:
             line = lines.get(("env", name)) or lines.get(("env",))
             place = f"line {line}: " if line else ""
-            raise BadJobFile(f"{place}{name} is not set here: give it a value.")
+            raise ConfigError(f"{place}{name} is not set here: give it a value.")
 
 
 def _text(file: str) -> str:
@@ -110,7 +108,7 @@ def _with_settings(raw: Any, settings: Sequence[str]) -> Any:
     spec = dict(raw)
     for key, text in settings_of(settings, "--set").items():
         field, dot, inner = key.partition(".")
-        read = read_yaml(text)
+        read = read_documents(text)
         value = read[0][0] if read else ""
         if not dot:
             spec[field] = value

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.cli.support.errors import BadInput
-from trainmaster.cli.support.files import parse_yaml, read_text, read_yaml
+from trainmaster.cli.support.files import read_text, read_yaml
 from trainmaster.config.cluster import Cluster, cluster_from
 from trainmaster.config.options import divides_queues
-from trainmaster.config.performance import BASES, WorldError, world_from
+from trainmaster.config.performance import BASES, world_from
 from trainmaster.config.queues import guaranteed_in, queues_from
+from trainmaster.config.yaml_file import read_mapping
 from trainmaster.model.queue import Queue
 from trainmaster.model.topology import ISLAND_LEVELS, SHORTHAND_LEVELS, Topology, parse_shorthand
 from trainmaster.model.units import WHOLE
@@ -40,7 +41,8 @@ def cluster_of(text: str) -> Cluster:
     listed = _machine_list(path, content)
     if listed is not None:
         return listed
-    return cluster_from(parse_yaml(content, path, "the cluster file"), str(path))
+    raw, lines = read_mapping(content, str(path))
+    return cluster_from(raw, str(path), lines)
 
 
 def _machine_list(path: Path, content: str) -> Cluster | None:
@@ -63,11 +65,8 @@ def world_of(text: str) -> World:
     if not path.exists():
         hint = did_you_mean(text, BASES, "name one of these.")
         raise BadInput(f"--perf {text} is neither ideal, default nor a file; {hint}")
-    mapping = {str(key): value for key, value in read_yaml(path, "the perf file").items()}
-    try:
-        return world_from(mapping, str(path))
-    except WorldError as error:
-        raise BadInput(f"{path}: {error}") from None
+    raw, lines = read_yaml(path, "the perf file")
+    return world_from(raw, str(path), lines)
 
 
 def estimates_of(text: str) -> Estimates:
@@ -81,7 +80,8 @@ def estimates_of(text: str) -> Estimates:
 def queues_of(path: Path | None) -> dict[str, Queue]:
     if path is None:
         return {}
-    return queues_from(read_yaml(path, "the queues file"), str(path))
+    raw, lines = read_yaml(path, "the queues file")
+    return queues_from(raw, str(path), lines)
 
 
 def finite(value: float, option: str) -> float:

@@ -1,4 +1,4 @@
-"""How people write amounts in a job file: times, sizes, GPUs, arrays; each mistake is one sentence."""
+"""Amounts as people write them: times, sizes, GPUs, arrays, dependencies; each mistake is one sentence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainmaster.daemon.service_api import Array, Dependency, When
+from trainmaster.config.validation import shown
+from trainmaster.model.submission import Array, Dependency, When
 from trainmaster.model.units import DAY, GIB, HOUR, MIB, MINUTE, SECOND, WHOLE
 
 LONGEST_MS = 3_650 * DAY
@@ -16,9 +17,11 @@ MOST_GPUS = 100_000
 MOST_ELEMENTS = 100_000
 LARGEST_INDEX = 10**9
 
-TIME = re.compile(r"\s*(\d{1,12}(?:\.\d{1,9})?)\s*(ms|s|m|h|d)?\s*")
-TIME_UNITS = {"ms": 1, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
-SIZE = re.compile(r"\s*(\d{1,16}(?:\.\d{1,9})?)\s*([kmgt]?)(?:i?b)?\s*", re.IGNORECASE)
+NUMBER = r"\d{1,16}(?:\.\d{1,9})?"
+TIME_UNITS = {"": SECOND, "ms": 1, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
+TIME_PART = re.compile(rf"({NUMBER})\s*(ms|[smhdw])\s*")
+CLOCK = re.compile(r"(\d{1,6}):(\d{1,2})(?::(\d{1,2}))?")
+SIZE = re.compile(rf"({NUMBER})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 SIZE_UNITS = {"": 1, "k": 1 << 10, "m": MIB, "g": GIB, "t": 1 << 40}
 RANGE = re.compile(r"\s*(\d{1,10})\s*-\s*(\d{1,10})\s*")
 WHOLE_NUMBER = re.compile(r"\s*\d{1,10}\s*")
@@ -26,33 +29,21 @@ JOB_ID = re.compile(r"\d{1,15}(_\d{1,10})?")
 TYPE_NAME = re.compile(r"[A-Za-z0-9][\w.+ /|-]{0,99}")
 
 
-def shown(value: object) -> str:
-    """A value that somebody wrote, short enough for a sentence."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return "true" if value else "false"  # as it is written in YAML and JSON
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
 def duration_ms(value: object) -> int:
-    """`90s`, `30m`, `4h`, `2d`, `1h30m`; a bare number is seconds."""
-    wrong = ValueError(f"must be a length of time such as 90s, 30m, 4h or 2d, not {shown(value)}")
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise wrong
-    text = str(value)
-    if not text.strip():
-        raise wrong
-    total, at, parts = 0.0, 0, 0
-    while at < len(text):
-        found = TIME.match(text, at)
-        if found is None or (parts and not found[2]):
-            raise wrong
-        total += float(found[1]) * TIME_UNITS[found[2] or "s"]
-        parts, at = parts + 1, found.end()
-        if not found[2] and at < len(text):
-            raise wrong
+    """`90s`, `30m`, `4h`, `2d`, `1h30m`, `1:30:00`; a bare number is seconds."""
+    text = _written(value)
+    parts, clock = TIME_PART.findall(text), CLOCK.fullmatch(text)
+    if re.fullmatch(NUMBER, text):
+        total = float(text) * SECOND
+    elif parts and not TIME_PART.sub("", text):
+        total = sum(float(number) * TIME_UNITS[unit] for number, unit in parts)
+    elif clock:
+        hours, minutes, seconds = (int(part or 0) for part in clock.groups())
+        total = hours * HOUR + minutes * MINUTE + seconds * SECOND
+    else:
+        raise ValueError(
+            f"must be a length of time such as 90s, 30m, 4h, 2d or 1:30:00, not {shown(value)}"
+        )
     if total > LONGEST_MS:
         raise ValueError(f"must be at most 3650d, not {shown(value)}")
     if round(total) < 1:
@@ -62,15 +53,20 @@ def duration_ms(value: object) -> int:
 
 def size_bytes(value: object) -> int:
     """`16GiB`, `16G`, `512M`; a bare number is bytes. All prefixes are powers of 1024."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"must be a size such as 16GiB, 16G or 512M, not {shown(value)}")
-    found = SIZE.fullmatch(str(value))
+    found = SIZE.fullmatch(_written(value))
     if found is None:
         raise ValueError(f"must be a size such as 16GiB, 16G or 512M, not {shown(value)}")
     size = round(float(found[1]) * SIZE_UNITS[found[2].lower()])
     if not 1 <= size <= MOST_BYTES:
         raise ValueError(f"must be at least one byte and at most 1024T, not {shown(value)}")
     return size
+
+
+def _written(value: object) -> str:
+    """What somebody wrote, as text; empty for what is neither a text nor a number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return ""
+    return str(value).strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +85,12 @@ class Gpus:
 
 def gpus_of(value: object) -> Gpus:
     """`8`, `2-8`, `0.5`, `H100:2`, `H100|A100:2-8`, `H100` for one of that type."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise _no_gpus(value)
-    text = str(value).strip()
+    text = _written(value)
     kind, colon, amount = text.rpartition(":")
     if not colon and text and not text[0].isdigit() and text[0] not in "-+.":
         kind, amount = text, "1"
     if (kind or colon) and not TYPE_NAME.fullmatch(kind):
-        raise _no_gpus(value)
+        raise _not_gpus(value)
     gpu_type = kind or None
     ranged = RANGE.fullmatch(amount)
     if ranged:
@@ -121,7 +115,7 @@ def gpus_of(value: object) -> Gpus:
 
 def _part(amount: str, value: object) -> int:
     if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", amount):
-        raise _no_gpus(value)
+        raise _not_gpus(value)
     part = float(amount)
     if part == int(part) and 1 <= part <= MOST_GPUS:
         raise ValueError(
@@ -137,7 +131,7 @@ def _part(amount: str, value: object) -> int:
     return share
 
 
-def _no_gpus(value: object) -> ValueError:
+def _not_gpus(value: object) -> ValueError:
     return ValueError(
         "must be a number (8), a range (2-8), a part of one (0.5), or one of these after a type"
         f" (H100:2), not {shown(value)}"
@@ -149,12 +143,12 @@ def array_of(value: object) -> Array:
     if isinstance(value, list) and all(type(each) is int for each in value):
         return _array(tuple(value), None, value)
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise _no_array(value)
+        raise _not_an_array(value)
     listed, percent, most = str(value).partition("%")
     limit = None
     if percent:
         if not WHOLE_NUMBER.fullmatch(most) or int(most) == 0:
-            raise _no_array(value)
+            raise _not_an_array(value)
         limit = int(most)
     if WHOLE_NUMBER.fullmatch(listed):  # A number alone says how many.
         return _array(tuple(range(min(int(listed), MOST_ELEMENTS + 1))), limit, value)
@@ -171,10 +165,10 @@ def _indices(listed: str, value: object) -> Iterator[int]:
         elif WHOLE_NUMBER.fullmatch(piece):
             yield int(piece)
         else:
-            raise _no_array(value)
+            raise _not_an_array(value)
 
 
-def _no_array(value: object) -> ValueError:
+def _not_an_array(value: object) -> ValueError:
     return ValueError(
         "must be a number of elements (100), indices (0-99 or 1,5,9-12), both perhaps with how many"
         f" at a time (0-99%8), or a list of indices, not {shown(value)}"

@@ -1,0 +1,405 @@
+"""The job file: what a user may say about a job, how each key is read, and how the JSON Schema shows it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, cast
+
+from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
+
+from trainmaster.config import units
+from trainmaster.config.units import Gpus
+from trainmaster.config.validation import ConfigError, Lines, StrictModel, checked, mistake, shown
+from trainmaster.config.yaml_file import check_plain, read_documents
+from trainmaster.model.submission import Array, Dependency
+from trainmaster.model.units import WHOLE
+
+Raw = dict[str, object]
+LATER = {
+    "secrets": "secrets come with users and tokens, which this version does not have: pass the value in"
+    " env, or let the program read a file that only you can read.",
+    "notify": "notify is not there yet, and nothing would be sent: leave it out, and watch the job by"
+    " `trainmaster logs -f` or /api/v1/changes.",
+}
+"""Fields that are planned, and what to do until then."""
+OTHER_WORDS = {
+    "accelerators": "gpus",
+    "after": "depends_on",
+    "cmd": "command",
+    "cpu": "cpus",
+    "cwd": "workdir",
+    "dependencies": "depends_on",
+    "entrypoint": "command",
+    "environment": "env",
+    "envs": "env",
+    "gpu": "gpus",
+    "gpu_count": "gpus",
+    "gpu_fraction": "gpus",
+    "image": "container",
+    "max_duration": "max_runtime",
+    "max_retries": "retries",
+    "mem": "memory",
+    "num_gpus": "gpus",
+    "partition": "queue",
+    "run": "command",
+    "script": "command",
+    "time": "max_runtime",
+    "time_limit": "max_runtime",
+    "timeout": "max_runtime",
+    "working_dir": "workdir",
+}
+"""What other systems call our fields."""
+
+MOST_CPUS = 10_000
+BIGGEST_PRIORITY = 1_000_000
+
+NAME = re.compile(r"[^\s/\x00-\x1f\x7f](?:[^/\x00-\x1f\x7f]{0,98}[^\s/\x00-\x1f\x7f])?")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+NAME_PATTERN = r"^[^\s/\x00-\x1f\x7f]([^/\x00-\x1f\x7f]{0,98}[^\s/\x00-\x1f\x7f])?$"
+
+
+def read_name(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or not NAME.fullmatch(value):
+        raise ValueError(
+            f"must be 1 to 100 characters without a slash or line break, not {shown(value)}"
+        )
+    return value
+
+
+def read_job_name(value: object) -> str:
+    name = read_name(value)
+    if units.JOB_ID.fullmatch(name):
+        raise ValueError(f"must not look like a job's id, as {shown(value)} does: put a letter in")
+    return name
+
+
+def read_command(value: object) -> tuple[str, ...] | str:
+    if isinstance(value, str) and value.strip():
+        return value
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(each, str) for each in value)
+        and value[0]
+    ):
+        return tuple(value)
+    raise ValueError(
+        "must be a text for the shell (python train.py) or a list of words ([python, train.py]),"
+        f" not {shown(value)}"
+    )
+
+
+def read_cpus(value: object) -> int:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 0.001 <= value <= MOST_CPUS
+    ):
+        raise ValueError(f"must be a number of cores such as 4 or 0.5, not {shown(value)}")
+    return round(value * WHOLE)
+
+
+def read_env(value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"must be a mapping of names to values, not {shown(value)}")
+    found = {}
+    for name, each in value.items():
+        if not isinstance(name, str) or not VARIABLE.fullmatch(name):
+            raise ValueError(
+                f"has the name {shown(name)}: letters, digits and _ only, no digit first"
+            )
+        if isinstance(each, bool) or not isinstance(each, str | int | float):
+            raise ValueError(f"has {name} = {shown(each)}: a value is a text or a number; quote it")
+        found[name] = str(each)
+    return found
+
+
+def read_path(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"must be a path, not {shown(value)}")
+    return value
+
+
+def read_paths(value: object) -> tuple[str, ...]:
+    given = value if isinstance(value, list) else [value]
+    return tuple(read_path(each) for each in given)
+
+
+DURATION_SCHEMA = {
+    "anyOf": [
+        {"type": "number", "minimum": 0.001, "maximum": 315_360_000},
+        {"type": "string", "pattern": r"^ *([0-9]+(\.[0-9]+)? *(ms|s|m|h|d) *)+$"},
+    ],
+    "examples": ["90s", "30m", "4h", "2d"],
+}
+SIZE_SCHEMA = {
+    "anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": units.MOST_BYTES},
+        {"type": "string", "pattern": r"^ *[0-9]+(\.[0-9]+)? *([kKmMgGtT]?i?[bB]?) *$"},
+    ],
+    "examples": ["16GiB", "16G", "512M"],
+}
+NAME_SCHEMA = {"type": "string", "minLength": 1, "maxLength": 100, "pattern": NAME_PATTERN}
+GPUS_SCHEMA = {
+    "anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": units.MOST_GPUS},
+        {"type": "number", "minimum": 0.001, "exclusiveMaximum": 1},
+        {
+            "type": "string",
+            "pattern": r"^([A-Za-z0-9][^:]*:)?([0-9]+( *- *[0-9]+)?|[0-9]*\.[0-9]+)$|^[A-Za-z][^:]*$",
+        },
+    ],
+    "examples": [8, "2-8", 0.5, "H100:2"],
+}
+ARRAY_SCHEMA = {
+    "anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": units.MOST_ELEMENTS},
+        {"type": "string", "pattern": r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*(%[1-9][0-9]*)?$"},
+        {
+            "type": "array",
+            "items": {"type": "integer", "minimum": 0, "maximum": units.LARGEST_INDEX},
+            "minItems": 1,
+            "maxItems": units.MOST_ELEMENTS,
+            "uniqueItems": True,
+        },
+    ],
+    "examples": ["0-99%8", 100, [1, 5, 9]],
+}
+DEPENDENCY_SCHEMA = {
+    "anyOf": [
+        {"type": "integer", "minimum": 0, "maximum": 10**15 - 1},
+        {"type": "string", "pattern": r"^[0-9]{1,15}(_[0-9]{1,10})?(:(ok|any|fail))?$"},
+    ]
+}
+
+Duration = Annotated[int, PlainValidator(units.duration_ms), WithJsonSchema(DURATION_SCHEMA)]
+Size = Annotated[int, PlainValidator(units.size_bytes), WithJsonSchema(SIZE_SCHEMA)]
+Name = Annotated[str, PlainValidator(read_name), WithJsonSchema(NAME_SCHEMA)]
+JobName = Annotated[str, PlainValidator(read_job_name), WithJsonSchema(NAME_SCHEMA)]
+PATH_SCHEMA = {"type": "string", "minLength": 1, "pattern": r"\S"}
+
+
+COMMAND_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "minLength": 1, "pattern": r"\S"},
+        {
+            "type": "array",
+            "items": {"type": "string"},
+            "prefixItems": [{"type": "string", "minLength": 1}],
+            "minItems": 1,
+        },
+    ],
+    "examples": ["python train.py --epochs 10", ["python", "train.py"]],
+}
+CPUS_SCHEMA = {"type": "number", "minimum": 0.001, "maximum": MOST_CPUS, "examples": [4, 0.5]}
+ENV_SCHEMA = {
+    "type": "object",
+    "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
+    "additionalProperties": {"type": ["string", "number"]},
+    "examples": [{"NCCL_DEBUG": "INFO", "EPOCHS": 10}],
+}
+PATHS_SCHEMA = {"anyOf": [PATH_SCHEMA, {"type": "array", "items": PATH_SCHEMA}]}
+DEPENDENCIES_SCHEMA = {
+    "anyOf": [*DEPENDENCY_SCHEMA["anyOf"], {"type": "array", "items": DEPENDENCY_SCHEMA}]
+}
+
+Command = Annotated[
+    str | tuple[str, ...], PlainValidator(read_command), WithJsonSchema(COMMAND_SCHEMA)
+]
+GpuAmount = Annotated[Gpus, PlainValidator(units.gpus_of), WithJsonSchema(GPUS_SCHEMA)]
+Cores = Annotated[int, PlainValidator(read_cpus), WithJsonSchema(CPUS_SCHEMA)]
+Variables = Annotated[dict[str, str], PlainValidator(read_env), WithJsonSchema(ENV_SCHEMA)]
+PathText = Annotated[str, PlainValidator(read_path), WithJsonSchema(PATH_SCHEMA)]
+PathTexts = Annotated[tuple[str, ...], PlainValidator(read_paths), WithJsonSchema(PATHS_SCHEMA)]
+Priority = Annotated[int, Field(strict=True, ge=-BIGGEST_PRIORITY, le=BIGGEST_PRIORITY)]
+Retries = Annotated[int, Field(strict=True, ge=0, le=1000)]
+Steps = Annotated[int, Field(strict=True, ge=1, le=10**15)]
+Elements = Annotated[Array, PlainValidator(units.array_of), WithJsonSchema(ARRAY_SCHEMA)]
+Dependencies = Annotated[
+    tuple[Dependency, ...],
+    PlainValidator(units.dependencies_of),
+    WithJsonSchema(DEPENDENCIES_SCHEMA),
+]
+
+
+class Container(StrictModel):
+    """A container that the command runs in: one of the three programs, which must be installed."""
+
+    apptainer: str | None = Field(None, description="Image for `apptainer exec`.", min_length=1)
+    enroot: str | None = Field(
+        None, description="Image or container for `enroot start`.", min_length=1
+    )
+    docker: str | None = Field(None, description="Image for `docker run`.", min_length=1)
+    options: tuple[str, ...] = Field(
+        (), strict=False, description="More options for that program, word by word."
+    )
+
+    @model_validator(mode="after")
+    def _has_one(self) -> Container:
+        if len([each for each in (self.apptainer, self.enroot, self.docker) if each]) != 1:
+            raise ValueError("must name one of apptainer, enroot or docker with its image")
+        return self
+
+    @property
+    def program(self) -> str:
+        return "apptainer" if self.apptainer else "enroot" if self.enroot else "docker"
+
+    @property
+    def image(self) -> str:
+        return self.apptainer or self.enroot or self.docker or ""
+
+
+class JobFile(StrictModel):
+    """A training program and what it asks for. Everything but the command may be left out."""
+
+    model_config = ConfigDict(
+        title="Trainmaster job",
+        json_schema_extra={
+            "examples": [
+                {"command": "python train.py"},
+                {
+                    "name": "resnet",
+                    "command": "torchrun train.py",
+                    "gpus": "2-8",
+                    "max_runtime": "4h",
+                },
+            ]
+        },
+    )
+
+    other_words: ClassVar[Mapping[str, str]] = OTHER_WORDS
+
+    name: JobName | None = Field(
+        None, description="What to call it; by default its program's name."
+    )
+    command: Command = Field(description="A text for /bin/sh -c, or a list of words.")
+    gpus: GpuAmount = Field(
+        Gpus(1, 1),
+        description="How many GPUs: 8; 2-8 for a job that can be resized; 0.5 for a part of one;"
+        " H100:2 for a type. By default 1. On a machine without GPUs, CPU slots stand in.",
+    )
+    gpu_memory: Size | None = Field(
+        None, description="GPU memory that it needs on each GPU; by default it is measured."
+    )
+    memory: Size | None = Field(
+        None, description="Host memory for each GPU: booked, and the most that it may use."
+    )
+    cpus: Cores | None = Field(
+        None, description="CPU cores for each GPU: booked, and the most that it may use."
+    )
+    queue: Name = Field("default", description="The queue that it waits in.")
+    user: Name | None = Field(None, description="Whose job it is; by default whoever submits it.")
+    priority: Priority = Field(0, description="Higher goes first, where the policy looks at it.")
+    role: Literal["guaranteed", "opportunistic"] = Field(
+        "guaranteed",
+        alias="class",
+        description="guaranteed is owed its speed; opportunistic lives on what is left over.",
+    )
+    sharing: Literal["exclusive", "mps", "time"] | None = Field(
+        None,
+        description="How its GPU may be shared; by default exclusive for whole GPUs, mps for parts.",
+    )
+    model: Name | None = Field(None, description="The model it trains, such as resnet50, if known.")
+    env: Variables = Field(
+        default_factory=dict, description="Environment variables of its processes."
+    )
+    workdir: PathText | None = Field(
+        None, description="The folder that it runs in; by default where it was submitted from."
+    )
+    snapshot: bool = Field(
+        True,
+        description="Copy the code in workdir at submission, so that editing a file while the job"
+        " waits changes nothing.",
+    )
+    retries: Retries = Field(2, description="How often it is started again after it failed.")
+    grace_period: Duration = Field(
+        30_000,
+        description="How long it may take to save and leave when it is told to. By default 30s.",
+    )
+    checkpoint_dir: PathText | None = Field(
+        None, description="Where it keeps its checkpoints; by default a folder of its own."
+    )
+    data: PathTexts = Field((), description="Paths that must exist when it is submitted.")
+    max_runtime: Duration | None = Field(
+        None, description="How long it may run in all, waiting not counted; then it is stopped."
+    )
+    deadline: Duration | None = Field(
+        None, description="How long after the submission its result is needed."
+    )
+    iterations: Steps | None = Field(
+        None, description="How many training steps it takes in all, if known."
+    )
+    array: Elements | None = Field(
+        None,
+        description="Several jobs of this file that differ in TRAINMASTER_ARRAY_INDEX: 0-99%8 is a"
+        " hundred of them, eight at a time.",
+    )
+    depends_on: Dependencies = Field(
+        (),
+        description="Jobs to wait for by id: 12 must succeed, 12:any must end, 12:fail must fail.",
+    )
+    container: Container | None = Field(None, description="Run the command in a container.")
+    ranks: Literal["gpu", "node"] | None = Field(
+        None,
+        description="One process for each GPU, or for each node. By default gpu; node where the"
+        " command is itself a launcher such as torchrun.",
+    )
+    stays_in_memory: bool = Field(
+        True, description="Whether it may be suspended in memory, by stopping its processes."
+    )
+    held: bool = Field(
+        False, description="Submit it, but do not run it before `trainmaster resume`."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_empty_keys(cls, raw: object) -> object:
+        for key, value in raw.items() if isinstance(raw, Mapping) else ():
+            if key in LATER:
+                raise mistake(LATER[key], key)
+            if value is None and key in cls.known_keys():
+                raise mistake(f"{key} is empty: give it a value, or leave it out", key)
+        return raw
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> JobFile:
+        if self.gpus.is_part and self.sharing == "exclusive":
+            raise ValueError(
+                "sharing: exclusive gives whole GPUs only: ask for gpus: 1, or leave sharing out"
+            )
+        return self
+
+
+def job_file_of(raw: object, lines: Lines | None = None) -> JobFile:
+    """A checked job file, or a ConfigError."""
+    if not isinstance(raw, Mapping):
+        raise ConfigError(f"A job must be a mapping of keys such as command, not {shown(raw)}.")
+    return checked(JobFile, raw, lines=lines)
+
+
+def jobs_in_yaml(text: str) -> list[tuple[JobFile, Raw]]:
+    """The jobs of a YAML file, checked; each with what was written."""
+    found = [(job_file_of(raw, lines), cast(Raw, raw)) for raw, lines in read_documents(text)]
+    if not found:
+        raise ConfigError("The file has no job in it: it needs a command at least.")
+    return found
+
+
+def jobs_in_json(body: object) -> list[tuple[JobFile, Raw]]:
+    """One job, or `{"jobs": [...]}` for several."""
+    jobs = body.get("jobs") if isinstance(body, dict) and set(body) == {"jobs"} else [body]
+    if not isinstance(jobs, list) or not jobs:
+        raise ConfigError("jobs must be a list of at least one job.")
+    found = []
+    for number, raw in enumerate(jobs, start=1):
+        try:
+            check_plain(raw)
+            found.append((job_file_of(raw), cast(Raw, raw)))
+        except ConfigError as bad:
+            if len(jobs) == 1:
+                raise
+            raise ConfigError(f"job {number} of {len(jobs)}: {bad}") from None
+    return found
