@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -67,3 +69,18 @@ def test_what_it_complains_about(tmp_path: Path, page: str, complaint: str | Non
     said = check(file)
     assert said.returncode == (1 if complaint else 0), said.stderr
     assert (complaint or "") in said.stderr
+
+
+TABLE = runpy.run_path(str(ROOT / "docs/policy_table.py"))
+LINES = re.compile(r" ([\d,]+) \|$", re.M)
+
+
+def test_the_table_of_policies_follows_from_the_code() -> None:
+    """Line counts may be off by a fifth; the rest is exact. `python docs/policy_table.py` writes it."""
+    page = (ROOT / "docs/policies/README.md").read_text()
+    now = TABLE["written"](page)
+    assert LINES.sub("", page) == LINES.sub("", now)
+    stated, counted = (
+        [int(n.replace(",", "")) for n in LINES.findall(text)] for text in (page, now)
+    )
+    assert stated == [pytest.approx(count, rel=0.2) for count in counted]

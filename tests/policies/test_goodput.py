@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from benchmarks.seed002 import ALONE, curves, run, workload
+from benchmarks.elastic_sharing import ALONE, curves, run, workload
 from tests.builders import a_policy, a_scenario, finishes, one, outcome_of, traced
 from tests.policies.test_max_min import sizes
 from tests.property.drive import Drive

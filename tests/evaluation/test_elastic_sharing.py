@@ -1,10 +1,10 @@
-"""Seed 002's experiment in small: 64 jobs of its 8 models on 64 GPUs (benchmarks/seed002.py has it whole)."""
+"""Elastic shares against static ones: 64 jobs of 8 models on 64 GPUs; benchmarks/elastic_sharing.py has 512."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.seed002 import ALONE, Found, curves, run
+from benchmarks.elastic_sharing import ALONE, Found, curves, run
 from trainmaster.evaluation.suites.eight_models import MODELS, trace
 from trainmaster.perf.perf_model import IDEAL, World
 

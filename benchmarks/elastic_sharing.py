@@ -1,10 +1,12 @@
-"""Seed 002's experiment: 512 jobs of 8 models (CNN, RNN, GAN) on 512 GPUs, static against dynamic shares.
+"""Elastic sharing: 512 jobs of 8 models (CNN, RNN, GAN) on 512 GPUs, static against dynamic shares.
+
+The experiment of *Distributed Deep Learning over Shared GPU Cluster* (KAIST).
 
 The jobs are those of `trainmaster.evaluation.suites.eight_models`. Static: `fifo` gives each what it
 asks for, first come first served. Dynamic: `max-min` and `afs-l` give each between one GPU and what it
 asks for.
 
-    python -m benchmarks.seed002 [--seeds 2] [--out benchmarks/results/seed002.json]
+    python -m benchmarks.elastic_sharing [--seeds 2] [--out benchmarks/results/elastic_sharing.json]
 """
 
 from __future__ import annotations
