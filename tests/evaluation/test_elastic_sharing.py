@@ -1,4 +1,4 @@
-"""Elastic shares against static ones: 64 jobs of 8 models on 64 GPUs; benchmarks/elastic_sharing.py has 512."""
+"""Elastic shares against static ones, in small: 64 jobs of 8 models on 64 GPUs (benchmarks has 512)."""
 
 from __future__ import annotations
 

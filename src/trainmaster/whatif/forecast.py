@@ -40,7 +40,9 @@ def forecast_start(snapshot: SnapshotRow, what: str | Submission, now_ms: int) -
         return Forecast(None, "it has ended.")
     expected = ExpectedWork(controller)
     try:
-        found = _simulated_start(controller, ForecastEngine(controller.state, expected), facts, name, now)
+        found = _simulated_start(
+            controller, ForecastEngine(controller.state, expected), facts, name, now
+        )
     except TimeoutError:
         return Forecast(None, "the queue is too long to be simulated in time.")
     if found is None:
