@@ -167,13 +167,3 @@ def _inode(path: Path) -> int | None:
         return path.stat().st_ino
     except OSError:
         return None
-
-
-def split_text(piece: bytes) -> tuple[str | None, bytes]:
-    """The text in it, and the begun character at its end; None where it is no UTF-8 at all."""
-    try:
-        return piece.decode(), b""
-    except UnicodeDecodeError as error:
-        if error.reason == "unexpected end of data" and len(piece) - error.start < 4:
-            return piece[: error.start].decode(), piece[error.start :]
-        return None, b""

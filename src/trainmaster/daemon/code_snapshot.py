@@ -1,8 +1,8 @@
-"""Keeps the code of a job as it was when somebody submitted it.
+"""Code snapshots: a job runs the code as it was at submission.
 
-Every job has files of its own: what one writes into its copy, even in place and as root, no other sees.
+Every job has its own files: what one writes into its copy, even in place and as root, no other job sees.
 Where the file system can (Btrfs, XFS), a copy shares its blocks with the source until one of them is
-written to, and costs next to nothing; elsewhere it costs its size.
+written to, and takes next to no space; elsewhere it takes its full size.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import stat
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -22,29 +23,19 @@ from uuid import uuid4
 from pathspec import GitIgnoreSpec
 
 from trainmaster.daemon.service_api import Refusal
-from trainmaster.model.units import GIB, MIB
+from trainmaster.model.units import MIB
+from trainmaster.text.formatting import size
 
 MOST_BYTES = 200 * MIB
 MOST_FILES = 20_000
 IGNORE_FILE = ".trainmasterignore"
 NEVER = frozenset(
-    {
-        ".git",
-        ".hg",
-        ".svn",
-        ".trainmaster",
-        ".venv",
-        "venv",
-        "__pycache__",
-        ".mypy_cache",
-        ".pytest_cache",
-        ".ruff_cache",
-        ".ipynb_checkpoints",
-        ".tox",
-        "node_modules",
-    }
+    (
+        *(".git", ".hg", ".svn", ".trainmaster", ".venv", "venv", "node_modules", "__pycache__"),
+        *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints", ".tox"),
+    )
 )
-"""Folders that are no code of anybody's."""
+"""Folders that never hold code of the user."""
 COPIED_NS = 946_684_800 * 10**9
 """The time of change that copied files bear: one that has another was written by the job."""
 FICLONE = 0x40049409
@@ -82,35 +73,31 @@ def keep_code(workdir: Path, into: Path) -> Kept:
         )
     found = _chosen(workdir, _own_folders(workdir, into))
     _check_limits(workdir, found)
-    into.parent.mkdir(parents=True, exist_ok=True)
-    making = into.with_name(f"{into.name}.{uuid4().hex}.new")
-    try:
+    with _complete(into, workdir) as making:
         making.mkdir()
-        kept = _copy(workdir, making, found)
-        if into.exists():
-            shutil.rmtree(into)
-        making.rename(into)
-    except OSError as error:
-        raise Refusal(
-            f"The code in {workdir} could not be copied: {error.strerror or error}"
-            f" ({error.filename}). Free some space, or submit with snapshot: false."
-        ) from error
-    finally:
-        shutil.rmtree(making, ignore_errors=True)
-    return kept
+        return _copy(workdir, making, found)
 
 
 def keep_again(kept: Path, into: Path) -> None:
     """Another copy of one that was just made and not run yet, for a job submitted together with it."""
-    making = into.with_name(f"{into.name}.{uuid4().hex}.new")
-    into.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with _complete(into, kept) as making:
         shutil.copytree(kept, making, symlinks=True, copy_function=_copy_file)
+
+
+@contextmanager
+def _complete(into: Path, source: Path) -> Iterator[Path]:
+    """A folder to write to that becomes `into`, in place of an earlier copy, only when it is complete."""
+    into.parent.mkdir(parents=True, exist_ok=True)
+    making = into.with_name(f"{into.name}.{uuid4().hex}.new")
+    try:
+        yield making
+        if into.exists():
+            shutil.rmtree(into)
         making.rename(into)
-    except (OSError, shutil.Error) as error:
+    except OSError as error:  # shutil.Error is one
         raise Refusal(
-            f"The code in {kept} could not be copied: {error}. Free some space, or submit with"
-            " snapshot: false."
+            f"The code in {source} could not be copied: {error.strerror or error}"
+            f" ({error.filename}). Free some space, or submit with snapshot: false."
         ) from error
     finally:
         shutil.rmtree(making, ignore_errors=True)
@@ -249,8 +236,8 @@ def _check_limits(workdir: Path, found: list[_Found]) -> None:
         said = f"holds more than {MOST_FILES:,} files, {weight:,} of them in {where}"
     else:
         said = (
-            f"holds {_size(total)}, more than the {_size(MOST_BYTES)} that are copied;"
-            f" {where} alone has {_size(weight)}"
+            f"holds {size(total)}, more than the {size(MOST_BYTES)} that are copied;"
+            f" {where} alone has {size(weight)}"
         )
     raise Refusal(
         f"The working directory {workdir} {said}: name what the program does not need in"
@@ -263,15 +250,11 @@ def _top(path: str) -> str:
     return f"{first}/" if slash else first
 
 
-def _size(count: int) -> str:
-    return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count / MIB:.0f} MiB"
-
-
 # -- copying -------------------------------------------------------------------------------------------
 
 
 def _copy(workdir: Path, making: Path, found: list[_Found]) -> Kept:
-    files = size = 0
+    files = copied = 0
     made: set[str] = set()
     for each in found:
         target = making / each.path
@@ -284,7 +267,7 @@ def _copy(workdir: Path, making: Path, found: list[_Found]) -> Kept:
                 os.symlink(os.readlink(workdir / each.path), target)
                 os.utime(target, ns=(COPIED_NS, COPIED_NS), follow_symlinks=False)
             else:
-                size += _copy_file(workdir / each.path, target)
+                copied += _copy_file(workdir / each.path, target)
         except FileNotFoundError as gone:
             if gone.filename is not None and str(gone.filename).startswith(str(making)):
                 raise
@@ -295,7 +278,7 @@ def _copy(workdir: Path, making: Path, found: list[_Found]) -> Kept:
                 f" {IGNORE_FILE}."
             ) from refused
         files += 1
-    return Kept(files, size)
+    return Kept(files, copied)
 
 
 def _copy_file(source: str | Path, target: str | Path) -> int:
@@ -320,10 +303,10 @@ def _share_blocks(source: int, target: int) -> bool:
 
 
 def _copy_bytes(reading: BinaryIO, writing: BinaryIO, source: str | Path) -> None:
-    size = 0
+    copied = 0
     while piece := reading.read(PIECE):
-        size += len(piece)
-        if size > MOST_BYTES:
+        copied += len(piece)
+        if copied > MOST_BYTES:
             raise Refusal(
                 f"{source} grows while it is being copied: name it in {IGNORE_FILE}, or submit"
                 " with snapshot: false."

@@ -21,8 +21,7 @@ from trainmaster.daemon.dependencies import Dependencies, StateOf, ended_as
 from trainmaster.daemon.inbox import Arrivals, Inbox, Request
 from trainmaster.daemon.job_events import job_of, story_of
 from trainmaster.daemon.live_job import Hold, LiveJob
-from trainmaster.daemon.metrics import Metrics
-from trainmaster.daemon.metrics_update import metered
+from trainmaster.daemon.metrics import Metrics, count_events
 from trainmaster.daemon.order_dispatch import OrderDispatcher
 from trainmaster.daemon.policies import Options
 from trainmaster.daemon.report_events import LoggedEvent, events_of
@@ -196,7 +195,7 @@ class Driver:
         decision = self.controller.step(now, [fact.event for fact in facts])
         self.metrics.stepped(perf_counter() - started)
         batch = self._batch(now, facts, decision, touched, seq)
-        metered(self.metrics, facts, self.jobs, now)
+        count_events(self.metrics, facts, self.jobs, now)
         return _Step(facts, decision, batch, touched)
 
     def _note_policy(self, facts: Sequence[LoggedEvent], now: int) -> None:

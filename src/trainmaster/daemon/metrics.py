@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from trainmaster.core.state import JobRecord
+from trainmaster.daemon.live_job import LiveJob
+from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.model import events as e
+from trainmaster.model.placement import Sharing
+from trainmaster.model.units import NOMINAL, SECOND
 
 WAITS_S = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 4 * 3_600, 24 * 3_600, 7 * 24 * 3_600)
 SWITCHES_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -15,54 +24,55 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
-        self._wait = Histogram(
-            "trainmaster_admission_wait_seconds",
+        self._wait = self._histogram(
+            "admission_wait_seconds",
             "How long jobs waited from submission to their first start.",
-            ("queue",),
-            registry=self.registry,
-            buckets=WAITS_S,
+            WAITS_S,
+            "queue",
         )
         self._preempted = self._counter(
-            "trainmaster_preempted_jobs", "Suspensions ordered by the policy.", "queue"
+            "preempted_jobs", "Suspensions ordered by the policy.", "queue"
         )
         self._evicted = self._counter(
-            "trainmaster_evicted_jobs",
+            "evicted_jobs",
             "Runs that left their devices without having ended, by cause: policy, owner, failure, lost.",
             "queue",
             "cause",
         )
-        self._finished = self._counter(
-            "trainmaster_finished_jobs", "Jobs that have ended.", "queue", "state"
-        )
-        self._suspend = Histogram(
-            "trainmaster_suspend_latency_seconds",
+        self._finished = self._counter("finished_jobs", "Jobs that have ended.", "queue", "state")
+        self._suspend = self._histogram(
+            "suspend_latency_seconds",
             "From the order to suspend until the devices were free: freeze or halt.",
-            ("how",),
-            registry=self.registry,
-            buckets=SWITCHES_S,
+            SWITCHES_S,
+            "how",
         )
         self._lost_work = self._counter(
-            "trainmaster_lost_work_seconds", "Work at nominal speed that was done and not kept."
+            "lost_work_seconds", "Work at nominal speed that was done and lost."
         )
-        self._slowdown = Histogram(
-            "trainmaster_packing_slowdown_ratio",
+        self._slowdown = self._histogram(
+            "packing_slowdown_ratio",
             "Speed of a job alone, divided by its speed beside others on its device.",
-            registry=self.registry,
-            buckets=RATIOS,
+            RATIOS,
         )
-        self._pass = Histogram(
-            "trainmaster_scheduling_pass_seconds",
+        self._pass = self._histogram(
+            "scheduling_pass_seconds",
             "How long one step of the controller took, the policy's pass in it.",
-            registry=self.registry,
-            buckets=PASSES_S,
+            PASSES_S,
         )
-        self._steps = self._counter("trainmaster_steps", "Steps of the controller.")
+        self._steps = self._counter("steps", "Steps of the controller.")
         self._store_errors = self._counter(
-            "trainmaster_store_errors", "Times that the store could not be used."
+            "store_errors", "Times that the store could not be used."
         )
 
     def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
-        return Counter(name, help_text, labels, registry=self.registry)
+        return Counter(f"trainmaster_{name}", help_text, labels, registry=self.registry)
+
+    def _histogram(
+        self, name: str, help_text: str, buckets: tuple[float, ...], *labels: str
+    ) -> Histogram:
+        return Histogram(
+            f"trainmaster_{name}", help_text, labels, registry=self.registry, buckets=buckets
+        )
 
     def admitted(self, queue: str, waited_ms: int) -> None:
         """A job started for the first time."""
@@ -95,3 +105,41 @@ class Metrics:
 
     def store_failed(self) -> None:
         self._store_errors.inc()
+
+
+def count_events(
+    metrics: Metrics, facts: Iterable[LoggedEvent], jobs: Mapping[str, LiveJob], now: int
+) -> None:
+    """Count what happened to runs; the jobs are as they were after the step."""
+    for fact in facts:
+        run = getattr(fact.event, "run", None)
+        live = None if run is None else jobs.get(run.job)
+        if live is not None and live.record is not None:
+            _count(metrics, fact, live, live.record, now)
+
+
+def _count(metrics: Metrics, fact: LoggedEvent, live: LiveJob, record: JobRecord, now: int) -> None:
+    event, queue = fact.event, live.job.queue
+    if isinstance(event, e.RunStarted) and record.first_start_ms == now:
+        metrics.admitted(queue, now - live.job.submit_ms)
+    elif isinstance(event, e.RunSuspended) and "took_s" in fact.detail:
+        metrics.suspended(
+            "freeze" if event.frozen else "halt", round(_number(fact, "took_s") * SECOND)
+        )
+        metrics.evicted(queue, "owner" if record.is_held else "policy")
+        if not record.is_held:
+            metrics.preempted(queue)
+    elif isinstance(event, e.RunFailed | e.RunLost):
+        metrics.evicted(queue, "failure" if isinstance(event, e.RunFailed) else "lost")
+    elif isinstance(event, e.RunSpeedChanged) and event.speed_ppm:
+        placement = record.placement
+        if placement is not None and placement.sharing is not Sharing.EXCLUSIVE:
+            metrics.packed(NOMINAL / event.speed_ppm)
+    if "lost_s" in fact.detail:
+        metrics.lost_work(_number(fact, "lost_s") * SECOND)
+
+
+def _number(fact: LoggedEvent, name: str) -> float:
+    found = fact.detail[name]
+    assert isinstance(found, float | int)
+    return found
