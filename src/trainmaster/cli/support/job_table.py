@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainmaster.api.response_models import JobRow
+from trainmaster.cli.support import format as words
 from trainmaster.cli.support.client import Client, Json, Query
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.model.job_state import JobState
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 PAGE = 1000
+SMALL_PAGE = 100
+GIVES_WAY = ("queue", "user", "waited", "progress", "run")
+"""Where the screen is narrow, these columns are left out, the first of them first."""
 GAP = 2
 MOST = 40
 """Columns that any other cell gets at most."""
@@ -67,6 +71,13 @@ class ArrayRow:
         return f"{self.array}_[{ranges(indices)}]" if indices else self.array
 
     @property
+    def name(self) -> str:
+        """What the names of its elements have in common, without their index."""
+        first = self.rows[0]
+        index = first.array_index
+        return first.name.removesuffix(f"_{index}").removesuffix(f"[{index}]")
+
+    @property
     def states(self) -> str:
         """How many are in which state, in the order of a job's life."""
         counted = Counter(row.state for row in self.rows)
@@ -106,6 +117,67 @@ def ranges(indices: Iterable[int]) -> str:
         else:
             spans.append([index, index])
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
+
+
+def jobs_table(
+    client: Client, query: Query, limit: int | None, width: int, *, each: bool, wide: bool
+) -> Table | Lines:
+    """The jobs that match, as `ps` shows them: arrays in one line, unless each element is wanted."""
+    rows = _rows(client, query, limit, each)
+    more = ("submitted", "priority", "attempt", "devices") if wide else ()
+    headings = (
+        *("id", "name", "user", "queue", "state", "gpus", "waited", "run", "progress"),
+        *(*more, "where or why"),
+    )
+    cells = [_cells(line, wide) for line in (rows if each else fold(rows))]
+    return fitting(headings, cells, width, () if wide else GIVES_WAY, folds=wide)
+
+
+def _rows(client: Client, query: Query, limit: int | None, each: bool) -> list[JobRow]:
+    """As many as are wanted: an array that is folded counts as one, and has all its elements."""
+    if each or limit is None:
+        return [JobRow.from_json(answer) for answer in listed(client, query, limit)]
+    rows: list[JobRow] = []
+    lines: set[str] = set()
+    for answer in listed(client, query, page=max(limit, SMALL_PAGE)):
+        row = JobRow.from_json(answer)
+        line = row.array or row.id
+        if line not in lines and len(lines) == limit:
+            break
+        lines.add(line)
+        rows.append(row)
+    return rows
+
+
+def _cells(line: JobRow | ArrayRow, wide: bool) -> tuple[str, ...]:
+    from rich.markup import escape
+
+    rows = line.rows if isinstance(line, ArrayRow) else (line,)
+    first, ran_s = rows[0], max(row.run_s for row in rows)
+    has_started = isinstance(line, ArrayRow) or first.start_s is not None
+    if isinstance(line, ArrayRow):
+        own = (line.id, line.name, line.states, f"{len(rows)}x{words.gpus(first.gpus)}")
+        attempt, progress, why = words.NOTHING, words.NOTHING, line.why or words.NOTHING
+    else:
+        own = (line.id, line.name, words.state(line.state), words.gpus(line.gpus))
+        attempt, progress = str(line.attempt), words.progress(line)
+        why = words.where_or_why(line)
+    id, name, state, gpus = own
+    devices = ", ".join(each for row in rows for each in row.devices)
+    more = (
+        words.at(min(row.submit_s for row in rows)),
+        str(first.priority),
+        attempt,
+        escape(devices) or words.NOTHING,
+    )
+    return (
+        *map(escape, (id, name, first.user, first.queue)),
+        *(state, gpus, words.length(max(row.queue_s for row in rows))),
+        words.length(ran_s) if has_started else words.NOTHING,
+        progress,
+        *(more if wide else ()),
+        escape(why),
+    )
 
 
 def fitting(
