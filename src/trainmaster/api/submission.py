@@ -24,7 +24,7 @@ from trainmaster.model.placement import Role, Sharing
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What a job file leaves to whoever submits it."""
+    """What a job file leaves to its submitter."""
 
     user: str
     workdir: Path | None = None

@@ -131,9 +131,10 @@ def read_paths(value: object) -> tuple[str, ...]:
 DURATION_SCHEMA = {
     "anyOf": [
         {"type": "number", "minimum": 0.001, "maximum": 315_360_000},
-        {"type": "string", "pattern": r"^ *([0-9]+(\.[0-9]+)? *(ms|s|m|h|d) *)+$"},
+        {"type": "string", "pattern": r"^ *([0-9]+(\.[0-9]+)? *(ms|[smhdw]) *)+$"},
+        {"type": "string", "pattern": r"^ *[0-9]{1,6}:[0-9]{1,2}(:[0-9]{1,2})? *$"},
     ],
-    "examples": ["90s", "30m", "4h", "2d"],
+    "examples": ["90s", "30m", "4h", "2d", "1:30:00"],
 }
 SIZE_SCHEMA = {
     "anyOf": [
@@ -291,7 +292,7 @@ class JobFile(StrictModel):
         None, description="CPU cores for each GPU: booked, and the most that it may use."
     )
     queue: Name = Field("default", description="The queue that it waits in.")
-    user: Name | None = Field(None, description="Whose job it is; by default whoever submits it.")
+    user: Name | None = Field(None, description="Whose job it is; by default the submitter's.")
     priority: Priority = Field(0, description="Higher goes first, where the policy looks at it.")
     role: Literal["guaranteed", "opportunistic"] = Field(
         "guaranteed",

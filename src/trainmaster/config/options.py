@@ -45,7 +45,7 @@ def option(default: T, read: Callable[[str], T], help_text: str) -> T:
 
 
 def option_from_file(default: T, parse: Callable[[str], T], help_text: str) -> FromFile[T]:
-    """The same for a file, which whoever reads the options opens: policies themselves do no I/O."""
+    """The same for a file, which the reader of the options opens: policies themselves do no I/O."""
     absent = FromFile("", default)
     made: Any = field(default=absent, metadata={"parse": parse, "help": help_text})
     return made  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ from trainmaster.model.units import DAY, GIB, HOUR, MIB, MINUTE, SECOND, WHOLE
 MINUTE_S = 60.0
 HOUR_S = 3_600.0
 DAY_S = 86_400.0
+SHORT_UNITS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s"))
 ABSENT = "\N{EN DASH}"
 RHO = "\N{GREEK SMALL LETTER RHO}"
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -60,6 +61,15 @@ def length(ms: int) -> str:
     )
     rest = ms // small % each
     return f"{ms // large} {unit} {rest} {part}" if rest else f"{ms // large} {unit}"
+
+
+def short_length(seconds: float) -> str:
+    """A length of time for a column, by its two largest units: `3m12s`, `2d04h`."""
+    whole = max(0, int(seconds))
+    for size, unit, smaller, part in SHORT_UNITS:
+        if whole >= size:
+            return f"{whole // size}{unit}{whole % size // smaller:02}{part}"
+    return f"{whole}s"
 
 
 def when(ms: int, now: int) -> str:

@@ -67,7 +67,7 @@ def _is_own(folder: Path) -> bool:
     try:
         owners = {each.stat().st_uid for each in (folder, path)}
     except OSError:
-        return True  # there is no address, or it cannot be read: who reads it says so
+        return True  # no address, or one that cannot be read: reading it says so
     if owners <= {os.geteuid(), ROOT}:
         return True
     sys.stderr.write(
@@ -98,5 +98,5 @@ def _in_folder(folder: Path) -> Address | None:
 def _checked(url: str) -> str:
     stated = url if "://" in url else f"http://{url}"
     if not stated.startswith(("http://", "https://")):
-        raise BadInput(f"`{url}` is no address of a Trainmaster: write http://HOST:PORT.")
+        raise BadInput(f"`{url}` is not the address of a manager: write http://HOST:PORT.")
     return stated.rstrip("/")

@@ -27,21 +27,14 @@ COLOURS = {
 
 
 def length(seconds: float | None) -> str:
-    """A length of time by its two largest units: `3m12s`, `2d04h`."""
-    if seconds is None:
-        return NOTHING
-    whole = max(0, int(seconds))
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    if whole < 86400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
-    return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
+    """A length of time for a column: `3m12s`, `2d04h`."""
+    from trainmaster.text.formatting import short_length
+
+    return NOTHING if seconds is None else short_length(seconds)
 
 
 def at(seconds: float | None) -> str:
-    """A point of time, in the zone of whoever reads it."""
+    """A point of time, in the reader's time zone."""
     if seconds is None:
         return NOTHING
     return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%Y-%m-%d %H:%M:%S}"

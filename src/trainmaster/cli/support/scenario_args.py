@@ -92,7 +92,7 @@ def finite(value: float, option: str) -> float:
 
 
 def idle_limits(queues: Mapping[str, Queue], policies: Sequence[Any]) -> list[str]:
-    """Only policies between queues keep a queue's bounds: whoever sets them for others is told so."""
+    """A warning where bounds of queues are set for policies that do not keep them."""
     bound = [
         name for name, queue in queues.items() if queue.guaranteed or queue.maximum is not None
     ]
@@ -106,7 +106,7 @@ def idle_limits(queues: Mapping[str, Queue], policies: Sequence[Any]) -> list[st
 def unmet_guarantees(
     queues: Mapping[str, Queue], topology: Topology, policies: Sequence[Any]
 ) -> list[str]:
-    """Queues can be guaranteed more than there is: whoever does that is told so."""
+    """A warning where queues are guaranteed more GPUs than there are."""
     promised = {
         name: guaranteed_in(name, queues)
         for name, queue in queues.items()
