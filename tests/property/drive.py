@@ -70,6 +70,7 @@ class Drive:
 
     def run(self) -> Drive:
         simulation = self.simulation
+        simulation.define_queues()
         while simulation.step() or self._is_let_in():
             if self.checked:
                 self.look()

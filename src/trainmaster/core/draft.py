@@ -174,6 +174,10 @@ class Draft:
         """Jobs that this draft starts, moves or resizes."""
         return self._placed
 
+    def touched(self) -> Iterable[str]:
+        """Jobs that this draft places or evicts."""
+        return {**self._placed, **self._evicted}
+
     def is_touched(self, record: JobRecord) -> bool:
         """Whether this draft has placed or evicted it."""
         return record.id in self._placed or record.id in self._evicted

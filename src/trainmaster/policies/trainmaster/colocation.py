@@ -187,6 +187,8 @@ class Colocation:
             is_right = space.node_type[space.node_of[gpu]] in kinds
             if not is_right or not self.rooms.has_memory(gpu, record):
                 continue
+            if not self._is_in_one_queue(record, tenants):
+                continue
             gain = self._gain(tenants, record)
             if gain is None:
                 continue
@@ -202,6 +204,11 @@ class Colocation:
         tenants = rooms[-best[3]]
         self.tried[frozenset(map(kind_of, (*tenants, record)))] = record.id
         return self.rooms.make_room(-best[3], tenants, record)
+
+    def _is_in_one_queue(self, record: JobRecord, tenants: list[JobRecord]) -> bool:
+        """Between stated queues no GPU is shared: so sharing changes nothing that a queue holds."""
+        queue = record.job.queue
+        return self._pass.round is None or all(each.job.queue == queue for each in tenants)
 
     def _rank(self, record: JobRecord) -> Key:
         """Where it stands in line; one that is on its way from another GPU stands before all."""
@@ -302,6 +309,8 @@ class Colocation:
         draft = self.rooms.draft
         if not draft.is_evicted(record) or draft.is_placed(record):
             return False
+        if not self._pass.has_room(record, WHOLE):
+            return False
         found = self._pass.own_placer(record).place(draft.space, record)
         if found is not None:
             draft.start(record, self.rooms.slice_of(record, found.slices[0].gpu))
@@ -349,6 +358,9 @@ class Colocation:
             records = self._records(crowd)
             share = WHOLE // len(records)
             if self._is_shut(gpu) or all(self._share(record) >= share for record in records):
+                continue
+            more = share * len(records) - sum(self._share(record) for record in records)
+            if not self._pass.has_room(records[0], more):
                 continue
             if not all(self._can_hold(record, gpu, share) for record in records):
                 self.is_held_up = True

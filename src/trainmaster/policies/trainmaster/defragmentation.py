@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmaster.core.lifecycle import Phase
-from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.units import NOMINAL
@@ -41,7 +40,7 @@ MOST_MOVERS = 4
 def make_room_for_gangs(p: Pass) -> None:
     """Move small runs away for the first gangs in rank order that only find GPUs apart."""
     if p.locality is not None:
-        Defragmentation(p, p.locality).make_room(p.ranks)
+        Defragmentation(p, p.locality).make_room()
 
 
 def gather_gangs(p: Pass) -> None:
@@ -55,20 +54,23 @@ class Defragmentation:
 
     def __init__(self, p: Pass, locality: DelayScheduling) -> None:
         self.locality = locality
+        self._pass = p
         self.view = p.view
         self.draft = p.draft
         self.now = p.now
 
     # -- room for gangs ----------------------------------------------------------------------------
 
-    def make_room(self, ranks: RankIndex) -> None:
+    def make_room(self) -> None:
         """Move small runs away for the first gangs in line that only find GPUs apart."""
-        space = self.draft.space
+        space, ranks, round_ = self.draft.space, self._pass.ranks, self._pass.round
         if space.total_free() < 2 or not ranks.has_waiting():
             return
         candidates = ranks.candidates(self.now)
         for helped, (_, group, record) in enumerate(candidates):
             candidates.drop(group)
+            if round_ is not None and not round_.is_within_budget(record):
+                continue
             demand = record.demand
             count = demand.nominal.count
             is_gang = count > 1 and record.is_whole

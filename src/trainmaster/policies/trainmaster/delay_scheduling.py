@@ -183,7 +183,7 @@ def use_locality(p: Pass) -> None:
 def learn_locality(p: Pass) -> None:
     """Observe the speeds of gangs, if a look is due; a change ranks all jobs again."""
     terms, seen = p.settings.locality, p.memo.locality
-    if terms is None or p.has_queues:
+    if terms is None:
         return
     use_locality(p)
     p.is_look_due = p.now >= seen.next_look_ms

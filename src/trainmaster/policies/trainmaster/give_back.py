@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.occupancy import Occupancy
@@ -21,7 +22,9 @@ from trainmaster.mechanisms.rank_order import PlacerOf
 from trainmaster.mechanisms.resize import fullest_first, resized
 from trainmaster.mechanisms.speedup_curves import Curve
 from trainmaster.model.placement import Placement, Slice
-from trainmaster.model.units import WHOLE
+
+if TYPE_CHECKING:
+    from trainmaster.policies.trainmaster.queues import QueueRanks
 
 
 def worth(curve: Curve, nominal: int, low: int, high: int) -> float:
@@ -66,7 +69,9 @@ class Giving:
     draft: Draft
     givers: list[Giver]
 
-    def make_room(self, ranks: RankIndex, placer_of: PlacerOf, now: int) -> list[Giver]:
+    def make_room(
+        self, ranks: RankIndex | QueueRanks, placer_of: PlacerOf, now: int
+    ) -> list[Giver]:
         """Shrink runs for those who wait and find no room, best rank first; who has shrunk."""
         space, candidates = self.draft.space, ranks.candidates(now)
         booked: list[tuple[Placement, JobRecord]] = []
@@ -116,7 +121,6 @@ class Giving:
         """The GPUs that are worth least and make room for the job; none where there is no way."""
         space, need = self.draft.space, record.demand.nominal.count
         kinds = space.kinds_for(record.demand)
-        dear = 0 if space.allowance is None else need - space.allowance // WHOLE
         usable = {
             node
             for giver in self.givers
@@ -128,11 +132,11 @@ class Giving:
             found = [
                 gift
                 for node in sorted(usable)
-                if (gift := self._from({node}, max(dear, need - free_on(space, node))))
+                if (gift := self._from({node}, need - free_on(space, node)))
             ]
             return min(found, key=lambda each: each[0])[1] if found else []
         free = sum(space.free_gpus[kind] for kind in kinds)
-        everywhere = self._from(usable, max(dear, need - free))
+        everywhere = self._from(usable, need - free)
         return everywhere[1] if everywhere else []
 
     def _from(self, nodes: set[int], missing: int) -> tuple[float, list[Gift]] | None:

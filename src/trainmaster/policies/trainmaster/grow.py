@@ -60,6 +60,7 @@ class Growing:
         price: Prices,
         terms: Growth,
         tried: Mapping[str, int],
+        headroom: Callable[[JobRecord], int | None],
     ) -> None:
         self._draft = draft
         self._curves = curves
@@ -68,6 +69,8 @@ class Growing:
         self._terms = terms
         self._tried = tried
         """By whose measurements count: the most GPUs that were seen."""
+        self._headroom = headroom
+        """What the queue of a job may hold besides, in thousandths of a GPU."""
 
     def fill(
         self, runs: Sequence[JobRecord], resized_ms: Mapping[str, int], now: int
@@ -93,14 +96,13 @@ class Growing:
 
     def _room(self) -> int:
         """Idle GPUs that may be used."""
-        space = self._draft.space
-        free = space.total_free()
-        return free if space.allowance is None else min(free, space.allowance // WHOLE)
+        return self._draft.space.total_free()
 
     def _room_for(self, record: JobRecord, held: int, count: int) -> int:
         """How many GPUs a run may take to have so many; what it takes beyond its number leaves some."""
         owed = max(0, record.demand.nominal.count - held)
-        free = self._room()
+        free, room = self._room(), self._headroom(record)
+        count = count if room is None else min(count, held + room // WHOLE)
         return min(count - held, max(min(owed, free), free - self._terms.spare))
 
     def _rested_at(self, record: JobRecord, resized_ms: Mapping[str, int]) -> int:

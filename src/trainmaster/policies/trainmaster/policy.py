@@ -22,7 +22,7 @@ submission whether it can be kept (`deadlines`), and an accepted one goes first 
 from __future__ import annotations
 
 from trainmaster.core.draft import Draft
-from trainmaster.core.queue_views import queue_views_of
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy, why_waiting
@@ -43,12 +43,13 @@ from trainmaster.policies.trainmaster.memo import Memo
 from trainmaster.policies.trainmaster.options import Settings, TrainmasterOptions
 from trainmaster.policies.trainmaster.priority import rank_order
 from trainmaster.policies.trainmaster.queues import (
-    QueueOrder,
+    QueueRanks,
     QueueRound,
     divide_between_queues,
+    remember_shares,
 )
 from trainmaster.policies.trainmaster.resizing import give_back_growth, grow_runs
-from trainmaster.policies.trainmaster.scheduling_pass import Caches, Pass
+from trainmaster.policies.trainmaster.scheduling_pass import Caches, Pass, Stage
 
 
 def learn_service(p: Pass) -> None:
@@ -72,23 +73,35 @@ def admit_deadlines(p: Pass) -> None:
         p.remember(deadlines=deadlines)
 
 
-def start_in_rank_order(p: Pass) -> None:
-    """The best-ranked jobs that fit together run; the others wait."""
-    run_in_order(p.view, p.draft, p.ranks, p.now, p.group, p.placer, p.caches.stuck)
-    if p.locality is not None:
+def start_jobs(p: Pass) -> None:
+    """The best-ranked jobs that fit together run, within the budgets of queues if some were stated."""
+    if isinstance(p.ranks, RankIndex):
+        run_in_order(p.view, p.draft, p.ranks, p.now, p.group, p.placer, p.caches.stuck)
         unstick(p.caches.stuck)
+    else:
+        divide_between_queues(p)
 
 
-OBSERVATIONS = (learn_service, find_owed_runs, admit_deadlines, learn_locality)
-STAGES = (
-    separate_pairs,
-    make_room_for_gangs,
-    give_back_growth,
-    start_in_rank_order,
-    spread_pairs,
-    gather_gangs,
-    grow_runs,
+OBSERVATIONS: tuple[tuple[str, Stage], ...] = (
+    ("", learn_service),
+    ("", find_owed_runs),
+    ("deadline_margin_ppm", admit_deadlines),
+    ("locality", learn_locality),
 )
+STAGES: tuple[tuple[str, Stage], ...] = (
+    ("packing", separate_pairs),
+    ("locality", make_room_for_gangs),
+    ("resizing", give_back_growth),
+    ("", start_jobs),
+    ("packing", spread_pairs),
+    ("locality", gather_gangs),
+    ("resizing", grow_runs),
+)
+"""The stages in their order, and the setting without which each is left out."""
+
+
+def switched_on(stages: tuple[tuple[str, Stage], ...], settings: Settings) -> tuple[Stage, ...]:
+    return tuple(stage for name, stage in stages if not name or getattr(settings, name) is not None)
 
 
 class Trainmaster(BasePolicy[TrainmasterOptions, Memo]):
@@ -99,6 +112,8 @@ class Trainmaster(BasePolicy[TrainmasterOptions, Memo]):
     def __init__(self, options: TrainmasterOptions, settings: Settings | None = None) -> None:
         super().__init__(options)
         self.settings = settings or Settings.of(options)
+        self._observations = switched_on(OBSERVATIONS, self.settings)
+        self._stages = switched_on(STAGES, self.settings)
         self._caches = self._new_caches()
         self._had_queues: bool | None = None
 
@@ -114,24 +129,20 @@ class Trainmaster(BasePolicy[TrainmasterOptions, Memo]):
 
     def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
         p = self._pass(view, memo, now)
-        for observe in OBSERVATIONS:
+        for observe in self._observations:
             observe(p)
         p.wake_by(_next_look(p))
-        if p.view.is_settled() and not p.is_look_due and not _is_busy(p) and not p.has_queues:
+        if _is_idle(p):
             return p.plan()
-        if p.has_queues:
-            p.round = QueueRound(p)
-            p.draft = p.round.draft
-            for stage in (divide_between_queues,):
-                stage(p)
-            return p.plan()
-        p.ranks = rank_order(p)
-        if p.view.is_stable(p.ranks, now) and not p.is_look_due and not _is_due(p):
+        rank_jobs(p)
+        if _is_stable(p):
             p.wake_by(_next_due(p))
             return p.plan()
-        for stage in STAGES:
+        for stage in self._stages:
             stage(p)
-        if not view.is_settled():
+        if p.round is not None:
+            remember_shares(p)
+        elif not view.is_settled():
             p.wake_by(p.ranks.next_expiry())
         return p.plan()
 
@@ -145,34 +156,51 @@ class Trainmaster(BasePolicy[TrainmasterOptions, Memo]):
     def wake(self, view: View, memo: Memo, now: int) -> int | None:
         """A run that has just started comes to another rank at a time that is known now."""
         p = self._pass(view, memo, now)
+        use_locality(p)
         p.wake_by(_next_look(p))
-        if p.has_queues:
-            p.wake_by(_queues_wake(p))
-        elif not view.is_settled() or _is_busy(p):
-            use_locality(p)
-            p.ranks = rank_order(p)
+        if not _is_idle(p):
+            rank_jobs(p)
             p.wake_by(_next_due(p))
+            if p.has_queues and p.guards.min_run_ms and not view.is_settled():
+                p.wake_by(now + p.guards.min_run_ms)
         return p.due_ms
 
     def explain(self, view: View, memo: Memo, record: JobRecord, now: int) -> Reason:
         """Why it waits, by the places that it would accept now."""
         p = self._pass(view, memo, now)
-        if not p.has_queues:
-            use_locality(p)
+        use_locality(p)
         reason = why_waiting(view, record, p.own_placer(record))
         if p.has_queues and record.placement is None:
             reason = share_reason(QueueRound(p), record, reason, capacity(view))
         return p.deadlines().explained(p.memo.deadlines, record, reason, now)
 
 
+def rank_jobs(p: Pass) -> None:
+    """Put all jobs in rank order: together, or those of each stated queue."""
+    if p.has_queues:
+        p.round = QueueRound(p)
+        p.draft = p.round.draft
+        p.round.divide()
+        p.ranks = QueueRanks(p.round)
+    else:
+        p.ranks = rank_order(p)
+
+
+def _is_idle(p: Pass) -> bool:
+    """Whether there is nothing to do: no job waits, none shares a GPU, none could grow."""
+    return p.view.is_settled() and not (p.has_queues or p.is_look_due or _is_busy(p))
+
+
+def _is_stable(p: Pass) -> bool:
+    """Whether ranks have merely run out, so that the pass would decide what the last one decided."""
+    is_due = p.is_look_due or resizing.is_due(p) or colocation.is_due(p)
+    return isinstance(p.ranks, RankIndex) and p.view.is_stable(p.ranks, p.now) and not is_due
+
+
 def _is_busy(p: Pass) -> bool:
     """Whether there is something to do although no job waits."""
     grows = p.settings.resizing is not None and resizing.has_elastic(p)
     return grows or bool(p.memo.colocation.crowds)
-
-
-def _is_due(p: Pass) -> bool:
-    return resizing.is_due(p) or colocation.is_due(p)
 
 
 def _next_due(p: Pass) -> int | None:
@@ -192,16 +220,3 @@ def _next_look(p: Pass) -> int | None:
         due = p.deadlines().wake(p.view, p.memo.deadlines, p.now)
         times += [] if due is None else [due]
     return min(times, default=None)
-
-
-def _queues_wake(p: Pass) -> int | None:
-    """When ranks of jobs in queues that have changed run out, or their runs may be preempted."""
-    if p.view.is_settled():
-        return None
-    parts, times, order = queue_views_of(p.view), list[int | None](), QueueOrder(p)
-    for queue in p.view.dirty_queues & parts.keys():
-        if not parts[queue].is_settled():
-            times.append(order.line(parts[queue], None, p.now).next_expiry())
-    if p.guards.min_run_ms:
-        times.append(p.now + p.guards.min_run_ms)
-    return min((at for at in times if at is not None), default=None)

@@ -7,20 +7,25 @@ the same with queues and without (docs/design/0016-queues-are-a-stage.md).
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator, Mapping
+from heapq import merge
+
 from trainmaster.core.queue_views import QueueView, queue_views_of
-from trainmaster.core.rank_index import RankIndex
+from trainmaster.core.rank_index import Key, Line, RankIndex
 from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
-from trainmaster.mechanisms.fair_share.decayed_fair_share import (
-    noted,
-    remembered,
-    share_out,
-)
+from trainmaster.mechanisms.fair_share.decayed_fair_share import divide, noted, remembered
 from trainmaster.mechanisms.fair_share.hierarchical_policy import capacity
+from trainmaster.mechanisms.fair_share.must_start import start_promised
 from trainmaster.mechanisms.fair_share.queue_pass import Round
 from trainmaster.mechanisms.fair_share.queue_tree import Node
+from trainmaster.mechanisms.fair_share.reclaim import settle
 from trainmaster.mechanisms.rank_order import run_in_order
+from trainmaster.model.placement import Placement, Sharing
+from trainmaster.model.topology import CPU_TYPE
 from trainmaster.placement.placers import Placer
+from trainmaster.policies.trainmaster.delay_scheduling import unstick
 from trainmaster.policies.trainmaster.priority import promised_now, rank
 from trainmaster.policies.trainmaster.scheduling_pass import Pass
 
@@ -37,7 +42,7 @@ class QueueOrder(BasePolicy[object]):
     def placer(self, record: JobRecord) -> Placer:
         return self._pass.placer(record)
 
-    def line(self, view: QueueView, memo: None, now: int) -> RankIndex:  # type: ignore[override]
+    def line(self, view: View, memo: None, now: int) -> RankIndex:
         p = self._pass
         return view.ranked(lambda each: rank(p, each), now, group=p.group, with_running=True)
 
@@ -53,6 +58,32 @@ class QueueRound(Round):
         order = QueueOrder(p)
         super().__init__(p.view, parts, tree, lambda _: order, self.shares.rounds, p.guards, p.now)
         self._pass = p
+        self._total = capacity(p.view)
+        self._to_ask |= {name for name, part in parts.items() if part.waiting_count}
+
+    # -- dividing ----------------------------------------------------------------------------------
+
+    def divide(self) -> None:
+        """Give every queue its budget."""
+        if self.is_enough_for_all(self._total):
+            for name, part in self.parts.items():
+                self.tree.tips[name].budget = part.wanted
+        else:
+            self._divide(promised_now(self._pass))
+
+    def _divide(self, promised: list[JobRecord]) -> None:
+        divide(self, self.shares, self._total, self._pass.settings.half_life_ms, promised)
+
+    def start_jobs(self) -> None:
+        """Every queue's jobs run within its budget; then GPUs are taken back, and lent."""
+        if self._pass.view.is_settled():
+            self.take_note()
+        elif not (self.is_enough_for_all(self._total) and self.serve_all()):
+            promised = promised_now(self._pass)
+            self._divide(promised)
+            self.plan_within_budgets()
+            start_promised(self, promised)
+            settle(self)
 
     def _planned(self, part: QueueView, tip: Node, allowance: int | None) -> None:
         """Run the queue's jobs in its order, within what it may hold more."""
@@ -73,15 +104,115 @@ class QueueRound(Round):
             space.allowance = None
         self._set_wake(part.queue, ranks.next_expiry())
 
+    def _may_fit(self, part: QueueView, room: int | None) -> bool:
+        """Jobs that can share may fit where no GPU is free."""
+        packs = self._pass.colocation is not None and part.smallest_waiting is not None
+        return packs or super()._may_fit(part, room)
+
+    def start(self, tip: Node, record: JobRecord, placement: Placement) -> None:
+        super().start(tip, record, placement)
+        if placement.sharing is not Sharing.EXCLUSIVE and record.is_whole:
+            self.recount()
+
+    # -- what queues hold --------------------------------------------------------------------------
+
+    def recount(self) -> None:
+        """Count what each queue holds in the draft, whichever stage has changed it."""
+        held = {name: part.allocated for name, part in self.parts.items()}
+        for job in self.draft.touched():
+            record = self.draft.view.jobs[job]
+            queue, placement = record.job.queue, self.draft.placement_of(record)
+            held[queue] += self._share(placement) - self.parts[queue].allocated_to(record)
+        for name, tip in self.tree.tips.items():
+            tip.give(held.get(name, 0) - tip.used)
+
+    def _share(self, placement: Placement | None) -> int:
+        if placement is None:
+            return 0
+        kind = self.draft.space.topology.type_of_gpu[placement.slices[0].gpu]
+        return 0 if kind.name == CPU_TYPE else placement.total_share
+
+    def headroom(self, record: JobRecord) -> int | None:
+        """How much more the job's queue may hold; None: any amount."""
+        self.recount()
+        return self.tree.tips[record.job.queue].headroom
+
+    def is_within_budget(self, record: JobRecord) -> bool:
+        """Whether the job could start within its queue's budget."""
+        tip = self.tree.tips[record.job.queue]
+        return record.demand.nominal.total_share <= tip.room_below(tip.budget)
+
+
+class QueueRanks:
+    """The ranks of all queues' jobs together, for stages that look at the whole cluster."""
+
+    def __init__(self, round_: QueueRound) -> None:
+        self._round = round_
+        lines = {name: round_.line_of(part) for name, part in round_.parts.items()}
+        self._by_queue = {name: ranks for name, ranks in lines.items() if ranks is not None}
+
+    @property
+    def running(self) -> Mapping[Hashable, Line]:
+        return {
+            (name, rate): line
+            for name, ranks in self._by_queue.items()
+            for rate, line in ranks.running.items()
+        }
+
+    def has_waiting(self) -> bool:
+        return any(ranks.has_waiting() for ranks in self._by_queue.values())
+
+    def key_of(self, record: JobRecord, now: int) -> Key | None:
+        ranks = self._by_queue.get(record.job.queue)
+        return None if ranks is None else ranks.key_of(record, now)
+
+    def candidates(self, now: int) -> QueueCandidates:
+        return QueueCandidates(self._by_queue, self._round, now)
+
+    def next_expiry(self) -> int | None:
+        times = [ranks.next_expiry() for ranks in self._by_queue.values()]
+        return min((at for at in times if at is not None), default=None)
+
+
+class QueueCandidates:
+    """Waiting jobs of all queues that the maxima allow to start, best rank first."""
+
+    def __init__(self, ranks: Mapping[str, RankIndex], round_: QueueRound, now: int) -> None:
+        self._round = round_
+        self._by_queue = {name: each.candidates(now) for name, each in ranks.items()}
+        self._dropped: set[Hashable] = set()
+
+    def drop(self, group: Hashable) -> None:
+        """Nothing more of this group fits in this pass."""
+        self._dropped.add(group)
+
+    def __iter__(self) -> Iterator[tuple[Key, Hashable, JobRecord]]:
+        tips = self._round.tree.tips
+        for key, queue, group, record in merge(
+            *(self._of(name) for name in self._by_queue), key=lambda each: each[0]
+        ):
+            is_full = tips[queue].full_for(record.demand.nominal.total_share)
+            if (queue, group) not in self._dropped and not is_full:
+                yield key, (queue, group), record
+
+    def _of(self, queue: str) -> Iterator[tuple[Key, str, Hashable, JobRecord]]:
+        for key, group, record in self._by_queue[queue]:
+            yield key, queue, group, record
+
 
 def divide_between_queues(p: Pass) -> None:
-    """Every queue's jobs run within its budget; GPUs are taken back and lent between queues."""
+    """Start jobs within the budgets of their queues."""
+    assert p.round is not None
+    p.round.recount()
+    p.round.start_jobs()
+    for stuck in p.caches.stuck_in.values():
+        unstick(stuck)
+
+
+def remember_shares(p: Pass) -> None:
+    """Take note of what queues hold after this pass."""
     round_ = p.round
     assert round_ is not None
-    total, half_life_ms = capacity(p.view), p.settings.half_life_ms
-    if p.view.is_settled():
-        round_.take_note()
-    elif not (round_.is_enough_for_all(total) and round_.serve_all()):
-        share_out(round_, round_.shares, total, half_life_ms, promised_now(p))
-    p.remember(shares=noted(round_, round_.shares, half_life_ms))
+    round_.recount()
+    p.remember(shares=noted(round_, round_.shares, p.settings.half_life_ms))
     p.wake_by(round_.wake_at())

@@ -8,7 +8,6 @@ goes to and fro: a run shrinks only where a job starts, and does not grow again 
 
 from __future__ import annotations
 
-from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.estimators.throughput import key_of
 from trainmaster.mechanisms.gpu_claims import is_divisible
@@ -73,7 +72,7 @@ class Resizing:
         self._view = p.view
         self._draft = p.draft
         self._now = p.now
-        self._runs = _elastic_runs(p.ranks)
+        self._runs = _elastic_runs(p)
         self._curves = p.caches.curves
         self._memo = p.memo.resizing
         self._measured = self._curves.learned(self._runs, self._memo.measured, p.view.jobs)
@@ -134,6 +133,7 @@ class Resizing:
             self._price,
             self._growth(),
             self._tried,
+            self._pass.headroom,
         )
         filling.give_up(self._runs)
         due = filling.fill(self._runs, self._memo.resized_ms, self._now)
@@ -166,15 +166,15 @@ class Resizing:
             if all(
                 space.whole[piece.node] >> (piece.gpu - space.first_gpu[piece.node]) & 1
                 for piece in given
-            ) and space.affords(len(given) * WHOLE):
+            ) and self._pass.has_room(giver.record, len(given) * WHOLE):
                 draft.replace(giver.record, held)
 
 
-def _elastic_runs(ranks: RankIndex) -> list[JobRecord]:
+def _elastic_runs(p: Pass) -> list[JobRecord]:
     """Runs that could have another number of GPUs, in order of submission."""
     runs = [
         record
-        for line in ranks.running.values()
+        for line in p.ranks.running.values()
         for _, _, _, _, record in line.entries
         if is_divisible(record)
     ]

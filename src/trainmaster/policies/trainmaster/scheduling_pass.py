@@ -28,7 +28,7 @@ from trainmaster.policies.trainmaster.shared_gpus import can_share
 if TYPE_CHECKING:
     from trainmaster.policies.trainmaster.colocation import Colocation, GainCache
     from trainmaster.policies.trainmaster.delay_scheduling import DelayScheduling, PlacerCache
-    from trainmaster.policies.trainmaster.queues import QueueRound
+    from trainmaster.policies.trainmaster.queues import QueueRanks, QueueRound
     from trainmaster.policies.trainmaster.resizing import Resizing
 
 PREEMPTIONS_PER_RUN = 2
@@ -80,7 +80,7 @@ class Pass:
     round: QueueRound | None = None
     guards: Guards = field(init=False)
     """`starve_after_s` and `min_run_s`, the latter lengthened by what a preemption costs."""
-    ranks: RankIndex = field(init=False)
+    ranks: RankIndex | QueueRanks = field(init=False)
     locality: DelayScheduling | None = None
     colocation: Colocation | None = None
     resizing: Resizing | None = None
@@ -131,6 +131,16 @@ class Pass:
 
         margin = self.settings.deadline_margin_ppm or 0
         return DeadlineAdmission(margin, self.memo.switch_ms, bound)
+
+    # -- what its queue may hold -------------------------------------------------------------------
+
+    def headroom(self, record: JobRecord) -> int | None:
+        """Thousandths of a GPU that its queue may hold besides; None: any amount."""
+        return None if self.round is None else self.round.headroom(record)
+
+    def has_room(self, record: JobRecord, share: int) -> bool:
+        room = self.headroom(record)
+        return room is None or share <= room
 
     # -- where a job may go ------------------------------------------------------------------------
 
