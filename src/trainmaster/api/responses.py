@@ -44,7 +44,7 @@ MEANINGS = {
     503: "Not now: this manager is a standby, or its store is away. Try again later.",
 }
 EXAMPLES = {
-    400: "The body is no JSON: Expecting value: line 1 column 1 (char 0).",
+    400: "The body is not JSON: Expecting value: line 1 column 1 (char 0).",
     403: "This request comes from another web site, which may not change anything here.",
     404: "There is no job 99.",
     409: "Job 12 has ended.",

@@ -106,6 +106,7 @@ class NodeEntry(StrictModel):
     @classmethod
     def _is_known(cls, name: str | None, info: ValidationInfo) -> str | None:
         known = (info.context or {}).get("types", ())
+        known = [each for each in known if each != CPU_TYPE]
         if name is not None and name not in known:
             raise ValueError(f"is {name!r}, which is not among types; {did_you_mean(name, known)}")
         return name
@@ -138,7 +139,7 @@ class NodeEntry(StrictModel):
             name="",
             gpus=slots or self.gpus or 0,
             path=path,
-            type=GpuType(CPU_TYPE) if slots else types[self.type] if self.type else GpuType(),
+            type=types[CPU_TYPE] if slots else types[self.type] if self.type else GpuType(),
             cpus=cpus,
             memory=self.memory,
             islands=self.islands,
@@ -228,7 +229,7 @@ def _domain(levels: tuple[str, ...], base: type[Domain]) -> Any:
 def cluster_from(raw: object, where: str = "the cluster", lines: Lines | None = None) -> Cluster:
     """The described cluster, or a ConfigError."""
     head = checked(Head, raw, where, lines)
-    types = {
+    types = {CPU_TYPE: GpuType(CPU_TYPE)} | {
         name: replace(GpuType(name), **(entry.stated() if entry else {}))
         for name, entry in head.types.items()
     }

@@ -73,6 +73,15 @@ def test_nodes_straight_under_the_top_share_a_rack() -> None:
     assert [(node.name, node.gpus) for node in topology.nodes] == [("n0", 4), ("n1", 0)]
 
 
+def test_cpu_slots_have_a_speed_of_their_own() -> None:
+    types = {"cpu": {"speed": 0.05}}
+    nodes = [{"gpus": 4}, {"cpu_slots": 8}]
+    topology = cluster_from({"types": types, "nodes": nodes}).topology
+    assert [node.type.speed_ppm for node in topology.nodes] == [1_000_000, 50_000]
+    with pytest.raises(ConfigError, match="'cpu', which is not among types"):
+        cluster_from({"types": types, "nodes": {"gpus": 4, "type": "cpu"}})
+
+
 def test_queues() -> None:
     assert queues_from(QUEUES) == {
         "all": Queue("all"),
