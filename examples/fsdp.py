@@ -44,7 +44,7 @@ def main() -> None:
         fully_shard(model, mesh=mesh)
         optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
 
-        # Each rank fills its own shards, whoever wrote them.
+        # Each rank fills its own shards, whichever rank wrote them.
         checkpoints = ShardedCheckpoints(tm)
         weights, moments = get_state_dict(model, optimiser)
         first = checkpoints.load({"model": weights, "optimiser": moments}) or 0

@@ -38,7 +38,7 @@ class Onward(StepBatches):
     """Batches by step, of no known length.
 
     Lightning counts batches from the beginning of an epoch that a restart has cut short, and would begin
-    the row anew in the middle.
+    the row again in the middle.
     """
 
     __len__ = None

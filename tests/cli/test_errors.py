@@ -228,7 +228,7 @@ CASES = {
     "a name that is no name": Case("new policy My_Policy", 2, "use lower case and hyphens"),
     "a name that is taken": Case("new policy las", 2, "there is a policy 'las' already"),
     "a name that Python has": Case("new policy random", 2, "a module of Python itself"),
-    "a new policy nowhere": Case("new policy mine --dir gone", 2, "--dir gone is no directory"),
+    "a new policy nowhere": Case("new policy mine --dir gone", 2, "--dir gone is not a directory"),
 }
 
 

@@ -82,6 +82,7 @@ def test_inside_a_checkout_it_goes_to_the_right_places(tm, checkout: Path, fig7:
 
 def test_a_name_of_an_existing_module_changes_nothing(tm, checkout: Path) -> None:
     before = (checkout / "src/trainmaster/catalog.py").read_text()
+    (checkout / "src/trainmaster/policies/guards.py").touch()
     said = tm("new policy guards --in-tree")
     assert said.code == 2
     assert "is there already" in said.err

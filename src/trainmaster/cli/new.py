@@ -16,7 +16,7 @@ from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.files import check_writable, write_text
 
 app = typer.Typer(
-    help="Begin something of your own.", epilog=examples("trainmaster new policy my-policy")
+    help="Start something of your own.", epilog=examples("trainmaster new policy my-policy")
 )
 app.callback(invoke_without_command=True)(help_if_bare)
 
@@ -83,7 +83,7 @@ def _checked(name: str) -> Names:
 
     if not NAME.fullmatch(name):
         raise BadInput(
-            f"{name!r} is no name for a policy: use lower case and hyphens, as my-policy."
+            f"{name!r} cannot be the name of a policy: use lower case and hyphens, as my-policy."
         )
     names = Names(name)
     if keyword.iskeyword(names.module) or names.module in sys.stdlib_module_names:
@@ -105,7 +105,7 @@ def _checkout() -> Path | None:
 
 def _write_into(folder: Path, names: Names) -> None:
     if not folder.is_dir():
-        raise BadInput(f"--dir {folder} is no directory.")
+        raise BadInput(f"--dir {folder} is not a directory.")
     file, test = folder / f"{names.module}.py", folder / f"test_{names.module}.py"
     _write_all(names, names.module, {file: "POLICY", test: "TEST"})
     shown = file if file.is_absolute() else f"./{file}"
@@ -136,6 +136,7 @@ def _write_into_checkout(root: Path, names: Names) -> None:
         f"make unit TESTS={test.relative_to(root)}",
         f"trainmaster simulate TRACE --cluster 8x8 --policy fifo,{names.policy}",
         f"fill in {page.relative_to(root)} and a line of CHANGELOG.md",
+        "python docs/policy_table.py     (writes its row in the table of policies)",
     )
 
 

@@ -1,4 +1,4 @@
-"""The files that a new policy begins with: they work as they stand, and wait to be changed."""
+"""The files that a new policy starts from: they work as they are, to be changed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainmaster.config.options import choice, option
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.model.plan import Rank
 from trainmaster.mechanisms.base_policy import BasePolicy
-from trainmaster.config.options import choice, option
+from trainmaster.model.plan import Rank
 
 
 @dataclass(frozen=True, slots=True)
