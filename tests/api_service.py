@@ -431,7 +431,7 @@ class MemoryService:
         self._tell(known, state, {"exit_code": code})
 
     async def _settle(self) -> None:
-        """Start whoever is first in line, while there are devices; then tell those who watch."""
+        """Start the job that is first in line, while there are devices; then tell those who watch."""
         for known in self.known.values():
             if known.row.state != "pending":
                 continue

@@ -1,4 +1,4 @@
-"""Optimus' worked example through the command line: algorithms.md, section 5."""
+"""Optimus' worked example (EuroSys'18, section 4.1) through the command line."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_antman_quotas_from_a_file_and_by_weight(tm, write: Write) -> None:
 UNIT = "job_id,submit_s,gpus,duration_s,gpu_memory_gib,gpu_util\n" + "".join(
     f"{name},0,1,1000,2,{{util}}\n" for name in "abcd"
 )
-"""Four unit jobs at once (algorithms.md, section 12)."""
+"""Four unit jobs at once."""
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def run(tm, *more: str, cluster: str = "1x4", perf: str = "p.yaml") -> dict:
     return tm(command, *more).results()[0]
 
 
-# -- CPU slots for jobs that allow them (the question of seed 003) ------------------------------------
+# -- CPU slots for jobs that allow them ------------------------------------
 
 SLOTS = """
 types: {cpu: {speed: 0.1}, A100: {memory_gib: 80}}

@@ -51,7 +51,7 @@ def report(job: str, step: int) -> ProgressRow:
 
 
 def loosen(url: str) -> None:
-    """Take the lock away from whoever leads, without their noticing."""
+    """Take the lock away from the leader, without their noticing."""
     if url.startswith("sqlite"):
         Path(url.removeprefix("sqlite:///") + ".lock").unlink()
     else:

@@ -152,12 +152,12 @@ def test_a_failed_trial_of_ours_leaves_it_undecided() -> None:
     assert "undecided: failed trials" in str(list(goal([judged])))
 
 
-def test_whoever_failed_on_a_seed_is_not_the_best() -> None:
+def test_a_contender_that_failed_on_a_seed_is_not_the_best() -> None:
     judged = verdict([at(500.0)] * 2, [at(2_000.0), at(3_000.0)], [at(1_000.0)])
     assert judged.best.label == "las"
 
 
-def test_whoever_rejects_jobs_that_others_serve_is_not_the_best() -> None:
+def test_a_contender_that_rejects_jobs_that_others_serve_is_not_the_best() -> None:
     choosy = at(1_000.0, jobs=790, rejected=10)
     assert verdict([at(500.0)], [at(2_000.0)], [choosy]).best.label == "las"
 

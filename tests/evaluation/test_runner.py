@@ -150,7 +150,7 @@ def test_results_of_other_sources_are_not_reused(
     assert len(trials) == 1
 
 
-def test_every_source_file_of_ours_counts_for_every_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_source_file_of_ours_counts_forevery_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     before = {name: digest(name) for name in ("las", "fair", "fifo")}
     real = sources.file_digest
 

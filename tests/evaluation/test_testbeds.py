@@ -112,7 +112,7 @@ def test_process_time_grows_by_the_time_alone_for_each_job_more_under_the_linear
     assert runs["H200 table", 4] < 2 * runs["H200 table", 1]
 
 
-# -- the poster on elastic shares --------------------------------------------------------------------
+# -- elastic shares --------------------------------------------------------------------
 
 
 def test_512_jobs_of_8_models_ask_512_gpus_for_one_and_a_half_times_what_they_have() -> None:

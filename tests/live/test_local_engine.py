@@ -75,7 +75,7 @@ if sys.argv[3] == "stay":
 
 @pytest.fixture
 def word(tmp_path: Path) -> Iterator[str]:
-    """A name for daemons, unlike all others; whoever bears it in the end is ended."""
+    """A name for daemons, unlike all others; processes with it are killed at the end."""
     word = f"daemon-of-{tmp_path}-{os.getpid()}"
     yield word
     kill_remains(alive_called(word))

@@ -162,7 +162,7 @@ def test_a_run_that_cannot_be_followed_is_ended_and_lost(tmp_path: Path) -> None
 
 @pytest.fixture
 def word(tmp_path: Path) -> Iterator[str]:
-    """A name for daemons, unlike all others; whoever bears it in the end is ended."""
+    """A name for daemons, unlike all others; processes with it are killed at the end."""
     word = f"daemon-of-{tmp_path}-{os.getpid()}"
     yield word
     kill_remains(alive_called(word))

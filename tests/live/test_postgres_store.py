@@ -114,7 +114,7 @@ def test_a_server_that_only_reads(server: postgres.Server, store: Store) -> None
 
 
 def test_a_restart_of_the_server_is_survived(server: postgres.Server, store: Store) -> None:
-    """The call in the middle fails, the next one connects anew; the same batch is appended."""
+    """The call in the middle fails, the next one connects again; the same batch is appended."""
     server.stop()
     for _ in range(2):
         sentence(lambda: store.append([batch(2, job("2"))]))

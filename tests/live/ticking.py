@@ -1,4 +1,4 @@
-"""A job for crash tests: counts ticks, saves each one, and tells on whoever runs beside it.
+"""A job for crash tests: counts ticks, saves each one, and reports any second run of the same job.
 
 Only the standard library. Its first rank counts, and holds a lock while it runs, so that a second run of
 the same job at the same time is seen whatever any table says. It begins when all ranks are there, as gangs

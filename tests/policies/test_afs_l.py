@@ -261,7 +261,7 @@ def test_two_gpus_in_a_node_beat_three_over_two() -> None:
 
 
 class ShortestTakesAll(Tournament):
-    """The comparison switched off: whoever ends soonest gets the next GPU."""
+    """The comparison switched off: the job that ends soonest gets the next GPU."""
 
     def _top(self) -> Tie | None:
         winner: Tie | None = None

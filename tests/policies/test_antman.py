@@ -1,4 +1,4 @@
-"""AntMan, algorithms.md section 8: guaranteed jobs as if alone, opportunistic ones on what is idle.
+"""AntMan (OSDI'20, section 4): guaranteed jobs as if alone, opportunistic ones on what is idle.
 
 Throttling (the sleep between steps) belongs to the run's supervisor and is tested with it.
 """
@@ -276,7 +276,7 @@ def test_two_gangs_do_not_wait_for_each_other() -> None:
 
 
 def test_queues_take_turns() -> None:
-    """Without quotas: the queue that holds less goes first, whoever came first."""
+    """Without quotas: the queue that holds less goes first, whichever job came first."""
     jobs = [a_job(f"a{n}", 10, queue="a") for n in range(4)] + [a_job("b", 10, queue="b")]
     assert starts(antman(jobs, "1x2")) == {"a0": 0, "b": 0, "a1": 10, "a2": 10, "a3": 20}
 

@@ -1,4 +1,4 @@
-"""Big Brain, algorithms.md section 12: slots, memory, halves, and a factor that is measured."""
+"""Big Brain: slots, memory, halves, and a factor that is measured."""
 
 from __future__ import annotations
 

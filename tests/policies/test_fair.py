@@ -171,7 +171,7 @@ def test_a_queue_that_nobody_defined_has_weight_one() -> None:
 # -- inside a queue --------------------------------------------------------------------------------
 
 
-def test_inside_a_queue_whoever_fits_may_start_unless_told_otherwise() -> None:
+def test_inside_a_queue_any_job_that_fits_may_start_unless_told_otherwise() -> None:
     jobs = [traced("busy", 2, 100, queue="A"), traced("wide", 4, 10, at_s=1, queue="A")]
     jobs += [traced("small", 1, 10, at_s=2, queue="A")]
     assert one(ran(jobs, "1x4"), "small").start_ms == 2_000

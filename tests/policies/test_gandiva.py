@@ -1,4 +1,4 @@
-"""Gandiva (OSDI'18): the worked examples of algorithms.md, section 4, and each mechanism against none."""
+"""Gandiva (OSDI'18): worked examples, and each mechanism against none."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def beside_a_stream(
         pytest.param(400, 100, 24, id="some GPUs are free"),
     ],
 )
-def test_a_starving_job_has_its_turn_whoever_runs_there(
+def test_a_starving_job_has_its_turn_whatever_runs_there(
     service_s: float, every_s: float, count: int
 ) -> None:
     scenario = beside_a_stream(service_s, every_s, count)

@@ -1,4 +1,4 @@
-"""Gandiva (OSDI'18): moves when others have left, growing and shrinking (algorithms.md section 4)."""
+"""Gandiva (OSDI'18): moves when others have left, growing and shrinking."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ends(scenario: Scenario, migration: str) -> dict[str, float | None]:
 
 
 def test_jobs_that_take_turns_move_to_vacated_gpus() -> None:
-    """a and b share n0, c has n1 and ends at 90: whoever waits then goes on there."""
+    """a and b share n0, c has n1 and ends at 90: the job that waits then goes on there."""
     jobs = [traced("a", 1, 300), traced("c", 1, 90), traced("b", 1, 300, at_s=1)]
     scenario = a_scenario(jobs, "2x1")
     assert ends(scenario, "on")["a"] == 300 + 30  # b had its place 60-90

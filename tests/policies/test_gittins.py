@@ -137,7 +137,7 @@ def test_many_samples_are_tabulated_in_steps_and_decide_alike() -> None:
 
 
 def test_inside_a_queue_tiresias_g_looks_at_the_index_and_tiresias_l_at_the_start() -> None:
-    """Jobs take 9 or 100 and both are in the last queue: whoever passes 9 has 91 to go."""
+    """Jobs take 9 or 100 and both are in the last queue: a job that passes 9 has 91 to go."""
     jobs = [traced("first", 1, 50), traced("second", 1, 9, at_s=1)]
     scenario = a_scenario(jobs, "1x1")
     by_index = outcome_of(scenario, tiresias_g(9, 100, thresholds=[2]))

@@ -60,7 +60,7 @@ def test_equals_share_evenly() -> None:
     assert divided((LINEAR, NEW), (LINEAR, NEW), (LINEAR, NEW), gpus=8, fair=3) == [3, 3, 2]
 
 
-def test_whoever_cannot_use_more_gets_no_more() -> None:
+def test_a_job_that_cannot_use_more_gets_no_more() -> None:
     assert divided((FLAT, NEW), (LINEAR, NEW), gpus=8, fair=4) == [1, 7]
 
 
@@ -178,7 +178,7 @@ def test_rigid_jobs_keep_their_size_and_are_never_suspended() -> None:
     assert one(result, "a").start_ms == 600 * SECOND
 
 
-def test_whoever_needs_least_starts_first() -> None:
+def test_the_job_that_needs_least_starts_first() -> None:
     jobs = [traced("now", 4, 10), traced("wide", 3, 10, at_s=1), traced("slim", 2, 10, at_s=2)]
     ends = finishes(outcome_of(a_scenario(jobs, "1x4"), a_policy("goodput")))
     assert ends == {"now": 10, "slim": 20, "wide": 30}

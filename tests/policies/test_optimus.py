@@ -1,4 +1,4 @@
-"""Optimus (EuroSys'18): marginal gain, what it learns, and its placement. algorithms.md section 5."""
+"""Optimus (EuroSys'18): marginal gain, what it learns, and its placement."""
 
 from __future__ import annotations
 

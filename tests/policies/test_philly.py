@@ -1,4 +1,4 @@
-"""Philly (ATC'19): rack choice, the search and its release, shares, causes. algorithms.md section 1."""
+"""Philly (ATC'19): rack choice, the search and its release, shares, causes of delay."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_a_later_job_that_fits_starts_while_an_earlier_one_waits_for_locality() 
     strict = outcome_of(scenario, StrictPhilly(options))
     assert one(strict, "single").start_ms == one(strict, "pair").start_ms
     assert one(strict, "pair").start_ms == 1_085_000, (
-        "it slept from 965 s on, whoever left at 1,000"
+        "it slept from 965 s on, although another job left at 1,000"
     )
 
 

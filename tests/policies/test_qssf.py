@@ -1,4 +1,4 @@
-"""QSSF: jobs in order of GPU time foretold from history, and what becomes of it without the history."""
+"""QSSF: jobs in order of GPU time predicted from history, and what becomes of it without the history."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_where_nothing_is_known_fewer_gpus_go_first() -> None:
     assert finishes(outcome_of(a_scenario(jobs, "1x4"), a_policy("qssf")))["slim"] == 20
 
 
-def test_the_foretold_service_is_run_time_times_gpus() -> None:
+def test_the_predicted_service_is_run_time_times_gpus() -> None:
     """Both programs take 100 s; four GPUs of it are four times as much."""
     seen = [by("ann", "a", "a1", 1, 100), by("bob", "b", "b1", 4, 100)]
     waiting = [by("bob", "b", "b2", 4, 100, 1_001), by("ann", "a", "a2", 1, 100, 1_002)]
@@ -112,7 +112,7 @@ QUEUED = [
     ],
 )
 def test_backfill(backfill: str, ends: dict[str, float]) -> None:
-    """`easy`: s2 is foretold to end before l2 does, l3 two seconds after; nobody has estimates."""
+    """`easy`: s2 is predicted to end before l2 does, l3 two seconds after; nobody has estimates."""
     policy = a_policy("qssf", backfill=backfill, rolling=1)
     scenario = replace(a_scenario([*TAUGHT, *QUEUED], "1x2"), estimates=Estimates(known=False))
     result = finishes(outcome_of(scenario, policy))
@@ -182,12 +182,12 @@ def test_the_learned_part_is_drawn_to_wider_classes() -> None:
     wide = [ended("", "", 64)] * 1_000
     own = [ended("", "", 4, 2, queue="r")]
 
-    def foretold(count: int) -> float:
+    def predicted(count: int) -> float:
         return Past().with_ended([*wide, *own * count]).learned_ms(own[0]) / SECOND
 
-    assert foretold(0) == pytest.approx(64)
-    assert foretold(1) > foretold(8) > foretold(100)
-    assert foretold(10_000) == pytest.approx(4, rel=0.05)
+    assert predicted(0) == pytest.approx(64)
+    assert predicted(1) > predicted(8) > predicted(100)
+    assert predicted(10_000) == pytest.approx(4, rel=0.05)
 
 
 def test_jobs_that_never_ran_teach_nothing() -> None:

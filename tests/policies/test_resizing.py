@@ -101,8 +101,8 @@ HEAVY = Case(
 )
 
 
-def test_what_is_foretold_to_be_in_vain_is_tried_once() -> None:
-    """VGG-19 is foretold to gain less than 70 % by two more GPUs; jobs mostly gain 74 %."""
+def test_what_is_predicted_to_be_in_vain_is_tried_once() -> None:
+    """VGG-19 is predicted to gain less than 70 % by two more GPUs; jobs mostly gain 74 %."""
     choosy = replace(ON, gain_ppm=700_000)
     assert planned(HEAVY, choosy)[1] == HEAVY.want
     seen = Memo(resizing=ResizingMemo(tried=FrozenMap({"vgg19/2": 4})))

@@ -65,7 +65,7 @@ FIFO = {
 }
 
 SKIP = {
-    "whoever fits may overtake the head": Case(
+    "any job that fits may overtake the head": Case(
         cluster=TWO_NODES,
         jobs="busy 4gpu running on n1 attained 1h | head 8gpu pending 5min | small 1gpu pending 1min",
         want="start small on n2:1",
@@ -188,18 +188,18 @@ SRSF = {
 }
 
 LAS = {
-    "a newcomer takes the GPUs of whoever had most": Case(
+    "a newcomer takes the GPUs of the job that had most": Case(
         cluster=TWO_RACKS,
         jobs="old 16gpu running on n1 n2 attained 40h | less 8gpu running on n3 attained 1h"
         " | new 16gpu pending 5min",
         want="suspend old; start new on n1 n2",
     ),
-    "whoever had less resumes": Case(
+    "the job that had less resumes": Case(
         cluster="n1[4]",
         jobs="a 4gpu running on n1 attained 2h | b 4gpu suspended attained 1h waited 1h",
         want="suspend a; resume b on n1",
     ),
-    "whoever had more goes on waiting": Case(
+    "the job that had more goes on waiting": Case(
         cluster="n1[4]",
         jobs="a 4gpu running on n1 attained 1h | b 4gpu suspended attained 2h waited 9h",
         want="nothing",

@@ -1,4 +1,4 @@
-"""Themis (NSDI'20): finish-time fairness, its auction, and leases. Numbers from algorithms.md section 6."""
+"""Themis (NSDI'20): finish-time fairness, its auction, and leases."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_gpus_are_collected_for_a_gang_that_is_worst_off(options: dict[str, floa
 
 
 def test_without_collecting_it_waits_for_the_others_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """GPUs are lent for full leases, whoever waits."""
+    """GPUs are lent for full leases, whichever jobs wait."""
     monkeypatch.setattr(themis, "together_at", lambda *_: None)
     result = outcome_of(a_scenario(WIDE, "1x4"), a_policy("themis"))
     assert one(result, "wide").start_ms > 4_000_000
@@ -302,7 +302,7 @@ def test_a_bundle_is_valued_where_it_would_be_had() -> None:
 
 
 CASES = {
-    "an idle GPU goes to whoever waits": Case(
+    "an idle GPU goes to a waiting job": Case(
         cluster="n1[4]",
         jobs="a 2gpu needs 1h pending 1min | b 2gpu needs 1h pending 1s",
         want="start a on n1:2; start b on n1:2",

@@ -211,22 +211,22 @@ LONG_KINDS = [*seen("long", 80_000), *seen("medium", 25_000, start_s=25 * 80_005
 LATER = after(LONG_KINDS)
 STREAM = [
     traced("first", 1, 25_000, at_s=LATER, queue="medium"),
-    traced("foreseen", 1, 80_000, at_s=LATER + 1, queue="long"),
+    traced("predicted", 1, 80_000, at_s=LATER + 1, queue="long"),
     *[traced(f"m{n}", 1, 25_000, at_s=LATER + 2 + 20_000 * n, queue="medium") for n in range(8)],
 ]
 """Jobs of seven hours keep coming; one of a day waits."""
 
 
-def foreseen_waits_s(cap: int) -> float:
-    found = one(ran([*LONG_KINDS, *STREAM], cap=cap, guard_ratio=0), "foreseen")
+def predicted_waits_s(cap: int) -> float:
+    found = one(ran([*LONG_KINDS, *STREAM], cap=cap, guard_ratio=0), "predicted")
     assert found.start_ms is not None
     return found.start_ms / SECOND - LATER
 
 
-def test_a_job_foreseen_to_be_long_is_not_passed_for_ever() -> None:
+def test_a_job_predicted_to_be_long_is_not_passed_forever() -> None:
     """Beyond four hours of rank all new ones are alike: then it was there first."""
-    assert foreseen_waits_s(cap=4) < 25_000
-    assert foreseen_waits_s(cap=0) == 9 * 25_000, "all the others had their turn"
+    assert predicted_waits_s(cap=4) < 25_000
+    assert predicted_waits_s(cap=0) == 9 * 25_000, "all the others had their turn"
 
 
 # -- on real jobs ----------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def test_the_guard_holds_in_a_queue_in_which_nothing_else_happens() -> None:
     assert alone.start_ms == between.start_ms == 2_200 * SECOND, "half its age of 1200 s is fair"
 
 
-def test_where_nothing_will_ever_run_nobody_is_woken_for_ever() -> None:
+def test_where_nothing_will_ever_run_nobody_is_woken_forever() -> None:
     """A server is gone for good: what it takes to run is not there, and the run ends unfinished."""
     gone = (at(50, e.NodeLeft(0)),)
     jobs = [traced("a", 2, 100), traced("b", 2, 100, at_s=5)]

@@ -27,7 +27,7 @@ def driven(scenario: Scenario, contender: str, seed: int, **how: object) -> Driv
 @every_contender
 @settings(some, max_examples=5)
 @given(scenario=scenarios(), seed=st.integers(0, 1 << 16))
-def test_whoever_is_held_is_left_alone_and_ends_after_all(
+def test_a_held_job_is_left_alone_and_ends_after_all(
     contender: str, scenario: Scenario, seed: int
 ) -> None:
     drive = driven(scenario, contender, seed)

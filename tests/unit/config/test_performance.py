@@ -84,7 +84,7 @@ def test_everything_can_be_said() -> None:
     assert not switching.saves_on_demand
     assert (switching.save_bytes_s, switching.load_bytes_s) == (1_900_000_000, 2_500_000_000)
     assert (world.has_failures, world.interferes) == (True, True), (
-        "whoever has neighbours feels them"
+        "a gang with neighbours is slowed down"
     )
     assert (world.doubling_ppm, locality.error_ppm) == (900_000, 100_000)
     assert world.elasticity.models == {"mine": {1: NOMINAL, 3: 2_500_000}}

@@ -1,4 +1,4 @@
-"""What the controller counts for policies: the crowd, the cost of switching, and who is to be ranked anew."""
+"""What the controller counts for policies: job time, the cost of switching, jobs to rank again."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_waiting_for_another_to_let_go_is_not_part_of_starting() -> None:
     assert switch_s(strings) == 20 + (0 + 8) / 2
 
 
-# -- ranked anew -----------------------------------------------------------------------------------
+# -- ranked again ----------------------------------------------------------------------------------
 
 
 class Ranks:

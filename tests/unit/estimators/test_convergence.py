@@ -1,4 +1,4 @@
-"""Optimus' loss curve: the worked numbers of algorithms.md section 5, and fits that find it again."""
+"""Optimus' loss curve: worked numbers (EuroSys'18, section 3.1), and fits that find it again."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_wild_report_is_left_out() -> None:
 
 
 def test_later_reports_weigh_more() -> None:
-    """The first third is off by 20 %: the end of training is foretold by what came later."""
+    """The first third is off by 20 %: the end of training is predicted by what came later."""
     points = [(float(k), CURVE.at(k) * (1.2 if k < 7 else 1.0)) for k in range(21)]
     found = fitted(points)
     assert found is not None
@@ -92,7 +92,7 @@ def test_a_curve_too_short_for_the_rule_is_a_curve_all_the_same() -> None:
 
 
 @pytest.mark.parametrize(("done", "off"), [(0.3, 0.2), (0.6, 0.1), (0.9, 0.1)])
-def test_noisy_reports_foretell_the_end_better_the_later_they_are(done: float, off: float) -> None:
+def test_noisy_reports_predict_the_end_better_the_later_they_are(done: float, off: float) -> None:
     random, errors = Random("losses"), []
     for _ in range(20):
         curve = curve_converging_at(30, random.uniform(0.5, 2), 0.05)

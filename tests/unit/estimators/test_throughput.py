@@ -1,4 +1,4 @@
-"""Timelines of steps, batches balanced between unequal GPUs, and the poster's question."""
+"""Timelines of steps, batches balanced between unequal GPUs, and speeds on other allocations."""
 
 from __future__ import annotations
 

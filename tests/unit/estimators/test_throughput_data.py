@@ -15,7 +15,7 @@ STRIDE = 7
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="AdaptDL's measurements are not at ../shared/data")
-def test_a_foretold_step_beats_scaling_laws_and_learning_beats_a_foretold_step() -> None:
+def test_a_predicted_step_beats_scaling_laws_and_learning_beats_a_predicted_step() -> None:
     bed = adaptdl(DATA)
     links = fit_links(bed.of(bed.teacher)[::STRIDE])
     linear, curve, before, after = [], [], [], []

@@ -96,8 +96,8 @@ def test_a_measured_speed_is_believed_before_all_else() -> None:
 
 def test_what_one_wide_run_measured_corrects_others_and_spares_near_ones() -> None:
     here = estimator()
-    foretold = here.speed(elastic(), KNOWN, SPREAD)
-    learned = here.learned(elastic(), KNOWN, SPREAD, foretold // 2, NOTHING_MEASURED)
+    predicted = here.speed(elastic(), KNOWN, SPREAD)
+    learned = here.learned(elastic(), KNOWN, SPREAD, predicted // 2, NOTHING_MEASURED)
     pair, before = Allocation.plain(1, 1), here.speed(elastic(), KNOWN, Allocation.plain(1, 1))
     assert here.speed(elastic(), KNOWN, pair, learned) < 0.75 * before
     near = here.speed(elastic(), KNOWN, Allocation.plain(2))

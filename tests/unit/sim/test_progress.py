@@ -58,11 +58,11 @@ def test_jobs_and_seeds_differ_and_nothing_else_does() -> None:
     assert training_of(JOB, 0).loss != training_of(traced("b", SOFT, 3_000), 0).loss
 
 
-def test_exact_reports_foretell_the_end() -> None:
+def test_exact_reports_predict_the_end() -> None:
     assert total_work(samples_of(JOB, until=0.3)) == pytest.approx(3_000e3 * NOMINAL, rel=0.001)
 
 
-def test_noisy_reports_are_off_and_still_foretell_it() -> None:
+def test_noisy_reports_are_off_and_still_predict_it() -> None:
     exact, noisy = samples_of(JOB), samples_of(JOB, error=0.02)
     ratios = [one.loss_ppm / other.loss_ppm for one, other in zip(noisy, exact, strict=True)]
     assert 0.98 <= min(ratios) < 0.99 < 1.01 < max(ratios) <= 1.02
@@ -114,7 +114,7 @@ def test_rigid_jobs_cost_nothing() -> None:
     assert len(drive.steps) == 4, "submitted, started, one look at the end of the interval, ended"
 
 
-def test_waiting_for_ever_makes_no_reports() -> None:
+def test_waiting_forever_makes_no_reports() -> None:
     """Its node has gone for good: nothing runs, so nothing is due."""
     scenario = a_scenario([traced("soft", SOFT, 100)], "1x4", node_changes=(at(15, e.NodeLeft(0)),))
     drive = Drive(scenario, a_policy("optimus", interval_s=10), checked=False).run()

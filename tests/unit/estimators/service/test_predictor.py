@@ -161,7 +161,7 @@ def test_tables_add_up_over_time() -> None:
     assert set(lives.seen.past) == {(), (0,), ("q", 0)}
 
 
-def test_runs_that_go_on_count_at_the_time_of_the_tables_and_not_for_ever() -> None:
+def test_runs_that_go_on_count_at_the_time_of_the_tables_and_not_forever() -> None:
     lives = Lives()
     lives.arrives("long")
     lives.start("long", 1)

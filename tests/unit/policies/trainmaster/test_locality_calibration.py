@@ -49,7 +49,7 @@ def test_what_was_seen_outweighs_what_was_believed_run_by_run() -> None:
     assert corrections == sorted(corrections, reverse=True)
 
 
-def test_losses_as_foretold_correct_nothing() -> None:
+def test_losses_as_predicted_correct_nothing() -> None:
     felt = Penalty()
     for foretold in (100_000, 400_000):
         felt = felt.with_apart(foretold, foretold)

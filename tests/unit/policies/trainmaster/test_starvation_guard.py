@@ -150,7 +150,7 @@ def test_who_has_ended_is_owed_nothing() -> None:
     assert watch.look() == []
 
 
-def test_whoever_becomes_owed_or_was_is_ranked_anew() -> None:
+def test_a_job_that_becomes_owed_or_was_is_ranked_again() -> None:
     strings = Strings("1x2").running("other", 0).submit("a")
     watch, view = Watch(strings), strings.controller.view
     view.take_changed()
