@@ -83,7 +83,7 @@ def routes(service: Service) -> APIRouter:
                 "content": {JSON: {"schema": schema(CheckedJobs, AcceptedJobs)}},
             },
             201: answer(AcceptedJobs, "Submitted: all of them, durably."),
-            **errors(400, 403, 409, 413, 415, 422, 503),
+            **errors(400, 403, 404, 409, 413, 415, 422, 503),
         },
         openapi_extra={"requestBody": BODY},
     )
