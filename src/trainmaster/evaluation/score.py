@@ -40,7 +40,7 @@ class BinTimes:
     p95_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """The measures of one trial, over its measured jobs unless they say otherwise.
 
@@ -57,23 +57,23 @@ class Score:
     is_transient: bool
     gpus: int
     """Of the cluster."""
-    mean_jct_s: float | None
+    mean_jct_s: float | None = None
     """Over all ended jobs, however they ended."""
-    passed_jct_s: float | None
+    passed_jct_s: float | None = None
     """Over those that ended well."""
     floor_s: float | None
     """Mean service: what the mean JCT would be if nobody ever waited."""
-    excess_s: float | None
+    excess_s: float | None = None
     """Mean of JCT - service alone at best placement."""
-    p50_s: float | None
-    p95_s: float | None
-    p99_s: float | None
-    max_s: float | None
-    std_s: float | None
+    p50_s: float | None = None
+    p95_s: float | None = None
+    p99_s: float | None = None
+    max_s: float | None = None
+    std_s: float | None = None
     """Standard deviation of the JCT."""
-    queue_s: float | None
+    queue_s: float | None = None
     """Mean time to the first start."""
-    makespan_s: float | None
+    makespan_s: float | None = None
     """First submission of the trace to the last end of a measured job."""
     gpu_util: float | None
     """GPU time making progress / (GPUs x time), from the first submission until all measured ended."""
@@ -81,10 +81,10 @@ class Score:
     """Of all jobs: switching, lost work, failed runs."""
     preemptions: int
     migrations: int
-    rho_p99: float | None
-    rho_over_1: float | None
+    rho_p99: float | None = None
+    rho_over_1: float | None = None
     """Part of the jobs whose rho is more than 1."""
-    rho_max: float | None
+    rho_max: float | None = None
     rejected: int
     """Of the measured ones: jobs that can never fit."""
     unfinished: int

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from trainmaster.config.options import effective
 from trainmaster.model.result import Bin, JobResult, Result, Status, Summary
@@ -127,7 +126,7 @@ def _job_result(account: Account, ledger: Ledger, now: int, gpus: int) -> JobRes
         preemptions=record.preemptions if record is not None else 0,
         migrations=record.migrations if record is not None else 0,
         status=Status.UNFINISHED if account.status is None else STATUS[account.status],
-        rho=_rho(account, ledger, gpus),
+        rho=rho_of(account, ledger, gpus),
         cost=cost,
         cost_wasted=cost_wasted,
     )
@@ -148,9 +147,12 @@ def _spent(account: Account, now: int) -> int:
     return account.spent + account.rate * (now - account.holding_since_ms)
 
 
-def _rho(account: Account, ledger: Ledger, gpus: int) -> float | None:
-    """JCT / (duration x max(1, GPUs x N / cluster GPUs)); None for jobs without service or end."""
-    service = account.traced.service_ms
+def rho_of(account: Account, ledger: Ledger, gpus: int, least_service_ms: int = 0) -> float | None:
+    """JCT / (service x max(1, GPUs x N / cluster GPUs)); None for jobs without service or end.
+
+    A shorter service than the least counts as that.
+    """
+    service = max(account.traced.service_ms, least_service_ms)
     if account.finish_ms is None or not service or not _is_on_gpus(account.traced):
         return None
     size = account.traced.job.demand.nominal.total_share / WHOLE
@@ -158,77 +160,79 @@ def _rho(account: Account, ledger: Ledger, gpus: int) -> float | None:
     return (account.finish_ms - account.traced.job.submit_ms) / (service * crowd)
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """The averages of the contract: all None when a job is unfinished."""
-
-    avg_jct_s: float | None = None
-    avg_excess_s: float | None = None
-    p50_jct_s: float | None = None
-    p95_jct_s: float | None = None
-    p99_jct_s: float | None = None
-    avg_queue_s: float | None = None
-    makespan_s: float | None = None
-    gpu_util: float | None = None
-    max_rho: float | None = None
-    p99_rho: float | None = None
+def jcts_of(jobs: Iterable[JobResult]) -> list[float]:
+    """Completion times in seconds, ascending, of the jobs that ended."""
+    return sorted(job.jct_ms / SECOND for job in jobs if job.jct_ms is not None)
 
 
-def _times(jobs: Sequence[JobResult], trained: int, gpus: int) -> Times:
+def mean_excess_s(jobs: Iterable[JobResult]) -> float | None:
+    """Mean of JCT - service."""
+    return mean([(j.jct_ms - j.service_ms) / SECOND for j in jobs if j.jct_ms is not None])
+
+
+def utilisation(simulation: Simulation, span_ms: int) -> float | None:
+    """GPU time making progress / (GPUs x span), over all jobs."""
+    accounts = simulation.ledger.accounts.values()
+    on_gpus = [account for account in accounts if _is_on_gpus(account.traced)]
+    trained = sum(account.trained - account.on_slots for account in on_gpus)
+    busy = trained - simulation.ledger.overlap(simulation.now)
+    gpus = simulation.scenario.topology.training_gpus
+    return busy / (gpus * WHOLE * span_ms) if span_ms else None
+
+
+def gpu_hours_wasted(ledger: Ledger) -> float:
+    """Switching, lost work, failed runs, of all jobs."""
+    return sum(a.charged + a.wasted for a in ledger.accounts.values()) / (WHOLE * HOUR)
+
+
+TIMES = (
+    *("avg_jct_s", "avg_excess_s", "p50_jct_s", "p95_jct_s", "p99_jct_s", "avg_queue_s"),
+    *("makespan_s", "gpu_util", "max_rho", "p99_rho"),
+)
+"""What is None in a summary as soon as one job has not ended."""
+
+
+def _times(simulation: Simulation, jobs: Sequence[JobResult]) -> dict[str, float | None]:
     ended = [job for job in jobs if job.finish_ms is not None]
     if not ended or any(_is_open(job) for job in jobs):
-        return Times()
-    jcts = sorted((job.jct_ms or 0) / SECOND for job in ended)
+        return dict.fromkeys(TIMES)
+    jcts = jcts_of(ended)
     rhos = sorted(job.rho for job in ended if job.rho is not None)
-    first = min(job.submit_ms for job in ended)
-    makespan = max(job.finish_ms or 0 for job in ended) - first
-    return Times(
-        avg_jct_s=mean(jcts),
-        avg_excess_s=mean([((job.jct_ms or 0) - job.service_ms) / SECOND for job in ended]),
-        p50_jct_s=percentile(jcts, 0.5),
-        p95_jct_s=percentile(jcts, 0.95),
-        p99_jct_s=percentile(jcts, 0.99),
-        avg_queue_s=mean([job.queue_ms / SECOND for job in ended if job.queue_ms is not None]),
-        makespan_s=makespan / SECOND,
-        gpu_util=trained / (gpus * WHOLE * makespan) if makespan else None,
-        max_rho=rhos[-1] if rhos else None,
-        p99_rho=percentile(rhos, 0.99),
-    )
+    makespan = max(job.finish_ms or 0 for job in ended) - min(job.submit_ms for job in ended)
+    return {
+        "avg_jct_s": mean(jcts),
+        "avg_excess_s": mean_excess_s(ended),
+        "p50_jct_s": percentile(jcts, 0.5),
+        "p95_jct_s": percentile(jcts, 0.95),
+        "p99_jct_s": percentile(jcts, 0.99),
+        "avg_queue_s": mean([job.queue_ms / SECOND for job in ended if job.queue_ms is not None]),
+        "makespan_s": makespan / SECOND,
+        "gpu_util": utilisation(simulation, makespan),
+        "max_rho": rhos[-1] if rhos else None,
+        "p99_rho": percentile(rhos, 0.99),
+    }
 
 
 def _summary(simulation: Simulation, jobs: Sequence[JobResult]) -> Summary:
     ledger, gpus = simulation.ledger, simulation.scenario.topology.training_gpus
-    accounts = list(ledger.accounts.values())
-    finished = sum(job.finish_ms is not None for job in jobs)
     unfinished = sum(_is_open(job) for job in jobs)
-    on_gpus = [account for account in accounts if _is_on_gpus(account.traced)]
-    trained = sum(account.trained - account.on_slots for account in on_gpus)
-    times = _times(jobs, trained - ledger.overlap(simulation.now), gpus)
+    times = _times(simulation, jobs)
     return Summary(
         jobs=len(jobs),
-        finished=finished,
+        finished=sum(job.finish_ms is not None for job in jobs),
         rejected=len(simulation.rejected),
         unfinished=unfinished,
         load=load_of(simulation.accepted, gpus),
-        avg_jct_s=times.avg_jct_s,
-        avg_excess_s=times.avg_excess_s,
-        avg_jct_lower_bound_s=_lower_bound(jobs, simulation.now) if unfinished else None,
-        p50_jct_s=times.p50_jct_s,
-        p95_jct_s=times.p95_jct_s,
-        p99_jct_s=times.p99_jct_s,
-        avg_queue_s=times.avg_queue_s,
-        makespan_s=times.makespan_s,
-        gpu_util=times.gpu_util,
-        gpu_hours_wasted=sum(a.charged + a.wasted for a in accounts) / (WHOLE * HOUR),
+        avg_jct_lower_bound_s=lower_bound_s(jobs, simulation.now) if unfinished else None,
+        gpu_hours_wasted=gpu_hours_wasted(ledger),
         preemptions=sum(job.preemptions for job in jobs),
         migrations=sum(job.migrations for job in jobs),
-        max_rho=times.max_rho,
-        p99_rho=times.p99_rho,
         jain_index=_jain_index(ledger, jobs),
         events=simulation.events,
         cost=total([job.cost for job in jobs]),
         cost_wasted=total([job.cost_wasted for job in jobs]),
-        cost_idle=_cost_idle(ledger, times.makespan_s, simulation.now),
+        cost_idle=_cost_idle(ledger, times["makespan_s"], simulation.now),
+        **times,
     )
 
 
@@ -250,7 +254,7 @@ def load_of(jobs: Sequence[TracedJob], gpus: int) -> float | None:
     return work / (gpus * WHOLE * span)
 
 
-def _lower_bound(jobs: Sequence[JobResult], now: int) -> float | None:
+def lower_bound_s(jobs: Sequence[JobResult], now: int) -> float | None:
     """Mean JCT if every unfinished job ended at the horizon; those submitted later count nothing."""
     counted = [job for job in jobs if job.status is not Status.REJECTED and job.submit_ms <= now]
     ends = [(now if job.finish_ms is None else job.finish_ms) - job.submit_ms for job in counted]
@@ -272,7 +276,7 @@ def _bins(jobs: Sequence[JobResult]) -> tuple[Bin, ...]:
         inside = [j for j in jobs if low <= j.gpus_milli <= high and j.finish_ms is not None]
         if not inside:
             continue
-        jcts = sorted((job.jct_ms or 0) / SECOND for job in inside)
+        jcts = jcts_of(inside)
         queues = [job.queue_ms / SECOND for job in inside if job.queue_ms is not None]
         found.append(
             Bin(
