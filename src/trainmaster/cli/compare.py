@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from trainmaster.cli.support import completion
+from trainmaster.cli.support import scenario_options as options
 from trainmaster.cli.support.console import examples
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.files import STDOUT, check_directory, check_writable
@@ -24,7 +25,7 @@ EPILOG = examples(
     "trainmaster compare trace.csv --cluster 32x4 --fewer-gpus --policy las --against fifo",
 )
 USUAL = "las,tiresias-l,trainmaster"
-"""Who is compared on a trace of one's own where nobody is named."""
+"""The policies that are compared on a trace of one's own where none is named."""
 RESULTS = Path("results")
 PART = "-part"
 """Ends the name of the folder of a suite that was not run whole: it must not replace the whole one."""
@@ -61,64 +62,18 @@ def compare(
         bool,
         typer.Option("--list", help="List the suites; with --suite, all that one compares."),
     ] = False,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SHAPE|FILE",
-            help="For TRACE: 15x4 (nodes x GPUs), 4x15x4 (racks x nodes x GPUs), or a YAML file.",
-        ),
-    ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME,...",
-            help="For TRACE: policies with commas between, the first of which is the baseline"
-            f" (default: {USUAL}).",
-            autocompletion=completion.policies,
-        ),
-    ] = None,
-    set_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="An option of every named policy that has it; POLICY.KEY=VALUE is for one.",
-            autocompletion=completion.settings,
-        ),
-    ] = None,
-    trace_format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            help="Format of TRACE; recognised by its header unless given.",
-            autocompletion=completion.formats,
-        ),
-    ] = None,
-    queues: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="For TRACE: queues with weights and bounds, as YAML."),
-    ] = None,
-    perf: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ideal|default|FILE",
-            help="For TRACE: speed by placement, cost of switching, failures (default if not given).",
-            autocompletion=completion.worlds,
-        ),
-    ] = None,
-    estimates: Annotated[
-        str | None,
-        typer.Option(
-            metavar="exact|noisy:F|none",
-            help="For TRACE: what policies are told of run times (default: none).",
-        ),
-    ] = None,
+    cluster: Annotated[str | None, options.CLUSTER] = None,
+    policy: Annotated[str | None, options.POLICY] = None,
+    set_option: Annotated[list[str] | None, options.SET_OPTION] = None,
+    trace_format: Annotated[str | None, options.FORMAT] = None,
+    queues: Annotated[Path | None, options.QUEUES] = None,
+    perf: Annotated[str | None, options.PERF] = None,
+    estimates: Annotated[str | None, options.ESTIMATES] = None,
     fewer_gpus: Annotated[
         bool,
         typer.Option(
             "--fewer-gpus",
-            help="How many GPUs fewer would do for --policy to be as good as --against on all?",
+            help="Find the smallest cluster on which --policy matches --against on the full cluster.",
         ),
     ] = False,
     against: Annotated[
@@ -164,7 +119,11 @@ def compare(
         bool, typer.Option("--fresh", help="Run everything again, whatever is known already.")
     ] = False,
 ) -> None:
-    """Compare policies on many traces and seeds, with intervals; stopped, the same command goes on."""
+    """Compare policies on many traces and seeds, with intervals; stopped, the same command goes on.
+
+    The options on cluster, policies (default: las, tiresias-l and trainmaster), queues, speeds and
+    estimates (default: none) go with a TRACE of your own.
+    """
     _check_modes(
         trace,
         suite,

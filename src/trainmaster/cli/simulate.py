@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainmaster.cli.support import completion
+from trainmaster.cli.support import scenario_options as options
 from trainmaster.cli.support.console import examples, remark
 from trainmaster.cli.support.errors import INTERRUPTED, Complaint, Failed
 from trainmaster.cli.support.files import STDOUT, check_directory, check_writable, write_out
@@ -31,61 +31,18 @@ def simulate(
     trace: Annotated[
         Path, typer.Argument(metavar="TRACE", help="A file, or a folder of a public trace.")
     ],
-    cluster: Annotated[
-        str,
-        typer.Option(
-            metavar="SHAPE|FILE",
-            help="15x4 (nodes x GPUs), 4x15x4 (racks x nodes x GPUs), or a YAML file.",
-        ),
-    ],
-    policy: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME,...",
-            help="Policies with commas between, or paths of one-file policies.",
-            autocompletion=completion.policies,
-        ),
-    ] = "trainmaster",
-    set_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="An option of every named policy that has it; POLICY.KEY=VALUE is for one.",
-            autocompletion=completion.settings,
-        ),
-    ] = None,
-    trace_format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            help="Format of the trace; recognised by its header unless given.",
-            autocompletion=completion.formats,
-        ),
-    ] = None,
-    queues: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Queues with weights and bounds, as YAML.")
-    ] = None,
-    perf: Annotated[
-        str,
-        typer.Option(
-            metavar="ideal|default|FILE",
-            help="Speed by placement, interference, cost of switching, failures.",
-            autocompletion=completion.worlds,
-        ),
-    ] = "default",
-    estimates: Annotated[
-        str,
-        typer.Option(
-            metavar="exact|noisy:F|none", help="What policies are told of run times; F is 0 to 1."
-        ),
-    ] = "exact",
+    cluster: Annotated[str, options.CLUSTER],
+    policy: Annotated[str, options.POLICY] = "trainmaster",
+    set_option: Annotated[list[str] | None, options.SET_OPTION] = None,
+    trace_format: Annotated[str | None, options.FORMAT] = None,
+    queues: Annotated[Path | None, options.QUEUES] = None,
+    perf: Annotated[str, options.PERF] = "default",
+    estimates: Annotated[str, options.ESTIMATES] = "exact",
     until_s: Annotated[
         float | None,
         typer.Option(metavar="S", min=0, help="Stop at this time of the trace, in seconds."),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of all chance.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed.")] = 0,
     json: Annotated[
         Path | None, typer.Option(metavar="FILE|-", help="Write the results as JSON.")
     ] = None,

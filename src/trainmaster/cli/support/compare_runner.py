@@ -7,8 +7,6 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
 
 import typer
 
@@ -16,15 +14,13 @@ from trainmaster.cli.compare import Outputs
 from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.errors import INTERRUPTED, BadInput, Failed, cannot_write
 from trainmaster.cli.support.files import STDOUT, check_directory, write_out, write_text
+from trainmaster.cli.support.progress_bar import ProgressBar
 from trainmaster.evaluation.runner import Interrupted, News, run_campaign
 from trainmaster.evaluation.score import Campaign, Skipped
 from trainmaster.evaluation.scores_json import to_json
 from trainmaster.evaluation.suite import Suite
 from trainmaster.evaluation.trial_cache import FOLDER, Archive
 from trainmaster.text.formatting import duration, plural
-
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
 
 LINE_EVERY_S = 10.0
 """Between two lines of progress where nobody watches."""
@@ -68,7 +64,7 @@ def run(suite: Suite, outputs: Outputs, out: Path | None, *, is_quiet: bool = Fa
     with TemporaryDirectory(prefix="trainmaster-") as nowhere:
         kept_in = out if out is not None else Path(nowhere)
         archive = Archive(kept_in / FOLDER)
-        with Meter(is_quiet=is_quiet) as meter:
+        with ProgressBar("trials") as bar:
             try:
                 campaign = run_campaign(
                     suite,
@@ -76,10 +72,10 @@ def run(suite: Suite, outputs: Outputs, out: Path | None, *, is_quiet: bool = Fa
                     folder=outputs.data_folder,
                     processes=outputs.processes,
                     is_fresh=outputs.is_fresh,
-                    on_news=meter,
+                    on_news=Meter(bar, is_quiet=is_quiet),
                 )
             except Interrupted as error:
-                meter.stop()
+                bar.stop()
                 remark("Interrupted", [str(error) if out is not None else _nothing_kept(error)])
                 raise typer.Exit(INTERRUPTED) from None
             except OSError as error:
@@ -119,91 +115,35 @@ def _write(campaign: Campaign, folder: Path) -> None:
 
 
 class Meter:
-    """How far the trials are: a bar with what is left on a screen, now and then a line in a log."""
+    """How far the trials are: a bar on a screen, now and then a line in a log."""
 
-    def __init__(self, *, is_quiet: bool) -> None:
-        self._is_watched = sys.stderr.isatty()
+    def __init__(self, bar: ProgressBar, *, is_quiet: bool) -> None:
+        self._bar = bar
         self._is_quiet = is_quiet
         self._began = time.perf_counter()
         self._said = self._began
         self._known = 0
-        self._bar: Progress | None = None
-        self._task: TaskID | None = None
 
     def __call__(self, news: News) -> None:
         if news.trial is None:
-            self._begin(news)
+            self._known = news.done
+            if news.done and not self._is_quiet:
+                self._bar.say(
+                    f"{news.done:,} of {plural(news.in_all, 'trial')} are known from before."
+                )
             return
         if news.error is not None:
-            self._say(f"Failed: {news.trial}: {news.error}")
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=news.done, last=str(news.trial))
+            self._bar.say(f"Failed: {news.trial}: {news.error}")
+        self._bar.update(news.done, news.in_all, str(news.trial))
         now = time.perf_counter()
         is_last = news.done == news.in_all
-        is_due = now - self._said >= LINE_EVERY_S and not self._is_watched
+        is_due = now - self._said >= LINE_EVERY_S and not self._bar.is_watched
         if (is_last or is_due) and not self._is_quiet:
             self._said = now
-            self._say(self._line(news, now - self._began))
+            self._bar.say(self._line(news, now - self._began))
 
     def _line(self, news: News, took_s: float) -> str:
         if news.done == news.in_all:
             return f"{plural(news.in_all, 'trial')} done in {duration(took_s)}."
         left_s = took_s / max(1, news.done - self._known) * (news.in_all - news.done)
         return f"{news.done:,} of {news.in_all:,} trials done, about {duration(left_s)} left."
-
-    def _begin(self, news: News) -> None:
-        self._known = news.done
-        if news.done and not self._is_quiet:
-            self._say(f"{news.done:,} of {plural(news.in_all, 'trial')} are known from before.")
-        if self._is_watched and news.done < news.in_all:
-            self._bar = _bar()
-            self._task = self._bar.add_task("", total=news.in_all, completed=news.done, last="")
-            self._bar.start()
-
-    def _say(self, line: str) -> None:
-        if self._bar is not None:
-            self._bar.console.print(line, markup=False, highlight=False)
-        else:
-            sys.stderr.write(f"{line}\n")
-            sys.stderr.flush()
-
-    def stop(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-
-def _bar() -> Progress:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    return Progress(
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("trials,"),
-        TimeElapsedColumn(),
-        TextColumn("so far,"),
-        TimeRemainingColumn(),
-        TextColumn("left  [dim]{task.fields[last]}[/]"),
-        console=Console(stderr=True),
-        transient=True,
-        speed_estimate_period=300,
-    )

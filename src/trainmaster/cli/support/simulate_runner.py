@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
+from trainmaster.cli.support.progress_bar import ProgressBar
 from trainmaster.model.reasons import Refused
 from trainmaster.model.result import Result
+from trainmaster.model.units import SECOND
 from trainmaster.sim.driver import Scenario, Simulation
 from trainmaster.sim.metrics import result_of
 from trainmaster.text.formatting import clock, plural
 from trainmaster.text.reasons import reason_sentence
 
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
 PATIENCE_S = 1.0
 """Shorter runs show no progress bar."""
-REFRESH_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +45,11 @@ def _run(scenario: Scenario, policy: Any) -> Ran:
     simulation = Simulation(scenario, policy)
     interrupted = False
     began = time.perf_counter()
-    with Meter(policy.name, len(simulation.accepted), began) as meter:
+    with ProgressBar(policy.name, after_s=PATIENCE_S) as bar:
         try:
-            simulation.run(meter)
+            simulation.run(
+                lambda ended, jobs, now: bar.update(ended, jobs, f"simulated {clock(now / SECOND)}")
+            )
         except KeyboardInterrupt:
             interrupted = True
     wall_s = time.perf_counter() - began
@@ -97,54 +95,3 @@ def _why_it_waits(simulation: Simulation, job: str) -> str:
     except Exception as error:
         return f"the policy cannot say why ({type(error).__name__}: {error})"
     return f"{said[0].lower()}{said[1:-1]}"
-
-
-class Meter:
-    """A progress bar on standard error that appears only when a run is long and somebody watches."""
-
-    def __init__(self, policy: str, jobs: int, began: float) -> None:
-        self._policy = policy
-        self._jobs = jobs
-        self._next = began + PATIENCE_S
-        self._is_watched = sys.stderr.isatty()
-        self._bar: Progress | None = None
-        self._task: TaskID | None = None
-
-    def __call__(self, ended: int, jobs: int, now: int) -> None:
-        if not self._is_watched or time.perf_counter() < self._next:
-            return
-        if self._bar is None:
-            self._bar = self._appear()
-            self._task = self._bar.add_task(self._policy, total=self._jobs, simulated="")
-        assert self._task is not None
-        self._bar.update(self._task, completed=ended, simulated=clock(now / 1_000))
-        self._bar.refresh()
-        self._next = time.perf_counter() + REFRESH_S
-
-    def _appear(self) -> Progress:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-        bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("jobs, simulated {task.fields[simulated]}"),
-            console=Console(stderr=True),
-            transient=True,
-            auto_refresh=False,
-        )
-        bar.start()
-        return bar
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
