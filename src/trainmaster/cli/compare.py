@@ -63,7 +63,14 @@ def compare(
         typer.Option("--list", help="List the suites; with --suite, all that one compares."),
     ] = False,
     cluster: Annotated[str | None, options.CLUSTER] = None,
-    policy: Annotated[str | None, options.POLICY] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...",
+            help=f"{options.POLICIES} (default: {USUAL}).",
+            autocompletion=completion.policies,
+        ),
+    ] = None,
     set_option: Annotated[list[str] | None, options.SET_OPTION] = None,
     trace_format: Annotated[str | None, options.FORMAT] = None,
     queues: Annotated[Path | None, options.QUEUES] = None,
@@ -121,8 +128,8 @@ def compare(
 ) -> None:
     """Compare policies on many traces and seeds, with intervals; stopped, the same command goes on.
 
-    The options on cluster, policies (default: las, tiresias-l and trainmaster), queues, speeds and
-    estimates (default: none) go with a TRACE of your own.
+    The options on cluster, policies, queues, speeds and estimates (none unless given) go with a TRACE of
+    your own.
     """
     _check_modes(
         trace,

@@ -6,13 +6,15 @@ import typer
 
 from trainmaster.cli.support import completion
 
+POLICIES = "Policies with commas between, or paths of one-file policies; the first is the baseline"
+
 CLUSTER = typer.Option(
     metavar="SHAPE|FILE",
     help="15x4 (nodes x GPUs), 4x15x4 (racks x nodes x GPUs), or a YAML file.",
 )
 POLICY = typer.Option(
     metavar="NAME,...",
-    help="Policies with commas between, or paths of one-file policies; the first is the baseline.",
+    help=f"{POLICIES}.",
     autocompletion=completion.policies,
 )
 SET_OPTION = typer.Option(
