@@ -12,7 +12,7 @@ from typing import TypeVar
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.daemon.code_snapshot import keep_again, keep_code
 from trainmaster.daemon.dependencies import DependencyState, ended_as, outlook
-from trainmaster.daemon.driver import PIECE, Driver
+from trainmaster.daemon.driver import EVENTS_PER_STEP, Driver
 from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission, submitted_job
 from trainmaster.daemon.policies import policy_of
@@ -89,26 +89,26 @@ class Commands:
     async def _submit(
         self, asked: Sequence[Submission], keys: Sequence[KeyRow]
     ) -> Sequence[Accepted]:
-        checked = [self._checked(each) async for each in _unhurried(asked)]
+        checked = [self._checked(each) async for each in _yielding(asked)]
         waits = [
             await asyncio.to_thread(self._dependencies, each) if each.depends_on else ()
             for each in checked
         ]
         answers: list[Accepted] = []
-        newcomers: list[LiveJob] = []
+        new_jobs: list[LiveJob] = []
         housed: dict[str, Path] = {}
-        async for each, depends_on in _unhurried(zip(checked, waits, strict=True)):
+        async for each, depends_on in _yielding(zip(checked, waits, strict=True)):
             self._number += 1
             number = str(self._number)
-            each = await self._housed(each, number, housed)
-            elements = [one async for one in _unhurried(self._elements(each, number, depends_on))]
-            newcomers += elements
+            each = await self._with_code_copy(each, number, housed)
+            elements = [one async for one in _yielding(self._elements(each, number, depends_on))]
+            new_jobs += elements
             ids = tuple(live.id for live in elements)
             answers.append(Accepted((number, *ids) if each.array is not None else ids))
         answer = json.dumps([list(each.ids) for each in answers])
         request = Request(
-            facts=[_submitted(live) for live in newcomers],
-            newcomers=newcomers,
+            events=[_submitted(live) for live in new_jobs],
+            new_jobs=new_jobs,
             keys=[replace(row, answer_json=answer) for row in keys],
         )
         await self._driver.ask(request)
@@ -128,7 +128,7 @@ class Commands:
         is_moldable = self._driver.controller.policy.is_moldable
         if not ever_fits(self._empty, asked.demand, is_moldable=is_moldable):
             raise Refusal(
-                f"{asked.name or 'the job'} asks for {_words(asked)}, but {_room_of(state.topology)}:"
+                f"{asked.name or 'the job'} asks for {_demand_words(asked)}, but {_capacity(state.topology)}:"
                 " ask for less, or for another type."
             )
         self._check_queue(asked.queue)
@@ -160,7 +160,9 @@ class Commands:
                 raise Conflict(f"job {wanted.job} {how}: what is to run after it never would.")
         return tuple(found)
 
-    async def _housed(self, asked: Submission, number: str, housed: dict[str, Path]) -> Submission:
+    async def _with_code_copy(
+        self, asked: Submission, number: str, housed: dict[str, Path]
+    ) -> Submission:
         """The submission with its code copied; jobs of the same folder share the first copy."""
         if not asked.keeps_code:
             return asked
@@ -210,16 +212,16 @@ class Commands:
 
     async def cancel(self, job: str) -> None:
         lives = await self._driver.live(job)
-        await self._tell([LoggedEvent(e.JobWithdrawn(live.id)) for live in lives])
+        await self._submit_events([LoggedEvent(e.JobWithdrawn(live.id)) for live in lives])
 
     async def suspend(self, job: str) -> None:
         """Take it off its devices and hold it until it is resumed."""
-        facts = []
+        events = []
         for live in await self._changeable(job):
             if Hold.OWNER not in live.holds:
                 live.holds.add(Hold.OWNER)
-                facts.append(LoggedEvent(e.JobHeld(live.id), {"by": "its owner"}))
-        await self._tell(facts)
+                events.append(LoggedEvent(e.JobHeld(live.id), {"by": "its owner"}))
+        await self._submit_events(events)
 
     async def resume(self, job: str) -> None:
         lives = [live for live in await self._changeable(job) if Hold.OWNER in live.holds]
@@ -228,8 +230,9 @@ class Commands:
                 f"job {job} was not suspended by hand: `trainmaster explain {job}` says why it waits."
             )
         dependencies = self._driver.dependencies
-        await self._tell(
-            [fact for live in lives for fact in dependencies.lift(live, Hold.OWNER)], lives
+        await self._submit_events(
+            [logged for live in lives for logged in dependencies.remove_hold(live, Hold.OWNER)],
+            lives,
         )
 
     async def save(self, job: str) -> None:
@@ -240,32 +243,32 @@ class Commands:
             await self._driver.engine.save(live.record.run)
 
     async def change(self, job: str, changes: Changes) -> None:
-        facts = []
+        events = []
         if changes.queue is not None:
             self._check_queue(changes.queue)
         for live in await self._changeable(job):
             changed = _changed(live.job, changes)
-            live.respecify(_told(changes))
+            live.respecify(_changed_fields(changes))
             if changes.name is not None:
                 live.name = changes.name
             if changes.max_runtime_ms is not None:
                 live.with_runtime(changes.max_runtime_ms)
                 self._driver.limit(live)
-            facts.append(LoggedEvent(e.JobChanged(changed), _told(changes)))
-        await self._tell(facts)
+            events.append(LoggedEvent(e.JobChanged(changed), _changed_fields(changes)))
+        await self._submit_events(events)
 
     async def move(self, job: str, node: str) -> None:
         live = await self._driver.one(job)
         record = live.record
         if record is None or record.placement is None:
             raise Conflict(f"job {job} does not run now, so there is nothing to move.")
-        placement = self._room(record.placement, node)
+        placement = self._devices_on(record.placement, node)
         if placement is None:
             raise Conflict(f"{node} has not {len(record.placement.slices)} free devices.")
         asked = LoggedEvent(e.ActionRequested(Migrate(live.id, placement)), {"to": node})
-        await self._driver.ask(Request(facts=[asked], about=live.id))
+        await self._driver.ask(Request(events=[asked], about=live.id))
 
-    def _room(self, held: Placement, name: str) -> Placement | None:
+    def _devices_on(self, held: Placement, name: str) -> Placement | None:
         """As many devices of that node, free now."""
         state = self._driver.controller.state
         node = state.topology.node_by_name.get(name)
@@ -282,11 +285,13 @@ class Commands:
         return replace(held, slices=slices, span=state.topology.span_of_gpus(free[:count]))
 
     async def define_queue(self, queue: Queue) -> None:
-        await self._tell([LoggedEvent(e.QueueDefined(queue))])
+        await self._submit_events([LoggedEvent(e.QueueDefined(queue))])
 
     async def set_policy(self, name: str, options: Mapping[str, str]) -> None:
         policy_of(name, options)
-        await self._tell([LoggedEvent(e.PolicyChanged(name, tuple(sorted(options.items()))))])
+        await self._submit_events(
+            [LoggedEvent(e.PolicyChanged(name, tuple(sorted(options.items()))))]
+        )
 
     async def _changeable(self, job: str) -> Sequence[LiveJob]:
         """The same, refused before anything is changed if the change could not be stored."""
@@ -294,20 +299,22 @@ class Commands:
         self._driver.writer.refuse_in_trouble()
         return found
 
-    async def _tell(self, facts: Iterable[LoggedEvent], touched: Iterable[LiveJob] = ()) -> None:
+    async def _submit_events(
+        self, events: Iterable[LoggedEvent], touched: Iterable[LiveJob] = ()
+    ) -> None:
         """Submit these events; without any there is no step, but jobs that were touched are written."""
-        facts = list(facts)
-        said = {fact.event.job for fact in facts if isinstance(fact.event, e.JobReleased)}
-        facts += [LoggedEvent(e.JobChanged(live.job)) for live in touched if live.id not in said]
-        if facts:
-            await self._driver.ask(Request(facts=facts))
+        events = list(events)
+        said = {logged.event.job for logged in events if isinstance(logged.event, e.JobReleased)}
+        events += [LoggedEvent(e.JobChanged(live.job)) for live in touched if live.id not in said]
+        if events:
+            await self._driver.ask(Request(events=events))
 
 
-async def _unhurried(many: Iterable[T]) -> AsyncIterator[T]:
+async def _yielding(many: Iterable[T]) -> AsyncIterator[T]:
     """These, yielding to other tasks now and then."""
     for count, each in enumerate(many, 1):
         yield each
-        if count % PIECE == 0:
+        if count % EVENTS_PER_STEP == 0:
             await asyncio.sleep(0)
 
 
@@ -348,7 +355,7 @@ def _changed(job: Job, changes: Changes) -> Job:
     )
 
 
-def _told(changes: Changes) -> dict[str, object]:
+def _changed_fields(changes: Changes) -> dict[str, object]:
     """In the words of a job file."""
     values: dict[str, object] = {
         "priority": changes.priority,
@@ -365,7 +372,7 @@ def _seconds(ms: int | None) -> str | None:
     return None if ms is None else f"{ms / SECOND:g}s"
 
 
-def _words(asked: Submission) -> str:
+def _demand_words(asked: Submission) -> str:
     demand, said = asked.demand, asked.recipe
     count, kind = demand.nominal.total_share / WHOLE, demand.gpu_type or "GPU"
     words = [f"{count:g} {kind}" if count == 1 else f"{count:g} {kind}s"]
@@ -376,7 +383,7 @@ def _words(asked: Submission) -> str:
     return ", ".join(words)
 
 
-def _room_of(topology: Topology) -> str:
+def _capacity(topology: Topology) -> str:
     """What the largest node has, in words."""
     node = max(topology.nodes, key=lambda each: (each.gpus, each.memory))
     has = (

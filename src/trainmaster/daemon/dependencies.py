@@ -61,7 +61,7 @@ class Dependencies:
     def __init__(self, jobs: dict[str, LiveJob]) -> None:
         self._jobs = jobs
         self._dependents: dict[str, list[str]] = {}
-        self._lines: dict[str, deque[str]] = {}
+        self._waiting: dict[str, deque[str]] = {}
         """By array: its elements that wait for a place."""
         self.free_places: dict[str, int] = {}
         """By array: how many places are free; absent = as many as there are elements."""
@@ -69,9 +69,9 @@ class Dependencies:
 
     # -- who comes -----------------------------------------------------------------------------------
 
-    def admit(self, newcomers: Iterable[LiveJob]) -> None:
+    def register(self, new_jobs: Iterable[LiveJob]) -> None:
         """Register new jobs, or those of before a restart."""
-        for live in newcomers:
+        for live in new_jobs:
             for wanted in live.stored.depends_on:
                 self._dependents.setdefault(wanted.job, []).append(live.id)
             array = live.stored.array
@@ -80,34 +80,34 @@ class Dependencies:
             self.free_places.setdefault(live.array, array.limit)
             self._limits[live.array] = array.limit
             if Hold.ARRAY in live.holds:
-                self._lines.setdefault(live.array, deque()).append(live.id)
+                self._waiting.setdefault(live.array, deque()).append(live.id)
             else:
                 self.free_places[live.array] -= 1
 
     # -- who goes ------------------------------------------------------------------------------------
 
-    def waiting_for(self, ended: LiveJob) -> list[LiveJob]:
+    def dependents_of(self, ended: LiveJob) -> list[LiveJob]:
         """Jobs that are held until this one has ended."""
         found = [self._jobs.get(id) for id in self._dependents.pop(ended.id, ())]
         return [live for live in found if live is not None and Hold.DEPENDENCY in live.holds]
 
-    def placed_after(self, ended: LiveJob) -> Iterator[LoggedEvent]:
+    def release_next(self, ended: LiveJob) -> Iterator[LoggedEvent]:
         """Release the next element of its array, which takes its place."""
         array = ended.array
         if array is None or array not in self.free_places:
             return
         if Hold.ARRAY not in ended.holds:
             self.free_places[array] += 1
-        yield from self._give_places(array)
-        if array not in self._lines and self.free_places[array] >= self._limits[array]:
+        yield from self._fill_places(array)
+        if array not in self._waiting and self.free_places[array] >= self._limits[array]:
             del self.free_places[array], self._limits[array]
 
-    def places_left(self) -> Iterator[LoggedEvent]:
+    def release_free_places(self) -> Iterator[LoggedEvent]:
         """After a restart: places that were free and not yet given."""
-        for array in list(self._lines):
-            yield from self._give_places(array)
+        for array in list(self._waiting):
+            yield from self._fill_places(array)
 
-    def looked_at(self, live: LiveJob, state_of: StateOf) -> Iterator[LoggedEvent]:
+    def resolve(self, live: LiveJob, state_of: StateOf) -> Iterator[LoggedEvent]:
         """Release a job whose dependencies are met, withdraw one for which they never will be."""
         for wanted in live.stored.depends_on:
             found = outlook(wanted, state_of(wanted.job))
@@ -118,19 +118,19 @@ class Dependencies:
                 return
             if found is DependencyState.OPEN:
                 return
-        yield from self.lift(live, Hold.DEPENDENCY)
+        yield from self.remove_hold(live, Hold.DEPENDENCY)
 
-    def _give_places(self, array: str) -> Iterator[LoggedEvent]:
-        line = self._lines.get(array)
+    def _fill_places(self, array: str) -> Iterator[LoggedEvent]:
+        line = self._waiting.get(array)
         while line and self.free_places[array] > 0:
             live = self._jobs.get(line.popleft())
             if live is not None and not live.has_ended and Hold.ARRAY in live.holds:
                 self.free_places[array] -= 1
-                yield from self.lift(live, Hold.ARRAY)
+                yield from self.remove_hold(live, Hold.ARRAY)
         if not line:
-            self._lines.pop(array, None)
+            self._waiting.pop(array, None)
 
-    def lift(self, live: LiveJob, hold: Hold) -> Iterator[LoggedEvent]:
+    def remove_hold(self, live: LiveJob, hold: Hold) -> Iterator[LoggedEvent]:
         """Remove one hold; without any other the job is free to start."""
         if hold not in live.holds:
             return

@@ -39,7 +39,7 @@ from trainmaster.store.rows import Batch, ProgressRow, StepRow
 
 log = structlog.get_logger("trainmaster.daemon")
 
-PIECE = 250
+EVENTS_PER_STEP = 250
 """Events of one step. Ten thousand jobs at once become several steps that are stored together, and other
 tasks run in between."""
 
@@ -48,7 +48,7 @@ tasks run in between."""
 class _Step:
     """One step of the controller, to be stored and acted on."""
 
-    facts: Sequence[LoggedEvent]
+    events: Sequence[LoggedEvent]
     decision: Decision
     batch: Batch
     touched: set[str]
@@ -136,44 +136,46 @@ class Driver:
             await self._step()
 
     async def _step(self) -> None:
-        now, post = self.clock.now(), self.inbox.take()
-        facts, progress = self._facts_of(post, now)
+        now, arrived = self.clock.now(), self.inbox.take()
+        events, progress = self._collect_events(arrived, now)
         self.writer.is_torn = True
         steps: list[_Step] = []
-        for begin in range(0, max(1, len(facts)), PIECE):
+        for begin in range(0, max(1, len(events)), EVENTS_PER_STEP):
             if steps:
                 await asyncio.sleep(0)
-            piece = facts[begin : begin + PIECE]
-            steps.append(self._decided(now, piece, self.writer.seq + 1 + len(steps)))
-        keys = tuple(key for request in post.requests for key in request.keys)
+            piece = events[begin : begin + EVENTS_PER_STEP]
+            steps.append(self._make_step(now, piece, self.writer.seq + 1 + len(steps)))
+        keys = tuple(key for request in arrived.requests for key in request.keys)
         batches = [step.batch for step in steps]
         batches[-1] = replace(batches[-1], progress=tuple(progress), keys=keys)
         await self.writer.write(batches)
-        await self._act(steps, post.requests, now)
+        await self._act(steps, arrived.requests, now)
 
-    def _facts_of(self, post: Arrivals, now: int) -> tuple[list[LoggedEvent], list[ProgressRow]]:
+    def _collect_events(
+        self, arrived: Arrivals, now: int
+    ) -> tuple[list[LoggedEvent], list[ProgressRow]]:
         """The events for the controller, and progress reports that are only stored."""
-        facts = self._timely([*post.followups, *self._looked_again()])
-        for request in post.requests:
-            for live in request.newcomers:
+        events = self._without_ended([*arrived.followups, *self._retry_dependencies()])
+        for request in arrived.requests:
+            for live in request.new_jobs:
                 self.jobs[live.id] = live
-            timely = self._timely(request.facts)
-            request.is_late = bool(request.facts) and not timely
-            facts.extend(timely)
+            timely = self._without_ended(request.events)
+            request.is_late = bool(request.events) and not timely
+            events.extend(timely)
         progress: list[ProgressRow] = []
-        for report, number in post.reports:
-            facts.extend(self._taken(report, number, now, progress))
-        facts.extend(self.limits.overdue(now))
-        return facts, progress
+        for report, number in arrived.reports:
+            events.extend(self._events_of_report(report, number, now, progress))
+        events.extend(self.limits.overdue(now))
+        return events, progress
 
     async def _act(self, steps: Sequence[_Step], requests: Sequence[Request], now: int) -> None:
         """After storing: answer requests, send orders, publish changes, release dependents."""
         for step in steps:
             self.dispatcher.note(step.decision.orders)
-            self._note_policy(step.facts, now)
+            self._note_policy(step.events, now)
         refused = self._refused(steps)
         for request in requests:
-            self._welcome(request, refused)
+            self._answer(request, refused)
         for step in steps:
             self._wake_at = step.decision.wake_at
             await self.dispatcher.send(step.decision.orders)
@@ -182,26 +184,28 @@ class Driver:
             self.inbox.ring_in(RETRY_S)
         self._follow_ends({id for step in steps for id in step.touched})
 
-    def _timely(self, facts: Iterable[LoggedEvent]) -> list[LoggedEvent]:
+    def _without_ended(self, events: Iterable[LoggedEvent]) -> list[LoggedEvent]:
         """Without events about jobs that have ended meanwhile."""
-        jobs = ((fact, job_of(fact.event)) for fact in facts)
-        return [fact for fact, job in jobs if job is None or job in self.jobs]
+        jobs = ((logged, job_of(logged.event)) for logged in events)
+        return [logged for logged, job in jobs if job is None or job in self.jobs]
 
-    def _decided(self, now: int, facts: Sequence[LoggedEvent], seq: int) -> _Step:
+    def _make_step(self, now: int, events: Sequence[LoggedEvent], seq: int) -> _Step:
         """Make one step of the controller, and what is to be stored of it."""
-        touched = {job for job in map(job_of, (fact.event for fact in facts)) if job is not None}
+        touched = {
+            job for job in map(job_of, (logged.event for logged in events)) if job is not None
+        }
         touched.update(self.controller.state.promises)
         started = perf_counter()
-        decision = self.controller.step(now, [fact.event for fact in facts])
+        decision = self.controller.step(now, [logged.event for logged in events])
         self.metrics.stepped(perf_counter() - started)
-        batch = self._batch(now, facts, decision, touched, seq)
-        count_events(self.metrics, facts, self.jobs, now)
-        return _Step(facts, decision, batch, touched)
+        batch = self._batch(now, events, decision, touched, seq)
+        count_events(self.metrics, events, self.jobs, now)
+        return _Step(events, decision, batch, touched)
 
-    def _note_policy(self, facts: Sequence[LoggedEvent], now: int) -> None:
-        for fact in facts:
-            if isinstance(fact.event, e.PolicyChanged):
-                self.policy = (fact.event.name, fact.event.options)
+    def _note_policy(self, events: Sequence[LoggedEvent], now: int) -> None:
+        for logged in events:
+            if isinstance(logged.event, e.PolicyChanged):
+                self.policy = (logged.event.name, logged.event.options)
                 self.policy_since_ms, self.refused = now, ""
 
     def _refused(self, steps: Sequence[_Step]) -> dict[str, str]:
@@ -213,14 +217,14 @@ class Driver:
             log.warning("refused", job=refusal.job, why=refusal.why.value, detail=refusal.detail)
         return found
 
-    def _welcome(self, request: Request, refused: Mapping[str, str]) -> None:
+    def _answer(self, request: Request, refused: Mapping[str, str]) -> None:
         """Register new jobs, release those whose dependencies have ended just now, and answer."""
-        self.dependencies.admit(request.newcomers)
+        self.dependencies.register(request.new_jobs)
         state_of = lru_cache(self.state_of)
-        for live in request.newcomers:
+        for live in request.new_jobs:
             self.limit(live)
             if Hold.DEPENDENCY in live.holds:
-                self.look_at(live, state_of)
+                self.check_dependencies(live, state_of)
         if request.done.done():
             return
         if request.is_late:
@@ -232,27 +236,27 @@ class Driver:
         else:
             request.done.set_exception(Conflict(f"job {request.about} stays as it is: {why}."))
 
-    def look_at(self, live: LiveJob, state_of: StateOf) -> None:
+    def check_dependencies(self, live: LiveJob, state_of: StateOf) -> None:
         """Check its dependencies: the next step takes in what follows."""
-        self.inbox.follow_up(self._looked(live, state_of))
+        self.inbox.follow_up(self._dependency_events(live, state_of))
 
-    def _looked(self, live: LiveJob, state_of: StateOf) -> list[LoggedEvent]:
+    def _dependency_events(self, live: LiveJob, state_of: StateOf) -> list[LoggedEvent]:
         """Events that follow from its dependencies; none yet where the store cannot be read."""
         try:
-            return list(self.dependencies.looked_at(live, state_of))
+            return list(self.dependencies.resolve(live, state_of))
         except StoreError as error:
             log.warning("a dependency cannot be looked up now", job=live.id, why=str(error))
             self._unsure.add(live.id)
             self.inbox.ring_in(RETRY_S)
             return []
 
-    def _looked_again(self) -> list[LoggedEvent]:
+    def _retry_dependencies(self) -> list[LoggedEvent]:
         """The same for jobs whose dependencies could not be looked up before."""
         again, self._unsure = self._unsure, set()
         lives = [self.jobs[id] for id in again if id in self.jobs]
-        return [fact for live in lives for fact in self._looked(live, self.state_of)]
+        return [logged for live in lives for logged in self._dependency_events(live, self.state_of)]
 
-    def _taken(
+    def _events_of_report(
         self, report: Report, number: int, now: int, progress: list[ProgressRow]
     ) -> Iterator[LoggedEvent]:
         live = self.jobs.get(report.run.job)
@@ -279,28 +283,28 @@ class Driver:
     def _batch(
         self,
         now: int,
-        facts: Sequence[LoggedEvent],
+        events: Sequence[LoggedEvent],
         decision: Decision,
         touched: set[str],
         seq: int,
     ) -> Batch:
         touched.update(order.run.job for order in decision.orders)
         touched.update(job for job, _ in decision.ended_unsuccessfully)
-        self._tie(touched, now)
+        self._update_live_jobs(touched, now)
         topology = self.controller.state.topology
-        stories = story_of(facts, decision.orders, decision.notices, topology, now, seq)
+        stories = story_of(events, decision.orders, decision.notices, topology, now, seq)
         return Batch(
             step=StepRow(
                 seq,
                 now,
-                codec.dumps(tuple(fact.event for fact in facts)),
+                codec.dumps(tuple(logged.event for logged in events)),
                 codec.dumps(tuple(decision.orders)),
             ),
             jobs=tuple(self.jobs[id].row(now) for id in sorted(touched) if id in self.jobs),
             stories=tuple(stories),
         )
 
-    def _tie(self, touched: Iterable[str], now: int) -> None:
+    def _update_live_jobs(self, touched: Iterable[str], now: int) -> None:
         """Update these live jobs from the controller's records."""
         records = self.controller.state.jobs
         for id in touched:
@@ -326,9 +330,9 @@ class Driver:
             self.limits.forget(live.id)
             self.metrics.finished(live.job.queue, states[live.id])
         for live in ended:
-            for waiting in self.dependencies.waiting_for(live):
-                self.look_at(waiting, lambda id: states.get(id) or self.state_of(id))
-            self.inbox.follow_up(self.dependencies.placed_after(live))
+            for waiting in self.dependencies.dependents_of(live):
+                self.check_dependencies(waiting, lambda id: states.get(id) or self.state_of(id))
+            self.inbox.follow_up(self.dependencies.release_next(live))
 
     def state_of(self, id: str) -> str | None:
         """The state of any job, live or ended."""

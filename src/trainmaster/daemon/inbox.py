@@ -20,8 +20,8 @@ PROGRESS_WAIT_S = 2.0
 class Request:
     """A request of a user: processed in one step as a whole, answered when that step is stored."""
 
-    facts: Sequence[LoggedEvent] = ()
-    newcomers: Sequence[LiveJob] = ()
+    events: Sequence[LoggedEvent] = ()
+    new_jobs: Sequence[LiveJob] = ()
     keys: Sequence[KeyRow] = ()
     is_late: bool = False
     """All its jobs had ended before it was processed."""
@@ -67,15 +67,15 @@ class Inbox:
             self._awaits_progress = True
             self.ring_in(PROGRESS_WAIT_S)
 
-    def follow_up(self, facts: Iterable[LoggedEvent]) -> None:
-        self._post.followups.extend(facts)
+    def follow_up(self, events: Iterable[LoggedEvent]) -> None:
+        self._post.followups.extend(events)
         if self._post.followups:
             self.ring()
 
     def take(self) -> Arrivals:
         """Everything that has arrived; the inbox is empty afterwards."""
-        post, self._post, self._awaits_progress = self._post, Arrivals(), False
-        return post
+        arrived, self._post, self._awaits_progress = self._post, Arrivals(), False
+        return arrived
 
     def ring(self) -> None:
         self._bell.set()

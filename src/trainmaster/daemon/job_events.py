@@ -52,7 +52,7 @@ def job_of(event: e.Event) -> str | None:
 
 
 def story_of(
-    facts: Sequence[LoggedEvent],
+    events: Sequence[LoggedEvent],
     orders: Sequence[a.Order],
     notices: Sequence[DeadlineNotice],
     topology: Topology,
@@ -60,11 +60,11 @@ def story_of(
     step: int,
 ) -> Iterator[StoryRow]:
     """All entries of one step, in order."""
-    for fact in facts:
-        job, what = job_of(fact.event), HAPPENED.get(type(fact.event))
+    for logged in events:
+        job, what = job_of(logged.event), HAPPENED.get(type(logged.event))
         if job is not None and what is not None:
-            detail = dict(fact.detail)
-            run = getattr(fact.event, "run", None)
+            detail = dict(logged.detail)
+            run = getattr(logged.event, "run", None)
             if run is not None:
                 detail["attempt"] = run.attempt
             yield StoryRow(job, now, step, what, _json(detail))

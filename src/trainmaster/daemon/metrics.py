@@ -108,23 +108,25 @@ class Metrics:
 
 
 def count_events(
-    metrics: Metrics, facts: Iterable[LoggedEvent], jobs: Mapping[str, LiveJob], now: int
+    metrics: Metrics, events: Iterable[LoggedEvent], jobs: Mapping[str, LiveJob], now: int
 ) -> None:
     """Count what happened to runs; the jobs are as they were after the step."""
-    for fact in facts:
-        run = getattr(fact.event, "run", None)
+    for logged in events:
+        run = getattr(logged.event, "run", None)
         live = None if run is None else jobs.get(run.job)
         if live is not None and live.record is not None:
-            _count(metrics, fact, live, live.record, now)
+            _count(metrics, logged, live, live.record, now)
 
 
-def _count(metrics: Metrics, fact: LoggedEvent, live: LiveJob, record: JobRecord, now: int) -> None:
-    event, queue = fact.event, live.job.queue
+def _count(
+    metrics: Metrics, logged: LoggedEvent, live: LiveJob, record: JobRecord, now: int
+) -> None:
+    event, queue = logged.event, live.job.queue
     if isinstance(event, e.RunStarted) and record.first_start_ms == now:
         metrics.admitted(queue, now - live.job.submit_ms)
-    elif isinstance(event, e.RunSuspended) and "took_s" in fact.detail:
+    elif isinstance(event, e.RunSuspended) and "took_s" in logged.detail:
         metrics.suspended(
-            "freeze" if event.frozen else "halt", round(_number(fact, "took_s") * SECOND)
+            "freeze" if event.frozen else "halt", round(_number(logged, "took_s") * SECOND)
         )
         metrics.evicted(queue, "owner" if record.is_held else "policy")
         if not record.is_held:
@@ -135,11 +137,11 @@ def _count(metrics: Metrics, fact: LoggedEvent, live: LiveJob, record: JobRecord
         placement = record.placement
         if placement is not None and placement.sharing is not Sharing.EXCLUSIVE:
             metrics.packed(NOMINAL / event.speed_ppm)
-    if "lost_s" in fact.detail:
-        metrics.lost_work(_number(fact, "lost_s") * SECOND)
+    if "lost_s" in logged.detail:
+        metrics.lost_work(_number(logged, "lost_s") * SECOND)
 
 
-def _number(fact: LoggedEvent, name: str) -> float:
-    found = fact.detail[name]
+def _number(logged: LoggedEvent, name: str) -> float:
+    found = logged.detail[name]
     assert isinstance(found, float | int)
     return found

@@ -200,7 +200,7 @@ def _reload_jobs(driver: Driver) -> None:
     in_order = sorted(driver.jobs.items(), key=lambda item: records[item[0]].seq)
     driver.jobs.clear()
     driver.jobs.update(in_order)
-    driver.dependencies.admit(driver.jobs.values())
+    driver.dependencies.register(driver.jobs.values())
     for live in driver.jobs.values():
         driver.limit(live)
 
@@ -221,8 +221,8 @@ async def reconcile(driver: Driver, doubtful: set[Run]) -> None:
             driver.inbox.follow_up([LoggedEvent(e.RunLost(run, claimed.saved_work), {"why": why})])
     for live in list(driver.jobs.values()):
         if Hold.DEPENDENCY in live.holds:
-            driver.look_at(live, driver.state_of)
-    driver.inbox.follow_up(driver.dependencies.places_left())
+            driver.check_dependencies(live, driver.state_of)
+    driver.inbox.follow_up(driver.dependencies.release_free_places())
 
 
 def has_run(record: JobRecord) -> bool:

@@ -51,39 +51,43 @@ def test_what_becomes_of_a_dependency(
     assert outlook(Dependency("1", when), state) is found
 
 
-def gate_of(*lives: LiveJob) -> Dependencies:
-    gate = Dependencies({live.id: live for live in lives})
-    gate.admit(lives)
-    return gate
+def registered(*lives: LiveJob) -> Dependencies:
+    dependencies = Dependencies({live.id: live for live in lives})
+    dependencies.register(lives)
+    return dependencies
 
 
-def after(gate: Dependencies, ended: LiveJob, states: dict[str, str]) -> list[LoggedEvent]:
+def after(dependencies: Dependencies, ended: LiveJob, states: dict[str, str]) -> list[LoggedEvent]:
     """What follows from the end of a job."""
-    found = [fact for live in gate.waiting_for(ended) for fact in gate.looked_at(live, states.get)]
-    return [*found, *gate.placed_after(ended)]
+    found = [
+        logged
+        for live in dependencies.dependents_of(ended)
+        for logged in dependencies.resolve(live, states.get)
+    ]
+    return [*found, *dependencies.release_next(ended)]
 
 
 def test_a_job_is_released_when_the_last_of_its_dependencies_is_met() -> None:
     first, second = a_live("1"), a_live("2")
     then = a_live("3", Dependency("1"), Dependency("2"), holds=(Hold.DEPENDENCY,))
-    gate, states = gate_of(first, second, then), {"1": "succeeded", "2": "running"}
-    assert after(gate, first, states) == []
+    dependencies, states = registered(first, second, then), {"1": "succeeded", "2": "running"}
+    assert after(dependencies, first, states) == []
     states["2"] = "succeeded"
-    assert [fact.event for fact in after(gate, second, states)] == [e.JobReleased("3")]
+    assert [logged.event for logged in after(dependencies, second, states)] == [e.JobReleased("3")]
     assert then.holds == set()
 
 
 def test_a_job_whose_dependency_failed_is_withdrawn_and_told_why() -> None:
     first, then = a_live("1"), a_live("2", Dependency("1"), holds=(Hold.DEPENDENCY,))
-    (fact,) = after(gate_of(first, then), first, {"1": "failed"})
-    assert fact.event == e.JobWithdrawn("2")
-    assert fact.detail == {"why": "it was to run after job 1, which failed"}
+    (logged,) = after(registered(first, then), first, {"1": "failed"})
+    assert logged.event == e.JobWithdrawn("2")
+    assert logged.detail == {"why": "it was to run after job 1, which failed"}
 
 
 def test_a_job_that_its_owner_suspended_stays_held_when_its_dependency_is_met() -> None:
     first = a_live("1")
     then = a_live("2", Dependency("1"), holds=(Hold.DEPENDENCY, Hold.OWNER))
-    assert after(gate_of(first, then), first, {"1": "succeeded"}) == []
+    assert after(registered(first, then), first, {"1": "succeeded"}) == []
     assert then.holds == {Hold.OWNER}
     assert held_for(then) == "it was held by hand"
 
@@ -92,33 +96,35 @@ def test_the_next_of_an_array_gets_the_place_of_one_that_ended() -> None:
     lives = [
         a_live(f"7_{i}", array="7", limit=2, holds=() if i < 2 else (Hold.ARRAY,)) for i in range(4)
     ]
-    gate = gate_of(*lives)
-    (released,) = after(gate, lives[0], {})
+    dependencies = registered(*lives)
+    (released,) = after(dependencies, lives[0], {})
     assert released.event == e.JobReleased("7_2")
-    (released,) = after(gate, lives[2], {})
+    (released,) = after(dependencies, lives[2], {})
     assert released.event == e.JobReleased("7_3")
-    assert after(gate, lives[1], {}) == []
+    assert after(dependencies, lives[1], {}) == []
 
 
 def test_an_element_that_is_cancelled_while_it_waits_frees_no_place() -> None:
     lives = [
         a_live(f"7_{i}", array="7", limit=1, holds=() if i < 1 else (Hold.ARRAY,)) for i in range(3)
     ]
-    gate = gate_of(*lives)
-    assert after(gate, lives[1], {}) == []
-    gate._jobs.pop("7_1")
-    (released,) = after(gate, lives[0], {})
+    dependencies = registered(*lives)
+    assert after(dependencies, lives[1], {}) == []
+    dependencies._jobs.pop("7_1")
+    (released,) = after(dependencies, lives[0], {})
     assert released.event == e.JobReleased("7_2")
 
 
 def test_places_that_were_free_when_the_daemon_died_are_given_after_its_restart() -> None:
     """Element 0 had ended, and nobody had been told of it yet."""
     left = [a_live(f"7_{i}", array="7", limit=1, holds=(Hold.ARRAY,)) for i in (1, 2)]
-    assert [fact.event for fact in gate_of(*left).places_left()] == [e.JobReleased("7_1")]
+    assert [logged.event for logged in registered(*left).release_free_places()] == [
+        e.JobReleased("7_1")
+    ]
 
 
 def test_an_array_of_which_nothing_is_left_is_forgotten() -> None:
     live = a_live("7_0", array="7", limit=2)
-    gate = gate_of(live)
-    assert after(gate, live, {}) == []
-    assert not gate.free_places
+    dependencies = registered(live)
+    assert after(dependencies, live, {}) == []
+    assert not dependencies.free_places

@@ -1,4 +1,4 @@
-"""The loop from facts to kept steps, on a real store; nothing is launched."""
+"""The loop from events to kept steps, on a real store; nothing is launched."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.builders import a_job
 from trainmaster.core.controller import Controller
 from trainmaster.core.lifecycle import Phase
 from trainmaster.daemon.clock import Clock
-from trainmaster.daemon.driver import PIECE, Driver
+from trainmaster.daemon.driver import EVENTS_PER_STEP, Driver
 from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission
 from trainmaster.daemon.policies import policy_of
@@ -53,8 +53,8 @@ def waiting(id: str, *depends_on: str) -> LiveJob:
 
 
 def wish_for(*lives: LiveJob) -> Request:
-    facts = [LoggedEvent(e.JobSubmitted(live.job, held=bool(live.holds))) for live in lives]
-    return Request(facts=facts, newcomers=lives)
+    events = [LoggedEvent(e.JobSubmitted(live.job, held=bool(live.holds))) for live in lives]
+    return Request(events=events, new_jobs=lives)
 
 
 def run(what: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -64,7 +64,7 @@ def run(what: Callable[[], Coroutine[Any, Any, None]]) -> None:
 def test_many_facts_are_several_steps_that_are_kept_together(store: Store, tmp_path: Path) -> None:
     async def scenario() -> None:
         driver = a_driver(store, tmp_path)
-        count = 2 * PIECE + 1
+        count = 2 * EVENTS_PER_STEP + 1
         asked = asyncio.create_task(
             driver.ask(wish_for(*[waiting(str(number)) for number in range(1, count + 1)]))
         )
@@ -86,7 +86,7 @@ def test_a_job_is_not_held_for_one_that_ended_while_it_was_asked_for(
     async def scenario() -> None:
         driver = a_driver(store, tmp_path)
         first, then = waiting("1"), waiting("2", "1")
-        for wish in (wish_for(first), Request(facts=[LoggedEvent(e.JobWithdrawn("1"))])):
+        for wish in (wish_for(first), Request(events=[LoggedEvent(e.JobWithdrawn("1"))])):
             asked = asyncio.create_task(driver.ask(wish))
             await asyncio.sleep(0)
             await driver.step()
@@ -107,7 +107,7 @@ def test_what_is_asked_of_a_job_that_has_ended_meanwhile_is_refused(
 ) -> None:
     async def scenario() -> None:
         driver = a_driver(store, tmp_path)
-        asked = asyncio.create_task(driver.ask(Request(facts=[LoggedEvent(e.JobHeld("7"))])))
+        asked = asyncio.create_task(driver.ask(Request(events=[LoggedEvent(e.JobHeld("7"))])))
         await asyncio.sleep(0)
         await driver.step()
         with pytest.raises(Conflict, match="ended meanwhile"):
