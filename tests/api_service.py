@@ -17,6 +17,7 @@ from pathlib import Path
 from trainmaster.catalog import CatalogError, policy_class
 from trainmaster.config.options import OptionError, read_options
 from trainmaster.daemon.job_history import JobHistory, Progress
+from trainmaster.daemon.response_models import DeviceRow, NodeRow, PolicyRow, QueueRow
 from trainmaster.daemon.service_api import (
     Accepted,
     Change,
@@ -26,10 +27,7 @@ from trainmaster.daemon.service_api import (
     Health,
     JobStatus,
     LogFile,
-    NodeStatus,
     NotFound,
-    PolicyStatus,
-    QueueStatus,
     Refusal,
     Submission,
     Unavailable,
@@ -77,7 +75,7 @@ class MemoryService:
         """Jobs succeed as soon as they start, and streams end when they have said all."""
         self.seen: list[Change] = []
         self.news = asyncio.Condition()
-        self.chosen = PolicyStatus("fifo", {"backfill": "none"}, self.now)
+        self.chosen = PolicyRow("fifo", {"backfill": "none"}, self.now / 1000, None)
         self._number = 0
 
     @property
@@ -178,7 +176,7 @@ class MemoryService:
             raise Refusal(str(error)) from None
         if kind.needs_oracle:
             raise Refusal(f"{name} knows the future: it is for the simulator only.")
-        self.chosen = PolicyStatus(name, dict(options), self.now)
+        self.chosen = PolicyRow(name, dict(options), self.now / 1000, None)
 
     # -- queries -------------------------------------------------------------------------------------
 
@@ -243,47 +241,51 @@ class MemoryService:
                 found.append(LogFile(attempt, rank, (*older, base)))
         return found
 
-    def nodes(self) -> Sequence[NodeStatus]:
+    def nodes(self) -> Sequence[NodeRow]:
         self._needs_lead()
         on: list[list[str]] = [[] for _ in range(self.devices)]
         for known in self.known.values():
             for device in known.devices:
                 on[device].append(known.row.id)
         return [
-            NodeStatus(
+            NodeRow(
                 name="n0",
-                device_type=self.device_type,
-                devices=tuple(f"n0:{number}" for number in range(self.devices)),
-                jobs=tuple(tuple(each) for each in on),
-                frozen=(),
+                type=self.device_type,
                 state="up",
-                cpus=8 * WHOLE,
-                memory=64 * GIB,
-                remarks=("Memory is not limited here.",),
+                devices=[DeviceRow(f"n0:{number}", jobs) for number, jobs in enumerate(on)],
+                frozen=[],
+                cpus=8,
+                memory_bytes=64 * GIB,
+                remarks=["Memory is not limited here."],
             )
         ]
 
-    def queues(self) -> Sequence[QueueStatus]:
+    def queues(self) -> Sequence[QueueRow]:
         self._needs_lead()
         names = {**dict.fromkeys(self.stated, True), "default": True}
         for known in self.known.values():
             names.setdefault(known.row.queue, True)
         found = []
         for name in names:
+            stated = self.stated.get(name, Queue(name))
             own = [k for k in self.known.values() if k.row.queue == name]
             found.append(
-                QueueStatus(
-                    queue=self.stated.get(name, Queue(name)),
+                QueueRow(
+                    name=name,
+                    parent=stated.parent,
+                    weight=stated.weight,
+                    guaranteed_gpus=stated.guaranteed / WHOLE,
+                    maximum_gpus=None if stated.maximum is None else stated.maximum / WHOLE,
                     is_defined=name in self.stated,
                     running=sum(k.row.state == "running" for k in own),
                     waiting=sum(k.row.state in ("pending", "suspended") for k in own),
                     held=sum(k.row.state == "held" for k in own),
-                    gpus=sum(len(k.devices) for k in own) * WHOLE,
+                    gpus=sum(len(k.devices) for k in own),
                 )
             )
         return found
 
-    def policy(self) -> PolicyStatus:
+    def policy(self) -> PolicyRow:
         self._needs_lead()
         return self.chosen
 

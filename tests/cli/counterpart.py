@@ -23,8 +23,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from pydantic import TypeAdapter, ValidationError
 
 from tests.api_service import MemoryService
-from trainmaster.api import response_models
 from trainmaster.api.app import create_app
+from trainmaster.daemon import response_models
 
 ROOT = "/api/v1"
 

@@ -12,7 +12,8 @@ import pytest
 from tests.live.daemons import LiveDaemon, live, until
 from trainmaster.cli.support.demo import MARK, demonstrate
 from trainmaster.daemon.daemon import Daemon
-from trainmaster.daemon.service_api import NodeStatus, Submission, Unavailable
+from trainmaster.daemon.response_models import NodeRow
+from trainmaster.daemon.service_api import Submission, Unavailable
 
 pytestmark = pytest.mark.live
 
@@ -58,7 +59,7 @@ class Refusing:
 
     queries = commands
 
-    def nodes(self) -> Sequence[NodeStatus]:
+    def nodes(self) -> Sequence[NodeRow]:
         return ()
 
     async def submit(self, asked: Sequence[Submission], key: str) -> None:

@@ -14,12 +14,12 @@ from trainmaster import __version__
 from trainmaster.api import responses as answers
 from trainmaster.api import schema
 from trainmaster.api.host_check import Guard
-from trainmaster.api.response_models import JobDetails, Shape
 from trainmaster.api.routes import cluster, jobs
 from trainmaster.api.routes import logs as output
 from trainmaster.api.routes import submit as submitting
 from trainmaster.api.routes import web as pages
 from trainmaster.daemon.metrics import Metrics
+from trainmaster.daemon.response_models import JobDetails, Shape
 from trainmaster.daemon.service_api import Service
 
 ROOT = "/api/v1"

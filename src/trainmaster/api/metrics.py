@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from trainmaster.api import messages as wording
 from trainmaster.daemon.metrics import Metrics
-from trainmaster.daemon.service_api import Health, QueueStatus, Service
+from trainmaster.daemon.response_models import QueueRow
+from trainmaster.daemon.service_api import Health, Service
 from trainmaster.model.job_state import WAITING_STATES, JobState
-from trainmaster.model.units import WHOLE
 from trainmaster.store.protocol import Wanted
 
 PAGE, MOST_PAGES = 1_000, 10
@@ -36,7 +36,7 @@ async def page(service: Service, meters: Metrics) -> bytes:
     health = service.health()
     families = [_leading(health)]
     if health.role == "active":
-        families += _queues(list(service.queries.queues()))
+        families += _queues(service.queries.queues())
         counts = await service.queries.counts()
         families += [_states(counts), await _unadmitted(service, counts), *_devices(service)]
     registry = CollectorRegistry()
@@ -56,7 +56,7 @@ def _leading(health: Health) -> Metric:
     return found
 
 
-def _queues(statuses: list[QueueStatus]) -> list[Metric]:
+def _queues(queues: Sequence[QueueRow]) -> list[Metric]:
     pending = _gauge("pending_jobs", "Jobs that wait, those that are held included.", ("queue",))
     running = _gauge("running_jobs", "Jobs that hold devices.", ("queue",))
     held = _gauge(
@@ -66,13 +66,13 @@ def _queues(statuses: list[QueueStatus]) -> list[Metric]:
     guaranteed = _gauge(
         "queue_guaranteed_gpus", "GPUs that a queue can always get back.", ("queue",)
     )
-    for status in statuses:
-        name = [status.queue.name]
-        pending.add_metric(name, status.waiting + status.held)
-        running.add_metric(name, status.running)
-        held.add_metric(name, status.held)
-        allocated.add_metric(name, status.gpus / WHOLE)
-        guaranteed.add_metric(name, status.queue.guaranteed / WHOLE)
+    for queue in queues:
+        name = [queue.name]
+        pending.add_metric(name, queue.waiting + queue.held)
+        running.add_metric(name, queue.running)
+        held.add_metric(name, queue.held)
+        allocated.add_metric(name, queue.gpus)
+        guaranteed.add_metric(name, queue.guaranteed_gpus)
     return [pending, running, held, allocated, guaranteed]
 
 
@@ -112,6 +112,6 @@ def _devices(service: Service) -> list[Metric]:
     total = _gauge("node_devices", "Devices of a node.", ("node", "type", "state"))
     used = _gauge("node_used_devices", "Devices of a node that a job is on.", ("node", "type"))
     for node in service.queries.nodes():
-        total.add_metric([node.name, node.device_type, node.state], len(node.devices))
-        used.add_metric([node.name, node.device_type], sum(1 for jobs in node.jobs if jobs))
+        total.add_metric([node.name, node.type, node.state], len(node.devices))
+        used.add_metric([node.name, node.type], sum(bool(each.jobs) for each in node.devices))
     return [total, used]

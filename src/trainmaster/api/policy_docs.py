@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from trainmaster.api.response_models import PolicyDoc, PolicyOption
+from trainmaster.daemon.response_models import PolicyDoc, PolicyOption
 
 
 def policy_doc(name: str) -> PolicyDoc:

@@ -13,8 +13,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from trainmaster.api.response_models import ErrorAnswer
 from trainmaster.config.validation import ConfigError, parameter_sentence
+from trainmaster.daemon.response_models import ErrorAnswer
 from trainmaster.daemon.service_api import Conflict, NotFound, Refusal, Unavailable
 from trainmaster.store.protocol import StoreError
 

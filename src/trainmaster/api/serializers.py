@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from trainmaster.api import messages as wording
-from trainmaster.api.response_models import (
+from trainmaster.daemon.job_history import Progress
+from trainmaster.daemon.response_models import (
     ChangeRow,
-    DeviceRow,
     Explanation,
     ForecastRow,
     Holder,
     JobDetails,
     JobRow,
-    NodeRow,
-    PolicyRow,
     ProgressReport,
     ProgressRow,
     QueueRow,
     StoryEntry,
     WaitNumbers,
     WaitReason,
+    amount,
+    plain,
 )
-from trainmaster.daemon.job_history import Progress
 from trainmaster.daemon.service_api import (
     Change,
     Forecast,
     JobStatus,
-    NodeStatus,
-    PolicyStatus,
-    QueueStatus,
 )
 from trainmaster.model.job_state import JobState
-from trainmaster.model.queue import Queue
 from trainmaster.model.units import WHOLE
 from trainmaster.store import rows as stored
 from trainmaster.text.messages import forecast_sentence, story_sentence
@@ -45,12 +39,6 @@ DEFAULT_QUEUE = "default"
 def seconds(ms: int | None) -> float | None:
     """Exact to the millisecond: dividing by 1000 gives the nearest float, which prints 3 decimals."""
     return None if ms is None else ms / 1000
-
-
-def amount(thousandths: int) -> float:
-    """GPUs: a whole number where it is one."""
-    whole, rest = divmod(thousandths, WHOLE)
-    return whole if rest == 0 else thousandths / WHOLE
 
 
 def finite(value: float | None) -> float | None:
@@ -177,67 +165,12 @@ def progress_report(row: stored.ProgressRow) -> ProgressReport:
     return ProgressReport(row.at_ms / 1000, row.step, finite(row.loss), finite(row.samples_per_s))
 
 
-def node_row(status: NodeStatus) -> NodeRow:
-    return NodeRow(
-        name=status.name,
-        type=status.device_type,
-        state=status.state,
-        devices=[
-            DeviceRow(name, list(jobs))
-            for name, jobs in zip(status.devices, status.jobs, strict=True)
-        ],
-        frozen=list(status.frozen),
-        cpus=amount(status.cpus),
-        memory_bytes=status.memory,
-        remarks=list(status.remarks),
-    )
-
-
-def queue_rows(statuses: Sequence[QueueStatus]) -> list[QueueRow]:
+def with_default(queues: Sequence[QueueRow]) -> list[QueueRow]:
     """All queues that a job may name: `default` is always there, even while nobody uses it."""
-    rows = [queue_row(each) for each in statuses]
-    if any(row.name == DEFAULT_QUEUE for row in rows):
-        return rows
-    return [queue_row(QueueStatus(Queue(DEFAULT_QUEUE), False, 0, 0, 0, 0)), *rows]
-
-
-def queue_row(status: QueueStatus) -> QueueRow:
-    queue = status.queue
-    return QueueRow(
-        name=queue.name,
-        parent=queue.parent,
-        weight=queue.weight,
-        guaranteed_gpus=amount(queue.guaranteed),
-        maximum_gpus=None if queue.maximum is None else amount(queue.maximum),
-        is_defined=status.is_defined,
-        running=status.running,
-        waiting=status.waiting,
-        held=status.held,
-        gpus=amount(status.gpus),
-    )
-
-
-def policy_row(status: PolicyStatus) -> PolicyRow:
-    return PolicyRow(
-        name=status.name,
-        options=plain(status.options),
-        since_s=status.since_ms / 1000,
-        trouble=status.trouble or None,
-    )
+    if any(queue.name == DEFAULT_QUEUE for queue in queues):
+        return list(queues)
+    return [QueueRow(DEFAULT_QUEUE, None, 1, 0, None, False, 0, 0, 0, 0), *queues]
 
 
 def change_row(change: Change) -> ChangeRow:
     return ChangeRow(change.seq, change.at_ms / 1000, change.what, change.job, plain(change.detail))
-
-
-def plain(value: object) -> Any:
-    """Anything as JSON has it: what it has no word for becomes a text."""
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    return str(value)

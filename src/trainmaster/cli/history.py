@@ -93,10 +93,10 @@ def _write_csv(found: list[Json]) -> None:
 def _show(found: list[Json]) -> None:
     from rich.markup import escape
 
-    from trainmaster.api.response_models import JobRow
     from trainmaster.cli.support import format as words
     from trainmaster.cli.support.console import screen
     from trainmaster.cli.support.job_table import fitting
+    from trainmaster.daemon.response_models import JobRow
 
     console = screen()
     if not found:

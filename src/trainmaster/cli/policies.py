@@ -11,7 +11,7 @@ from trainmaster.cli.support import completion
 from trainmaster.cli.support.console import examples, screen
 
 if TYPE_CHECKING:
-    from trainmaster.api.response_models import PolicyDoc
+    from trainmaster.daemon.response_models import PolicyDoc
 
 EPILOG = examples(
     "trainmaster policies",

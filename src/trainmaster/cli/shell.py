@@ -16,8 +16,8 @@ from trainmaster.cli.support.options import Cpus, Data, Memory, Queue, Url
 if TYPE_CHECKING:
     import socket
 
-    from trainmaster.api.response_models import JobRow
     from trainmaster.cli.support.client import Client
+    from trainmaster.daemon.response_models import JobRow
 
 EPILOG = examples(
     "trainmaster shell --gpus 1",

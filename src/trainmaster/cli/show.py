@@ -33,8 +33,8 @@ def show(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = No
 
 def pairs_of(said: Json) -> dict[str, str]:
     """A job's sheet, in the order in which one asks; what is not known is left out."""
-    from trainmaster.api.response_models import JobRow
     from trainmaster.cli.support import format as words
+    from trainmaster.daemon.response_models import JobRow
 
     row = JobRow.from_json(said)
     kept: Json = said.get("spec") or {}

@@ -18,16 +18,21 @@ from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import LiveJob, named_devices
 from trainmaster.daemon.policies import effective_options
 from trainmaster.daemon.recovery import snapshot_of_driver
+from trainmaster.daemon.response_models import (
+    DeviceRow,
+    NodeRow,
+    PolicyRow,
+    QueueRow,
+    amount,
+    plain,
+)
 from trainmaster.daemon.service_api import (
     Change,
     Conflict,
     Forecast,
     JobStatus,
     LogFile,
-    NodeStatus,
     NotFound,
-    PolicyStatus,
-    QueueStatus,
     Submission,
 )
 from trainmaster.model.job_state import JobState
@@ -272,7 +277,7 @@ class Queries:
 
     # -- the cluster -------------------------------------------------------------------------------------
 
-    def nodes(self) -> Sequence[NodeStatus]:
+    def nodes(self) -> Sequence[NodeRow]:
         state = self._driver.controller.state
         on: dict[int, list[str]] = {}
         frozen: dict[int, list[str]] = {}
@@ -284,16 +289,18 @@ class Queries:
                 for node in record.frozen.nodes:
                     frozen.setdefault(node, []).append(record.id)
         return [
-            NodeStatus(
+            NodeRow(
                 name=node.name,
-                device_type=node.type.name,
-                devices=tuple(f"{node.name}:{local}" for local in range(node.gpus)),
-                jobs=tuple(tuple(on.get(node.first_gpu + i, ())) for i in range(node.gpus)),
-                frozen=tuple(frozen.get(node.index, ())),
+                type=node.type.name,
                 state=self._node_state(node.index),
-                cpus=node.cpus,
-                memory=node.memory,
-                remarks=self._driver.engine.abilities.remarks,
+                devices=[
+                    DeviceRow(f"{node.name}:{local}", on.get(node.first_gpu + local, []))
+                    for local in range(node.gpus)
+                ],
+                frozen=frozen.get(node.index, []),
+                cpus=amount(node.cpus),
+                memory_bytes=node.memory,
+                remarks=list(self._driver.engine.abilities.remarks),
             )
             for node in state.topology.nodes
         ]
@@ -303,7 +310,7 @@ class Queries:
         named = (("away", state.away), ("draining", state.draining), ("set aside", state.set_aside))
         return next((name for name, nodes in named if node in nodes), "up")
 
-    def queues(self) -> Sequence[QueueStatus]:
+    def queues(self) -> Sequence[QueueRow]:
         state = self._driver.controller.state
         running: Counter[str] = Counter()
         waiting: Counter[str] = Counter()
@@ -316,26 +323,31 @@ class Queries:
             held[queue] += record.phase is Phase.HELD
             if record.placement is not None:
                 gpus[queue] += record.placement.total_share
-        names = sorted({*state.queues, *running})
-        return [
-            QueueStatus(
-                queue=state.queues.get(name, Queue(name)),
+        rows = []
+        for name in sorted({*state.queues, *running}):
+            stated = state.queues.get(name, Queue(name))
+            row = QueueRow(
+                name=name,
+                parent=stated.parent,
+                weight=stated.weight,
+                guaranteed_gpus=amount(stated.guaranteed),
+                maximum_gpus=None if stated.maximum is None else amount(stated.maximum),
                 is_defined=name in state.queues,
                 running=running[name],
                 waiting=waiting[name],
                 held=held[name],
-                gpus=gpus[name],
+                gpus=amount(gpus[name]),
             )
-            for name in names
-        ]
+            rows.append(row)
+        return rows
 
-    def policy(self) -> PolicyStatus:
+    def policy(self) -> PolicyRow:
         driver = self._driver
-        return PolicyStatus(
+        return PolicyRow(
             name=driver.policy[0],
-            options=effective_options(driver.controller.policy),
-            since_ms=driver.policy_since_ms,
-            trouble=driver.refused,
+            options=plain(effective_options(driver.controller.policy)),
+            since_s=driver.policy_since_ms / 1000,
+            trouble=driver.refused or None,
         )
 
 

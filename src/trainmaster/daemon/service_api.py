@@ -11,7 +11,6 @@ from trainmaster.daemon.job_history import JobHistory
 from trainmaster.model.job import Demand
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.placement import Role
-from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason
 from trainmaster.model.submission import Array, Dependency
 from trainmaster.model.units import SECOND
@@ -120,45 +119,6 @@ class Forecast:
     start_ms: int | None
     basis: str
     """What was assumed, in words."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeStatus:
-    name: str
-    device_type: str
-    devices: tuple[str, ...]
-    """Their names."""
-    jobs: tuple[tuple[str, ...], ...]
-    """For each device: the jobs on it."""
-    frozen: tuple[str, ...]
-    """Jobs that are suspended in memory here."""
-    state: str
-    """up, draining, away, set aside."""
-    cpus: int
-    memory: int
-    remarks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class QueueStatus:
-    queue: Queue
-    is_defined: bool
-    """Whether somebody stated it; else it is only a name that jobs used."""
-    running: int
-    waiting: int
-    held: int
-    gpus: int
-    """Thousandths of a GPU that its jobs hold now."""
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyStatus:
-    name: str
-    options: Mapping[str, object]
-    """All of them, with their values."""
-    since_ms: int
-    trouble: str = ""
-    """What it raised last, if anything."""
 
 
 @dataclass(frozen=True, slots=True)

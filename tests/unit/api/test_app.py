@@ -18,8 +18,8 @@ from trainmaster.api.app import create_app
 from trainmaster.api.host_check import names_of
 from trainmaster.api.responses import error
 from trainmaster.daemon.metrics import Metrics
-from trainmaster.daemon.service_api import JobStatus, QueueStatus
-from trainmaster.model.queue import Queue
+from trainmaster.daemon.response_models import QueueRow
+from trainmaster.daemon.service_api import JobStatus
 from trainmaster.store.protocol import StoreError, Wanted
 
 V1 = "/api/v1"
@@ -597,10 +597,10 @@ def test_sentences_begin_with_a_capital_and_fields_as_they_are_written() -> None
 
 def test_default_is_always_among_the_queues() -> None:
     """The daemon lists those that are defined or used."""
-    vision = QueueStatus(Queue("vision"), True, 1, 0, 0, 1000)
-    default = QueueStatus(Queue("default"), False, 2, 0, 0, 2000)
-    assert [each.name for each in rows.queue_rows([vision])] == ["default", "vision"]
-    assert [each.running for each in rows.queue_rows([default, vision])] == [2, 1]
+    vision = QueueRow("vision", None, 1, 0, None, True, 1, 0, 0, 1)
+    default = QueueRow("default", None, 1, 0, None, False, 2, 0, 0, 2)
+    assert [each.name for each in rows.with_default([vision])] == ["default", "vision"]
+    assert rows.with_default([default, vision]) == [default, vision]
 
 
 def test_an_empty_page_says_one_thing_and_folds_the_options(

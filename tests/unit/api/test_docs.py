@@ -11,9 +11,9 @@ import pytest
 from tests.api_service import MemoryService
 from trainmaster.api.app import create_app
 from trainmaster.api.metrics import page
-from trainmaster.api.response_models import JobRow
 from trainmaster.config.job_file import LATER, JobFile, jobs_in_yaml
 from trainmaster.daemon.metrics import Metrics
+from trainmaster.daemon.response_models import JobRow
 
 DOCS = Path(__file__).parents[3] / "docs"
 JOB_FILE = (DOCS / "job-file.md").read_text()

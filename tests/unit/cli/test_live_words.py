@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.api.response_models import JobRow
 from trainmaster.cli.explain import lines_of
 from trainmaster.cli.support import format as words
 from trainmaster.cli.support.errors import BadInput
@@ -16,6 +15,7 @@ from trainmaster.cli.support.follow import PrefixedLines
 from trainmaster.cli.support.job_table import ArrayRow, fitting, fold, ranges
 from trainmaster.cli.support.submit_request import environment_of, with_environment
 from trainmaster.cli.support.terminal import Escapes
+from trainmaster.daemon.response_models import JobRow
 
 
 @pytest.mark.parametrize(

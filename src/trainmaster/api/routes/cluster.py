@@ -13,7 +13,6 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response, StreamingResponse
 
 from trainmaster.api import params, schema
-from trainmaster.api import response_models as models
 from trainmaster.api import serializers as rows
 from trainmaster.api.policy_docs import policy_doc
 from trainmaster.api.request_body import object_of
@@ -22,9 +21,9 @@ from trainmaster.catalog import policy_names
 from trainmaster.config.job_file import Name
 from trainmaster.config.queues import queues_from
 from trainmaster.config.validation import ConfigError, StrictModel, checked
+from trainmaster.daemon import response_models as models
 from trainmaster.daemon.service_api import Service, Unavailable
 from trainmaster.model.queue import Queue
-from trainmaster.model.units import WHOLE
 
 PING_S = 15
 MOST_GPUS = 100_000
@@ -85,7 +84,7 @@ def _nodes_and_queues(router: APIRouter, service: Service) -> None:
         **answers(models.NodeList, 503),
     )
     async def nodes() -> Response:
-        return Json(models.NodeList([rows.node_row(each) for each in service.queries.nodes()]))
+        return Json(models.NodeList(list(service.queries.nodes())))
 
     @router.get(
         "/queues",
@@ -94,7 +93,7 @@ def _nodes_and_queues(router: APIRouter, service: Service) -> None:
         **answers(models.QueueList, 503),
     )
     async def queues() -> Response:
-        return Json(models.QueueList(rows.queue_rows(service.queries.queues())))
+        return Json(models.QueueList(rows.with_default(service.queries.queues())))
 
     @router.put(
         "/queues/{name}",
@@ -105,28 +104,24 @@ def _nodes_and_queues(router: APIRouter, service: Service) -> None:
     async def define_queue(name: params.QueueName, request: Request) -> Response:
         terms = checked(QueueTerms, await object_of(request))
         await service.commands.define_queue(_queue(service, name, terms))
-        for status in service.queries.queues():
-            if status.queue.name == name:
-                return Json(rows.queue_row(status))
+        for row in service.queries.queues():
+            if row.name == name:
+                return Json(row)
         raise ApiError(404, f"There is no queue {name}.")
 
 
 def _queue(service: Service, name: str, terms: QueueTerms) -> Queue:
     """The queue, checked against the others that are defined."""
-    others = [
-        each.queue
-        for each in service.queries.queues()
-        if each.is_defined and each.queue.name != name
-    ]
     described: list[dict[str, object]] = [
         {
             "name": each.name,
             **({"parent": each.parent} if each.parent is not None else {}),
             "weight": each.weight,
-            "guaranteed_gpus": each.guaranteed / WHOLE,
-            **({"maximum_gpus": each.maximum / WHOLE} if each.maximum is not None else {}),
+            "guaranteed_gpus": each.guaranteed_gpus,
+            **({"maximum_gpus": each.maximum_gpus} if each.maximum_gpus is not None else {}),
         }
-        for each in others
+        for each in service.queries.queues()
+        if each.is_defined and each.name != name
     ]
     described.append({"name": name, **terms.model_dump(exclude_none=True)})
     try:
@@ -143,7 +138,7 @@ def _policy(router: APIRouter, service: Service) -> None:
         **answers(models.PolicyRow, 503),
     )
     async def policy() -> Response:
-        return Json(rows.policy_row(service.queries.policy()))
+        return Json(service.queries.policy())
 
     @router.put(
         "/policy",
@@ -156,7 +151,7 @@ def _policy(router: APIRouter, service: Service) -> None:
         choice = checked(PolicyChoice, await object_of(request))
         options = {name: _as_text(value) for name, value in choice.options.items()}
         await service.commands.set_policy(choice.name, options)
-        return Json(rows.policy_row(service.queries.policy()))
+        return Json(service.queries.policy())
 
     @router.get(
         "/policies",

@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from trainmaster.api import params
-from trainmaster.api import response_models as models
 from trainmaster.api import serializers as rows
 from trainmaster.api.job_lookup import find_job
 from trainmaster.api.request_body import object_of
@@ -18,6 +17,7 @@ from trainmaster.api.responses import ApiError, Json, answers, changes, takes
 from trainmaster.config.job_file import Duration, JobName, Name, Priority, Retries
 from trainmaster.config.units import MOST_ELEMENTS
 from trainmaster.config.validation import StrictModel, checked
+from trainmaster.daemon import response_models as models
 from trainmaster.daemon.service_api import Changes, JobStatus, NotFound, Service
 from trainmaster.model.job_state import WAITING_STATES, JobState
 from trainmaster.store.protocol import Wanted

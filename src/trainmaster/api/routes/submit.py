@@ -22,10 +22,10 @@ from trainmaster.api.request_body import (
     read_json,
     text_of,
 )
-from trainmaster.api.response_models import AcceptedJob, AcceptedJobs, CheckedJob, CheckedJobs
 from trainmaster.api.responses import ApiError, Json, answer, errors, schema
 from trainmaster.api.submission import Defaults, submission_of
 from trainmaster.config.job_file import JobFile, Raw, jobs_in_json, jobs_in_yaml
+from trainmaster.daemon.response_models import AcceptedJob, AcceptedJobs, CheckedJob, CheckedJobs
 from trainmaster.daemon.service_api import Accepted, Service, Submission
 from trainmaster.model.topology import CPU_TYPE
 
@@ -136,5 +136,5 @@ def _me() -> str:
 
 def _device_type(service: Service) -> str | None:
     """`cpu` on machines without GPUs, where CPU slots stand in for them."""
-    kinds = {node.device_type for node in service.queries.nodes()}
+    kinds = {node.type for node in service.queries.nodes()}
     return CPU_TYPE if kinds == {CPU_TYPE} else None

@@ -17,9 +17,9 @@ from trainmaster.api import metrics, params
 from trainmaster.api import serializers as rows
 from trainmaster.api.job_lookup import find_job
 from trainmaster.api.logs import Log
-from trainmaster.api.response_models import HealthRow, JobDetails, ProgressRow
 from trainmaster.api.responses import Json, answer, errors
 from trainmaster.daemon.metrics import Metrics
+from trainmaster.daemon.response_models import HealthRow, JobDetails, ProgressRow
 from trainmaster.daemon.service_api import LogFile, Refusal, Service
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.units import SECOND
@@ -110,8 +110,8 @@ async def _cluster(service: Service) -> dict[str, object]:
     return {
         "now": now,
         "policy": queries.policy(),
-        "nodes": [rows.node_row(each) for each in queries.nodes()],
-        "queues": rows.queue_rows(queries.queues()),
+        "nodes": queries.nodes(),
+        "queues": rows.with_default(queries.queues()),
         "counts": ", ".join(f"{count} {state}" for state, count in sorted(counts.items()) if count),
         "live": [rows.job_row(each, now) for each in live],
         "ended": [rows.job_row(each, now) for each in ended],

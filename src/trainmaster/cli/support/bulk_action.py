@@ -8,11 +8,11 @@ from pathlib import Path
 
 import typer
 
-from trainmaster.api.response_models import JobRow
 from trainmaster.cli.support import errors as complaints
 from trainmaster.cli.support.client import Client, Json, Refused, connect, of
 from trainmaster.cli.support.console import screen
 from trainmaster.cli.support.format import write_json
+from trainmaster.daemon.response_models import JobRow
 
 ID = re.compile(r"\d+(_\d+)?")
 DONE = {

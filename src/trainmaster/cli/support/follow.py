@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from trainmaster.api.response_models import JobRow
 from trainmaster.cli.support.client import (
     NOT_FOUND,
     Client,
@@ -21,6 +20,7 @@ from trainmaster.cli.support.errors import INTERRUPTED, say
 from trainmaster.cli.support.format import ended_sentence
 from trainmaster.cli.support.job_table import listed
 from trainmaster.cli.support.submit_request import Submitted
+from trainmaster.daemon.response_models import JobRow
 from trainmaster.model.job_state import LIVE_STATES, JobState
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from trainmaster.cli.support.errors import BadInput
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from trainmaster.api.response_models import JobRow
+    from trainmaster.daemon.response_models import JobRow
 
 NOTHING = "-"
 COLOURS = {

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainmaster.api.response_models import JobRow
 from trainmaster.cli.support import format as words
 from trainmaster.cli.support.client import Client, Json, Query
 from trainmaster.cli.support.errors import BadInput
+from trainmaster.daemon.response_models import JobRow
 from trainmaster.model.job_state import JobState
 
 if TYPE_CHECKING:

@@ -128,10 +128,10 @@ def _submitted(said: Mapping[str, object]) -> Submitted:
 
 def show_dry_run(client: Client, specs: Sequence[Json], as_json: bool) -> None:
     """Ask the manager, and say for each job what it would be and when it would start."""
-    from trainmaster.api.response_models import JobRow
     from trainmaster.cli.explain import lines_of
     from trainmaster.cli.support.console import screen
     from trainmaster.cli.support.format import gpus, write_json
+    from trainmaster.daemon.response_models import JobRow
 
     answer = client.post("/jobs", {"jobs": list(specs)}, {"dry_run": "true"})
     if as_json:

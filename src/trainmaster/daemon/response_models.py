@@ -1,5 +1,5 @@
-"""What the API answers: the one definition of each row, from which the OpenAPI document, the answers
-themselves and the command line are made.
+"""What users get to see: the one definition of each row, from which the OpenAPI document, the answers of
+the API and the command line are made.
 
 Plain dataclasses of the standard library, so that `trainmaster ps` starts quickly; FastAPI makes the schema
 from them, with the texts below the fields as descriptions. Times are Unix seconds; absent is null.
@@ -7,11 +7,32 @@ from them, with the texts below the fields as descriptions. Times are Unix secon
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from trainmaster.model.job_state import ENDED_STATES, JobState
+from trainmaster.model.units import WHOLE
+
+
+def amount(thousandths: int) -> float:
+    """GPUs: a whole number where it is one."""
+    whole, rest = divmod(thousandths, WHOLE)
+    return whole if rest == 0 else thousandths / WHOLE
+
+
+def plain(value: object) -> Any:
+    """Anything as JSON has it: what it has no word for becomes a text."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return str(value)
 
 
 class Shape:
