@@ -11,6 +11,7 @@ import re
 import socket
 import struct
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -138,6 +139,11 @@ class Counterpart:
 @contextmanager
 def serving() -> Iterator[Counterpart]:
     """One on a free port of this machine, gone afterwards."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of pydantic about FastAPI's own headers
+        _schemas()  # here and not in a thread of the server, where a warning would be an answer
+        for kind in (*response_models.Shape.__subclasses__(), response_models.JobDetails):
+            _adapter(kind.__name__)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
