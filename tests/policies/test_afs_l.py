@@ -15,8 +15,8 @@ from tests.property.drive import Drive
 from trainmaster.core.state import JobRecord
 from trainmaster.evaluation.suite import Changes, Generated, Workload
 from trainmaster.evaluation.workloads import stream_of
-from trainmaster.mechanisms.gpu_claims import Claim, Divider, Pool
-from trainmaster.mechanisms.reallocating_policy import RedividingOptions
+from trainmaster.mechanisms.gpu_claims import Divider, GpuClaim, Pool
+from trainmaster.mechanisms.reallocating_policy import ReallocatingOptions
 from trainmaster.mechanisms.speedup_curves import curve_of
 from trainmaster.model.job import gpus
 from trainmaster.model.units import NOMINAL, SECOND, WHOLE
@@ -42,11 +42,11 @@ WORLD = replace(
 )
 
 
-def claim(number: int, units: float, speeds: Speeds, low: int = 1) -> Claim:
+def claim(number: int, units: float, speeds: Speeds, low: int = 1) -> GpuClaim:
     """A job of so many seconds on one GPU."""
     high = len(speeds)
     job = a_job(f"j{number}", gpus(low, maximum=high))
-    made = Claim(JobRecord(job, number, 0, None, None), low, low * WHOLE, (0,))
+    made = GpuClaim(JobRecord(job, number, 0, None, None), low, low * WHOLE, (0,))
     exact = tuple(round(speed * NOMINAL) for speed in speeds)
     made.curve = curve_of(exact, low, high, NOMINAL)
     made.high, made.work = high, round(units * SECOND) * NOMINAL
@@ -282,7 +282,7 @@ def test_shorter_first_alone_gives_a_worse_mean() -> None:
         assert result.summary.avg_jct_s is not None
         return result.summary.avg_jct_s
 
-    with_it, without = mean(AfsL(RedividingOptions())), mean(ShorterFirst(RedividingOptions()))
+    with_it, without = mean(AfsL(ReallocatingOptions())), mean(ShorterFirst(ReallocatingOptions()))
     # 2/4: S ends at 10/1.3, L at 7.692 + (100 - 26.154)/4.5; 5/1: S at 10/1.65, L at 6.061 + 93.939/4.5
     assert with_it == pytest.approx((7.692 + 24.103) / 2, abs=1e-3)
     assert without == pytest.approx((6.061 + 26.937) / 2, abs=1e-3)

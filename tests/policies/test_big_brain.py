@@ -20,8 +20,8 @@ from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import GIB, NOMINAL, WHOLE, to_ms
 from trainmaster.perf.perf_model import IDEAL, World
 from trainmaster.policies.big_brain.packing_factor_tuner import (
-    Lessons,
-    Tuner,
+    PackingFactorTuner,
+    TunerMemo,
     best_factor,
     total_jct,
 )
@@ -223,16 +223,18 @@ def test_four_unit_jobs_at_once(world: World, busy: float, means: tuple[float, .
 # -- the tuner, from measured speeds -----------------------------------------------------------------
 
 
-def tuned(jobs: Sequence[TracedJob], world: World, **options: object) -> tuple[Simulation, Tuner]:
+def tuned(
+    jobs: Sequence[TracedJob], world: World, **options: object
+) -> tuple[Simulation, PackingFactorTuner]:
     simulation = simulated(a_scenario(jobs, "1x1", world), a_policy("big-brain", **options))
     assert isinstance(simulation.policy, BigBrain)
-    return simulation, Tuner(30_000)
+    return simulation, PackingFactorTuner(30_000)
 
 
 def factor_found(jobs: Sequence[TracedJob], world: World) -> int:
     simulation, tuner = tuned(jobs, world)
     lessons = simulation.controller.memo
-    assert isinstance(lessons, Lessons)
+    assert isinstance(lessons, TunerMemo)
     (label,) = {label for label, _ in lessons.times}
     assert tuner.next_trial(lessons, label) is None, "it should know by now"
     return tuner.factor(lessons, label)
@@ -257,11 +259,11 @@ def test_the_tuner_goes_on_while_more_jobs_together_get_more_done(
 ) -> None:
     """Two that take 1.7 times as long are worse for the mean than one by one; four at 2.0 are best."""
     measured = times(*longer)
-    lessons = Lessons(
+    lessons = TunerMemo(
         times=FrozenMap({("/1", k): 60_000 for k in measured}),
         works=FrozenMap({("/1", k): 60_000 * NOMINAL * NOMINAL // s for k, s in measured.items()}),
     )
-    assert Tuner(30_000).next_trial(lessons, "/1") == then
+    assert PackingFactorTuner(30_000).next_trial(lessons, "/1") == then
 
 
 def test_the_tuned_factor_comes_close_to_the_best_fixed_one() -> None:
@@ -280,8 +282,8 @@ def test_each_class_has_its_own_factor() -> None:
     small = [a_job(f"s{n}", 200, at_s=n) for n in range(16)]
     filling = [a_job(f"f{n}", 200, at_s=n, busy=1.0) for n in range(8)]
     simulation = simulated(a_scenario([*small, *filling], "1x2", H200), a_policy("big-brain"))
-    lessons, tuner = simulation.controller.memo, Tuner(30_000)
-    assert isinstance(lessons, Lessons)
+    lessons, tuner = simulation.controller.memo, PackingFactorTuner(30_000)
+    assert isinstance(lessons, TunerMemo)
     assert tuner.factor(lessons, "/1") > 1
     assert tuner.factor(lessons, "/3") == 1
 

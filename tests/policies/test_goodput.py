@@ -12,14 +12,14 @@ from tests.builders import a_policy, a_scenario, finishes, one, outcome_of, trac
 from tests.policies.test_max_min import sizes
 from tests.property.drive import Drive
 from trainmaster.core.state import JobRecord
-from trainmaster.mechanisms.gpu_claims import Claim, Pool
+from trainmaster.mechanisms.gpu_claims import GpuClaim, Pool
 from trainmaster.mechanisms.speedup_curves import curve_of
 from trainmaster.model.job import gpus
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import NOMINAL, SECOND, WHOLE
 from trainmaster.perf.perf_model import IDEAL, World
-from trainmaster.policies.goodput.optimizer import Fittest, Standing, worth
+from trainmaster.policies.goodput.optimizer import GoodputOptimizer, Standing, worth
 from trainmaster.sim.driver import Scenario
 
 LINEAR = tuple(range(1, 9))
@@ -35,14 +35,14 @@ def divided(
     claims, standings = [], {}
     for seq, (speeds, standing) in enumerate(jobs):
         record = JobRecord(traced(f"j{seq}", 1, 1).job, seq, 0, None, None)
-        claim = Claim(record, 1, WHOLE, (0,))
+        claim = GpuClaim(record, 1, WHOLE, (0,))
         claim.high = len(speeds)
         ppm = tuple(round(speed * NOMINAL) for speed in speeds)
         claim.curve = curve_of(ppm, 1, len(speeds), NOMINAL)
         claims.append(claim)
         standings[seq] = standing
     pool = Pool([gpus * WHOLE], None)
-    division = Fittest(pool, lambda record: standings[record.seq], fair, power)
+    division = GoodputOptimizer(pool, lambda record: standings[record.seq], fair, power)
     assert all(division.admit(claim) for claim in claims)
     division.finish()
     assert pool.left[0] >= 0

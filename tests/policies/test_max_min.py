@@ -12,7 +12,7 @@ from tests.property.drive import Drive
 from trainmaster.core.policy import Policy
 from trainmaster.core.state import JobRecord
 from trainmaster.estimators.throughput_calibration import Corrections
-from trainmaster.mechanisms.reallocating_policy import RedividingOptions
+from trainmaster.mechanisms.reallocating_policy import ReallocatingOptions
 from trainmaster.mechanisms.speedup_curves import Curve, Curves
 from trainmaster.model import actions as a
 from trainmaster.model.job import gpus
@@ -122,7 +122,7 @@ class OnlyOnArrival(MaxMin):
 
 
 def test_without_dividing_again_on_completion_jobs_end_later() -> None:
-    static = outcome_of(arriving(), OnlyOnArrival(RedividingOptions()))
+    static = outcome_of(arriving(), OnlyOnArrival(ReallocatingOptions()))
     assert finishes(static) == {"a": 190, "b": 110}
 
 

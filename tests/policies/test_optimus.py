@@ -20,10 +20,10 @@ from trainmaster.model.units import NOMINAL
 from trainmaster.perf.perf_model import DEFAULT, IDEAL, World
 from trainmaster.perf.scaling import Elasticity
 from trainmaster.policies.optimus.convergence_forecast import fitted_speeds
-from trainmaster.policies.optimus.marginal_gain import Claim, Task, give_first, grow
+from trainmaster.policies.optimus.marginal_gain import Task, TaskClaim, give_first, grow
 from trainmaster.policies.optimus.parameter_server import SpeedModel
 from trainmaster.policies.optimus.policy import Optimus, OptimusOptions
-from trainmaster.policies.optimus.worker_allocation import Headcount
+from trainmaster.policies.optimus.worker_allocation import WorkerAllocation
 from trainmaster.policies.optimus.worker_placement import WorkerPlacement
 from trainmaster.sim.driver import Estimates, Scenario
 
@@ -36,16 +36,16 @@ class Machines:
     def __init__(self, servers: int, workers: int) -> None:
         self.left = [servers, workers]
 
-    def takes(self, claim: Claim, task: Task) -> bool:
+    def takes(self, claim: TaskClaim, task: Task) -> bool:
         if not self.left[task]:
             return False
         self.left[task] -= 1
         return True
 
 
-def workers_only(name: str, work: float) -> Claim:
+def workers_only(name: str, work: float) -> TaskClaim:
     table = SPEEDUPS[name]
-    return Claim(name, work, lambda _, w: table[w - 1] if w else 0.0, most=(0, len(table)))
+    return TaskClaim(name, work, lambda _, w: table[w - 1] if w else 0.0, most=(0, len(table)))
 
 
 # -- the greedy ------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def test_the_worked_example_step_by_step() -> None:
 def test_servers_and_workers_by_what_each_gains() -> None:
     """With the synchronous model of the section: a second worker first, then the server it calls for."""
     model = SpeedModel((0.01, 0.1, 0.2, 0.02, 0.01), batch=100)
-    claim, room = Claim("a", 10, model.speed, most=(2, 2)), Machines(2, 2)
+    claim, room = TaskClaim("a", 10, model.speed, most=(2, 2)), Machines(2, 2)
     give_first([claim], room.takes)
     steps = grow([claim], room.takes)
     assert [(task, round(gain, 3)) for _, task, gain in steps] == [
@@ -88,7 +88,7 @@ def test_a_task_that_costs_more_is_worth_less() -> None:
 
 
 def test_it_stops_where_nothing_is_gained_or_nothing_is_left() -> None:
-    flat = Claim("flat", 10, lambda _, w: 1.0, most=(0, 9))
+    flat = TaskClaim("flat", 10, lambda _, w: 1.0, most=(0, 9))
     room = Machines(0, 9)
     assert give_first([flat], room.takes) == [flat]
     assert grow([flat], room.takes) == []
@@ -133,7 +133,7 @@ def test_what_an_ended_job_leaves_is_divided_at_the_end_of_the_interval() -> Non
     assert finishes(result) == {"J1": 4.167, "J2": pytest.approx(5 + 11 / 1.9, abs=0.002)}
 
 
-class EqualHeadcount(Headcount):
+class EqualHeadcount(WorkerAllocation):
     """The mechanism switched off: workers in turn, whatever they gain."""
 
     def _claim(self, record, count):  # type: ignore[no-untyped-def]
@@ -142,7 +142,7 @@ class EqualHeadcount(Headcount):
 
 
 class EqualSplit(Optimus):
-    def _headcount(self, view: View, pool: Pool, now: int) -> Headcount:
+    def _headcount(self, view: View, pool: Pool, now: int) -> WorkerAllocation:
         made = super()._headcount(view, pool, now)
         return EqualHeadcount(view.occupancy, pool, made._forecasts, now)
 

@@ -16,7 +16,7 @@ from trainmaster.model.program_name import program_of
 from trainmaster.model.trace import Outcome, TracedJob
 from trainmaster.model.units import HOUR, SECOND, WHOLE
 from trainmaster.policies.qssf import history_predictor as past
-from trainmaster.policies.qssf.history_predictor import BLANK_MS, Past
+from trainmaster.policies.qssf.history_predictor import BLANK_MS, RunHistory
 from trainmaster.sim.driver import Estimates
 
 
@@ -51,7 +51,7 @@ def test_what_ran_before_under_like_names_says_who_is_short() -> None:
 
 
 def test_without_the_history_they_go_in_order_of_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Past, "with_ended", lambda self, records: self)
+    monkeypatch.setattr(RunHistory, "with_ended", lambda self, records: self)
     result = outcome_of(a_scenario([*LEARNT, BLOCKER, *WAITING], "1x1"), a_policy("qssf"))
     assert finishes(result) == {"t1": 100, "e1": 110, "x": 400, "t2": 500, "e2": 510}
 
@@ -154,27 +154,27 @@ CHAIN = {
 
 @pytest.mark.parametrize("first", range(len(CHAIN)), ids=list(CHAIN))
 def test_the_narrowest_class_that_was_seen_speaks(first: int) -> None:
-    known = Past().with_ended(list(CHAIN.values())[first : first + 1])
+    known = RunHistory().with_ended(list(CHAIN.values())[first : first + 1])
     assert known.rolling_ms(ended("ann", "a2", 99)) == (first + 1) * SECOND
 
 
 def test_a_wider_class_is_not_heard_beside_a_narrower_one() -> None:
     own, program, others = ended("ann", "a1", 1), ended("bob", "a1", 30), ended("bob", "b", 700)
-    known = Past().with_ended([own, *[program] * 9, *[others] * 90])
+    known = RunHistory().with_ended([own, *[program] * 9, *[others] * 90])
     assert known.rolling_ms(ended("ann", "a2", 99)) == SECOND
     assert known.rolling_ms(ended("cyd", "b", 99)) == 700 * SECOND
 
 
 def test_nothing_known() -> None:
-    assert Past().rolling_ms(ended("ann", "a", 1)) == BLANK_MS == HOUR
-    assert Past().learned_ms(ended("ann", "a", 1)) == BLANK_MS
+    assert RunHistory().rolling_ms(ended("ann", "a", 1)) == BLANK_MS == HOUR
+    assert RunHistory().learned_ms(ended("ann", "a", 1)) == BLANK_MS
 
 
 def test_recent_runs_of_a_program_weigh_more() -> None:
     """Four times 100 s, then 200: a quarter of the way; among a user's other jobs, a fifth."""
     runs = [*[ended("ann", "a", 100)] * 4, ended("ann", "a", 200)]
-    assert Past().with_ended(runs).rolling_ms(ended("ann", "a", 1)) == 125 * SECOND
-    assert Past().with_ended(runs).rolling_ms(ended("ann", "b", 1)) == 120 * SECOND
+    assert RunHistory().with_ended(runs).rolling_ms(ended("ann", "a", 1)) == 125 * SECOND
+    assert RunHistory().with_ended(runs).rolling_ms(ended("ann", "b", 1)) == 120 * SECOND
 
 
 def test_the_learned_part_is_drawn_to_wider_classes() -> None:
@@ -183,7 +183,7 @@ def test_the_learned_part_is_drawn_to_wider_classes() -> None:
     own = [ended("", "", 4, 2, queue="r")]
 
     def predicted(count: int) -> float:
-        return Past().with_ended([*wide, *own * count]).learned_ms(own[0]) / SECOND
+        return RunHistory().with_ended([*wide, *own * count]).learned_ms(own[0]) / SECOND
 
     assert predicted(0) == pytest.approx(64)
     assert predicted(1) > predicted(8) > predicted(100)
@@ -191,7 +191,7 @@ def test_the_learned_part_is_drawn_to_wider_classes() -> None:
 
 
 def test_jobs_that_never_ran_teach_nothing() -> None:
-    assert Past().with_ended([ended("ann", "a", 0)]) == Past()
+    assert RunHistory().with_ended([ended("ann", "a", 0)]) == RunHistory()
 
 
 def test_killed_and_failed_jobs_teach_too() -> None:
@@ -207,7 +207,7 @@ def test_killed_and_failed_jobs_teach_too() -> None:
 
 def test_what_has_not_been_seen_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past, "MOST", 20)
-    known = Past()
+    known = RunHistory()
     for n in range(200):
         known = known.with_ended([ended("ann", "x" * (n + 1), 7)])
     assert all(len(page) <= 20 for page in known.chapters.values())

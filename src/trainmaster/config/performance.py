@@ -21,7 +21,7 @@ from trainmaster.config.validation import (
 from trainmaster.model.placement import Sharing
 from trainmaster.model.units import HOUR, NOMINAL, SECOND
 from trainmaster.perf import default_parameters as published
-from trainmaster.perf.gpu_interference import Law, Measured, SharedGpu
+from trainmaster.perf.gpu_interference import Law, MeasuredInterference, SharedGpu
 from trainmaster.perf.interpolation import Table
 from trainmaster.perf.locality import PER_DOUBLING, Locality
 from trainmaster.perf.model_zoo import table_name
@@ -117,7 +117,7 @@ class Times(StrictModel):
     small: LongerByCount | None = None
     filling: LongerByCount | None = None
 
-    def over(self, base: Measured) -> Measured:
+    def over(self, base: MeasuredInterference) -> MeasuredInterference:
         longer = {name: {1: NOMINAL, **table} for name, table in self.stated().items()}
         return replace(base, **longer)
 

@@ -15,7 +15,7 @@ from trainmaster.model.units import NOMINAL
 
 @stored_as("throughput.GpuCount")
 @dataclass(frozen=True, slots=True)
-class Kind:
+class GpuCount:
     """So many GPUs of one type."""
 
     name: str
@@ -32,7 +32,7 @@ class Allocation:
     """GPUs on each node, most first."""
     span: str
     """The level that holds them all: gpu, island, node, rack ..."""
-    kinds: tuple[Kind, ...]
+    kinds: tuple[GpuCount, ...]
     """What they are, fastest first."""
 
     @property
@@ -46,7 +46,7 @@ class Allocation:
 
     def at_nominal_speed(self) -> Allocation:
         """The same with GPUs of nominal speed: what a job's own run time refers to."""
-        return Allocation(self.per_node, self.span, (Kind("gpu", NOMINAL, self.count),))
+        return Allocation(self.per_node, self.span, (GpuCount("gpu", NOMINAL, self.count),))
 
     @staticmethod
     def plain(*per_node: int, span: str | None = None) -> Allocation:
@@ -55,7 +55,7 @@ class Allocation:
         if span is None:
             span = "rack" if len(per_node) > 1 else "node" if count > 1 else "gpu"
         nodes = tuple(sorted(per_node, reverse=True))
-        return Allocation(nodes, span, (Kind("gpu", NOMINAL, count),))
+        return Allocation(nodes, span, (GpuCount("gpu", NOMINAL, count),))
 
     @staticmethod
     def of(placement: Placement, topology: Topology) -> Allocation:
@@ -138,6 +138,6 @@ def _worth(allocation: Allocation) -> tuple[int, int, int]:
     return len(allocation.per_node), -slowest, -allocation.speed_ppm
 
 
-def _kinds(types: Iterable[tuple[GpuType, int]]) -> tuple[Kind, ...]:
-    kinds = (Kind(kind.name, kind.speed_ppm, count) for kind, count in types)
+def _kinds(types: Iterable[tuple[GpuType, int]]) -> tuple[GpuCount, ...]:
+    kinds = (GpuCount(kind.name, kind.speed_ppm, count) for kind, count in types)
     return tuple(sorted(kinds, key=lambda kind: (-kind.speed_ppm, kind.name)))

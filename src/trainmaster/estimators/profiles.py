@@ -17,7 +17,7 @@ MIB_PER_MB = 1 << 20
 """Tiresias gives sizes in units of 2^20 bytes: 548.1 for the 143.7 million parameters of VGG-19."""
 
 
-class Measured(NamedTuple):
+class ImagesPerSecond(NamedTuple):
     """Images per second on one P100."""
 
     at_32: float
@@ -25,15 +25,15 @@ class Measured(NamedTuple):
 
 
 SPEEDS = {
-    "inception3": Measured(128, 142),
-    "resnet50": Measured(195, 219),
-    "resnet152": Measured(82.7, 91.8),
-    "vgg16": Measured(144, 154),
-    "vgg11": Measured(144 * 240.60 / 126.27),
-    "vgg19": Measured(144 * 108.83 / 126.27),
-    "resnet101": Measured(195 * 108.99 / 178.01),
-    "inception4": Measured(128 * 68.32 / 133.04),
-    "googlenet": Measured(195 * 468.09 / 178.01),
+    "inception3": ImagesPerSecond(128, 142),
+    "resnet50": ImagesPerSecond(195, 219),
+    "resnet152": ImagesPerSecond(82.7, 91.8),
+    "vgg16": ImagesPerSecond(144, 154),
+    "vgg11": ImagesPerSecond(144 * 240.60 / 126.27),
+    "vgg19": ImagesPerSecond(144 * 108.83 / 126.27),
+    "resnet101": ImagesPerSecond(195 * 108.99 / 178.01),
+    "inception4": ImagesPerSecond(128 * 68.32 / 133.04),
+    "googlenet": ImagesPerSecond(195 * 468.09 / 178.01),
 }
 
 
@@ -45,7 +45,7 @@ ALEXNET = Profile(step_us=round(512e6 / 2987), batch=512, sync_bytes=_size("alex
 """The only one measured at 512 images per step."""
 
 
-def _profile(model: str, speed: Measured) -> Profile:
+def _profile(model: str, speed: ImagesPerSecond) -> Profile:
     size = _size(model)
     at_32 = 32e6 / speed.at_32
     if speed.at_64 is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 
-from trainmaster.estimators.allocation import Allocation, Kind
+from trainmaster.estimators.allocation import Allocation, GpuCount
 from trainmaster.estimators.interconnect import DEFAULT_LINKS, Links
 from trainmaster.model.codec import stored_as
 from trainmaster.model.profile import Profile
@@ -37,7 +37,7 @@ AS_PREDICTED = Scales()
 
 @stored_as("throughput.StepTime")
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class StepTime:
     """The parts of one step on one allocation, in nanoseconds."""
 
     compute_ns: int
@@ -67,7 +67,7 @@ class Timeline:
         return sum(self.parts_ns(scales))
 
 
-def shares(batch: int, kinds: tuple[Kind, ...]) -> tuple[int, ...]:
+def shares(batch: int, kinds: tuple[GpuCount, ...]) -> tuple[int, ...]:
     """Samples of the busiest GPU of each kind when all end together, as nearly as whole samples allow."""
     speed = sum(kind.speed_ppm * kind.count for kind in kinds)
     base = [batch * kind.speed_ppm // speed for kind in kinds]
@@ -91,7 +91,7 @@ def timeline(
     links: Links = DEFAULT_LINKS,
     *,
     is_balanced: bool = True,
-) -> Timeline:
+) -> StepTime:
     """The step of a profiled job on an allocation; unbalanced = every GPU gets as many samples."""
     step = profile.step_us * 1e3
     fixed = step * FIXED if profile.fixed_us is None else min(step, profile.fixed_us * 1e3)
@@ -99,7 +99,7 @@ def timeline(
     part = _longest_part(profile.batch, allocation, is_balanced=is_balanced)
     is_alone = allocation.count == 1
     update = 0 if is_alone else links.update_ns(profile.sync_bytes)
-    return Timeline(
+    return StepTime(
         compute_ns=round((step - fixed) * part),
         fixed_ns=round(fixed * NOMINAL / slowest) + update,
         inside_ns=links.inside_ns(allocation, profile.sync_bytes),

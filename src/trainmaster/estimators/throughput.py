@@ -11,10 +11,10 @@ from collections.abc import Hashable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
-from trainmaster.estimators.allocation import Allocation, EmptyCluster, Kind
+from trainmaster.estimators.allocation import Allocation, EmptyCluster, GpuCount
 from trainmaster.estimators.interconnect import DEFAULT_LINKS, Links
 from trainmaster.estimators.profiles import known_profile
-from trainmaster.estimators.step_time import Scales, Timeline, predict, shares, timeline
+from trainmaster.estimators.step_time import Scales, StepTime, predict, shares, timeline
 from trainmaster.estimators.throughput_calibration import (
     NOTHING_MEASURED,
     Corrections,
@@ -34,10 +34,10 @@ __all__ = [
     "Corrections",
     "DEFAULT_LINKS",
     "Estimator",
-    "Kind",
+    "GpuCount",
     "Links",
     "NOTHING_MEASURED",
-    "Timeline",
+    "StepTime",
     "UNKNOWN",
     "default_timeline",
     "key_of",
@@ -68,7 +68,7 @@ def key_of(job: Job) -> str:
     return f"{job.model}/{job.demand.nominal.count}" if job.model else f"{job.id}/"
 
 
-def default_timeline(allocation: Allocation, best_span: str) -> Timeline:
+def default_timeline(allocation: Allocation, best_span: str) -> StepTime:
     """A model that nobody knows: the published curve, and the published penalty for a wider span.
 
     The curve is that of best placements, so only a span wider than it need be costs more.
@@ -76,7 +76,7 @@ def default_timeline(allocation: Allocation, best_span: str) -> Timeline:
     compute = UNIT_NS * NOMINAL / allocation.speed_ppm
     near = compute * allocation.count * NOMINAL / ELASTICITY.speedup("", allocation.count)
     widening = LOCALITY.at_span("", best_span) / LOCALITY.at_span("", allocation.span)
-    return Timeline(
+    return StepTime(
         compute_ns=round(compute),
         fixed_ns=0,
         inside_ns=round(near - compute),
@@ -94,7 +94,7 @@ class Estimator:
         self.links = links
         self._clusters: dict[str | None, EmptyCluster] = {}
         self._best: dict[tuple[int, str | None], Allocation] = {}
-        self._timelines: dict[tuple[Profile, Allocation, str | None], Timeline] = {}
+        self._timelines: dict[tuple[Profile, Allocation, str | None], StepTime] = {}
         self._scales: dict[str, tuple[Measured, Scales]] = {}
         self._curves: dict[Hashable, tuple[Measured, Curve]] = {}
 
@@ -198,7 +198,7 @@ class Estimator:
         best = self.best(min(count, max(1, self._empty(gpu_type).room)), gpu_type)
         return best.at_nominal_speed()
 
-    def _timeline(self, profile: Profile, allocation: Allocation, gpu_type: str | None) -> Timeline:
+    def _timeline(self, profile: Profile, allocation: Allocation, gpu_type: str | None) -> StepTime:
         """Of a job that may use these types: how near its best place is depends on them."""
         key = (profile, allocation, gpu_type)
         found = self._timelines.get(key)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainmaster.estimators.allocation import Allocation
-from trainmaster.estimators.step_time import AS_PREDICTED, Scales, Timeline
+from trainmaster.estimators.step_time import AS_PREDICTED, Scales, StepTime
 from trainmaster.model.codec import stored_as
 
 TRUST = (0.2, 0.7, 1.0, 1.0)
@@ -39,7 +39,7 @@ class Measurement:
     """What was predicted of a step, and what it took."""
 
     allocation: Allocation
-    predicted: Timeline
+    predicted: StepTime
     step_ns: int
 
 
@@ -61,7 +61,7 @@ class Corrections:
         return self._by_key.get(key, ())
 
     def updated(
-        self, key: str, allocation: Allocation, predicted: Timeline, step_ns: int
+        self, key: str, allocation: Allocation, predicted: StepTime, step_ns: int
     ) -> Corrections:
         """With one more measurement; a repeated one is averaged with what was known of it."""
         kept = []
@@ -79,7 +79,7 @@ class Corrections:
 NOTHING_MEASURED = Corrections()
 
 
-def measured_ns(measured: Measured, allocation: Allocation, predicted: Timeline) -> int | None:
+def measured_ns(measured: Measured, allocation: Allocation, predicted: StepTime) -> int | None:
     """The measured step of this very allocation, if there was one."""
     for known in measured:
         if known.allocation == allocation and known.predicted == predicted:

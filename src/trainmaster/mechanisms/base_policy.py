@@ -13,7 +13,7 @@ from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View, by_demand
 from trainmaster.mechanisms.rank_order import Stuck, run_in_order
-from trainmaster.mechanisms.starvation import Guards
+from trainmaster.mechanisms.starvation import PreemptionGuards
 from trainmaster.model.placement import Sharing
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.reasons import Reason, Why
@@ -53,7 +53,7 @@ class BasePolicy(Generic[O, M]):
 
     def __init__(self, options: O) -> None:
         self.options = options
-        self.guards = Guards.of(options)
+        self.guards = PreemptionGuards.of(options)
         self.stuck: dict[Hashable, Stuck] = {}
 
     def first_memo(self) -> M:

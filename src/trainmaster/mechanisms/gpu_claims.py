@@ -21,7 +21,7 @@ from trainmaster.mechanisms.speedup_curves import Curve
 from trainmaster.model.units import WHOLE
 
 
-class Claim:
+class GpuClaim:
     """One job in a division: what it can take, and what it has been given so far."""
 
     __slots__ = ("count", "curve", "high", "kinds", "low", "need", "record", "work")
@@ -87,7 +87,7 @@ def usable_types(space: Occupancy, record: JobRecord) -> tuple[int, ...]:
 class Divider(Protocol):
     """Gives claims their GPUs, in the order of its policy."""
 
-    def admit(self, claim: Claim) -> bool:
+    def admit(self, claim: GpuClaim) -> bool:
         """Give a job its minimum, if it is its turn and there is enough."""
         ...
 
@@ -116,7 +116,7 @@ class Limits:
         self.unplaced.update(record.seq for record in short.unplaced)
 
 
-class Round:
+class AllocationRound:
     """One division of what is free or held among all who are there."""
 
     def __init__(
@@ -152,12 +152,12 @@ class Round:
                 return [(claim.record, claim.count) for claim in claims]
             caps.update((claim.record.seq, useful) for claim, useful in vain)
 
-    def _divided(self) -> list[Claim]:
+    def _divided(self) -> list[GpuClaim]:
         holders = self._holders()
         candidates = self._order.candidates(self._now)
         pool = self._pool(holders)
         divider = self._divider(pool)
-        claims: list[Claim] = []
+        claims: list[GpuClaim] = []
         if self._limits.may_evict:
             line = merged(holders, candidates)
         else:
@@ -211,14 +211,14 @@ class Round:
                     left[space.node_type[piece.node]] += piece.share
         return Pool(left, None if space.allowance is None else space.allowance + held)
 
-    def _claim(self, record: JobRecord) -> Claim:
+    def _claim(self, record: JobRecord) -> GpuClaim:
         space, placement, demand = self._space, record.placement, record.demand
         kinds = usable_types(space, record)
         if placement is not None:
-            claim = Claim(record, len(placement.slices), record.rate, kinds)
+            claim = GpuClaim(record, len(placement.slices), record.rate, kinds)
             is_free_to_choose = is_divisible(record) and can_resize(record, space)
         else:
-            claim = Claim(record, demand.nominal.count, demand.nominal.total_share, kinds)
+            claim = GpuClaim(record, demand.nominal.count, demand.nominal.total_share, kinds)
             is_free_to_choose = is_divisible(record)
         if is_free_to_choose:
             curve = claim.curve = self._curve(record)

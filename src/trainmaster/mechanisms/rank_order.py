@@ -18,8 +18,7 @@ from trainmaster.core.lifecycle import Phase
 from trainmaster.core.rank_index import Candidates, GroupOf, Key, RankIndex, Tail
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.mechanisms.gang_victims import Clearing
-from trainmaster.mechanisms.victim_counter import Vacating
+from trainmaster.mechanisms.gang_victims import ClearedNodes, VacatedGpus
 from trainmaster.model.placement import Placement
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.placers import Placer
@@ -38,7 +37,7 @@ class Stuck:
 
 
 @dataclass(slots=True)
-class Pass:
+class PreemptivePass:
     """One walk down the line."""
 
     draft: Draft
@@ -196,7 +195,7 @@ class Pass:
         space = self.draft.space
         kinds = space.kinds_for(record.demand)
         largest = max(space.largest[kind] for kind in kinds)
-        clearing = Clearing(space, kinds, record.demand.nominal.count, largest)
+        clearing = ClearedNodes(space, kinds, record.demand.nominal.count, largest)
         missing = (
             0 if space.allowance is None else record.demand.nominal.count - space.allowance // WHOLE
         )
@@ -211,7 +210,7 @@ class Pass:
         self._spare(victims)
         return None
 
-    def _needed(self, clearing: Clearing, victims: Victims, record: JobRecord) -> Victims:
+    def _needed(self, clearing: ClearedNodes, victims: Victims, record: JobRecord) -> Victims:
         """Those on the nodes that make the room, and whoever else must go to afford it."""
         needed = [each for each in victims if clearing.is_needed(each[1])]
         others = [each for each in victims if not clearing.is_needed(each[1])]
@@ -251,7 +250,7 @@ class Pass:
         """
         draft, space = self.draft, self.draft.space
         is_gang = record.is_whole and record.demand.nominal.count > 1
-        vacating = Vacating(space, record.demand) if is_gang else None
+        vacating = VacatedGpus(space, record.demand) if is_gang else None
         victims: Victims = []
         gone = 0
         for worst, victim in self._behind(key):
@@ -313,7 +312,9 @@ def run_in_order(
     if ranks.has_waiting():
         touched = view.take_touched() | draft.vacated_nodes()
         candidates = ranks.candidates(now)
-        Pass(draft, ranks, group, placer_of, now, candidates, view, stuck, touched, {}).walk()
+        PreemptivePass(
+            draft, ranks, group, placer_of, now, candidates, view, stuck, touched, {}
+        ).walk()
 
 
 def evacuate(view: View, draft: Draft, placer_of: PlacerOf) -> None:

@@ -19,10 +19,10 @@ from trainmaster.core.view import View
 from trainmaster.estimators.throughput_calibration import Corrections
 from trainmaster.mechanisms.apply_allocation import carry_out
 from trainmaster.mechanisms.base_policy import BasePolicy, M
-from trainmaster.mechanisms.gpu_claims import Divider, Limits, Pool, Round, is_divisible
+from trainmaster.mechanisms.gpu_claims import AllocationRound, Divider, Limits, Pool, is_divisible
 from trainmaster.mechanisms.rank_order import evacuate, run_in_order
 from trainmaster.mechanisms.resize import at_present_size
-from trainmaster.mechanisms.speedup_curves import Curve, Curves, Measured
+from trainmaster.mechanisms.speedup_curves import Curve, Curves, MeasuredSpeeds
 from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Placement
@@ -34,13 +34,13 @@ ROUNDS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class RedividingOptions(PreemptiveOptions):
+class ReallocatingOptions(PreemptiveOptions):
     resize_cost_s: float = option(
         0.0, at_least_zero, "a run grows only if that brings its end forward by more than this"
     )
 
 
-O = TypeVar("O", bound=RedividingOptions)  # noqa: E741
+O = TypeVar("O", bound=ReallocatingOptions)  # noqa: E741
 
 
 @stored_as("reallocation.Memo")
@@ -48,16 +48,16 @@ O = TypeVar("O", bound=RedividingOptions)  # noqa: E741
 class Memo:
     """What such a policy remembers: measured speeds, and whether growth is owed."""
 
-    measured: Measured = field(default_factory=Measured)
+    measured: MeasuredSpeeds = field(default_factory=MeasuredSpeeds)
     is_owed: bool = False
     jobs: tuple[int, int] = (0, 0)
     """How many jobs there were, and the number of the last elastic one: has one come or gone since?"""
 
 
-class Redividing(BasePolicy[O, M], Generic[O, M]):
+class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
     """The parts of a policy of elastic shares; subclasses say `place_in_line`, `divider` and `plan`."""
 
-    options_type: ClassVar[type] = RedividingOptions
+    options_type: ClassVar[type] = ReallocatingOptions
     profiles = True
 
     def __init__(self, options: O) -> None:
@@ -147,7 +147,7 @@ class Redividing(BasePolicy[O, M], Generic[O, M]):
 
         for left in reversed(range(ROUNDS)):
             limits.may_evict = left > 0
-            asked = Round(draft, ranks, limits, self.divider, curve_of, self.length, now)
+            asked = AllocationRound(draft, ranks, limits, self.divider, curve_of, self.length, now)
             mark = draft.checkpoint()
             targets = asked.targets()
             short = carry_out(draft, targets, speed_of, is_worth, shrinks_for_growth=is_news)
@@ -158,7 +158,7 @@ class Redividing(BasePolicy[O, M], Generic[O, M]):
         return short.is_owed
 
 
-class ElasticShares(Redividing[O, Memo], Generic[O]):
+class ElasticShares(ReallocatingPolicy[O, Memo], Generic[O]):
     """Elastic shares, divided again whenever a job comes or goes."""
 
     def first_memo(self) -> Memo:

@@ -1,7 +1,7 @@
 """How fast a job would be on each number of GPUs, in the form that a division of GPUs needs.
 
 Declared tables are taken as they are; else the estimator foretells the curve at best placements,
-corrected by what runs have shown (`Measured`, part of the policy's memo). Greedy division needs curves
+corrected by what runs have shown (`MeasuredSpeeds`, part of the policy's memo). Greedy division needs curves
 that bend one way only: `Curve.speeds` is the concave hull, and `useful` says how many of so many GPUs
 really speed the job up.
 """
@@ -89,7 +89,7 @@ def _is_below(a: tuple[int, int], b: tuple[int, int], c: tuple[int, int]) -> boo
 
 @stored_as("throughput.Measured")
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredSpeeds:
     """What runs have shown so far: a policy's memory of speeds."""
 
     corrections: Corrections = NOTHING_MEASURED
@@ -125,8 +125,8 @@ class Curves:
         return self.estimator.speed(record.job, record.profile or UNKNOWN, where, corrections)
 
     def learned(
-        self, records: Iterable[JobRecord], memo: Measured, live: Mapping[str, object]
-    ) -> Measured:
+        self, records: Iterable[JobRecord], memo: MeasuredSpeeds, live: Mapping[str, object]
+    ) -> MeasuredSpeeds:
         """The memory after looking at what these jobs run at now, each speed once.
 
         What was foretold to within a hundredth tells nothing new.
@@ -148,7 +148,7 @@ class Curves:
                 corrections = estimator.learned(job, profile, where, speed, corrections)
         if not news:
             return memo
-        return Measured(corrections, memo.seen.only(live).updated(news))
+        return MeasuredSpeeds(corrections, memo.seen.only(live).updated(news))
 
     def _made(self, record: JobRecord, corrections: Corrections, measured: Measurements) -> Curve:
         demand, profile = record.demand, record.profile or UNKNOWN

@@ -33,14 +33,14 @@ class PreemptiveOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Guards:
+class PreemptionGuards:
     """The two options in ms; 0 = off."""
 
     starve_after_ms: int = 0
     min_run_ms: int = 0
 
     @classmethod
-    def of(cls, options: object) -> Guards:
+    def of(cls, options: object) -> PreemptionGuards:
         """Those that the policy's options state, if it has any."""
         if not isinstance(options, PreemptiveOptions):
             return cls()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from trainmaster.model.placement import Sharing
 from trainmaster.model.units import NOMINAL, SECOND
-from trainmaster.perf.gpu_interference import Law, Measured, SharedGpu
+from trainmaster.perf.gpu_interference import Law, MeasuredInterference, SharedGpu
 from trainmaster.perf.locality import Locality
 from trainmaster.perf.model_zoo import DEFAULT_MODEL
 from trainmaster.perf.network_contention import Neighbours
@@ -98,13 +98,13 @@ NEIGHBOURS = Neighbours(
 H200 = {
     # ms a step with 1, 2, 4, 8 processes: 2.24, 2.69, 3.96, 7.00 of the small model; 7.97 and 17.1 with 1
     # and 2 of the large one. Its 28.5 and 61.1 with 4 and 8 would be gains: not credited.
-    Sharing.TIME: Measured(
+    Sharing.TIME: MeasuredInterference(
         small={1: NOMINAL, 2: 1_200_900, 4: 1_767_900, 8: 3_125_000},
         filling={1: NOMINAL, 2: 2_145_500, 4: 4 * NOMINAL, 8: 8 * NOMINAL},
     ),
     # MPS: 1.86, 1.96, 2.34, 3.78 of the small model; 11.33, 21.17, 40.48, 82.32 of a large one
     # (docs/measurements/packing.md).
-    Sharing.MPS: Measured(
+    Sharing.MPS: MeasuredInterference(
         small={1: NOMINAL, 2: 1_053_800, 4: 1_258_100, 8: 2_032_300},
         filling={1: NOMINAL, 2: 1_868_000, 4: 3_572_000, 8: 7_265_000},
     ),

@@ -37,7 +37,7 @@ class Law(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredInterference:
     """Times as long as alone, in parts per million, by the number of jobs on the GPU."""
 
     small: Table
@@ -55,7 +55,7 @@ class SharedGpu:
     """a of the linear law."""
     per_job_ppm: int = NOMINAL
     """b of the linear law."""
-    tables: Mapping[Sharing, Measured] = field(default_factory=dict)
+    tables: Mapping[Sharing, MeasuredInterference] = field(default_factory=dict)
     """Of the h200 law, by way of sharing."""
     small_util_ppm: int = NOMINAL // 4
     """Up to here a job is small; at 1 it fills the GPU; between the two it is in between."""

@@ -24,8 +24,8 @@ from heapq import heappop, heappush
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.estimators.throughput import UNKNOWN
-from trainmaster.mechanisms.gpu_claims import Claim, Divider, Pool
-from trainmaster.mechanisms.reallocating_policy import ElasticShares, RedividingOptions
+from trainmaster.mechanisms.gpu_claims import Divider, GpuClaim, Pool
+from trainmaster.mechanisms.reallocating_policy import ElasticShares, ReallocatingOptions
 from trainmaster.mechanisms.speedup_curves import Curve
 from trainmaster.model.plan import Rank
 from trainmaster.model.units import NOMINAL, WHOLE
@@ -45,16 +45,16 @@ class Tie:
         self.curve = curve
         self.share = share
         self.now, self.more, self.rise = curve.gain(share)
-        self.jobs: list[tuple[int, int, Claim]] = []
+        self.jobs: list[tuple[int, int, GpuClaim]] = []
         """A heap of (work left, order of asking, claim)."""
         self.due = 0.0
         """When its first job ends at this share, roughly: most comparisons need no more."""
 
-    def add(self, order: int, claim: Claim) -> None:
+    def add(self, order: int, claim: GpuClaim) -> None:
         heappush(self.jobs, (claim.work, order, claim))
         self.due = self.jobs[0][0] * self.curve.unit / self.now
 
-    def pop(self) -> tuple[int, Claim]:
+    def pop(self) -> tuple[int, GpuClaim]:
         """The shortest, taken out."""
         _, order, claim = heappop(self.jobs)
         if self.jobs:
@@ -87,7 +87,7 @@ class Tournament:
         """All of them, largest p'/p first."""
         self._asked = 0
 
-    def admit(self, claim: Claim) -> bool:
+    def admit(self, claim: GpuClaim) -> bool:
         """A job without GPUs comes to its turn as soon as no job with some beats it."""
         while self._pool.total >= WHOLE and self._has_linear():
             top = self._top()
@@ -138,7 +138,7 @@ class Tournament:
             claim.count += 1
             self._enter(claim, order)
 
-    def _enter(self, claim: Claim, order: int) -> None:
+    def _enter(self, claim: GpuClaim, order: int) -> None:
         curve = claim.curve
         if curve is None or claim.count >= claim.high:
             return
@@ -158,10 +158,10 @@ def _gain(entry: tuple[float, int, Tie]) -> tuple[float, int]:
     return entry[:2]
 
 
-class AfsL(ElasticShares[RedividingOptions]):
+class AfsL(ElasticShares[ReallocatingOptions]):
     name = "afs-l"
 
-    def __init__(self, options: RedividingOptions) -> None:
+    def __init__(self, options: ReallocatingOptions) -> None:
         super().__init__(options)
         self._stretch: dict[object, int] = {}
 

@@ -18,8 +18,8 @@ from heapq import heapify, heappop, heapreplace
 
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.mechanisms.gpu_claims import Claim, Divider, Pool
-from trainmaster.mechanisms.reallocating_policy import ElasticShares, RedividingOptions
+from trainmaster.mechanisms.gpu_claims import Divider, GpuClaim, Pool
+from trainmaster.mechanisms.reallocating_policy import ElasticShares, ReallocatingOptions
 from trainmaster.model.plan import Rank
 from trainmaster.model.units import WHOLE
 
@@ -29,9 +29,9 @@ class WaterFilling:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._claims: list[Claim] = []
+        self._claims: list[GpuClaim] = []
 
-    def admit(self, claim: Claim) -> bool:
+    def admit(self, claim: GpuClaim) -> bool:
         if not self._pool.take(claim.kinds, claim.need):
             return False
         claim.count = claim.low
@@ -58,7 +58,7 @@ class WaterFilling:
                 heapreplace(heap, (count + 1, index, claim))
 
 
-def raise_level(claims: Sequence[Claim], left: int) -> None:
+def raise_level(claims: Sequence[GpuClaim], left: int) -> None:
     """Give out `left` GPUs: all get the highest level that they can all have, the rest one more each.
 
     A job whose minimum is above the level keeps it, one whose maximum is below gets that.
@@ -80,7 +80,7 @@ def raise_level(claims: Sequence[Claim], left: int) -> None:
             left -= 1
 
 
-class MaxMin(ElasticShares[RedividingOptions]):
+class MaxMin(ElasticShares[ReallocatingOptions]):
     name = "max-min"
 
     def place_in_line(self, view: View, record: JobRecord) -> Rank:

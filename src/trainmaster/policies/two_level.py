@@ -18,12 +18,12 @@ from trainmaster.config.options import option
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.fair_share.hierarchical_policy import (
-    BetweenQueues,
+    HierarchicalPolicy,
     QueueOptions,
     capacity,
     inner_policy,
 )
-from trainmaster.mechanisms.fair_share.queue_pass import Round, RoundMemo
+from trainmaster.mechanisms.fair_share.queue_pass import QueuePass, QueuePassMemo
 from trainmaster.mechanisms.fair_share.reclaim import settle
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Reason
@@ -34,14 +34,14 @@ class TwoLevelOptions(QueueOptions):
     inner: str = option("tiresias-l", inner_policy, "the policy inside each queue")
 
 
-class TwoLevel(BetweenQueues[TwoLevelOptions, RoundMemo]):
+class TwoLevel(HierarchicalPolicy[TwoLevelOptions, QueuePassMemo]):
     name = "two-level"
     options_type = TwoLevelOptions
 
-    def first_memo(self) -> RoundMemo:
-        return RoundMemo()
+    def first_memo(self) -> QueuePassMemo:
+        return QueuePassMemo()
 
-    def plan(self, view: View, memo: RoundMemo, now: int) -> Plan[RoundMemo]:
+    def plan(self, view: View, memo: QueuePassMemo, now: int) -> Plan[QueuePassMemo]:
         round_, total = self.begin(view, memo, now), capacity(view)
         if view.is_settled():
             round_.take_note()
@@ -51,13 +51,13 @@ class TwoLevel(BetweenQueues[TwoLevelOptions, RoundMemo]):
             self._share_out(round_, total)
         return round_.draft.plan(round_.memo(), round_.wake_at())
 
-    def _share_out(self, round_: Round, total: int) -> None:
+    def _share_out(self, round_: QueuePass, total: int) -> None:
         round_.tree.divide_budgets(total)
         round_.plan_within_budgets()
         settle(round_)
 
-    def wake(self, view: View, memo: RoundMemo, now: int) -> int | None:
+    def wake(self, view: View, memo: QueuePassMemo, now: int) -> int | None:
         return self.wake_of(view, memo, now)
 
-    def explain(self, view: View, memo: RoundMemo, record: JobRecord, now: int) -> Reason:
+    def explain(self, view: View, memo: QueuePassMemo, record: JobRecord, now: int) -> Reason:
         return self.explain_in(view, memo, record, now)

@@ -9,7 +9,7 @@ import pytest
 from tests.builders import cluster, on
 from trainmaster.estimators.interconnect import GB, Links
 from trainmaster.estimators.profiles import PROFILES, known_profile
-from trainmaster.estimators.throughput import Allocation, Kind, predict, shares, timeline
+from trainmaster.estimators.throughput import Allocation, GpuCount, predict, shares, timeline
 from trainmaster.model.profile import Profile
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.model.units import NOMINAL
@@ -28,7 +28,7 @@ def step_ms(profile: Profile, *per_node: int, links: Links = PLAIN) -> float:
 
 
 def mixed(fast: int, slow: int) -> Allocation:
-    kinds = (Kind("fast", NOMINAL, fast), Kind("slow", NOMINAL // 2, slow))
+    kinds = (GpuCount("fast", NOMINAL, fast), GpuCount("slow", NOMINAL // 2, slow))
     return Allocation((fast + slow,), "node", kinds)
 
 
@@ -152,7 +152,7 @@ def test_the_best_allocation_is_the_most_consolidated() -> None:
 def test_among_equally_near_gpus_the_fastest_are_best() -> None:
     topology = cluster("n1[2slow] n2[2fast] n3[4slow]")
     assert Allocation.best(topology, 2).kinds[0].name == "fast"
-    assert Allocation.best(topology, 3).kinds == (Kind("slow", NOMINAL // 2, 3),)
+    assert Allocation.best(topology, 3).kinds == (GpuCount("slow", NOMINAL // 2, 3),)
     assert Allocation.best(topology, 2, "slow").kinds[0].name == "slow"
 
 

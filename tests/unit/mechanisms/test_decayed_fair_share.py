@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from trainmaster.mechanisms.fair_share.decayed_fair_share import (
+    FINE,
     REFRESHED_MS,
     SharesMemo,
+    Usage,
+    in_thousandths,
     remembered,
 )
-from trainmaster.mechanisms.fair_share.usage_decay import FINE, Usage, in_thousandths
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import HOUR, MINUTE, WHOLE
 

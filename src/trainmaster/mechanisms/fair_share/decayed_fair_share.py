@@ -1,27 +1,70 @@
-"""Max-min shares between queues that remember: who used more than its share before gets less now.
+"""Max-min shares between queues that remember: a queue that used more than its share before gets less now.
 
 GPUs are divided as in `two-level`: budgets, loans of what is left, and taking back what is lent as soon
-as its owner has a job for it. A queue's weight is lessened by what it has used, fading by a half-life
-(usage.py), so that one that was idle catches up and one that always asks does not always get. Weights
-are made anew every ten minutes, not at each pass: else budgets would creep, and runs with them.
+as its owner has a job for it. A queue's weight is lessened by what it has used, fading by a half-life, so
+that one that was idle catches up and one that always asks does not always get. Weights are refreshed
+every ten minutes, not at each pass: else budgets would creep, and runs with them.
+
+What is remembered is the average of what a queue held, in integers that replay exactly. The past counts
+for less the longer ago it is: after one half-life at h GPUs the average has come half the way from where
+it was to h. So a queue that used twice its share in the past stands where one stands that holds twice
+its share now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainmaster.core.state import JobRecord
 from trainmaster.mechanisms.fair_share.must_start import sizes_by_queue, start_promised
-from trainmaster.mechanisms.fair_share.queue_pass import Round, RoundMemo
-from trainmaster.mechanisms.fair_share.queue_tree import Node
+from trainmaster.mechanisms.fair_share.queue_pass import QueuePass, QueuePassMemo
+from trainmaster.mechanisms.fair_share.queue_tree import QueueNode
 from trainmaster.mechanisms.fair_share.reclaim import settle
-from trainmaster.mechanisms.fair_share.usage_decay import Usage, in_thousandths, lessened
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import MINUTE
 
+FINE = 1 << 20
+"""Averages are kept in this part of a thousandth of a GPU, so that many short steps do not stall."""
+FACTOR_BITS = 40
+WEIGHT_UNIT = 64
+"""Lessened weights are in these parts, so that crumbs of usage do not cost a queue a whole GPU."""
 REFRESHED_MS = 10 * MINUTE
+
+
+@stored_as("fair-share.Usage")
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Averages up to a time, and what has been held since."""
+
+    as_of_ms: int = 0
+    average: FrozenMap[str, int] = field(default_factory=FrozenMap)
+    held: FrozenMap[str, int] = field(default_factory=FrozenMap)
+
+    def at(self, now: int, half_life_ms: int) -> dict[str, int]:
+        """The averages now, in fine units; queues that have faded away are left out."""
+        span = now - self.as_of_ms
+        factor = round(2.0 ** (-span / half_life_ms) * (1 << FACTOR_BITS))
+        found = {}
+        for queue in sorted({*self.average, *self.held}):
+            held = self.held.get(queue, 0) * FINE
+            average = held + ((self.average.get(queue, 0) - held) * factor >> FACTOR_BITS)
+            if average >= FINE:
+                found[queue] = average
+        return found
+
+
+def in_thousandths(averages: Mapping[str, int]) -> dict[str, int]:
+    return {queue: average // FINE for queue, average in averages.items()}
+
+
+def lessened(weight: int, remembered: int, share: int) -> int:
+    """A weight times 2^-(remembered / share): halved for who has used just its share."""
+    if not remembered:
+        return weight * WEIGHT_UNIT
+    factor: float = 2.0 ** (-remembered / max(1, share))
+    return max(1, round(weight * WEIGHT_UNIT * factor))
 
 
 @stored_as("fair-share.Memo")
@@ -29,7 +72,7 @@ REFRESHED_MS = 10 * MINUTE
 class SharesMemo:
     """The inner policies' memory, what queues have used, and what of it counts until the next look."""
 
-    rounds: RoundMemo = field(default_factory=RoundMemo)
+    rounds: QueuePassMemo = field(default_factory=QueuePassMemo)
     usage: Usage = field(default_factory=Usage)
     counted: FrozenMap[str, int] = field(default_factory=FrozenMap)
     """Thousandths of a GPU by queue."""
@@ -48,7 +91,11 @@ def remembered(memo: SharesMemo, now: int, half_life_ms: int) -> SharesMemo:
 
 
 def share_out(
-    round_: Round, memo: SharesMemo, total: int, half_life_ms: int, promised: Sequence[JobRecord]
+    round_: QueuePass,
+    memo: SharesMemo,
+    total: int,
+    half_life_ms: int,
+    promised: Sequence[JobRecord],
 ) -> None:
     """Divide, let every queue plan within its part, keep promises, take back, lend."""
     divide(round_, memo, total, half_life_ms, promised)
@@ -58,7 +105,11 @@ def share_out(
 
 
 def divide(
-    round_: Round, memo: SharesMemo, total: int, half_life_ms: int, promised: Sequence[JobRecord]
+    round_: QueuePass,
+    memo: SharesMemo,
+    total: int,
+    half_life_ms: int,
+    promised: Sequence[JobRecord],
 ) -> None:
     """Give every queue its budget."""
     tree, sizes = round_.tree, sizes_by_queue(promised)
@@ -70,15 +121,15 @@ def divide(
         tree.divide_budgets(total, None, sizes)
 
 
-def noted(round_: Round, memo: SharesMemo, half_life_ms: int) -> SharesMemo:
+def noted(round_: QueuePass, memo: SharesMemo, half_life_ms: int) -> SharesMemo:
     """With what the queues hold after this round."""
     usage = memo.usage
     if half_life_ms:
-        held = {name: tip.used for name, tip in round_.tree.tips.items() if tip.used}
+        held = {name: leaf.used for name, leaf in round_.tree.leaves.items() if leaf.used}
         usage = Usage(usage.as_of_ms, usage.average, FrozenMap(held))
     return SharesMemo(round_.memo(), usage, memo.counted, memo.counted_ms)
 
 
-def lessened_weight(node: Node) -> int:
+def lessened_weight(node: QueueNode) -> int:
     """What a queue's weight comes to after what it has used."""
     return lessened(node.weight, node.remembered or 0, node.steady)

@@ -6,16 +6,19 @@ from dataclasses import dataclass, field
 
 from trainmaster.config.options import at_least_zero, choice, fraction, option
 from trainmaster.mechanisms.base_policy import M
-from trainmaster.mechanisms.fair_share.decayed_fair_share import lessened_weight
+from trainmaster.mechanisms.fair_share.decayed_fair_share import (
+    Usage,
+    in_thousandths,
+    lessened_weight,
+)
 from trainmaster.mechanisms.fair_share.hierarchical_policy import (
-    BetweenQueues,
+    HierarchicalPolicy,
     Q,
     QueueOptions,
 )
-from trainmaster.mechanisms.fair_share.queue_pass import Round, RoundMemo
-from trainmaster.mechanisms.fair_share.queue_tree import Node
+from trainmaster.mechanisms.fair_share.queue_pass import QueuePass, QueuePassMemo
+from trainmaster.mechanisms.fair_share.queue_tree import QueueNode
 from trainmaster.mechanisms.fair_share.reclaim import Reclaim, guaranteed, latest_started
-from trainmaster.mechanisms.fair_share.usage_decay import Usage, in_thousandths
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import NOMINAL, to_ms
@@ -43,12 +46,12 @@ class FairOptions(QueueOptions):
 class FairMemo:
     """The round's memory, since when queues starve, and what they have used."""
 
-    rounds: RoundMemo = field(default_factory=RoundMemo)
+    rounds: QueuePassMemo = field(default_factory=QueuePassMemo)
     starving: FrozenMap[str, int] = field(default_factory=FrozenMap)
     usage: Usage = field(default_factory=Usage)
 
 
-class FairLayer(BetweenQueues[Q, M]):
+class FairLayer(HierarchicalPolicy[Q, M]):
     """The parts of fair sharing, for a policy with options and a memo of its own."""
 
     def __init__(self, options: Q, terms: FairOptions) -> None:
@@ -59,7 +62,7 @@ class FairLayer(BetweenQueues[Q, M]):
         self._threshold_ppm = round(terms.share_threshold * NOMINAL)
         self._full_ppm = round(terms.utilisation_threshold * NOMINAL)
 
-    def _divide(self, round_: Round, total: int, averages: dict[str, int]) -> None:
+    def _divide(self, round_: QueuePass, total: int, averages: dict[str, int]) -> None:
         tree = round_.tree
         tree.divide_fairly(total)
         if self._half_life_ms:
@@ -70,28 +73,28 @@ class FairLayer(BetweenQueues[Q, M]):
 
     # -- starving --------------------------------------------------------------------------------
 
-    def _is_starving(self, tip: Node) -> bool:
-        owed = max(tip.fair * self._threshold_ppm // NOMINAL, tip.minimum)
-        return tip.used < min(owed, tip.wanted)
+    def _is_starving(self, leaf: QueueNode) -> bool:
+        owed = max(leaf.fair * self._threshold_ppm // NOMINAL, leaf.minimum)
+        return leaf.used < min(owed, leaf.wanted)
 
-    def _starving_since(self, round_: Round, before: FrozenMap[str, int]) -> dict[str, int]:
+    def _starving_since(self, round_: QueuePass, before: FrozenMap[str, int]) -> dict[str, int]:
         return {
-            tip.name: before.get(tip.name, round_.now)
-            for tip in round_.tree.offers()
-            if self._is_starving(tip)
+            leaf.name: before.get(leaf.name, round_.now)
+            for leaf in round_.tree.offers()
+            if self._is_starving(leaf)
         }
 
-    def _take_back(self, round_: Round, since: FrozenMap[str, int], total: int) -> None:
-        tips = round_.tree.offers()
-        if sum(tip.used for tip in tips) * NOMINAL <= self._full_ppm * total:
+    def _take_back(self, round_: QueuePass, since: FrozenMap[str, int], total: int) -> None:
+        leaves = round_.tree.offers()
+        if sum(leaf.used for leaf in leaves) * NOMINAL <= self._full_ppm * total:
             return
-        for tip in tips:
-            began = since.get(tip.name, round_.now)
-            if round_.now >= began + self._timeout_ms and self._is_starving(tip):
-                Reclaim(round_, _fair, latest_started).serve(tip, min(tip.fair, tip.wanted))
-                Reclaim(round_, guaranteed, latest_started).serve(tip, tip.claim.least)
+        for leaf in leaves:
+            began = since.get(leaf.name, round_.now)
+            if round_.now >= began + self._timeout_ms and self._is_starving(leaf):
+                Reclaim(round_, _fair, latest_started).serve(leaf, min(leaf.fair, leaf.wanted))
+                Reclaim(round_, guaranteed, latest_started).serve(leaf, leaf.claim.least)
 
-    def _wake_at(self, round_: Round, starving: FrozenMap[str, int]) -> int | None:
+    def _wake_at(self, round_: QueuePass, starving: FrozenMap[str, int]) -> int | None:
         times = [round_.wake_at()]
         if self.is_preemptive:
             times += [began + self._timeout_ms for began in starving.values()]
@@ -102,12 +105,12 @@ class FairLayer(BetweenQueues[Q, M]):
     def _averages(self, memo: FairMemo, now: int) -> dict[str, int]:
         return memo.usage.at(now, self._half_life_ms) if self._half_life_ms else {}
 
-    def _noted(self, round_: Round, averages: dict[str, int]) -> Usage:
+    def _noted(self, round_: QueuePass, averages: dict[str, int]) -> Usage:
         if not self._half_life_ms:
             return Usage()
-        held = {name: tip.used for name, tip in round_.tree.tips.items() if tip.used}
+        held = {name: leaf.used for name, leaf in round_.tree.leaves.items() if leaf.used}
         return Usage(round_.now, FrozenMap(averages), FrozenMap(held))
 
 
-def _fair(node: Node) -> int:
+def _fair(node: QueueNode) -> int:
     return node.fair

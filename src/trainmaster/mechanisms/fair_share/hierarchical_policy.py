@@ -28,8 +28,8 @@ from trainmaster.core.queue_views import QueueView, queue_views_of
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy, M
-from trainmaster.mechanisms.fair_share.queue_pass import Inner, Round, RoundMemo, sooner
-from trainmaster.mechanisms.fair_share.queue_tree import Node, TreeCache
+from trainmaster.mechanisms.fair_share.queue_pass import Inner, QueuePass, QueuePassMemo, sooner
+from trainmaster.mechanisms.fair_share.queue_tree import QueueNode, TreeCache
 from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.topology import CPU_TYPE
@@ -80,7 +80,7 @@ class QueueOptions(DividingOptions):
 Q = TypeVar("Q", bound=DividingOptions)
 
 
-class BetweenQueues(BasePolicy[Q, M]):
+class HierarchicalPolicy(BasePolicy[Q, M]):
     """A policy that divides GPUs between queues and leaves the rest to an inner policy."""
 
     inner_defaults: ClassVar[Mapping[str, Mapping[str, str]]] = {}
@@ -145,13 +145,13 @@ class BetweenQueues(BasePolicy[Q, M]):
 
     # -- a pass ----------------------------------------------------------------------------------
 
-    def begin(self, view: View, memo: RoundMemo, now: int, *also: str) -> Round:
+    def begin(self, view: View, memo: QueuePassMemo, now: int, *also: str) -> QueuePass:
         """A round with what each queue holds and wants; `also`: queues to know of besides."""
         parts = queue_views_of(view)
         tree = self._trees.tree(view.queues, (*parts, *also))
         tree.count(parts)
         self._overrule(parts)
-        return Round(view, parts, tree, self.inner_of, memo, self.guards, now)
+        return QueuePass(view, parts, tree, self.inner_of, memo, self.guards, now)
 
     def _overrule(self, parts: Mapping[str, QueueView]) -> None:
         """Let our promises hold inside queues whose policy cannot be told of them."""
@@ -159,7 +159,7 @@ class BetweenQueues(BasePolicy[Q, M]):
             for part in parts.values():
                 part.overrule = self.guards.rank
 
-    def wake_of(self, view: View, memo: RoundMemo, now: int) -> int | None:
+    def wake_of(self, view: View, memo: QueuePassMemo, now: int) -> int | None:
         """After runs have started: when their queues' inner policies want to be asked."""
         if view.is_settled():
             return None
@@ -175,7 +175,7 @@ class BetweenQueues(BasePolicy[Q, M]):
 
     # -- why a job waits -------------------------------------------------------------------------
 
-    def explain_in(self, view: View, memo: RoundMemo, record: JobRecord, now: int) -> Reason:
+    def explain_in(self, view: View, memo: QueuePassMemo, record: JobRecord, now: int) -> Reason:
         """Its queue's share is used up, or what every policy says."""
         reason = self.reason_by_room(view, record)
         if record.placement is not None:
@@ -183,22 +183,22 @@ class BetweenQueues(BasePolicy[Q, M]):
         return share_reason(self.begin(view, memo, now), record, reason, capacity(view))
 
 
-def share_reason(round_: Round, record: JobRecord, reason: Reason, total: int) -> Reason:
+def share_reason(round_: QueuePass, record: JobRecord, reason: Reason, total: int) -> Reason:
     """That its queue's share is used up or can never hold it, or else the reason given."""
     round_.tree.divide_budgets(total)
-    tip, need = round_.tree.tips[record.job.queue], reason.need
-    if tip.never_holds(need):
+    leaf, need = round_.tree.leaves[record.job.queue], reason.need
+    if leaf.never_holds(need):
         return Reason(Why.NEVER_FITS, need, reason.free, reason.largest_block)
-    is_spent = tip.used + need > tip.budget and len(round_.parts) > 1
-    if is_spent or _is_full(tip, need):
-        held_by = tuple(each.id for each in round_.parts[tip.name].running()[:5])
+    is_spent = leaf.used + need > leaf.budget and len(round_.parts) > 1
+    if is_spent or _is_full(leaf, need):
+        held_by = tuple(each.id for each in round_.parts[leaf.name].running()[:5])
         return Reason(Why.SHARE_USED_UP, need, reason.free, reason.largest_block, held_by)
     return reason
 
 
-def _is_full(tip: Node, need: int) -> bool:
+def _is_full(leaf: QueueNode, need: int) -> bool:
     """Whether a maximum stands in the way."""
-    room = tip.headroom
+    room = leaf.headroom
     return room is not None and need > room
 
 

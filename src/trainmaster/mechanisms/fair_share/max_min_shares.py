@@ -21,7 +21,7 @@ RATIO_UNIT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ShareClaim:
     """What one side brings to the table when GPUs are divided."""
 
     weight: int = 1
@@ -31,7 +31,7 @@ class Claim:
     """Maximum; None = whatever there is."""
 
 
-def fair_shares(claims: Sequence[Claim], total: int) -> list[int]:
+def fair_shares(claims: Sequence[ShareClaim], total: int) -> list[int]:
     """YARN's procedure: the ratio R at which clamp(weight x R, least, most) adds up to the total.
 
     R is doubled from 1 until that is enough, then halved in for 25 steps; the upper end counts, and
@@ -56,7 +56,7 @@ def fair_shares(claims: Sequence[Claim], total: int) -> list[int]:
     return _at_ratio(claims, high)
 
 
-def _at_ratio(claims: Sequence[Claim], ratio: int) -> list[int]:
+def _at_ratio(claims: Sequence[ShareClaim], ratio: int) -> list[int]:
     shares = []
     for claim in claims:
         share = max(claim.least, claim.weight * ratio >> BISECTIONS)
@@ -64,7 +64,7 @@ def _at_ratio(claims: Sequence[Claim], ratio: int) -> list[int]:
     return shares
 
 
-def budgets(claims: Sequence[Claim], total: int) -> list[int]:
+def budgets(claims: Sequence[ShareClaim], total: int) -> list[int]:
     """Max-min: clamp(weight x R, least, most) with the exact R, rounded down, never above the total.
 
     Whoever would get less than its least or more than its most is settled first, by the side on which
@@ -99,7 +99,7 @@ def budgets(claims: Sequence[Claim], total: int) -> list[int]:
 OfferKey = tuple[bool, bool, int, str]
 
 
-def offer_key(name: str, claim: Claim, used: int, demand: int) -> OfferKey:
+def offer_key(name: str, claim: ShareClaim, used: int, demand: int) -> OfferKey:
     """YARN's order of offers, lowest first.
 
     Without demand last; below its guarantee before the rest, by usage / guarantee; else by usage /

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from trainmaster.core.lifecycle import ALLOCATED, WAITING
 from trainmaster.core.state import JobRecord
-from trainmaster.mechanisms.fair_share.queue_pass import Round
+from trainmaster.mechanisms.fair_share.queue_pass import QueuePass
 from trainmaster.model.placement import Placement
 
 
@@ -24,7 +24,7 @@ def sizes_by_queue(records: Sequence[JobRecord]) -> dict[str, int]:
     return found
 
 
-def start_promised(round_: Round, records: Sequence[JobRecord]) -> None:
+def start_promised(round_: QueuePass, records: Sequence[JobRecord]) -> None:
     """Start those that wait, in this order; all queues have planned within their parts before."""
     spared = {record.seq for record in records}
     for record in records:
@@ -32,8 +32,8 @@ def start_promised(round_: Round, records: Sequence[JobRecord]) -> None:
             _start(round_, record, spared)
 
 
-def _start(round_: Round, record: JobRecord, spared: set[int]) -> None:
-    draft, tip = round_.draft, round_.tree.tips[record.job.queue]
+def _start(round_: QueuePass, record: JobRecord, spared: set[int]) -> None:
+    draft, leaf = round_.draft, round_.tree.leaves[record.job.queue]
     mark, gone = draft.checkpoint(), list[JobRecord]()
     placement = _placed(round_, record)
     for victim in _to_go(round_, record, spared) if placement is None else ():
@@ -48,29 +48,29 @@ def _start(round_: Round, record: JobRecord, spared: set[int]) -> None:
         for victim in gone:
             _give(round_, victim, 1)
         return
-    round_.start(tip, record, placement)
+    round_.start(leaf, record, placement)
     for victim in reversed(gone):
         if draft.keep(victim):
             _give(round_, victim, 1)
 
 
-def _placed(round_: Round, record: JobRecord) -> Placement | None:
+def _placed(round_: QueuePass, record: JobRecord) -> Placement | None:
     """Where it fits now, within the maxima; not looked for before enough GPUs are free at all."""
-    space, demand, tip = round_.draft.space, record.demand, round_.tree.tips[record.job.queue]
+    space, demand, leaf = round_.draft.space, record.demand, round_.tree.leaves[record.job.queue]
     free = sum([space.free_gpus[kind] for kind in space.kinds_for(demand)])
-    if tip.full_for(demand.nominal.total_share) or (
+    if leaf.full_for(demand.nominal.total_share) or (
         record.is_whole and free < demand.nominal.count
     ):
         return None
     return round_.placed(record, None)
 
 
-def _to_go(round_: Round, record: JobRecord, spared: set[int]) -> Iterator[JobRecord]:
+def _to_go(round_: QueuePass, record: JobRecord, spared: set[int]) -> Iterator[JobRecord]:
     """Runs that it may cost, the first to go first."""
-    mine = round_.tree.tips[record.job.queue]
-    others = [tip for tip in reversed(round_.tree.offers()) if tip is not mine]
-    for tip in (mine, *others):
-        part = round_.parts[tip.name]
+    mine = round_.tree.leaves[record.job.queue]
+    others = [leaf for leaf in reversed(round_.tree.offers()) if leaf is not mine]
+    for leaf in (mine, *others):
+        part = round_.parts[leaf.name]
         order = round_.line_of(part)
         for run in order.worst_first(round_.now) if order is not None else ():
             is_free = run.phase in ALLOCATED and not round_.draft.is_touched(run)
@@ -78,6 +78,6 @@ def _to_go(round_: Round, record: JobRecord, spared: set[int]) -> Iterator[JobRe
                 yield run
 
 
-def _give(round_: Round, victim: JobRecord, sign: int) -> None:
+def _give(round_: QueuePass, victim: JobRecord, sign: int) -> None:
     held = round_.parts[victim.job.queue].allocated_to(victim)
-    round_.tree.tips[victim.job.queue].give(sign * held)
+    round_.tree.leaves[victim.job.queue].give(sign * held)

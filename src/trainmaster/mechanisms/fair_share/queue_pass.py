@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainmaster.core.draft import Draft
+from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.queue_views import QueueView
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
-from trainmaster.mechanisms.fair_share.gang_accumulation import may_collect
-from trainmaster.mechanisms.fair_share.queue_tree import Node, QueueTree
-from trainmaster.mechanisms.starvation import STARVING, Guards
+from trainmaster.mechanisms.fair_share.queue_tree import QueueNode, QueueTree
+from trainmaster.mechanisms.starvation import STARVING, PreemptionGuards
 from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Placement
 from trainmaster.model.plan import FrozenMap
@@ -37,14 +37,14 @@ Inner = BasePolicy[Any, Any]
 
 @stored_as("fair-share.Inner")
 @dataclass(frozen=True, slots=True)
-class RoundMemo:
+class QueuePassMemo:
     """By queue: the inner policy's memory, and when it wants to be asked again."""
 
     inner: FrozenMap[str, object] = field(default_factory=FrozenMap)
     wakes: FrozenMap[str, int] = field(default_factory=FrozenMap)
 
 
-class Round:
+class QueuePass:
     """The draft of one pass, and what each queue holds in it."""
 
     def __init__(
@@ -53,8 +53,8 @@ class Round:
         parts: Mapping[str, QueueView],
         tree: QueueTree,
         inner_of: Callable[[str], Inner],
-        memo: RoundMemo,
-        guards: Guards,
+        memo: QueuePassMemo,
+        guards: PreemptionGuards,
         now: int,
     ) -> None:
         self.parts = parts
@@ -88,7 +88,7 @@ class Round:
             found.add(view.jobs[job].job.queue)
         return found
 
-    def memo(self) -> RoundMemo:
+    def memo(self) -> QueuePassMemo:
         """The memory after this round: the same value where nothing has changed."""
         inner, wakes = self._memo.inner, self._memo.wakes
         if self._new_memos:
@@ -97,7 +97,7 @@ class Round:
             wakes = FrozenMap({name: at for name, at in self._wakes.items() if name in self.parts})
         if inner is self._memo.inner and wakes is self._memo.wakes:
             return self._memo
-        return RoundMemo(inner, wakes)
+        return QueuePassMemo(inner, wakes)
 
     def wake_by(self, time: int | None) -> None:
         """Ask again then at the latest."""
@@ -124,51 +124,51 @@ class Round:
         """Let everybody start who can; False where somebody is left waiting nevertheless."""
         is_done = True
         for name, part in self.parts.items():
-            tip = self.tree.tips[name]
-            tip.budget = part.wanted
+            leaf = self.tree.leaves[name]
+            leaf.budget = part.wanted
             if name in self._to_ask:
-                self._planned(part, tip, 0 if self._keeps_line(part) else None)
+                self._planned(part, leaf, 0 if self._keeps_line(part) else None)
             if part.waiting_count and self._may_fit(part, None):
-                self._start_in_line(part, tip, None)
-            is_done = is_done and (not part.waiting_count or tip.used >= part.wanted)
+                self._start_in_line(part, leaf, None)
+            is_done = is_done and (not part.waiting_count or leaf.used >= part.wanted)
         return is_done
 
     # -- within budgets --------------------------------------------------------------------------
 
     def plan_within_budgets(self) -> None:
-        tips = self.tree.offers()
-        is_contended = sum([self.parts[tip.name].waiting_count > 0 for tip in tips]) > 1
-        for tip in tips:
-            part = self.parts[tip.name]
-            if tip.name in self._to_ask:
-                self._ask(part, tip, is_contended=is_contended)
+        leaves = self.tree.offers()
+        is_contended = sum([self.parts[leaf.name].waiting_count > 0 for leaf in leaves]) > 1
+        for leaf in leaves:
+            part = self.parts[leaf.name]
+            if leaf.name in self._to_ask:
+                self._ask(part, leaf, is_contended=is_contended)
             if part.waiting_count:
-                self._start_in_line(part, tip, tip.budget)
+                self._start_in_line(part, leaf, leaf.budget)
         self.take_note()
 
     def take_note(self) -> None:
         """Ask those that have not been asked yet though they have news."""
         for name in sorted(self._to_ask & self.parts.keys()):
-            self._planned(self.parts[name], self.tree.tips[name], None)
+            self._planned(self.parts[name], self.tree.leaves[name], None)
 
-    def _claimed(self, tip: Node) -> int:
+    def _claimed(self, leaf: QueueNode) -> int:
         """What it could still use of its budget, if only GPUs were free."""
-        part = self.parts[tip.name]
-        smallest, left = part.smallest_waiting, tip.budget - tip.used
+        part = self.parts[leaf.name]
+        smallest, left = part.smallest_waiting, leaf.budget - leaf.used
         if smallest is None or smallest > left:
             return 0
         return min(left, part.wanted - part.allocated)
 
-    def _ask(self, part: QueueView, tip: Node, *, is_contended: bool) -> None:
+    def _ask(self, part: QueueView, leaf: QueueNode, *, is_contended: bool) -> None:
         """Let the inner policy plan with what is the queue's, and what nobody else waits for."""
         if self._keeps_line(part):
-            self._planned(part, tip, 0)
+            self._planned(part, leaf, 0)
             return
         free = 0 if is_contended else self.draft.space.total_free() * WHOLE
-        allowance, room = max(0, tip.budget - tip.used, free), tip.headroom
-        self._planned(part, tip, allowance if room is None else max(0, min(allowance, room)))
+        allowance, room = max(0, leaf.budget - leaf.used, free), leaf.headroom
+        self._planned(part, leaf, allowance if room is None else max(0, min(allowance, room)))
 
-    def _planned(self, part: QueueView, tip: Node, allowance: int | None) -> None:
+    def _planned(self, part: QueueView, leaf: QueueNode, allowance: int | None) -> None:
         inner, space, queue = self._inner_of(part.queue), self.draft.space, part.queue
         memo = self._memo_of(queue)
         self._to_ask.discard(queue)
@@ -178,7 +178,7 @@ class Round:
             if plan.actions:
                 space.allowance = 0
                 self.draft.apply(plan)
-                tip.give(-space.allowance)
+                leaf.give(-space.allowance)
         finally:
             space.allowance = None
         if plan.memo is not memo:
@@ -203,9 +203,11 @@ class Round:
             return self._new_memos[queue]
         return self._memo.inner[queue]
 
-    def needy(self) -> list[Node]:
+    def needy(self) -> list[QueueNode]:
         """Queues that hold less than their budget and have a job that would fit it."""
-        return [tip for tip in self.tree.offers() if tip.used < tip.budget and self._claimed(tip)]
+        return [
+            leaf for leaf in self.tree.offers() if leaf.used < leaf.budget and self._claimed(leaf)
+        ]
 
     # -- starting in line ------------------------------------------------------------------------
 
@@ -225,13 +227,13 @@ class Round:
         """Whether this job, which does not fit now, has waited so long that GPUs collect for it."""
         if not self.guards.is_starving(record, self.now):
             return False
-        tip, space = self.tree.tips[record.job.queue], self.draft.space
-        return may_collect(record, self._least(record), tip, space, self.placer_of)
+        leaf, space = self.tree.leaves[record.job.queue], self.draft.space
+        return may_accumulate(record, self._least(record), leaf, space, self.placer_of)
 
     def _first_that_collects(self, part: QueueView) -> Iterator[JobRecord]:
         """Of a queue that holds less than its part: to the others it owes nothing."""
-        tip = self.tree.tips[part.queue]
-        ranks = self.line_of(part) if part.waiting_count and tip.used < tip.budget else None
+        leaf = self.tree.leaves[part.queue]
+        ranks = self.line_of(part) if part.waiting_count and leaf.used < leaf.budget else None
         for _, _, record in ranks.candidates(self.now) if ranks is not None else ():
             if not self.guards.is_starving(record, self.now):
                 return
@@ -248,18 +250,18 @@ class Round:
             return False
         return smallest < WHOLE or smallest <= self.draft.space.total_free() * WHOLE
 
-    def _start_in_line(self, part: QueueView, tip: Node, limit: int | None) -> None:
+    def _start_in_line(self, part: QueueView, leaf: QueueNode, limit: int | None) -> None:
         """Start waiting jobs, first in line first, while the queue holds no more than the limit."""
 
         def room() -> int | None:
-            return tip.headroom if limit is None else tip.room_below(limit)
+            return leaf.headroom if limit is None else leaf.room_below(limit)
 
         if not self._may_fit(part, room()):
             return
         for record in self.waiting_in_line(part, room):
             placement = self.placed(record, room())
             if placement is not None:
-                self.start(tip, record, placement)
+                self.start(leaf, record, placement)
 
     def waiting_in_line(
         self, part: QueueView, room: Callable[[], int | None]
@@ -268,7 +270,7 @@ class Round:
 
         A job that is not placed by whoever asks is taken as one that does not fit: others like it
         are passed over, and where the inner policy does not skip, so is everybody else. Where it
-        starves, so is whoever could use the same GPUs (collecting.py).
+        starves, so is whoever could use the same GPUs (`may_accumulate`).
         """
         skips = self._inner_of(part.queue).skips
         ranks = self.line_of(part)
@@ -334,10 +336,10 @@ class Round:
                     found = placer.shaped(space, demand, shape, record.job.role)
         return found
 
-    def start(self, tip: Node, record: JobRecord, placement: Placement) -> None:
+    def start(self, leaf: QueueNode, record: JobRecord, placement: Placement) -> None:
         self.draft.unreserve(record)
         self.draft.start(record, placement)
-        tip.give(placement.total_share)
+        leaf.give(placement.total_share)
 
     # -- lending ---------------------------------------------------------------------------------
 
@@ -347,26 +349,26 @@ class Round:
             parts = self.parts.values()
             self._collecting = [each for part in parts for each in self._first_that_collects(part)]
         lines = {
-            tip.name: self._borrowers(self.parts[tip.name], tip)
-            for tip in self.tree.tips.values()
-            if tip.wanted and self._may_fit(self.parts[tip.name], tip.headroom)
+            leaf.name: self._borrowers(self.parts[leaf.name], leaf)
+            for leaf in self.tree.leaves.values()
+            if leaf.wanted and self._may_fit(self.parts[leaf.name], leaf.headroom)
         }
         while lines:
-            for tip in self.tree.offers():
-                if tip.name in lines:
-                    if not self._lend_one(tip, lines[tip.name]):
-                        del lines[tip.name]
+            for leaf in self.tree.offers():
+                if leaf.name in lines:
+                    if not self._lend_one(leaf, lines[leaf.name]):
+                        del lines[leaf.name]
                     break
 
-    def _borrowers(self, part: QueueView, tip: Node) -> Iterator[JobRecord]:
-        return self.waiting_in_line(part, lambda: tip.headroom)
+    def _borrowers(self, part: QueueView, leaf: QueueNode) -> Iterator[JobRecord]:
+        return self.waiting_in_line(part, lambda: leaf.headroom)
 
-    def _lend_one(self, tip: Node, line: Iterator[JobRecord]) -> bool:
+    def _lend_one(self, leaf: QueueNode, line: Iterator[JobRecord]) -> bool:
         """Start the next that fits; what did not fit before does not fit now."""
         for record in line:
-            placement = self.placed(record, tip.headroom)
+            placement = self.placed(record, leaf.headroom)
             if placement is not None:
-                self.start(tip, record, placement)
+                self.start(leaf, record, placement)
                 return True
         return False
 
@@ -376,3 +378,32 @@ def sooner(inner: Inner, part: QueueView, memo: Any, wake: int | None, now: int)
     line = inner.line(part, memo, now) if part.overrule is not None else None
     due = line.next_expiry() if line is not None else None
     return wake if due is None or (wake is not None and wake < due) else due
+
+
+def may_accumulate(
+    record: JobRecord,
+    least: int,
+    leaf: QueueNode,
+    space: Occupancy,
+    placer_of: Callable[[JobRecord], Placer],
+) -> bool:
+    """Whether free GPUs accumulate for a gang that has waited `starve_after_s` and does not fit yet.
+
+    To go first does not help a gang that does not fit while others pass it. So no job behind it in its
+    queue starts on GPUs that it could use, and no other queue borrows such GPUs, until enough are free.
+    Other queues keep what is theirs: nothing accumulates for a gang that is larger than its queue's part
+    of the cluster, or that the nodes still in use cannot hold.
+    """
+    if least > leaf.budget or leaf.never_holds(least):
+        return False
+    if not space.closed:
+        return True
+    kinds, nodes = space.kinds_for(record.demand), space.topology.nodes
+    if placer_of(record).insists and any(space.node_type[node] in kinds for node in space.closed):
+        return False
+    usable = [
+        nodes[node].gpus
+        for node in range(len(nodes))
+        if node not in space.closed and space.node_type[node] in kinds
+    ]
+    return sum(usable) * WHOLE >= least

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from trainmaster.core.queue_views import QueueView
 from trainmaster.mechanisms.fair_share.max_min_shares import (
-    Claim,
     OfferKey,
+    ShareClaim,
     budgets,
     fair_shares,
     offer_key,
@@ -23,8 +23,8 @@ from trainmaster.mechanisms.fair_share.max_min_shares import (
 from trainmaster.model.queue import Queue
 
 
-class Node:
-    """One queue, or the root; those at the tips have jobs."""
+class QueueNode:
+    """One queue, or the root; those at the leaves have jobs."""
 
     __slots__ = (
         "budget",
@@ -42,10 +42,10 @@ class Node:
         "weight",
     )
 
-    def __init__(self, queue: Queue, parent: Node | None) -> None:
+    def __init__(self, queue: Queue, parent: QueueNode | None) -> None:
         self.name = queue.name
         self.parent = parent
-        self.children: list[Node] = []
+        self.children: list[QueueNode] = []
         self.weight = queue.weight
         self.minimum = queue.guaranteed
         self.maximum = queue.maximum
@@ -55,7 +55,7 @@ class Node:
         """Held if all its jobs ran; 0 = not active."""
         self.remembered: int | None = None
         """Usage of the past that counts against it, where a policy remembers it."""
-        self.claim = Claim()
+        self.claim = ShareClaim()
         self.budget = 0
         """Max-min part of what there is: what it may hold for now, never above its demand."""
         self.fair = 0
@@ -63,9 +63,9 @@ class Node:
         self.steady = 0
         """YARN's fair share if all queues were active."""
 
-    def path(self) -> Iterator[Node]:
+    def path(self) -> Iterator[QueueNode]:
         """Itself and all around it, but the root."""
-        node: Node | None = self
+        node: QueueNode | None = self
         while node is not None and node.parent is not None:
             yield node
             node = node.parent
@@ -86,7 +86,7 @@ class Node:
         room = self.headroom
         return limit - self.used if room is None else min(room, limit - self.used)
 
-    def full_for(self, share: int) -> list[Node]:
+    def full_for(self, share: int) -> list[QueueNode]:
         """Itself and those around it whose maximum stands in the way of so much more."""
         return [
             node
@@ -105,14 +105,14 @@ class QueueTree:
     def __init__(
         self, queues: Mapping[str, Queue], weights: Mapping[str, int], names: Iterable[str]
     ) -> None:
-        self._root = Node(Queue(""), None)
-        self._by_name: dict[str, Node] = {}
+        self._root = QueueNode(Queue(""), None)
+        self._by_name: dict[str, QueueNode] = {}
         known = dict(queues)
         for name in sorted({*names, *weights} - known.keys()):
             known[name] = Queue(name)
         for name in sorted(known):
             self._add(name, known, weights)
-        self.tips = {name: self._tip_of(node) for name, node in self._by_name.items()}
+        self.leaves = {name: self._leaf_of(node) for name, node in self._by_name.items()}
         """By queue: where its jobs are."""
         self._inner = [node for node in self._by_name.values() if node.children]
         self._inner.sort(key=lambda node: -sum(1 for _ in node.path()))
@@ -120,58 +120,58 @@ class QueueTree:
         self.has_maxima = any(node.maximum is not None for node in self._by_name.values())
         self._fair_for: tuple[int, tuple[str, ...]] | None = None
 
-    def _add(self, name: str, known: Mapping[str, Queue], weights: Mapping[str, int]) -> Node:
+    def _add(self, name: str, known: Mapping[str, Queue], weights: Mapping[str, int]) -> QueueNode:
         found = self._by_name.get(name)
         if found is None:
             parent = self._root
             above = known[name].parent
             if above is not None and above in known:
                 parent = self._add(above, known, weights)
-            found = self._by_name[name] = Node(known[name], parent)
+            found = self._by_name[name] = QueueNode(known[name], parent)
             found.weight = weights.get(name, found.weight)
             parent.children.append(found)
         return found
 
-    def _tip_of(self, node: Node) -> Node:
+    def _leaf_of(self, node: QueueNode) -> QueueNode:
         if not node.children:
             return node
-        tip = Node(Queue(node.name), node)
-        node.children.append(tip)
-        return tip
+        leaf = QueueNode(Queue(node.name), node)
+        node.children.append(leaf)
+        return leaf
 
     # -- a pass's numbers ------------------------------------------------------------------------
 
     def count(self, parts: Mapping[str, QueueView]) -> None:
         """Put in what each queue holds and wants; the others have nothing and want nothing."""
-        for name, tip in self.tips.items():
+        for name, leaf in self.leaves.items():
             part = parts.get(name)
             if part is None or not part.jobs:
-                tip.used = tip.wanted = 0
+                leaf.used = leaf.wanted = 0
             else:
-                tip.used, tip.wanted = part.allocated, part.wanted or 1
+                leaf.used, leaf.wanted = part.allocated, part.wanted or 1
         for node in self._inner:
             node.used = sum([child.used for child in node.children])
             node.wanted = sum([child.wanted for child in node.children])
 
     def remember(self, usage: Mapping[str, int]) -> None:
         """Put in the past usage that counts against each queue."""
-        for name, tip in self.tips.items():
-            tip.remembered = usage.get(name, 0)
+        for name, leaf in self.leaves.items():
+            leaf.remembered = usage.get(name, 0)
         for node in self._inner:
             node.remembered = sum([child.remembered or 0 for child in node.children])
 
     def divide_budgets(
         self,
         total: int,
-        weigh: Callable[[Node], int] | None = None,
+        weigh: Callable[[QueueNode], int] | None = None,
         promised: Mapping[str, int] | None = None,
     ) -> None:
         """Give every queue its budget, and a claim that states its guarantee within its demand.
 
         What is promised to jobs of a queue counts as guaranteed to it.
         """
-        for name, tip in self.tips.items():
-            self._ask(tip, tip.wanted, promised.get(name, 0) if promised else 0, weigh)
+        for name, leaf in self.leaves.items():
+            self._ask(leaf, leaf.wanted, promised.get(name, 0) if promised else 0, weigh)
         for node in self._inner:
             most = sum([child.claim.most or 0 for child in node.children])
             least = sum([child.claim.least for child in node.children])
@@ -182,15 +182,17 @@ class QueueTree:
             for child, part in zip(node.children, parts, strict=True):
                 child.budget = part
 
-    def _ask(self, node: Node, most: int, least: int, weigh: Callable[[Node], int] | None) -> None:
+    def _ask(
+        self, node: QueueNode, most: int, least: int, weigh: Callable[[QueueNode], int] | None
+    ) -> None:
         if node.maximum is not None and node.maximum < most:
             most = node.maximum
         least = min(max(node.minimum, least), most)
-        node.claim = Claim(node.weight if weigh is None else weigh(node), least, most)
+        node.claim = ShareClaim(node.weight if weigh is None else weigh(node), least, most)
 
     def divide_fairly(self, total: int) -> None:
         """Give every queue its fair share among the active ones, and if all were active."""
-        key = (total, tuple([name for name, tip in self.tips.items() if tip.wanted]))
+        key = (total, tuple([name for name, leaf in self.leaves.items() if leaf.wanted]))
         if key == self._fair_for:
             return
         self._fair_for = key
@@ -207,11 +209,11 @@ class QueueTree:
 
     # -- who goes first --------------------------------------------------------------------------
 
-    def offers(self) -> list[Node]:
-        """The tips with demand, in the order in which they are offered GPUs."""
+    def offers(self) -> list[QueueNode]:
+        """The leaves with demand, in the order in which they are offered GPUs."""
         return list(self._offers(self._root))
 
-    def _offers(self, node: Node) -> Iterator[Node]:
+    def _offers(self, node: QueueNode) -> Iterator[QueueNode]:
         if not node.children:
             yield node
             return
@@ -247,10 +249,10 @@ class TreeCache:
         self._tree = None
 
 
-def _shares(nodes: Sequence[Node], total: int) -> list[int]:
-    claims = [Claim(node.weight, node.minimum, node.maximum) for node in nodes]
+def _shares(nodes: Sequence[QueueNode], total: int) -> list[int]:
+    claims = [ShareClaim(node.weight, node.minimum, node.maximum) for node in nodes]
     return fair_shares(claims, total)
 
 
-def _first(pair: tuple[OfferKey, Node]) -> OfferKey:
+def _first(pair: tuple[OfferKey, QueueNode]) -> OfferKey:
     return pair[0]

@@ -12,12 +12,12 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.queue_views import QueueView
 from trainmaster.core.state import JobRecord
-from trainmaster.mechanisms.fair_share.queue_pass import Round
-from trainmaster.mechanisms.fair_share.queue_tree import Node
-from trainmaster.mechanisms.gang_victims import Clearing
+from trainmaster.mechanisms.fair_share.queue_pass import QueuePass
+from trainmaster.mechanisms.fair_share.queue_tree import QueueNode
+from trainmaster.mechanisms.gang_victims import ClearedNodes
 from trainmaster.model.units import WHOLE
 
-Own = Callable[[Node], int]
+Own = Callable[[QueueNode], int]
 """What is a queue's own: nobody takes that from it."""
 ToGo = Callable[["Reclaim", Sequence[QueueView]], Iterator[JobRecord]]
 """Runs of these queues in the order in which they have to go."""
@@ -26,41 +26,41 @@ ToGo = Callable[["Reclaim", Sequence[QueueView]], Iterator[JobRecord]]
 class Reclaim:
     """One rule of what may be taken from whom, applied in one round."""
 
-    def __init__(self, round_: Round, own: Own, to_go: ToGo) -> None:
+    def __init__(self, round_: QueuePass, own: Own, to_go: ToGo) -> None:
         self.round = round_
         self._own = own
         self._to_go = to_go
         self._in_vain: dict[Hashable, int] = {}
         """The fewest GPUs for which nobody could make room: room only shrinks during a round."""
 
-    def serve(self, tip: Node, owed: int) -> None:
+    def serve(self, leaf: QueueNode, owed: int) -> None:
         """Start waiting jobs of a queue while it holds less than it is owed, at the cost of others."""
         round_ = self.round
-        part = round_.parts[tip.name]
+        part = round_.parts[leaf.name]
         smallest = part.smallest_waiting
-        if smallest is None or smallest > owed - tip.used:
+        if smallest is None or smallest > owed - leaf.used:
             return
-        for record in round_.waiting_in_line(part, lambda: owed - tip.used):
-            placement = round_.placed(record, owed - tip.used)
-            if placement is not None and not tip.full_for(placement.total_share):
-                round_.start(tip, record, placement)
-            elif record.demand.nominal.total_share <= owed - tip.used:
-                self._make_room(tip, record, has_gpus=placement is not None)
+        for record in round_.waiting_in_line(part, lambda: owed - leaf.used):
+            placement = round_.placed(record, owed - leaf.used)
+            if placement is not None and not leaf.full_for(placement.total_share):
+                round_.start(leaf, record, placement)
+            elif record.demand.nominal.total_share <= owed - leaf.used:
+                self._make_room(leaf, record, has_gpus=placement is not None)
 
-    def excess(self, tip: Node) -> int:
+    def excess(self, leaf: QueueNode) -> int:
         """How much more than its own a queue holds."""
-        return tip.used - self._own(tip)
+        return leaf.used - self._own(leaf)
 
-    def _make_room(self, tip: Node, record: JobRecord, *, has_gpus: bool) -> None:
+    def _make_room(self, leaf: QueueNode, record: JobRecord, *, has_gpus: bool) -> None:
         """Start the job where runs give way; those that are not in its way stay."""
         round_, draft, size = self.round, self.round.draft, record.demand.nominal.total_share
         givers = [
             each
             for each in reversed(round_.tree.offers())
-            if each is not tip and self.excess(each) > 0
+            if each is not leaf and self.excess(each) > 0
         ]
-        reach = Reach(round_, record, has_gpus=has_gpus)
-        likeness = (reach.likeness, tip.parent)
+        reach = ReclaimReach(round_, record, has_gpus=has_gpus)
+        likeness = (reach.likeness, leaf.parent)
         if size >= self._in_vain.get(likeness, size + 1):
             return
         if not reach.could_come(sum(self.excess(each) for each in givers)):
@@ -68,11 +68,11 @@ class Reclaim:
         mark, gone, going = draft.checkpoint(), list[JobRecord](), list[JobRecord]()
         placement = None
         for victim in self._to_go(self, [round_.parts[each.name] for each in givers]):
-            if not self._can_go(victim, tip, size):
+            if not self._can_go(victim, leaf, size):
                 continue
             self._give(victim, -1)
             going.append(victim)
-            if reach.comes_with(victim) and not tip.full_for(size):
+            if reach.comes_with(victim) and not leaf.full_for(size):
                 needed = [each for each in going if reach.is_needed(each)]
                 going = [each for each in going if not reach.is_needed(each)]
                 for each in needed:
@@ -90,34 +90,34 @@ class Reclaim:
             if reach.likeness is not None:
                 self._in_vain[likeness] = size
             return
-        round_.start(tip, record, placement)
+        round_.start(leaf, record, placement)
         for victim in reversed(gone):
-            if not self._tip(victim).full_for(self._size(victim)) and draft.keep(victim):
+            if not self._leaf(victim).full_for(self._size(victim)) and draft.keep(victim):
                 self._give(victim, 1)
 
     def _give(self, victim: JobRecord, sign: int) -> None:
-        self._tip(victim).give(sign * self._size(victim))
+        self._leaf(victim).give(sign * self._size(victim))
 
-    def _tip(self, victim: JobRecord) -> Node:
-        return self.round.tree.tips[victim.job.queue]
+    def _leaf(self, victim: JobRecord) -> QueueNode:
+        return self.round.tree.leaves[victim.job.queue]
 
     def _size(self, victim: JobRecord) -> int:
         return self.round.parts[victim.job.queue].allocated_to(victim)
 
-    def _can_go(self, victim: JobRecord, claimant: Node, wanted: int) -> bool:
+    def _can_go(self, victim: JobRecord, claimant: QueueNode, wanted: int) -> bool:
         """Whether it would help, and its queue and those around keep what is their own without it."""
-        round_, size, tip = self.round, self._size(victim), self._tip(victim)
-        if not 0 < size <= self.excess(tip):
+        round_, size, leaf = self.round, self._size(victim), self._leaf(victim)
+        if not 0 < size <= self.excess(leaf):
             return False
         if round_.draft.is_touched(victim) or victim.phase not in ALLOCATED:
             return False
-        if tip.parent is not claimant.parent:
+        if leaf.parent is not claimant.parent:
             around = set(claimant.path())
-            outside = [node for node in tip.path() if node not in around]
+            outside = [node for node in leaf.path() if node not in around]
             if any(size > self.excess(node) for node in outside):
                 return False
         full = claimant.full_for(wanted)
-        if full and not set(tip.path()).issuperset(full):
+        if full and not set(leaf.path()).issuperset(full):
             return False
         guards = round_.guards
         if guards.are_on and guards.is_protected(victim, round_.now):
@@ -126,22 +126,22 @@ class Reclaim:
         return True
 
 
-class Reach:
+class ReclaimReach:
     """Counts what runs would free if they went, to say when a job may have room."""
 
-    def __init__(self, round_: Round, record: JobRecord, *, has_gpus: bool) -> None:
+    def __init__(self, round_: QueuePass, record: JobRecord, *, has_gpus: bool) -> None:
         space, demand = round_.draft.space, record.demand
         self._space = space
         self._kinds = space.kinds_for(demand)
         self._need = demand.nominal.count
         self._free = sum([space.free_gpus[kind] for kind in self._kinds])
         self._is_counted = record.is_whole and not space.shared_gpus and not has_gpus
-        self._clearing: Clearing | None = None
+        self._clearing: ClearedNodes | None = None
         if round_.placer_of(record).insists:
             is_even = all(space.is_even[kind] for kind in self._kinds)
             self._is_counted &= is_even and demand.cpus is None and demand.host_memory is None
             largest = max([space.largest[kind] for kind in self._kinds])
-            self._clearing = Clearing(space, self._kinds, self._need, largest)
+            self._clearing = ClearedNodes(space, self._kinds, self._need, largest)
 
     @property
     def likeness(self) -> Hashable:
@@ -174,21 +174,21 @@ class Reach:
         return self._clearing.is_needed(victim)
 
 
-def settle(round_: Round) -> None:
+def settle(round_: QueuePass) -> None:
     """Give every queue its part back from whoever holds more, guarantees too, and lend what is left."""
     budgets = Reclaim(round_, _budget, worst_in_line)
     guarantees = Reclaim(round_, guaranteed, worst_in_line)
-    for tip in round_.needy():
-        budgets.serve(tip, tip.budget)
-        guarantees.serve(tip, tip.claim.least)
+    for leaf in round_.needy():
+        budgets.serve(leaf, leaf.budget)
+        guarantees.serve(leaf, leaf.claim.least)
     round_.lend()
 
 
-def _budget(node: Node) -> int:
+def _budget(node: QueueNode) -> int:
     return node.budget
 
 
-def guaranteed(node: Node) -> int:
+def guaranteed(node: QueueNode) -> int:
     return node.claim.least
 
 
@@ -196,10 +196,10 @@ def worst_in_line(reclaim: Reclaim, parts: Sequence[QueueView]) -> Iterator[JobR
     """Queue by queue, as they come, the worst in line first."""
     round_ = reclaim.round
     for part in parts:
-        order, tip = round_.line_of(part), round_.tree.tips[part.queue]
+        order, leaf = round_.line_of(part), round_.tree.leaves[part.queue]
         runs = latest_started(reclaim, [part]) if order is None else order.worst_first(round_.now)
         for record in runs:
-            if reclaim.excess(tip) <= 0:
+            if reclaim.excess(leaf) <= 0:
                 break
             yield record
 

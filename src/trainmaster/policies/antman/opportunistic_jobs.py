@@ -16,7 +16,7 @@ from trainmaster.core.rank_index import Candidates, Key, Line, RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.gpu_occupants import staying_on
-from trainmaster.mechanisms.starvation import Guards
+from trainmaster.mechanisms.starvation import PreemptionGuards
 from trainmaster.model.actions import OpenTo
 from trainmaster.model.placement import Placement, Role
 from trainmaster.model.units import SECOND, WHOLE
@@ -29,7 +29,7 @@ from trainmaster.policies.antman.opportunistic_colocation import (
     unguaranteed,
     utilisation,
 )
-from trainmaster.policies.antman.queue_limits import Ceilings
+from trainmaster.policies.antman.queue_limits import QueueLimits
 from trainmaster.policies.antman.quotas import Quotas
 
 GUARANTEED, LATE, OPPORTUNISTIC = "guaranteed", "late", "opportunistic"
@@ -37,7 +37,7 @@ GUARANTEED, LATE, OPPORTUNISTIC = "guaranteed", "late", "opportunistic"
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class AntManTerms:
     """What the options say, in the units of a pass."""
 
     util_limit_ppm: int
@@ -45,17 +45,17 @@ class Rules:
     """Of a GPU's guaranteed layer, for each guaranteed run."""
     reserves: bool
     upgrades: bool
-    guards: Guards
+    guards: PreemptionGuards
 
 
 @dataclass(slots=True)
-class Pass:
+class AntManPass:
     """The decisions of one pass, in the order in which they are made."""
 
     view: View
     draft: Draft
     now: int
-    rules: Rules
+    rules: AntManTerms
     quotas: Quotas
     guests: list[JobRecord]
     """Opportunistic runs, in order of submission."""
@@ -63,7 +63,7 @@ class Pass:
     """Of the queues in which somebody waits."""
     held: dict[str, int]
     """Per queue: thousandths of a GPU that its guaranteed runs hold."""
-    ceilings: Ceilings
+    ceilings: QueueLimits
     """Of all that queues hold; a guest counts with the GPUs that it asked for."""
     busier: dict[int, int] = field(default_factory=dict)
     """Utilisation that this pass adds, by GPU."""

@@ -47,10 +47,10 @@ from trainmaster.policies.antman.opportunistic_jobs import (
     GUARANTEED,
     LATE,
     OPPORTUNISTIC,
-    Pass,
-    Rules,
+    AntManPass,
+    AntManTerms,
 )
-from trainmaster.policies.antman.queue_limits import Ceilings
+from trainmaster.policies.antman.queue_limits import QueueLimits
 from trainmaster.policies.antman.quotas import Quotas
 
 Memo = tuple[str, ...] | None
@@ -83,7 +83,7 @@ class AntMan(BasePolicy[AntManOptions, Memo]):
         self._patience = to_ms(options.opportunistic_after_s)
         self._weights = dict(options.queues.items)
         self._quotas: Quotas | None = None
-        self._rules = Rules(
+        self._rules = AntManTerms(
             util_limit_ppm=round(options.util_limit * NOMINAL),
             share=WHOLE // options.guaranteed_per_gpu,
             reserves=options.reserve == "on",
@@ -112,7 +112,7 @@ class AntMan(BasePolicy[AntManOptions, Memo]):
             assert guest.placement is not None
             held[guest.job.queue] -= guest.placement.total_share
         ceilings = _ceilings(view, parts, guests)
-        turn = Pass(view, draft, now, self._rules, quotas, guests, lines, held, ceilings)
+        turn = AntManPass(view, draft, now, self._rules, quotas, guests, lines, held, ceilings)
         if view.draining:
             turn.leave_draining()
         turn.serve_guaranteed()
@@ -184,9 +184,11 @@ class AntMan(BasePolicy[AntManOptions, Memo]):
         return super().explain(view, memo, record, now)
 
 
-def _ceilings(view: View, parts: Mapping[str, QueueView], guests: Iterable[JobRecord]) -> Ceilings:
+def _ceilings(
+    view: View, parts: Mapping[str, QueueView], guests: Iterable[JobRecord]
+) -> QueueLimits:
     """Maxima, with all that queues hold: of guests the GPUs they asked for, however small their part."""
-    ceilings = Ceilings(view.queues, parts)
+    ceilings = QueueLimits(view.queues, parts)
     for guest in guests:
         assert guest.placement is not None
         more = guest.demand.nominal.total_share - guest.placement.total_share

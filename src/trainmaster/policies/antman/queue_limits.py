@@ -9,7 +9,7 @@ from trainmaster.mechanisms.fair_share.queue_tree import QueueTree
 from trainmaster.model.queue import Queue
 
 
-class Ceilings:
+class QueueLimits:
     """What is held in one pass, queue by queue, against the maxima."""
 
     def __init__(self, queues: Mapping[str, Queue], parts: Mapping[str, QueueView]) -> None:
@@ -21,22 +21,22 @@ class Ceilings:
     def give(self, queue: str, share: int) -> None:
         """The queue holds that much more, or less."""
         if self._tree is not None:
-            self._tree.tips[queue].give(share)
+            self._tree.leaves[queue].give(share)
 
     def has_room(self, queue: str, share: int) -> bool:
         """Whether the queue may hold that much more."""
-        room = None if self._tree is None else self._tree.tips[queue].headroom
+        room = None if self._tree is None else self._tree.leaves[queue].headroom
         return room is None or share <= room
 
     def never_holds(self, queue: str, share: int) -> bool:
-        return self._tree is not None and self._tree.tips[queue].never_holds(share)
+        return self._tree is not None and self._tree.leaves[queue].never_holds(share)
 
     def is_in_the_way(self, other: str, queue: str, share: int) -> bool:
         """Whether what another queue holds counts against a maximum that forbids so much more."""
         if self._tree is None:
             return False
-        full = self._tree.tips[queue].full_for(share)
-        return any(node in full for node in self._tree.tips[other].path())
+        full = self._tree.leaves[queue].full_for(share)
+        return any(node in full for node in self._tree.leaves[other].path())
 
 
 def ceiling(queues: Mapping[str, Queue], name: str) -> int | None:

@@ -48,7 +48,7 @@ def best_factor(slowdowns: Mapping[int, int], jobs: int = UNIT_JOBS) -> int:
 
 @stored_as("big-brain.Measured")
 @dataclass(frozen=True, slots=True)
-class Watch:
+class MeasuredRun:
     """A run that is being measured, as it stood when its company last changed."""
 
     job: str
@@ -60,25 +60,25 @@ class Watch:
 
 @stored_as("big-brain.Memo")
 @dataclass(frozen=True, slots=True)
-class Lessons:
+class TunerMemo:
     """All that has been measured; a policy's memo."""
 
     times: FrozenMap[tuple[str, int], int] = field(default_factory=FrozenMap)
     """By class and number of jobs together: ms of running."""
     works: FrozenMap[tuple[str, int], int] = field(default_factory=FrozenMap)
     """And the work done in them."""
-    watched: tuple[Watch, ...] = ()
+    watched: tuple[MeasuredRun, ...] = ()
     since_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Tuner:
+class PackingFactorTuner:
     """Reads the lessons, and adds to them."""
 
     trial_ms: int
     """Run time after which a factor counts as measured."""
 
-    def slowdowns(self, lessons: Lessons, label: str) -> dict[int, int]:
+    def slowdowns(self, lessons: TunerMemo, label: str) -> dict[int, int]:
         """How many times as long jobs of a class take, by number together, as far as measured."""
         found: dict[int, int] = {}
         for together in FACTORS:
@@ -90,11 +90,11 @@ class Tuner:
             found[together] = alone_work * ms * NOMINAL // (alone_ms * work)
         return found
 
-    def factor(self, lessons: Lessons, label: str) -> int:
+    def factor(self, lessons: TunerMemo, label: str) -> int:
         """The best factor so far."""
         return best_factor(self.slowdowns(lessons, label))
 
-    def next_trial(self, lessons: Lessons, label: str) -> int | None:
+    def next_trial(self, lessons: TunerMemo, label: str) -> int | None:
         """The factor to be measured next: while more jobs together get more done; else None."""
         known = self.slowdowns(lessons, label)
         if not known:
@@ -104,14 +104,14 @@ class Tuner:
         may_gain = is_gaining and last != FACTORS[-1]
         return FACTORS[FACTORS.index(last) + 1] if may_gain else None
 
-    def ceiling(self, lessons: Lessons, label: str) -> int:
+    def ceiling(self, lessons: TunerMemo, label: str) -> int:
         """The most jobs that a GPU may come to hold before this class is looked at again."""
         trial = self.next_trial(lessons, label)
         if trial is None:
             return self.factor(lessons, label)
         return max(trial, FACTORS[1])
 
-    def learned(self, lessons: Lessons, view: View, now: int) -> Lessons:
+    def learned(self, lessons: TunerMemo, view: View, now: int) -> TunerMemo:
         """With what has been done since the company of the watched runs last changed."""
         if not lessons.watched or now <= lessons.since_ms:
             return lessons
@@ -128,22 +128,22 @@ class Tuner:
             if ms > 0 and work > 0:
                 times[key] = times.get(key, lessons.times.get(key, 0)) + ms
                 works[key] = works.get(key, lessons.works.get(key, 0)) + work
-        return Lessons(
+        return TunerMemo(
             lessons.times.updated(times), lessons.works.updated(works), lessons.watched, now
         )
 
     def watching(
-        self, lessons: Lessons, company: Iterable[tuple[JobRecord, str, int]], now: int
-    ) -> Lessons:
+        self, lessons: TunerMemo, company: Iterable[tuple[JobRecord, str, int]], now: int
+    ) -> TunerMemo:
         """Measure these from now on: runs with their class and how many of it are together."""
         watched = tuple(
-            Watch(record.id, label, together, record.work_at(now))
+            MeasuredRun(record.id, label, together, record.work_at(now))
             for record, label, together in company
             if self.next_trial(lessons, label) is not None
         )
-        return Lessons(lessons.times, lessons.works, watched, now)
+        return TunerMemo(lessons.times, lessons.works, watched, now)
 
-    def due(self, lessons: Lessons, view: View, now: int) -> int | None:
+    def due(self, lessons: TunerMemo, view: View, now: int) -> int | None:
         """When the next factor will have been measured for long enough, if nothing changes."""
         pace: dict[tuple[str, int], int] = {}
         for watch in lessons.watched:

@@ -29,7 +29,7 @@ from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.units import NOMINAL, to_ms
 from trainmaster.placement.placers import RELAXING
-from trainmaster.policies.big_brain.packing_factor_tuner import Lessons, Tuner
+from trainmaster.policies.big_brain.packing_factor_tuner import PackingFactorTuner, TunerMemo
 from trainmaster.policies.big_brain.packing_slots import IsOpen, place_halves, place_in_slot, slot
 
 MOST_CLIENTS = 48  # processes that a GPU serves at once under MPS, Volta and later
@@ -69,14 +69,14 @@ class Occupants:
             self.added.setdefault(gpu, []).append((record, placement))
 
 
-class BigBrain(BasePolicy[BigBrainOptions, Lessons]):
+class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
     name = "big-brain"
     options_type = BigBrainOptions
 
     def __init__(self, options: BigBrainOptions) -> None:
         super().__init__(options)
         self._fixed = None if options.concurrency == "auto" else int(options.concurrency)
-        self._tuner = Tuner(to_ms(options.trial_s))
+        self._tuner = PackingFactorTuner(to_ms(options.trial_s))
         self._sharing = Sharing(options.sharing)
 
     @property
@@ -84,13 +84,13 @@ class BigBrain(BasePolicy[BigBrainOptions, Lessons]):
         """Whether it wants to know how each one-GPU job could be split in two."""
         return self.options.split == "on"
 
-    def first_memo(self) -> Lessons:
-        return Lessons()
+    def first_memo(self) -> TunerMemo:
+        return TunerMemo()
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         return Rank(-record.job.priority, record.job.submit_ms)
 
-    def plan(self, view: View, memo: Lessons, now: int) -> Plan[Lessons]:
+    def plan(self, view: View, memo: TunerMemo, now: int) -> Plan[TunerMemo]:
         lessons = self._tuner.learned(memo, view, now)
         draft = Draft(view)
         occupants = Occupants(draft)
@@ -107,12 +107,12 @@ class BigBrain(BasePolicy[BigBrainOptions, Lessons]):
         due = None if view.is_settled() else self._tuner.due(lessons, view, now)
         return draft.plan(lessons, due)
 
-    def wake(self, view: View, memo: Lessons, now: int) -> int | None:
+    def wake(self, view: View, memo: TunerMemo, now: int) -> int | None:
         """A run that has just started can be measured from now on."""
         return None if view.is_settled() else self._tuner.due(memo, view, now)
 
     def _company(
-        self, occupants: Occupants, lessons: Lessons
+        self, occupants: Occupants, lessons: TunerMemo
     ) -> Iterator[tuple[JobRecord, str, int]]:
         """Packed runs that are measured or new, without those beside half a job."""
         jobs, draft = occupants.draft.view.jobs, occupants.draft
@@ -137,7 +137,9 @@ class BigBrain(BasePolicy[BigBrainOptions, Lessons]):
         is_free = demand.sharing is None or demand.sharing is self._sharing
         return is_single and demand.nominal.memory > 0 and is_free
 
-    def _place(self, occupants: Occupants, lessons: Lessons, record: JobRecord) -> Placement | None:
+    def _place(
+        self, occupants: Occupants, lessons: TunerMemo, record: JobRecord
+    ) -> Placement | None:
         """Into a slot, else in two halves; whoever cannot share gets GPUs for itself."""
         space, demand = occupants.draft.space, record.demand
         if not self._can_share(record):
@@ -155,14 +157,14 @@ class BigBrain(BasePolicy[BigBrainOptions, Lessons]):
                 return place_halves(space, demand, split, self._sharing, is_open)
         return None
 
-    def _may_split(self, lessons: Lessons, label: str) -> bool:
+    def _may_split(self, lessons: TunerMemo, label: str) -> bool:
         """In auto only where company was found to pay: half a job is company too."""
         if self._fixed is not None:
             return self.splits
         is_known = self._tuner.next_trial(lessons, label) is None
         return self.splits and is_known and self._tuner.factor(lessons, label) > 1
 
-    def _open_to(self, occupants: Occupants, lessons: Lessons, label: str) -> IsOpen:
+    def _open_to(self, occupants: Occupants, lessons: TunerMemo, label: str) -> IsOpen:
         """Shared GPUs that may take one more whole job of a class."""
         if self._fixed is not None:
             most = self._fixed
@@ -179,7 +181,7 @@ class BigBrain(BasePolicy[BigBrainOptions, Lessons]):
         return is_open
 
     def _on_trial(
-        self, occupants: Occupants, lessons: Lessons, label: str, factor: int
+        self, occupants: Occupants, lessons: TunerMemo, label: str, factor: int
     ) -> set[int]:
         """GPUs that hold more jobs of the class than its best factor."""
         jobs = occupants.draft.view.jobs

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 
 from trainmaster.core.state import JobRecord
 from trainmaster.mechanisms.resize import grow_into_idle, is_open, shrink_to_nominal
-from trainmaster.policies.gandiva.time_slicing import Shift
+from trainmaster.policies.gandiva.time_slicing import TimeSlicing
 
 
-def shrink(shift: Shift) -> bool:
+def shrink(shift: TimeSlicing) -> bool:
     """Every job that has grown goes back to its nominal size; whether any did."""
     return shrink_to_nominal(shift.draft, _elastic(shift))
 
 
-def grow(shift: Shift) -> None:
+def grow(shift: TimeSlicing) -> None:
     """In order of submission, each takes idle GPUs of its own servers, up to its maximum.
 
     Not in a pass that takes GPUs from others: those are not idle before they have been left.
@@ -31,7 +31,7 @@ def grow(shift: Shift) -> None:
     grow_into_idle(draft, _elastic(shift))
 
 
-def _elastic(shift: Shift) -> Iterator[JobRecord]:
+def _elastic(shift: TimeSlicing) -> Iterator[JobRecord]:
     """Elastic jobs on open servers, in order of submission."""
     for _, record in sorted(shift.roster.elastic.items()):
         if record.placement is not None and is_open(shift.draft.space, record.placement):

@@ -27,8 +27,8 @@ from trainmaster.placement.affinity import (
 )
 from trainmaster.placement.gang import bits, placement_of
 from trainmaster.placement.placers import RELAXING
-from trainmaster.policies.gandiva.server_index import Roster
-from trainmaster.policies.gandiva.time_slicing import Shift
+from trainmaster.policies.gandiva.server_index import ServerIndex
+from trainmaster.policies.gandiva.time_slicing import TimeSlicing
 
 MOST_MOVES = 2
 """Moves for the sake of locality in one pass."""
@@ -58,13 +58,13 @@ class Move:
 
 
 @dataclass(slots=True)
-class Moving:
+class Migration:
     """The moves of one pass: as remembered, and as changed."""
 
     view: View
     draft: Draft
-    roster: Roster
-    shift: Shift
+    roster: ServerIndex
+    shift: TimeSlicing
     trial_ms: int
     rest_ms: int
     now: int

@@ -32,11 +32,11 @@ from trainmaster.model.plan import FrozenMap, Plan
 from trainmaster.model.units import to_ms
 from trainmaster.placement.affinity import Home
 from trainmaster.policies.gandiva.grow_shrink import grow, shrink
-from trainmaster.policies.gandiva.migration import REST_QUANTA, Move, Moving, judgements
-from trainmaster.policies.gandiva.server_index import Roster
-from trainmaster.policies.gandiva.starvation import Starving
-from trainmaster.policies.gandiva.time_slicing import Shift
-from trainmaster.policies.gandiva.trial_packing import MODEL, Packed, Packing, Pair, trial_ends
+from trainmaster.policies.gandiva.migration import REST_QUANTA, Migration, Move, judgements
+from trainmaster.policies.gandiva.server_index import ServerIndex
+from trainmaster.policies.gandiva.starvation import StarvingJobs
+from trainmaster.policies.gandiva.time_slicing import TimeSlicing
+from trainmaster.policies.gandiva.trial_packing import MODEL, Packed, Pair, TrialPacking, trial_ends
 
 SWITCH = ("on", "off")
 
@@ -78,7 +78,7 @@ class Gandiva(BasePolicy[GandivaOptions, Memo]):
         self._packs = options.packing == "on"
         self._migrates = options.migration == "on"
         self._grows = options.grow == "on"
-        self._roster: Roster | None = None
+        self._roster: ServerIndex | None = None
 
     def first_memo(self) -> Memo:
         return Memo()
@@ -90,13 +90,13 @@ class Gandiva(BasePolicy[GandivaOptions, Memo]):
     def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
         roster, draft = self._rostered(view, memo, now), Draft(view)
         least = max(1, self._quantum // 2)
-        shift = Shift(view, draft, roster, self.guards, now, least, self._migrates)
+        shift = TimeSlicing(view, draft, roster, self.guards, now, least, self._migrates)
         known = dict(memo.pairs), set(memo.refuted), dict(memo.alone)
-        packing = Packing(view, draft, roster, shift, self._trial, now, *known)
+        packing = TrialPacking(view, draft, roster, shift, self._trial, now, *known)
         shift.partner, shift.start_pair = packing.partner, packing.start_pair
         rest = REST_QUANTA * self._quantum
-        moving = Moving(view, draft, roster, shift, self._trial, rest, now, dict(memo.moves))
-        starving = Starving(shift)
+        moving = Migration(view, draft, roster, shift, self._trial, rest, now, dict(memo.moves))
+        starving = StarvingJobs(shift)
         is_done = self._decide(shift, packing, moving, starving, memo)
         is_busy = bool(roster.holding) or not draft.is_empty()
         has_turns = is_busy and (bool(shift.homes) or shift.awaits_turn())
@@ -110,14 +110,19 @@ class Gandiva(BasePolicy[GandivaOptions, Memo]):
         wake_at = self._wake_at(view, starving, later, now) if is_done else now + 1
         return draft.plan(later, wake_at)
 
-    def _rostered(self, view: View, memo: Memo, now: int) -> Roster:
+    def _rostered(self, view: View, memo: Memo, now: int) -> ServerIndex:
         roster = self._roster
         if roster is None or not roster.keep_up(view, memo.homes, now):
-            roster = self._roster = Roster(view, memo.homes, self.guards, self._quantum, now)
+            roster = self._roster = ServerIndex(view, memo.homes, self.guards, self._quantum, now)
         return roster
 
     def _decide(
-        self, shift: Shift, packing: Packing, moving: Moving, starving: Starving, memo: Memo
+        self,
+        shift: TimeSlicing,
+        packing: TrialPacking,
+        moving: Migration,
+        starving: StarvingJobs,
+        memo: Memo,
     ) -> bool:
         """Whether everybody has had the turn that is due."""
         view, draft, roster = shift.view, shift.draft, shift.roster
@@ -150,7 +155,12 @@ class Gandiva(BasePolicy[GandivaOptions, Memo]):
         return is_done
 
     def _remembered(
-        self, memo: Memo, shift: Shift, packing: Packing, moving: Moving, turn_end: int | None
+        self,
+        memo: Memo,
+        shift: TimeSlicing,
+        packing: TrialPacking,
+        moving: Migration,
+        turn_end: int | None,
     ) -> Memo:
         """The memo after this pass; what nobody can need any more is dropped."""
         jobs, homes = shift.view.jobs, memo.homes
@@ -168,7 +178,7 @@ class Gandiva(BasePolicy[GandivaOptions, Memo]):
             FrozenMap(moving.moves),
         )
 
-    def _wake_at(self, view: View, starving: Starving, memo: Memo, now: int) -> int | None:
+    def _wake_at(self, view: View, starving: StarvingJobs, memo: Memo, now: int) -> int | None:
         due = [self._judged_at(view, memo, now), memo.turn_end_ms, starving.again_at]
         if self.guards.are_on:
             due.append(starving.shift.roster.line.next_expiry())

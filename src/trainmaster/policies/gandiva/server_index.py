@@ -12,7 +12,7 @@ from trainmaster.core.lifecycle import ALLOCATED, HIDDEN_PHASES
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.mechanisms.starvation import Guards
+from trainmaster.mechanisms.starvation import PreemptionGuards
 from trainmaster.model.plan import Rank
 from trainmaster.placement.affinity import Home, Servers, home_of
 
@@ -22,10 +22,12 @@ Homes = Mapping[str, Home]
 """Where suspended jobs ran."""
 
 
-class Roster:
+class ServerIndex:
     """The index behind a time-slicing policy."""
 
-    def __init__(self, view: View, homes: Homes, guards: Guards, quantum_ms: int, now: int) -> None:
+    def __init__(
+        self, view: View, homes: Homes, guards: PreemptionGuards, quantum_ms: int, now: int
+    ) -> None:
         self._guards = guards
         self._quantum = quantum_ms
         self.servers = Servers(view.topology)

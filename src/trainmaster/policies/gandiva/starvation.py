@@ -14,14 +14,14 @@ from trainmaster.mechanisms.starvation import STARVING
 from trainmaster.model.placement import Slice
 from trainmaster.placement.affinity import Home
 from trainmaster.placement.gang import bits
-from trainmaster.policies.gandiva.time_slicing import MOST_TURNS, Shift, takes_turns
+from trainmaster.policies.gandiva.time_slicing import MOST_TURNS, TimeSlicing, takes_turns
 
 
 @dataclass(slots=True)
-class Starving:
+class StarvingJobs:
     """Those of one pass."""
 
-    shift: Shift
+    shift: TimeSlicing
     again_at: int | None = None
     """When more runs may yield, or more of the starving can be seen to."""
     has_kept: bool = False

@@ -15,26 +15,26 @@ from trainmaster.core.lifecycle import ALLOCATED, WAITING, Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.core.topology_index import most_on
 from trainmaster.core.view import View
-from trainmaster.mechanisms.starvation import Guards
+from trainmaster.mechanisms.starvation import PreemptionGuards
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.placement.affinity import EVERYWHERE, Choice, Home, free_server, home_of
 from trainmaster.placement.gang import placement_of
 from trainmaster.placement.placers import RELAXING, can_thaw
-from trainmaster.policies.gandiva.server_index import Roster, ran_ms
+from trainmaster.policies.gandiva.server_index import ServerIndex, ran_ms
 
 MOST_TURNS = 250
 """Turns that begin in one pass: thousands at once would hold up the controller."""
 
 
 @dataclass(slots=True)
-class Shift:
+class TimeSlicing:
     """One pass over the servers: what is being decided, and what it is decided from."""
 
     view: View
     draft: Draft
-    roster: Roster
-    guards: Guards
+    roster: ServerIndex
+    guards: PreemptionGuards
     now: int
     least_turn_ms: int
     """A turn that began so late that it would be shorter lasts until the end of the next quantum."""

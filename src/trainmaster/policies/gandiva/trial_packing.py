@@ -20,8 +20,8 @@ from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Placement, Role, Sharing
 from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.placement.affinity import home_of
-from trainmaster.policies.gandiva.server_index import Roster
-from trainmaster.policies.gandiva.time_slicing import Shift
+from trainmaster.policies.gandiva.server_index import ServerIndex
+from trainmaster.policies.gandiva.time_slicing import TimeSlicing
 
 Pair = tuple[str, str]
 """Two jobs, or two models, in order of their names."""
@@ -67,13 +67,13 @@ def is_worth_it(guest: int, guest_alone: int, host: int, host_alone: int) -> boo
 
 
 @dataclass(slots=True)
-class Packing:
+class TrialPacking:
     """The pairs of one pass: as remembered, and as changed."""
 
     view: View
     draft: Draft
-    roster: Roster
-    shift: Shift
+    roster: ServerIndex
+    shift: TimeSlicing
     trial_ms: int
     now: int
     pairs: dict[Pair, Packed]

@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 from math import log
 
 from trainmaster.core.state import JobRecord
-from trainmaster.mechanisms.gpu_claims import Claim, Pool
+from trainmaster.mechanisms.gpu_claims import GpuClaim, Pool
 from trainmaster.model.units import WHOLE
 
 LEAST = 1e-3
@@ -41,7 +41,7 @@ Step = tuple[float, int]
 """(gain per GPU, number of GPUs after it)."""
 
 
-class Fittest:
+class GoodputOptimizer:
     """Gives everybody the minimum, in the order asked, and the rest where the mean gains most."""
 
     def __init__(self, pool: Pool, standing_of: StandingOf, fair: int, power: float) -> None:
@@ -50,9 +50,9 @@ class Fittest:
         self._fair = fair
         self._power = power
         self._open: list[Contest] = []
-        self.claims: list[Claim] = []
+        self.claims: list[GpuClaim] = []
 
-    def admit(self, claim: Claim) -> bool:
+    def admit(self, claim: GpuClaim) -> bool:
         self.claims.append(claim)
         standing = self._standing_of(claim.record)
         if claim.curve is None:
@@ -68,7 +68,7 @@ class Fittest:
             self._open.append(Contest(claim, standing, most, self._fair, self._power))
         return True
 
-    def _give(self, claim: Claim, count: int, need: int | None = None) -> bool:
+    def _give(self, claim: GpuClaim, count: int, need: int | None = None) -> bool:
         if not self._pool.take(claim.kinds, count * WHOLE if need is None else need):
             return False
         claim.count = count
@@ -108,7 +108,7 @@ class Fittest:
         if step is not None:
             heappush(queue, (-step[0], index, step[1]))
 
-    def _left(self, claim: Claim) -> int:
+    def _left(self, claim: GpuClaim) -> int:
         """Whole GPUs that it could still be given."""
         left = self._pool.left
         return min(self._pool.total, sum(left[kind] for kind in claim.kinds)) // WHOLE
@@ -118,7 +118,7 @@ class Contest:
     """One job among those that more GPUs could go to."""
 
     def __init__(
-        self, claim: Claim, standing: Standing, most: int, fair: int, power: float
+        self, claim: GpuClaim, standing: Standing, most: int, fair: int, power: float
     ) -> None:
         curve = claim.curve
         assert curve is not None

@@ -32,14 +32,14 @@ from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.gpu_claims import Pool
 from trainmaster.mechanisms.rank_order import evacuate, run_in_order
-from trainmaster.mechanisms.reallocating_policy import Redividing, RedividingOptions
+from trainmaster.mechanisms.reallocating_policy import ReallocatingOptions, ReallocatingPolicy
 from trainmaster.mechanisms.resize import at_present_size
-from trainmaster.mechanisms.speedup_curves import Curve, Measured
+from trainmaster.mechanisms.speedup_curves import Curve, MeasuredSpeeds
 from trainmaster.model.actions import Resize, Resume, Start
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap, Plan, Rank
 from trainmaster.model.units import ceil_div, to_ms
-from trainmaster.policies.goodput.optimizer import Fittest, Standing
+from trainmaster.policies.goodput.optimizer import GoodputOptimizer, Standing
 
 PATIENCE = 4
 """Where a division changed nothing, the next is due when the youngest run is a quarter older."""
@@ -58,7 +58,7 @@ def power(text: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class GoodputOptions(RedividingOptions):
+class GoodputOptions(ReallocatingOptions):
     interval_s: float = option(60.0, positive_seconds, "seconds between two divisions of all GPUs")
     power: float = option(-1.0, power, "exponent of the mean over jobs; the lower, the fairer")
     resize_cost_s: float = option(
@@ -68,7 +68,7 @@ class GoodputOptions(RedividingOptions):
 
 @stored_as("goodput.JobHistory")
 @dataclass(frozen=True, slots=True)
-class Story:
+class JobHistory:
     """What has become of one job so far."""
 
     moves: int = 0
@@ -82,21 +82,21 @@ class Story:
 class Memo:
     """Measured speeds, what has become of each job, and growth that waits for others to leave."""
 
-    measured: Measured = field(default_factory=Measured)
-    stories: FrozenMap[str, Story] = field(default_factory=FrozenMap)
+    measured: MeasuredSpeeds = field(default_factory=MeasuredSpeeds)
+    stories: FrozenMap[str, JobHistory] = field(default_factory=FrozenMap)
     owed: FrozenMap[str, int] = field(default_factory=FrozenMap)
     divided_ms: int | None = None
     """When all GPUs were last divided: once in an instant is enough."""
 
 
-class Goodput(Redividing[GoodputOptions, Memo]):
+class Goodput(ReallocatingPolicy[GoodputOptions, Memo]):
     name = "goodput"
     options_type = GoodputOptions
 
     def __init__(self, options: GoodputOptions) -> None:
         super().__init__(options)
         self._interval = to_ms(options.interval_s)
-        self._division: Fittest | None = None
+        self._division: GoodputOptimizer | None = None
         self._circumstances = (Memo(), 0, 1, False)
         """Of the present pass: memo, time, fair share, and whether all is divided anew."""
 
@@ -158,15 +158,15 @@ class Goodput(Redividing[GoodputOptions, Memo]):
 
     # -- dividing ------------------------------------------------------------------------------
 
-    def divider(self, pool: Pool) -> Fittest:
+    def divider(self, pool: Pool) -> GoodputOptimizer:
         fair = self._circumstances[2]
-        self._division = Fittest(pool, self._standing, fair, self.options.power)
+        self._division = GoodputOptimizer(pool, self._standing, fair, self.options.power)
         return self._division
 
     def _standing(self, record: JobRecord) -> Standing:
         memo, now, _, is_due = self._circumstances
         held = len(record.placement.slices) if record.placement is not None else 0
-        story = memo.stories.get(record.id, Story())
+        story = memo.stories.get(record.id, JobHistory())
         if held and not is_due:
             return Standing(held, held, fixed=memo.owed.get(record.id, held))
         age, cost = now - record.job.submit_ms, self._cost_ms
@@ -188,13 +188,15 @@ class Goodput(Redividing[GoodputOptions, Memo]):
         )
 
 
-def _told(plan: Plan, stories: FrozenMap[str, Story]) -> FrozenMap[str, Story]:
+def _told(plan: Plan, stories: FrozenMap[str, JobHistory]) -> FrozenMap[str, JobHistory]:
     """The stories with what the plan does to each job; its first start is no re-allocation."""
     news = {}
     for action in plan.actions:
         if isinstance(action, Start | Resume | Resize):
             known, size = stories.get(action.job), len(action.placement.slices)
             news[action.job] = (
-                Story(0, size) if known is None else Story(known.moves + 1, max(known.most, size))
+                JobHistory(0, size)
+                if known is None
+                else JobHistory(known.moves + 1, max(known.most, size))
             )
     return stories.updated(news)

@@ -31,7 +31,7 @@ Speeds = Mapping[int, float]
 """By workers: parts per million of nominal."""
 
 
-class Forecasts:
+class ConvergenceForecasts:
     """Beliefs on one cluster; a cache, all of it."""
 
     def __init__(self, topology: Topology, *, learns: bool, unknown_ms: int) -> None:

@@ -25,7 +25,7 @@ TASKS = tuple(Task)
 
 
 @dataclass(slots=True)
-class Claim:
+class TaskClaim:
     """A job that can use more tasks, and what it has been given so far."""
 
     name: Hashable
@@ -53,13 +53,13 @@ class Claim:
         return (self.work / now - self.work / then) / self.amounts[task]
 
 
-Takes = Callable[[Claim, Task], bool]
+Takes = Callable[[TaskClaim, Task], bool]
 """Books one more such task for the claim if there is room for it; whether there was."""
 Step = tuple[Hashable, Task, float]
 """(whose, what, gain)."""
 
 
-def give_first(claims: Iterable[Claim], takes: Takes) -> list[Claim]:
+def give_first(claims: Iterable[TaskClaim], takes: Takes) -> list[TaskClaim]:
     """One task of each kind it can use to each, in order of arrival; those who got them all."""
     served = []
     for claim in claims:
@@ -71,7 +71,7 @@ def give_first(claims: Iterable[Claim], takes: Takes) -> list[Claim]:
     return served
 
 
-def grow(claims: Iterable[Claim], takes: Takes) -> list[Step]:
+def grow(claims: Iterable[TaskClaim], takes: Takes) -> list[Step]:
     """Hand out single tasks by the largest gain, ties in order of arrival; the steps taken."""
     in_order = list(claims)
     heap = [

@@ -32,8 +32,8 @@ from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap, Plan, Rank
 from trainmaster.model.units import WHOLE, to_ms
-from trainmaster.policies.optimus.convergence_forecast import Forecasts
-from trainmaster.policies.optimus.worker_allocation import Headcount, in_turn, pool_of
+from trainmaster.policies.optimus.convergence_forecast import ConvergenceForecasts
+from trainmaster.policies.optimus.worker_allocation import WorkerAllocation, in_turn, pool_of
 from trainmaster.policies.optimus.worker_placement import WorkerPlacement
 
 NOTHING_OWED: FrozenMap[str, int] = FrozenMap()
@@ -67,7 +67,7 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
     def __init__(self, options: OptimusOptions) -> None:
         super().__init__(options)
         self._interval = to_ms(options.interval_s)
-        self._forecasts: Forecasts | None = None
+        self._forecasts: ConvergenceForecasts | None = None
         self._elastic: dict[int, JobRecord] | None = None
 
     @property
@@ -178,11 +178,13 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
             if not record.is_whole and not workers.draft.is_placed(record):
                 workers.start(record, record.demand.nominal.count)
 
-    def _headcount(self, view: View, pool: Pool, now: int) -> Headcount:
+    def _headcount(self, view: View, pool: Pool, now: int) -> WorkerAllocation:
         if self._forecasts is None:
             learns = self.options.learn == "fit"
-            self._forecasts = Forecasts(view.topology, learns=learns, unknown_ms=self._interval)
-        return Headcount(view.occupancy, pool, self._forecasts, now)
+            self._forecasts = ConvergenceForecasts(
+                view.topology, learns=learns, unknown_ms=self._interval
+            )
+        return WorkerAllocation(view.occupancy, pool, self._forecasts, now)
 
     def _has_elastic(self, view: View) -> bool:
         """Whether a live job could be given another number of workers."""

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
 from trainmaster.mechanisms.gpu_claims import Pool, types_held, usable_types
-from trainmaster.mechanisms.starvation import Guards
+from trainmaster.mechanisms.starvation import PreemptionGuards
 from trainmaster.model.units import WHOLE
-from trainmaster.policies.optimus.convergence_forecast import Forecasts
-from trainmaster.policies.optimus.marginal_gain import Claim, Task, grow
+from trainmaster.policies.optimus.convergence_forecast import ConvergenceForecasts
+from trainmaster.policies.optimus.marginal_gain import Task, TaskClaim, grow
 
 
 def pool_of(space: Occupancy, staff: Iterable[JobRecord]) -> Pool:
@@ -24,10 +24,12 @@ def pool_of(space: Occupancy, staff: Iterable[JobRecord]) -> Pool:
     return Pool(left, None if space.allowance is None else space.allowance + held)
 
 
-class Headcount:
+class WorkerAllocation:
     """One division of a pool."""
 
-    def __init__(self, space: Occupancy, pool: Pool, forecasts: Forecasts, now: int) -> None:
+    def __init__(
+        self, space: Occupancy, pool: Pool, forecasts: ConvergenceForecasts, now: int
+    ) -> None:
         self._space = space
         self._pool = pool
         self._forecasts = forecasts
@@ -87,13 +89,13 @@ class Headcount:
         for record, claim in claims.items():
             self.targets[record] = claim.counts[Task.WORKER]
 
-    def _takes(self, claim: Claim, task: Task) -> bool:
+    def _takes(self, claim: TaskClaim, task: Task) -> bool:
         assert isinstance(claim.name, JobRecord)
         return self._take(claim.name, 1)
 
-    def _claim(self, record: JobRecord, count: int) -> Claim:
+    def _claim(self, record: JobRecord, count: int) -> TaskClaim:
         speeds = self._forecasts.speeds(record)
-        return Claim(
+        return TaskClaim(
             record,
             self._forecasts.work_left(record, self._now),
             lambda servers, workers: speeds.get(workers, 0.0),
@@ -103,7 +105,7 @@ class Headcount:
 
 
 def in_turn(
-    records: Iterable[JobRecord], guards: Guards, now: int, *, runs_first: bool
+    records: Iterable[JobRecord], guards: PreemptionGuards, now: int, *, runs_first: bool
 ) -> list[JobRecord]:
     """The order of asking: by arrival, the starving before all; or runs first, so that none must go."""
 

@@ -23,8 +23,8 @@ from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
-from trainmaster.mechanisms.fair_share.queue_pass import Round
-from trainmaster.mechanisms.fair_share.queue_tree import Node
+from trainmaster.mechanisms.fair_share.queue_pass import QueuePass
+from trainmaster.mechanisms.fair_share.queue_tree import QueueNode
 from trainmaster.mechanisms.rank_order import evacuate
 from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Demand
@@ -46,7 +46,7 @@ SEARCHERS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class SearchTerms:
     """How long a search takes, in ms, and after how many retries it takes what is further apart."""
 
     acquire_ms: int
@@ -77,7 +77,7 @@ class Search:
             return self
         return replace(self, left_ms=self.due_ms - now, due_ms=None, servers=())
 
-    def turned(self, terms: Terms, now: int) -> Search:
+    def turned(self, terms: SearchTerms, now: int) -> Search:
         """Its time is up: it goes to sleep, perhaps content with less; or it wakes."""
         if self.is_asleep:
             return replace(self, is_asleep=False, due_ms=None, left_ms=terms.acquire_ms)
@@ -127,10 +127,12 @@ class LocalitySearch(BasePolicy[NoOptions]):
         return draft.plan(memo)
 
 
-class Searching:
+class SearchPass:
     """All searches in one pass: who goes on, who holds what, and who begins."""
 
-    def __init__(self, round_: Round, known: Searches, inner: LocalitySearch, terms: Terms) -> None:
+    def __init__(
+        self, round_: QueuePass, known: Searches, inner: LocalitySearch, terms: SearchTerms
+    ) -> None:
         self._round = round_
         self._draft = round_.draft
         self._space = round_.draft.space
@@ -159,18 +161,20 @@ class Searching:
 
     # -- acquiring -------------------------------------------------------------------------------
 
-    def complete(self, tips: Iterable[Node], may_take: Callable[[Node, int], bool]) -> None:
+    def complete(
+        self, leaves: Iterable[QueueNode], may_take: Callable[[QueueNode, int], bool]
+    ) -> None:
         """Start those whose servers have come to have all they need, where their queue may."""
         if not self._draft.view.reservations:
             return
-        for tip in tips:
-            for record in self._of_queue.get(tip.name, ()):
+        for leaf in leaves:
+            for record in self._of_queue.get(leaf.name, ()):
                 search = self.searches[record.id]
                 share = record.demand.nominal.total_share
-                if search.servers and not self._draft.is_touched(record) and may_take(tip, share):
-                    self._complete(tip, record, search)
+                if search.servers and not self._draft.is_touched(record) and may_take(leaf, share):
+                    self._complete(leaf, record, search)
 
-    def _complete(self, tip: Node, record: JobRecord, search: Search) -> None:
+    def _complete(self, leaf: QueueNode, record: JobRecord, search: Search) -> None:
         demand = record.demand
         if self._in_reach(record, search) < demand.nominal.count:
             return
@@ -180,7 +184,7 @@ class Searching:
         if placement is None:
             self._draft.roll_back(mark)
         else:
-            self._round.start(tip, record, placement)
+            self._round.start(leaf, record, placement)
 
     def _in_reach(self, record: JobRecord, search: Search) -> int:
         """GPUs of its servers that it holds or that are free."""
@@ -204,19 +208,19 @@ class Searching:
 
     def settle(self) -> None:
         """After everybody who could has started: let clocks run or stand, and searches begin."""
-        tips = self._round.tree.offers()
-        self.complete(tips, has_headroom)
-        for tip in tips:
-            part = self._round.parts[tip.name]
+        leaves = self._round.tree.offers()
+        self.complete(leaves, has_headroom)
+        for leaf in leaves:
+            part = self._round.parts[leaf.name]
             if not part.waiting_count:
                 continue
-            mine = [each for each in self._of_queue.get(tip.name, ()) if self._still_waits(each)]
+            mine = [each for each in self._of_queue.get(leaf.name, ()) if self._still_waits(each)]
             for record in mine:
                 search = self.searches[record.id]
                 if not search.is_asleep:
-                    self._run_or_pause(record, search, tip)
+                    self._run_or_pause(record, search, leaf)
             if len(mine) < min(SEARCHERS, part.waiting_count):
-                mine += self._begin(tip, SEARCHERS - len(mine))
+                mine += self._begin(leaf, SEARCHERS - len(mine))
             self._hold(mine)
         if self._has_let_go:
             self._round.lend()
@@ -239,15 +243,15 @@ class Searching:
             self._draft.release(record)
             self._has_let_go = True
 
-    def _run_or_pause(self, record: JobRecord, search: Search, tip: Node) -> None:
-        if self._lacks_only_locality(record, tip):
+    def _run_or_pause(self, record: JobRecord, search: Search, leaf: QueueNode) -> None:
+        if self._lacks_only_locality(record, leaf):
             self.searches[record.id] = search.running(self._now)
         elif search.due_ms is not None:
             self.searches[record.id] = search.paused(self._now)
             self._let_go(record)
 
-    def _lacks_only_locality(self, record: JobRecord, tip: Node) -> bool:
-        if not record.is_whole or not has_headroom(tip, record.demand.nominal.total_share):
+    def _lacks_only_locality(self, record: JobRecord, leaf: QueueNode) -> bool:
+        if not record.is_whole or not has_headroom(leaf, record.demand.nominal.total_share):
             return False
         free = idle_gpus(self._space, record.demand)
         held = self._draft.view.reservations.get(record.id)
@@ -255,12 +259,12 @@ class Searching:
             free += len(held.slices)
         return free >= record.demand.nominal.count
 
-    def _begin(self, tip: Node, most: int) -> list[JobRecord]:
-        part, begun = self._round.parts[tip.name], list[JobRecord]()
+    def _begin(self, leaf: QueueNode, most: int) -> list[JobRecord]:
+        part, begun = self._round.parts[leaf.name], list[JobRecord]()
         smallest = part.smallest_waiting
         if smallest is not None and smallest <= self._space.total_free() * WHOLE:
-            for record in self._round.waiting_in_line(part, lambda: tip.headroom):
-                if record.id not in self.searches and self._lacks_only_locality(record, tip):
+            for record in self._round.waiting_in_line(part, lambda: leaf.headroom):
+                if record.id not in self.searches and self._lacks_only_locality(record, leaf):
                     search = Search(self._terms.acquire_ms).running(self._now)
                     self.searches[record.id] = search
                     begun.append(record)
@@ -325,8 +329,8 @@ def idle_gpus(space: Occupancy, demand: Demand) -> int:
     return sum([space.free_gpus[kind] for kind in space.kinds_for(demand)])
 
 
-def has_headroom(tip: Node, share: int) -> bool:
-    room = tip.headroom
+def has_headroom(leaf: QueueNode, share: int) -> bool:
+    room = leaf.headroom
     return room is None or share <= room
 
 

@@ -31,8 +31,8 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.fair_share.fair_layer import FairLayer, FairMemo, FairOptions
 from trainmaster.mechanisms.fair_share.hierarchical_policy import DividingOptions, capacity
-from trainmaster.mechanisms.fair_share.queue_pass import Inner, Round
-from trainmaster.mechanisms.fair_share.queue_tree import Node
+from trainmaster.mechanisms.fair_share.queue_pass import Inner, QueuePass
+from trainmaster.mechanisms.fair_share.queue_tree import QueueNode
 from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Sharing
@@ -42,8 +42,8 @@ from trainmaster.model.units import WHOLE, to_ms
 from trainmaster.policies.philly.locality_search import (
     LocalitySearch,
     Searches,
-    Searching,
-    Terms,
+    SearchPass,
+    SearchTerms,
     has_headroom,
     idle_gpus,
 )
@@ -89,7 +89,7 @@ class Philly(FairLayer[PhillyOptions, PhillyMemo]):
             utilisation_threshold=options.utilisation_threshold,
         )
         super().__init__(options, terms)
-        self._terms = Terms(
+        self._terms = SearchTerms(
             to_ms(options.acquire_timeout_s), to_ms(options.backoff_s), options.relax_after
         )
 
@@ -113,7 +113,7 @@ class Philly(FairLayer[PhillyOptions, PhillyMemo]):
     def plan(self, view: View, memo: PhillyMemo, now: int) -> Plan[PhillyMemo]:
         total, before = capacity(view), memo.fair.starving
         round_ = self.begin(view, memo.fair.rounds, now)
-        searching = Searching(round_, memo.searches, self._search, self._terms)
+        searching = SearchPass(round_, memo.searches, self._search, self._terms)
         starving = FrozenMap[str, int]()
         if view.is_settled():
             round_.take_note()
@@ -128,16 +128,16 @@ class Philly(FairLayer[PhillyOptions, PhillyMemo]):
         wake = min((at for at in times if at is not None), default=None)
         return round_.draft.plan(PhillyMemo(fair, searching.memo()), wake)
 
-    def _serve_all(self, round_: Round, searching: Searching, total: int) -> bool:
+    def _serve_all(self, round_: QueuePass, searching: SearchPass, total: int) -> bool:
         """Whether there was enough for all, and everybody has found a place."""
         if not round_.is_enough_for_all(total):
             return False
-        tips = [round_.tree.tips[name] for name in round_.parts]
-        searching.complete(tips, has_headroom)
+        leaves = [round_.tree.leaves[name] for name in round_.parts]
+        searching.complete(leaves, has_headroom)
         return round_.serve_all()
 
     def _serve_shares(
-        self, round_: Round, searching: Searching, total: int, since: FrozenMap[str, int]
+        self, round_: QueuePass, searching: SearchPass, total: int, since: FrozenMap[str, int]
     ) -> None:
         self._divide(round_, total, {})
         searching.complete(round_.tree.offers(), _is_within_budget)
@@ -160,12 +160,12 @@ class Philly(FairLayer[PhillyOptions, PhillyMemo]):
         if record.placement is not None:
             return reason
         round_, need = self._divided(view, memo, now), reason.need
-        tip = round_.tree.tips[record.job.queue]
+        leaf = round_.tree.leaves[record.job.queue]
         why, held_by = self._cause(round_, record.job.queue, record.demand), reason.held_by
-        if tip.never_holds(need):
+        if leaf.never_holds(need):
             why = Why.NEVER_FITS
         elif why is Why.SHARE_USED_UP:
-            held_by = tuple(each.id for each in round_.parts[tip.name].running()[:5])
+            held_by = tuple(each.id for each in round_.parts[leaf.name].running()[:5])
         elif not (why is Why.FRAGMENTED and record.id in view.reservations):
             return reason
         return Reason(why, need, reason.free, reason.largest_block, held_by)
@@ -175,23 +175,27 @@ class Philly(FairLayer[PhillyOptions, PhillyMemo]):
         round_ = self._divided(view, memo, now)
         return lambda queue, demand: self._cause(round_, queue, demand)
 
-    def _divided(self, view: View, memo: PhillyMemo, now: int) -> Round:
+    def _divided(self, view: View, memo: PhillyMemo, now: int) -> QueuePass:
         round_ = self.begin(view, memo.fair.rounds, now)
         round_.tree.divide_budgets(capacity(view))
         return round_
 
-    def _cause(self, round_: Round, queue: str, demand: Demand) -> Why:
+    def _cause(self, round_: QueuePass, queue: str, demand: Demand) -> Why:
         """Idle GPUs that it may have do not suit it; else its share, or there are too few."""
-        space, tip, need = round_.draft.space, round_.tree.tips[queue], demand.nominal.total_share
-        if not has_headroom(tip, need):
+        space, leaf, need = (
+            round_.draft.space,
+            round_.tree.leaves[queue],
+            demand.nominal.total_share,
+        )
+        if not has_headroom(leaf, need):
             return Why.SHARE_USED_UP
         reserved = sum([len(held.slices) for held in round_.draft.view.reservations.values()])
         idle = (idle_gpus(space, demand) + reserved) * WHOLE
         if demand.mode is Sharing.EXCLUSIVE and idle >= need:
             return Why.FRAGMENTED
-        is_spent = len(round_.parts) > 1 and not _is_within_budget(tip, need)
+        is_spent = len(round_.parts) > 1 and not _is_within_budget(leaf, need)
         return Why.SHARE_USED_UP if is_spent else Why.NOT_ENOUGH_FREE
 
 
-def _is_within_budget(tip: Node, share: int) -> bool:
-    return tip.used + share <= tip.budget and has_headroom(tip, share)
+def _is_within_budget(leaf: QueueNode, share: int) -> bool:
+    return leaf.used + share <= leaf.budget and has_headroom(leaf, share)

@@ -37,7 +37,7 @@ Class = tuple[str, tuple[Hashable, ...]]
 
 @stored_as("history.Class")
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ClassHistory:
     """The runs of one class."""
 
     count: int = 0
@@ -48,27 +48,27 @@ class Seen:
     last: int = 0
     """The number, among all ends, of the last one."""
 
-    def with_run(self, run_ms: int, number: int, window: int) -> Seen:
+    def with_run(self, run_ms: int, number: int, window: int) -> ClassHistory:
         moved = (run_ms - self.mean_ms) // min(self.count + 1, window)
         logs = self.logs + round(log2(run_ms) * NOMINAL)
-        return Seen(self.count + 1, self.mean_ms + moved, logs, number)
+        return ClassHistory(self.count + 1, self.mean_ms + moved, logs, number)
 
 
-NEVER = Seen()
-Chapter = FrozenMap[tuple[Hashable, ...], Seen]
+NEVER = ClassHistory()
+Chapter = FrozenMap[tuple[Hashable, ...], ClassHistory]
 
 
 @stored_as("history.Runs")
 @dataclass(frozen=True, slots=True)
-class Past:
+class RunHistory:
     """Everything remembered: by chapter, so that one more run copies little."""
 
     chapters: FrozenMap[str, Chapter] = field(default_factory=FrozenMap)
     ends: int = 0
 
-    def with_ended(self, records: Iterable[JobRecord]) -> Past:
+    def with_ended(self, records: Iterable[JobRecord]) -> RunHistory:
         """And these have ended, whatever way."""
-        changed, ends = dict[str, dict[tuple[Hashable, ...], Seen]](), self.ends
+        changed, ends = dict[str, dict[tuple[Hashable, ...], ClassHistory]](), self.ends
         for record in records:
             run_ms = record.attained // record.demand.nominal.total_share
             if run_ms < 1:
@@ -82,7 +82,7 @@ class Past:
         if not changed:
             return self
         pages = {name: FrozenMap(_kept(page)) for name, page in changed.items()}
-        return Past(self.chapters.updated(pages), ends)
+        return RunHistory(self.chapters.updated(pages), ends)
 
     def rolling_ms(self, record: JobRecord) -> int:
         """The mean of the narrowest class that has been seen."""
@@ -100,13 +100,15 @@ class Past:
                 level = (own + pull * (level or 0.0)) / (seen.count + pull)
         return BLANK_MS if level is None else max(1, round(2.0**level))
 
-    def _seen(self, name: Class) -> Seen:
+    def _seen(self, name: Class) -> ClassHistory:
         chapter, detail = name
         page = self.chapters.get(chapter)
         return NEVER if page is None else page.get(detail, NEVER)
 
 
-def _kept(page: dict[tuple[Hashable, ...], Seen]) -> dict[tuple[Hashable, ...], Seen]:
+def _kept(
+    page: dict[tuple[Hashable, ...], ClassHistory],
+) -> dict[tuple[Hashable, ...], ClassHistory]:
     if len(page) <= MOST:
         return page
     lasting = sorted(seen.last for seen in page.values())[len(page) // 2]

@@ -1,10 +1,10 @@
-"""QSSF (Helios, Hu et al., SC'21): quasi-shortest-service-first, run times foretold from history.
+"""QSSF (Helios, Hu et al., SC'21): quasi-shortest-service-first, run times predicted from history.
 
-Waiting jobs go in order of foretold GPU time: run time x GPUs. The run time is
+Waiting jobs go in order of predicted GPU time: run time x GPUs. The run time is
 `rolling` x what recent runs of the same program took + (1 - `rolling`) x what is learned by attributes
 (history_predictor.py), from jobs that have ended, never from estimates; each job is judged once, when
-it arrives, and keeps its place. Nobody is preempted. `backfill` as in `fifo`; `easy` looks ahead by the
-foretold run times.
+it arrives, and keeps its place. No job is preempted. `backfill` as in `fifo`; `easy` looks ahead by the
+predicted run times.
 
 Verified in the authors' released simulator: strict order (the head holds everybody up), judged once,
 the weight 0.1 of the rolling part, its chain (the user's jobs of like names and as many GPUs, else of
@@ -33,99 +33,95 @@ from trainmaster.mechanisms.rank_order import evacuate
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap, Plan, Rank
 from trainmaster.model.units import NOMINAL
-from trainmaster.policies.qssf.history_predictor import Past
+from trainmaster.policies.qssf.history_predictor import RunHistory
 
 
 @dataclass(frozen=True, slots=True)
 class QssfOptions:
-    backfill: str = option("none", choice(*BACKFILL), "who may overtake a head that does not fit")
+    backfill: str = option(
+        "none", choice(*BACKFILL), "which jobs may overtake a head that does not fit"
+    )
     rolling: float = option(
-        0.1, fraction, "weight of what the same program took lately against what attributes say"
+        0.1,
+        fraction,
+        "weight of recent runs of the same program; the rest is learned by attributes",
     )
 
 
 @stored_as("qssf.Memo")
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """What is remembered of jobs that ended, and what was foretold of those that are here."""
+    """What is remembered of jobs that ended, and the run times predicted of those that are here."""
 
-    past: Past = field(default_factory=Past)
+    past: RunHistory = field(default_factory=RunHistory)
     foretold_ms: FrozenMap[str, int] = field(default_factory=FrozenMap)
     last_seq: int = -1
-    """Everybody up to this one has been judged."""
-
-
-NOTHING = Memo()
+    """All jobs up to this one have been judged."""
 
 
 class Qssf(BasePolicy[QssfOptions, Memo]):
     name = "qssf"
     options_type = QssfOptions
 
-    def __init__(self, options: QssfOptions) -> None:
-        super().__init__(options)
-        self._memo = NOTHING
-
     def first_memo(self) -> Memo:
-        return NOTHING
-
-    def forget(self) -> None:
-        super().forget()
-        self._memo = NOTHING
+        return Memo()
 
     @property
     def skips(self) -> bool:
         return self.options.backfill == "skip"
 
     def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
-        memo = self._memo = self._with_news(view, memo)
+        memo = self._with_news(view, memo)
         if view.is_settled():
             return Plan((), memo)
-        ranks = self.in_line(view, now, with_running=False)
+        ranks = self._ranked(view, memo, now, with_running=False)
         draft = Draft(view)
         if view.draining:
             evacuate(view, draft, self.placer)
-        start_in_order(
-            view, draft, ranks, now, self.placer, self.options.backfill, remaining=self.remaining_ms
-        )
+
+        def remaining_ms(record: JobRecord, now: int) -> int:
+            return self._run_ms(memo, record) - record.work_at(now) // NOMINAL
+
+        backfill = self.options.backfill
+        start_in_order(view, draft, ranks, now, self.placer, backfill, remaining=remaining_ms)
         return draft.plan(memo)
 
     def _with_news(self, view: View, memo: Memo) -> Memo:
-        """Judge who has arrived by what was known before; then learn from who has ended."""
+        """Judge jobs that have arrived by what was known before; then learn from those that have ended."""
         newcomers: dict[str, int] = {}
         last = memo.last_seq
         for record in view.newest_first():
             if record.seq <= memo.last_seq:
                 break
-            newcomers[record.id] = self._foretold_ms(memo.past, record)
+            newcomers[record.id] = self._predicted_ms(memo.past, record)
             last = max(last, record.seq)
         for record in view.requeued:
             if record.id in view.jobs and record.id not in memo.foretold_ms:
-                newcomers[record.id] = self._foretold_ms(memo.past, record)
+                newcomers[record.id] = self._predicted_ms(memo.past, record)
         if not newcomers and not view.ended:
             return memo
-        foretold = memo.foretold_ms.updated(newcomers)
+        predicted = memo.foretold_ms.updated(newcomers)
         if view.ended:
-            foretold = foretold.only(view.jobs)
-        return Memo(memo.past.with_ended(view.ended), foretold, last)
+            predicted = predicted.only(view.jobs)
+        return Memo(memo.past.with_ended(view.ended), predicted, last)
 
-    def _foretold_ms(self, past: Past, record: JobRecord) -> int:
+    def _predicted_ms(self, past: RunHistory, record: JobRecord) -> int:
         rolling, learned = past.rolling_ms(record), past.learned_ms(record)
         weight = round(self.options.rolling * NOMINAL)
         return max(1, (weight * rolling + (NOMINAL - weight) * learned) // NOMINAL)
 
     def line(self, view: View, memo: Memo, now: int) -> RankIndex:
-        self._memo = memo
-        return self.in_line(view, now, with_running=True)
+        return self._ranked(view, memo, now, with_running=True)
 
-    def rank(self, view: View, record: JobRecord, now: int) -> Rank:
-        return Rank(0, self._run_ms(record) * record.demand.nominal.total_share)
+    def _ranked(self, view: View, memo: Memo, now: int, *, with_running: bool) -> RankIndex:
+        """By predicted GPU time."""
 
-    def _run_ms(self, record: JobRecord) -> int:
-        """As judged; a job that the next plan will judge, as it will be."""
-        known = self._memo.foretold_ms.get(record.id)
-        return self._foretold_ms(self._memo.past, record) if known is None else known
+        def rank(record: JobRecord) -> Rank:
+            return Rank(0, self._run_ms(memo, record) * record.demand.nominal.total_share)
 
-    def remaining_ms(self, record: JobRecord, now: int) -> int:
-        """What is left of the foretold run time."""
-        return self._run_ms(record) - record.work_at(now) // NOMINAL
+        return self.in_order(view, rank, now, with_running)
+
+    def _run_ms(self, memo: Memo, record: JobRecord) -> int:
+        """As predicted; for a job that the next plan will judge, as it will be."""
+        known = memo.foretold_ms.get(record.id)
+        return self._predicted_ms(memo.past, record) if known is None else known

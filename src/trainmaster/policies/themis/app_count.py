@@ -13,7 +13,7 @@ NOBODY: FrozenMap[str, tuple[int, int]] = FrozenMap()
 
 @stored_as("themis.AppCount")
 @dataclass(frozen=True, slots=True)
-class Census:
+class AppCount:
     """The number of apps, integrated over time."""
 
     area: int = 0
@@ -23,14 +23,14 @@ class Census:
     arrived: FrozenMap[str, tuple[int, int]] = NOBODY
     """By app: when it came, and the area then."""
 
-    def counted(self, apps: Mapping[str, object], now: int) -> Census:
+    def counted(self, apps: Mapping[str, object], now: int) -> AppCount:
         """With those that are here now: who is new has just come, who is missing has just gone."""
         new = [name for name in apps if name not in self.arrived]
         if not new and self.apps == len(apps):
             return self
         area = self._area_at(now)
         arrived = self.arrived.updated(dict.fromkeys(new, (now, area))).only(apps)
-        return Census(area, now, len(apps), arrived)
+        return AppCount(area, now, len(apps), arrived)
 
     def life_of(self, app: str, now: int) -> int:
         """ms since it came."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from trainmaster.core.lifecycle import HIDDEN_PHASES, WAITING
 from trainmaster.core.state import JobRecord
 from trainmaster.model.units import MINUTE, NOMINAL
-from trainmaster.policies.themis.app_count import Census
+from trainmaster.policies.themis.app_count import AppCount
 from trainmaster.policies.themis.finish_time_fairness import rho
 
 Grant = tuple[tuple[JobRecord, int], ...]
@@ -76,7 +76,7 @@ class AppIndex:
     def contenders(
         self,
         pool: Iterable[JobRecord],
-        census: Census,
+        census: AppCount,
         starves: Callable[[JobRecord], bool],
         now: int,
     ) -> list[Contender]:

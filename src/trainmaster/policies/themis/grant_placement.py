@@ -43,7 +43,7 @@ class PlaceEstimator(Estimator):
         return learned
 
 
-class Granting:
+class GrantPlacement:
     """One round's grants on top of a draft in which the pool has been emptied."""
 
     def __init__(self, draft: Draft, estimator: PlaceEstimator, corrections: Corrections) -> None:

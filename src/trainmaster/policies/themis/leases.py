@@ -33,7 +33,7 @@ NO_LEASES: Leases = FrozenMap()
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LeaseTerms:
     """How long GPUs are lent, and how long no run is disturbed."""
 
     length_ms: int
@@ -78,7 +78,7 @@ class Terms:
         return max(end, since + self.min_run_ms)
 
 
-class Ends:
+class LeaseEnds:
     """When leases run out, soonest first; a cache: each job's last word counts."""
 
     def __init__(self) -> None:

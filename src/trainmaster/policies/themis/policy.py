@@ -33,13 +33,20 @@ from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import Plan
 from trainmaster.model.units import NOMINAL, ceil_div, to_ms
-from trainmaster.policies.themis.app_count import Census
+from trainmaster.policies.themis.app_count import AppCount
 from trainmaster.policies.themis.apps import AppIndex, Contender
 from trainmaster.policies.themis.auction import Bid, Bundle, allocate, kept_fractions
-from trainmaster.policies.themis.grant_placement import Granting, PlaceEstimator
-from trainmaster.policies.themis.leases import NO_LEASES, Ends, Lease, Leases, Terms, together_at
+from trainmaster.policies.themis.grant_placement import GrantPlacement, PlaceEstimator
+from trainmaster.policies.themis.leases import (
+    NO_LEASES,
+    Lease,
+    LeaseEnds,
+    Leases,
+    LeaseTerms,
+    together_at,
+)
 
-NO_APPS = Census()
+NO_APPS = AppCount()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,7 @@ class ThemisOptions(PreemptiveOptions):
 class Memo:
     """How many apps there were, until when GPUs are leased, what speeds were measured, who is due."""
 
-    census: Census = NO_APPS
+    census: AppCount = NO_APPS
     leases: Leases = NO_LEASES
     corrections: Corrections = NOTHING_MEASURED
     awaited: str | None = None
@@ -69,10 +76,10 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
 
     def __init__(self, options: ThemisOptions) -> None:
         super().__init__(options)
-        self._terms = Terms(to_ms(options.lease_s), self.guards.min_run_ms)
+        self._terms = LeaseTerms(to_ms(options.lease_s), self.guards.min_run_ms)
         self._bidding_ppm = NOMINAL - round(options.filter_f * NOMINAL)
         self._index: AppIndex | None = None
-        self._ends = Ends()
+        self._ends = LeaseEnds()
         self._estimator: PlaceEstimator | None = None
 
     @property
@@ -99,7 +106,7 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
         if view.draining:
             evacuate(view, draft, self.placer)
         self._estimator = self._estimator or PlaceEstimator(view.topology)
-        granting = Granting(draft, self._estimator, memo.corrections)
+        granting = GrantPlacement(draft, self._estimator, memo.corrections)
         if not index.elastic and granting.give_to_all(index.in_line()):
             return draft.plan(self._leased(draft, memo, (), self._terms.lease(now)))
         pool = [record for record in self._ends.due(now) if not draft.is_touched(record)]
@@ -114,7 +121,7 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
         return None if view.is_settled() and not index.elastic else self._ends.next()
 
     def _round(
-        self, index: AppIndex, memo: Memo, granting: Granting, pool: list[JobRecord], now: int
+        self, index: AppIndex, memo: Memo, granting: GrantPlacement, pool: list[JobRecord], now: int
     ) -> Memo:
         draft, terms = granting.draft, self._terms
         for record in pool:
@@ -139,7 +146,11 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
         return self._leased(draft, memo, pool, terms.lease(now, together))
 
     def _hold_auction(
-        self, index: AppIndex, granting: Granting, contenders: list[Contender], awaited: str | None
+        self,
+        index: AppIndex,
+        granting: GrantPlacement,
+        contenders: list[Contender],
+        awaited: str | None,
     ) -> None:
         """The worst off first if that is overdue, then the bidders, then whoever can use the rest."""
         able = [each for each in contenders if each.grants]
@@ -187,7 +198,7 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
         index = view.followed(AppIndex)
         news, index.news = index.news, []
         if self._index is not index:
-            self._index, self._ends = index, Ends()
+            self._index, self._ends = index, LeaseEnds()
             news = list(view.jobs.values())
         for record in news:
             self._ends.put(record, self._terms.end_of(record, memo.leases))

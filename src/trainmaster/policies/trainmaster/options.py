@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trainmaster.config.options import at_least_zero, choice, fraction, option
 from trainmaster.mechanisms.fair_share.hierarchical_policy import DividingOptions
-from trainmaster.mechanisms.starvation import Guards
+from trainmaster.mechanisms.starvation import PreemptionGuards
 from trainmaster.model.placement import Sharing
 from trainmaster.model.units import MINUTE, NOMINAL, SECOND, to_ms
 from trainmaster.policies.trainmaster.starvation_guard import StarvationGuard
@@ -126,7 +126,7 @@ class Settings:
     """A cost counts for at most this many times the service attained and an hour more; 0: no cap."""
     charges_switches: bool
     guard: StarvationGuard
-    guards: Guards
+    guards: PreemptionGuards
     deadline_margin_ppm: int | None
     """Added to the predictions of jobs with deadlines."""
     locality: LocalityTerms | None
@@ -150,7 +150,7 @@ class Settings:
             cap_ppm=round(options.cap * NOMINAL),
             charges_switches=options.charge_switches == "on",
             guard=guard,
-            guards=Guards.of(options),
+            guards=PreemptionGuards.of(options),
             deadline_margin_ppm=margin_ppm if options.deadlines == "on" else None,
             locality=LocalityTerms() if options.locality == "on" else None,
             packing=packing,

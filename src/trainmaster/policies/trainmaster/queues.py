@@ -18,8 +18,8 @@ from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.fair_share.decayed_fair_share import divide, noted, remembered
 from trainmaster.mechanisms.fair_share.hierarchical_policy import capacity
 from trainmaster.mechanisms.fair_share.must_start import start_promised
-from trainmaster.mechanisms.fair_share.queue_pass import Round
-from trainmaster.mechanisms.fair_share.queue_tree import Node
+from trainmaster.mechanisms.fair_share.queue_pass import QueuePass
+from trainmaster.mechanisms.fair_share.queue_tree import QueueNode
 from trainmaster.mechanisms.fair_share.reclaim import settle
 from trainmaster.mechanisms.rank_order import run_in_order
 from trainmaster.model.placement import Placement, Sharing
@@ -47,7 +47,7 @@ class QueueOrder(BasePolicy[object]):
         return view.ranked(lambda each: rank(p, each), now, group=p.group, with_running=True)
 
 
-class QueueRound(Round):
+class QueueRound(QueuePass):
     """One round between the queues, on the draft that all stages share."""
 
     def __init__(self, p: Pass) -> None:
@@ -67,7 +67,7 @@ class QueueRound(Round):
         """Give every queue its budget."""
         if self.is_enough_for_all(self._total):
             for name, part in self.parts.items():
-                self.tree.tips[name].budget = part.wanted
+                self.tree.leaves[name].budget = part.wanted
         else:
             self._divide(promised_now(self._pass))
 
@@ -85,7 +85,7 @@ class QueueRound(Round):
             start_promised(self, promised)
             settle(self)
 
-    def _planned(self, part: QueueView, tip: Node, allowance: int | None) -> None:
+    def _planned(self, part: QueueView, leaf: QueueNode, allowance: int | None) -> None:
         """Run the queue's jobs in its order, within what it may hold more."""
         p, space = self._pass, self.draft.space
         self._to_ask.discard(part.queue)
@@ -99,7 +99,7 @@ class QueueRound(Round):
         space.allowance = room
         try:
             run_in_order(part, self.draft, ranks, p.now, p.group, p.placer, stuck)
-            tip.give(room - space.allowance)
+            leaf.give(room - space.allowance)
         finally:
             space.allowance = None
         self._set_wake(part.queue, ranks.next_expiry())
@@ -109,8 +109,8 @@ class QueueRound(Round):
         packs = self._pass.colocation is not None and part.smallest_waiting is not None
         return packs or super()._may_fit(part, room)
 
-    def start(self, tip: Node, record: JobRecord, placement: Placement) -> None:
-        super().start(tip, record, placement)
+    def start(self, leaf: QueueNode, record: JobRecord, placement: Placement) -> None:
+        super().start(leaf, record, placement)
         if placement.sharing is not Sharing.EXCLUSIVE and record.is_whole:
             self.recount()
 
@@ -123,8 +123,8 @@ class QueueRound(Round):
             record = self.draft.view.jobs[job]
             queue, placement = record.job.queue, self.draft.placement_of(record)
             held[queue] += self._share(placement) - self.parts[queue].allocated_to(record)
-        for name, tip in self.tree.tips.items():
-            tip.give(held.get(name, 0) - tip.used)
+        for name, leaf in self.tree.leaves.items():
+            leaf.give(held.get(name, 0) - leaf.used)
 
     def _share(self, placement: Placement | None) -> int:
         if placement is None:
@@ -135,12 +135,12 @@ class QueueRound(Round):
     def headroom(self, record: JobRecord) -> int | None:
         """How much more the job's queue may hold; None: any amount."""
         self.recount()
-        return self.tree.tips[record.job.queue].headroom
+        return self.tree.leaves[record.job.queue].headroom
 
     def is_within_budget(self, record: JobRecord) -> bool:
         """Whether the job could start within its queue's budget."""
-        tip = self.tree.tips[record.job.queue]
-        return record.demand.nominal.total_share <= tip.room_below(tip.budget)
+        leaf = self.tree.leaves[record.job.queue]
+        return record.demand.nominal.total_share <= leaf.room_below(leaf.budget)
 
 
 class QueueRanks:
@@ -187,11 +187,11 @@ class QueueCandidates:
         self._dropped.add(group)
 
     def __iter__(self) -> Iterator[tuple[Key, Hashable, JobRecord]]:
-        tips = self._round.tree.tips
+        leaves = self._round.tree.leaves
         for key, queue, group, record in merge(
             *(self._of(name) for name in self._by_queue), key=lambda each: each[0]
         ):
-            is_full = tips[queue].full_for(record.demand.nominal.total_share)
+            is_full = leaves[queue].full_for(record.demand.nominal.total_share)
             if (queue, group) not in self._dropped and not is_full:
                 yield key, (queue, group), record
 

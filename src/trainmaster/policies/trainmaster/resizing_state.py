@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainmaster.mechanisms.speedup_curves import Measured
+from trainmaster.mechanisms.speedup_curves import MeasuredSpeeds
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap
 from trainmaster.policies.trainmaster.gang_interference import Company
@@ -15,7 +15,7 @@ from trainmaster.policies.trainmaster.gang_interference import Company
 class ResizingMemo:
     """What is remembered: measured speeds, and when runs were last resized."""
 
-    measured: Measured = field(default_factory=Measured)
+    measured: MeasuredSpeeds = field(default_factory=MeasuredSpeeds)
     resized_ms: FrozenMap[str, int] = field(default_factory=FrozenMap)
     company: Company = field(default_factory=Company)
     tried: FrozenMap[str, int] = field(default_factory=FrozenMap)

@@ -15,7 +15,7 @@ from trainmaster.estimators.service.predictor import BY_CHANCES, ServicePredicto
 from trainmaster.mechanisms.fair_share.queue_tree import TreeCache
 from trainmaster.mechanisms.rank_order import Stuck
 from trainmaster.mechanisms.speedup_curves import Curves
-from trainmaster.mechanisms.starvation import Guards
+from trainmaster.mechanisms.starvation import PreemptionGuards
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.plan import Plan
 from trainmaster.placement.placers import RELAXING, Placer
@@ -78,7 +78,7 @@ class Pass:
     has_queues: bool = False
     """Whether queues were stated: where they were not, all jobs are ranked together."""
     round: QueueRound | None = None
-    guards: Guards = field(init=False)
+    guards: PreemptionGuards = field(init=False)
     """`starve_after_s` and `min_run_s`, the latter lengthened by what a preemption costs."""
     ranks: RankIndex | QueueRanks = field(init=False)
     locality: DelayScheduling | None = None
@@ -99,7 +99,7 @@ class Pass:
         if "switch_ms" in values:
             self.guards = self._guards()
 
-    def _guards(self) -> Guards:
+    def _guards(self) -> PreemptionGuards:
         guards = self.settings.guards
         least = max(guards.min_run_ms, PREEMPTIONS_PER_RUN * self.memo.switch_ms)
         return guards if least == guards.min_run_ms else replace(guards, min_run_ms=least)
