@@ -1,4 +1,4 @@
-# Everything a contributor types. Layers are installed once, each remembered by a stamp:
+# All commands for contributors. Each layer of dependencies is installed once and remembered by a stamp file:
 # `run` and `bench` need the base, `test` and its parts need [dev] on top.
 
 PYTHON ?= python3
@@ -21,7 +21,7 @@ help: ## Show this list
 
 .venv/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Trainmaster needs Python 3.11 or later: try make PYTHON=python3.12")'
-	@echo 'Making .venv'
+	@echo 'Creating .venv'
 	@$(PYTHON) -m venv .venv
 
 .stamps/base: pyproject.toml .venv/pyvenv.cfg
@@ -75,7 +75,7 @@ type: .stamps/dev ## Check the types of src
 unit: .stamps/dev ## Run the tests (TESTS=path narrows them)
 	@$(BIN)/python -m pytest --quiet $(TESTS)
 
-chaos: .stamps/dev ## Kill the daemon at 200 random moments, on SQLite and on PostgreSQL
+chaos: .stamps/dev ## Kill the manager at 200 random moments, on SQLite and on PostgreSQL
 	@TRAINMASTER_CRASH_POINTS=200 $(BIN)/python -m pytest --quiet -n0 tests/live/test_crashes.py
 
 docs: .stamps/base ## Check the documentation: links resolve, marked examples run

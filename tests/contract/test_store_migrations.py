@@ -51,7 +51,7 @@ def fill(store: Store) -> None:
 
 def asked(store: Store, statement: str) -> list[object]:
     assert isinstance(store, SqlStore)
-    with store._database.reader.connect() as connection:
+    with store.database.reader.connect() as connection:
         return [row[0] for row in connection.execute(text(statement))]
 
 
@@ -67,7 +67,7 @@ def test_from_empty_to_the_newest(opened: Callable[[], Store]) -> None:
 def test_from_every_version_to_the_newest(opened: Callable[[], Store], old: str) -> None:
     store = opened()
     assert isinstance(store, SqlStore)
-    with store._database.writer.begin() as connection:
+    with store.database.writer.begin() as connection:
         schema.migrate(connection, old)
     assert store.lead()
     fill(store)
@@ -123,7 +123,7 @@ def test_a_newer_schema_is_refused(opened: Callable[[], Store], store_url: str) 
     assert old_program.lead()
     fill(old_program)
     assert isinstance(old_program, SqlStore)
-    with old_program._database.writer.begin() as connection:
+    with old_program.database.writer.begin() as connection:
         connection.execute(text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'"))
     old_program.close()
     with pytest.raises(StoreError, match=r"schema version 9999 of a newer Trainmaster.*upgrade"):
@@ -136,7 +136,7 @@ def test_a_newer_schema_is_not_led_by_a_waiting_old_program(opened: Callable[[],
     assert new.lead()
     assert not waiting.lead()
     assert isinstance(new, SqlStore)
-    with new._database.writer.begin() as connection:
+    with new.database.writer.begin() as connection:
         connection.execute(text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'"))
     new.close()
     with pytest.raises(StoreError, match="newer Trainmaster"):

@@ -136,15 +136,15 @@ def test_what_an_ended_job_leaves_is_divided_at_the_end_of_the_interval() -> Non
 class EqualHeadcount(WorkerAllocation):
     """The mechanism switched off: workers in turn, whatever they gain."""
 
-    def _claim(self, record, count):  # type: ignore[no-untyped-def]
-        claim = super()._claim(record, count)
-        return replace(claim, work=1.0, speed=lambda _, w: float(w))
+    def claim(self, record, count):  # type: ignore[no-untyped-def]
+        made = super().claim(record, count)
+        return replace(made, work=1.0, speed=lambda _, w: float(w))
 
 
 class EqualSplit(Optimus):
-    def _headcount(self, view: View, pool: Pool, now: int) -> WorkerAllocation:
-        made = super()._headcount(view, pool, now)
-        return EqualHeadcount(view.occupancy, pool, made._forecasts, now)
+    def allocation(self, view: View, pool: Pool, now: int) -> WorkerAllocation:
+        made = super().allocation(view, pool, now)
+        return EqualHeadcount(view.occupancy, pool, made.forecasts, now)
 
 
 def test_marginal_gain_beats_an_equal_split() -> None:

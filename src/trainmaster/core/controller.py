@@ -56,7 +56,7 @@ class Controller:
         self.view = View(self.state)
         self.policy = policy
         self.memo = policy.first_memo()
-        self._make_policy = make_policy
+        self.make_policy = make_policy
         self._wake_at: int | None = None
         self._now = 0
 
@@ -119,11 +119,11 @@ class Controller:
         self.forget()
         if change is None:
             return
-        if self._make_policy is None:
+        if self.make_policy is None:
             raise ValueError(
                 f"this controller was not told how to make the policy {change.name!r}."
             )
-        self.policy = self._make_policy(change.name, change.options)
+        self.policy = self.make_policy(change.name, change.options)
         self.memo = self.policy.first_memo()
         self._wake_at = None
         for job in list(state.reservations):

@@ -45,7 +45,7 @@ class View:
     def __init__(self, state: State) -> None:
         self._state = state
         self._ranks = RankIndex()
-        self._is_built = False
+        self.is_built = False
         self.parts: QueueViewsOfView | None = None
         """One view for each queue, once a policy between queues has asked for them."""
         self._follower: Any = None
@@ -114,7 +114,7 @@ class View:
 
     def ranked(self, rank: RankOf, now: int, *, group: GroupOf, with_running: bool) -> RankIndex:
         """All jobs in line: only what changed or ran out since the last pass is ranked again."""
-        state, was_built = self._state, self._is_built
+        state, was_built = self._state, self.is_built
         self.expired = self._ranks.expired(now) if was_built else []
         for record in self.expired:
             self._mark(record)
@@ -127,8 +127,8 @@ class View:
     def take_changed(self) -> Iterable[JobRecord]:
         """Jobs whose place in line may have changed since this was last asked; at first, all."""
         changed = self._take_changed()
-        if not self._is_built:
-            self._is_built = True
+        if not self.is_built:
+            self.is_built = True
             return self._all_records()
         return changed
 
@@ -212,14 +212,14 @@ class View:
             self.parts.rerank()
             return
         self._ranks = RankIndex()
-        self._is_built = False
+        self.is_built = False
 
     def forget(self) -> None:
         """Drop every cache; the next pass rebuilds them from the state."""
         self._ranks = RankIndex()
         self.parts = None
         self._follower = None
-        self._is_built = False
+        self.is_built = False
 
     def remaining(self, record: JobRecord, now: int) -> int | None:
         """Estimated time to its end at its present speed (nominal while it waits), if anyone knows."""

@@ -65,7 +65,7 @@ class ProgressReports:
 
     def __init__(self, every_ms: int, error: float, seed: int) -> None:
         self.every_ms = every_ms
-        self._error = error
+        self.error = error
         self._seed = seed
         self._trainings: dict[str, Training] = {}
         self.reported_ms = -1
@@ -94,10 +94,10 @@ class ProgressReports:
             training = self._trainings[name] = training_of(traced, self._seed)
         step = training.step_at(work)
         loss, measured = training.loss.at(step / training.epoch_steps), float(speed)
-        if self._error:
+        if self.error:
             random = Random(f"progress/{self._seed}/{name}/{now}")
-            loss *= 1 + self._error * (2 * random.random() - 1)
-            measured *= 1 + self._error * (2 * random.random() - 1)
+            loss *= 1 + self.error * (2 * random.random() - 1)
+            measured *= 1 + self.error * (2 * random.random() - 1)
         return Sample(
             step=step,
             loss_ppm=round(loss * NOMINAL),

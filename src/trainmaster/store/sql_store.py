@@ -39,7 +39,7 @@ class SqlStore:
     """
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self.database = database
         self._writing = RLock()
         """Taken before `_standing`, where both are."""
         self._standing = RLock()
@@ -53,7 +53,7 @@ class SqlStore:
 
     @property
     def url(self) -> str:
-        return self._database.url
+        return self.database.url
 
     # -- leading -----------------------------------------------------------------------------------
 
@@ -62,23 +62,23 @@ class SqlStore:
             if self._epoch is not None and self._stands():
                 return True
             self._epoch = None
-            if not self._database.lock.take():
+            if not self.database.lock.take():
                 return False
             try:
-                self._database.writer.dispose()  # a file of the same name may be another by now
-                schema.bring_up_to_date(self._database.writer, self.url)
-                self._database.place.settle()
+                self.database.writer.dispose()  # a file of the same name may be another by now
+                schema.bring_up_to_date(self.database.writer, self.url)
+                self.database.place.settle()
                 self._epoch = self._raise_epoch()
             finally:
                 if self._epoch is None:
-                    self._database.writer.dispose()
-                    self._database.lock.release()
+                    self.database.writer.dispose()
+                    self.database.lock.release()
             self._is_unsure, self._doubted = False, ()
             return self._epoch is not None
 
     def _raise_epoch(self) -> int | None:
         holder = f"{socket.gethostname()}:{os.getpid()}"
-        with self._database.writer.begin() as connection:
+        with self.database.writer.begin() as connection:
             try:
                 return writing.raise_epoch(connection, holder)
             except DBAPIError as error:
@@ -98,12 +98,12 @@ class SqlStore:
 
     def _stands(self) -> bool:
         """Whether lock and epoch are ours, taking back a lock that nobody else took."""
-        self._database.place.check()
-        lock = self._database.lock
+        self.database.place.check()
+        lock = self.database.lock
         if not lock.is_held() and not lock.take():
             self._epoch = None
             return False
-        with self._database.reader.connect() as connection:
+        with self.database.reader.connect() as connection:
             found = connection.scalar(select(LEDGER.c.epoch))
         if found != self._epoch:
             self._step_down()
@@ -111,7 +111,7 @@ class SqlStore:
 
     def _step_down(self) -> None:
         self._epoch = None
-        self._database.lock.release()
+        self.database.lock.release()
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class SqlStore:
         with self._writing, self._open():
             try:
                 epoch = self._own_epoch()
-                with self._database.writer.begin() as connection:
+                with self.database.writer.begin() as connection:
                     yield connection, epoch
             except Deposed:
                 with self._standing:
@@ -174,7 +174,7 @@ class SqlStore:
 
     def _own_epoch(self) -> int:
         """The epoch to write in; Deposed for who does not lead, or not any more."""
-        self._database.place.check()
+        self.database.place.check()
         with self._standing:  # `leads` may find out meanwhile, in another thread
             if self._epoch is None:
                 raise Deposed(
@@ -190,8 +190,8 @@ class SqlStore:
     def refuse_newer(self) -> None:
         """StoreError where the schema is of a newer program; a missing one is fine."""
         with self._open():
-            if self._database.place.is_there():
-                with self._database.reader.connect() as connection:
+            if self.database.place.is_there():
+                with self.database.reader.connect() as connection:
                     schema.refuse_newer(schema.version(connection), self.url)
 
     def snapshot(self, *, oldest: bool = False) -> SnapshotRow | None:
@@ -233,7 +233,7 @@ class SqlStore:
     @contextmanager
     def _look(self) -> Iterator[Connection]:
         """A connection to read with, to tables that are known to be ours."""
-        with self._open(), self._database.reader.connect() as connection:
+        with self._open(), self.database.reader.connect() as connection:
             if not self._is_ready:
                 schema.refuse_unready(schema.version(connection), self.url)
                 self._is_ready = True
@@ -252,4 +252,4 @@ class SqlStore:
         with self._writing, self._standing:
             self._epoch = None
             self._is_closed = True
-            self._database.dispose()
+            self.database.dispose()

@@ -152,7 +152,7 @@ def test_another_policy_decides_from_the_step_on() -> None:
 
 def test_reservations_of_the_old_policy_are_dropped() -> None:
     stage = Strings().submit("a", 4)
-    stage.controller._make_policy = made
+    stage.controller.make_policy = made
     stage.plan(a.Reserve("a", stage.on(0, 1).slices))
     stage.tell(e.PolicyChanged("fifo"))
     assert not stage.state.reservations

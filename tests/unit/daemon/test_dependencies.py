@@ -108,9 +108,11 @@ def test_an_element_that_is_cancelled_while_it_waits_frees_no_place() -> None:
     lives = [
         a_live(f"7_{i}", array="7", limit=1, holds=() if i < 1 else (Hold.ARRAY,)) for i in range(3)
     ]
-    dependencies = registered(*lives)
+    jobs = {live.id: live for live in lives}
+    dependencies = Dependencies(jobs)
+    dependencies.register(lives)
     assert after(dependencies, lives[1], {}) == []
-    dependencies._jobs.pop("7_1")
+    jobs.pop("7_1")
     (released,) = after(dependencies, lives[0], {})
     assert released.event == e.JobReleased("7_2")
 

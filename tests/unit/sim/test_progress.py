@@ -131,4 +131,4 @@ def test_the_error_follows_the_estimates(estimates: Estimates, error: float) -> 
     scenario = replace(a_scenario([JOB], "1x4"), estimates=estimates)
     made = Drive(scenario, a_policy("optimus")).simulation.reports
     assert made is not None
-    assert made._error == error
+    assert made.error == error

@@ -77,7 +77,7 @@ def sentence(action: Callable[[], object]) -> str:
 
 def test_settings_of_the_writer(store: Store) -> None:
     assert isinstance(store, SqlStore)
-    with store._database.writer.connect() as connection:
+    with store.database.writer.connect() as connection:
         found = {
             name: connection.execute(text(f"PRAGMA {name}")).scalar()
             for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
@@ -95,7 +95,7 @@ def test_a_turn_keeps_out_other_writers_from_its_begin(path: Path, store: Store)
     """Between comparing the epoch and writing nobody gets in."""
     assert isinstance(store, SqlStore)
     with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as other:
-        with store._database.writer.begin() as connection:
+        with store.database.writer.begin() as connection:
             connection.execute(text("SELECT epoch FROM ledger"))
             with pytest.raises(sqlite3.OperationalError, match="locked"):
                 other.execute("BEGIN IMMEDIATE")
@@ -105,13 +105,13 @@ def test_a_turn_keeps_out_other_writers_from_its_begin(path: Path, store: Store)
 def test_a_full_database(store: Store) -> None:
     assert isinstance(store, SqlStore)
     large = [batch(2, *(job(str(number)) for number in range(2, 2000)))]
-    with store._database.writer.connect() as connection:
+    with store.database.writer.connect() as connection:
         connection.execute(text("PRAGMA max_page_count=60"))
     for _ in range(2):
         assert "is full, or its disk is: free some space" in sentence(lambda: store.append(large))
     assert store.steps() == [step(1)]
     assert store.leads()
-    with store._database.writer.connect() as connection:
+    with store.database.writer.connect() as connection:
         connection.execute(text("PRAGMA max_page_count=1000000"))
     store.append(large)
     assert store.count() == {"pending": 1999}

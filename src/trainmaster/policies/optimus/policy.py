@@ -128,7 +128,7 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
         mark = draft.checkpoint()
         for tries_left in reversed(range(TRIES)):
             waiting = [each for each in view.waiting() if each.group not in left_out]
-            headcount = self._headcount(view, pool_of(draft.space, staff), now)
+            headcount = self.allocation(view, pool_of(draft.space, staff), now)
             runs_first = not tries_left
             for record in in_turn((*staff, *waiting), self.guards, now, runs_first=runs_first):
                 headcount.give_least(record)
@@ -161,7 +161,7 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
             record = view.jobs.get(job)
             if record is not None and self._is_movable(record, draft, now):
                 pool.withhold(workers.grow(record, count) * WHOLE)
-        headcount = self._headcount(view, pool, now)
+        headcount = self.allocation(view, pool, now)
         candidates = ranks.candidates(now)
         for _, group, record in candidates:
             if not headcount.give_least(record):
@@ -178,7 +178,7 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
             if not record.is_whole and not workers.draft.is_placed(record):
                 workers.start(record, record.demand.nominal.count)
 
-    def _headcount(self, view: View, pool: Pool, now: int) -> WorkerAllocation:
+    def allocation(self, view: View, pool: Pool, now: int) -> WorkerAllocation:
         if self._forecasts is None:
             learns = self.options.learn == "fit"
             self._forecasts = ConvergenceForecasts(

@@ -32,7 +32,7 @@ class WorkerAllocation:
     ) -> None:
         self._space = space
         self._pool = pool
-        self._forecasts = forecasts
+        self.forecasts = forecasts
         self._now = now
         self.targets: dict[JobRecord, int] = {}
         self.movers: dict[JobRecord, int] = {}
@@ -81,7 +81,7 @@ class WorkerAllocation:
         if not self._pool.total:
             return
         claims = {
-            record: self._claim(record, count)
+            record: self.claim(record, count)
             for record, count in self.targets.items()
             if count and record.is_whole and record.demand.is_elastic
         }
@@ -93,11 +93,11 @@ class WorkerAllocation:
         assert isinstance(claim.name, JobRecord)
         return self._take(claim.name, 1)
 
-    def _claim(self, record: JobRecord, count: int) -> TaskClaim:
-        speeds = self._forecasts.speeds(record)
+    def claim(self, record: JobRecord, count: int) -> TaskClaim:
+        speeds = self.forecasts.speeds(record)
         return TaskClaim(
             record,
-            self._forecasts.work_left(record, self._now),
+            self.forecasts.work_left(record, self._now),
             lambda servers, workers: speeds.get(workers, 0.0),
             most=(0, max(speeds, default=count)),
             counts=(0, count),

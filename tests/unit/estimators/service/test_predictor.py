@@ -187,7 +187,7 @@ def test_when_tables_are_made_everybody_is_ranked_again() -> None:
     assert lives.cost_s("waits") == before == ALONE
     lives.many_live(1, 1)
     assert lives.cost_s("waits") < before
-    assert not lives.controller.view._is_built, "the next call of `order` ranks all"
+    assert not lives.controller.view.is_built, "the next call of `order` ranks all"
 
 
 # -- what is learned -------------------------------------------------------------------------------
