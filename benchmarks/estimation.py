@@ -1,8 +1,8 @@
-"""How well throughput estimation foretells what others measured, before and after correction.
+"""How well throughput estimation predicts what others measured, before and after correction.
 
 Three sets of measurements that nobody here made: AdaptDL's (Pollux, OSDI'21), ElasticFlow's
 (ASPLOS'23) and Gavel's (OSDI'20). Links are fitted on one model of each testbed and held for the
-others; a model's own points are used only by the correction, one after another: foretell, then learn.
+others; a model's own points are used only by the correction, one after another: predict, then learn.
 
     python -m benchmarks.estimation [--data ../shared/data] [--out docs/measurements/throughput.md]
 """
@@ -29,7 +29,7 @@ DOUBLING = ELASTICITY.doubling_ppm / MILLION
 
 
 def fit_links(points: Sequence[Point]) -> Links:
-    """The links under which these points are foretold best: a search, one figure at a time."""
+    """The links under which these points are predicted best: a search, one figure at a time."""
 
     def misfit(links: Links) -> float:
         return sum(math.log(p.predicted(links) / p.step_ns) ** 2 for p in points) / len(points)
@@ -60,7 +60,7 @@ def neighbours(links: Links) -> Iterator[Links]:
 
 @dataclass(frozen=True)
 class Errors:
-    """Absolute relative errors of foretold speeds."""
+    """Absolute relative errors of predicted speeds."""
 
     values: tuple[float, ...]
 
@@ -76,12 +76,12 @@ class Errors:
         return f"{self.mean:.1%} / {self.p90:.1%}"
 
 
-def errors(points: Iterable[Point], foretold: Callable[[Point], float]) -> Errors:
-    return Errors(tuple(abs(p.step_ns / foretold(p) - 1) for p in points))
+def errors(points: Iterable[Point], predicted: Callable[[Point], float]) -> Errors:
+    return Errors(tuple(abs(p.step_ns / predicted(p) - 1) for p in points))
 
 
 def after_learning(points: Sequence[Point], links: Links, seed: int) -> list[float]:
-    """Errors in the order of a shuffle, each point foretold from those before it, then learned."""
+    """Errors in the order of a shuffle, each point predicted from those before it, then learned."""
     order = list(points)
     random.Random(seed).shuffle(order)
     corrections, found = NOTHING_MEASURED, []
@@ -96,7 +96,7 @@ def after_learning(points: Sequence[Point], links: Links, seed: int) -> list[flo
 
 
 def growing(points: Sequence[Point], links: Links, seed: int) -> list[float]:
-    """Errors when a job grows: points of a size are foretold from smaller sizes only, then learned."""
+    """Errors when a job grows: points of a size are predicted from smaller sizes only, then learned."""
     order = list(points)
     random.Random(seed).shuffle(order)
     sizes = sorted({point.allocation.count for point in order})
@@ -227,12 +227,12 @@ INTRODUCTION = """# Throughput estimation against published measurements
 
 Written by `python -m benchmarks.estimation`; how the estimation works is in [throughput](../throughput.md).
 
-The cells are mean / 90th percentile of |foretold speed / measured speed - 1|; 100 % means foretold twice
+The cells are mean / 90th percentile of |predicted speed / measured speed - 1|; 100 % means predicted twice
 as fast as it was. *Linear* and *0.868 curve* (so much kept per doubling) know the step on one GPU and the
-number of GPUs. *Before* knows also the parameter bytes and the links. *After* is foretold, then learned:
-the points of a model come in shuffled order (three seeds), each foretold from a correction by the points
+number of GPUs. *Before* knows also the parameter bytes and the links. *After* is predicted, then learned:
+the points of a model come in shuffled order (three seeds), each predicted from a correction by the points
 before it (the last 24 of them), never from itself. *Growing* is harder: sizes come in order, and a size is
-foretold from what was measured on fewer GPUs only. *Default links* is *before* for a user who does not set
+predicted from what was measured on fewer GPUs only. *Default links* is *before* for a user who does not set
 the links of the cluster. Links were fitted on one model of each testbed, marked
 `(links)`, and held for the others; a mean over the others stands last. Points on one GPU are given, not
 judged.

@@ -37,7 +37,7 @@ def _starts(rows: list[Found]) -> Iterator[str]:
     yield (
         "*Latency*: from the request to the program's own clock (`sh` that becomes `date`), one job after"
         " another. *Starts per second*: many empty jobs asked for at once, as an array where there is one,"
-        " on all cores, from the request to the last start. *Done*: until whoever asked knows that all"
+        " on all cores, from the request to the last start. *Done*: until the client knows that all"
         " have ended."
     )
     yield ""

@@ -33,7 +33,7 @@ class Burst:
 
     jobs: int
     took_s: float
-    """From the first word of the request until whoever asked knows that all have ended."""
+    """From the first word of the request until the client knows that all have ended."""
     starts_per_s: float
     """By the programs' own times: from the first word of the request to the last start."""
 

@@ -1,6 +1,6 @@
 """Several training processes on one real GPU, by turns and under MPS: what each step takes.
 
-The experiment of seed 004, figure 5, that `perf` takes its H200 law from. Needs a GPU and PyTorch;
+The experiment that `perf` takes its H200 law from. Needs a GPU and PyTorch;
 run it on the GPU machine. Prints a table and writes JSON.
 
     python benchmarks/packing_gpu.py [--seconds 6] [--out FILE]

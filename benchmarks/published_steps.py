@@ -1,4 +1,4 @@
-"""Steps that others measured, each with what was known of it beforehand.
+"""Steps that others measured, each with what was known of it before.
 
 AdaptDL's (Pollux, OSDI'21), ElasticFlow's (ASPLOS'23) and Gavel's (OSDI'20) published tables.
 """
@@ -47,7 +47,7 @@ BYTES = {model: round(4 * count) for model, count in PARAMETERS.items()}
 
 @dataclass(frozen=True)
 class Point:
-    """One measured step, and all that is known of it beforehand."""
+    """One measured step, and all that is known of it before."""
 
     model: str
     allocation: Allocation

@@ -57,7 +57,7 @@ class Compared:
     residuals_ms: dict[str, float]
     """Mean over jobs of what each part took beyond its calibrated cost."""
     sensitivity: Errors
-    """The median of simulations with jitter against the one without: nobody can foretell better."""
+    """The median of simulations with jitter against the one without: nobody can predict better."""
     steps: int
     unlike: int
     """Steps of the event log that gave other orders when it was replayed."""
@@ -109,30 +109,30 @@ def _lived(simulation: Simulation, traced: TracedJob) -> SimulatedJob:
 
 def compared(run: LiveRun, costs: Costs) -> Compared:
     stories = run.stories
-    foretold = simulated(stories, costs, run.contender)
+    predicted = simulated(stories, costs, run.contender)
     happened = tuple(
         SimulatedJob(story.start_ms or 0, story.finish_ms or 0, story.jct_ms, story.preemptions)
         for story in stories
     )
     residuals = [
         beyond(story, costs, story.jct_ms - each.jct_ms)
-        for story, each in zip(stories, foretold, strict=True)
+        for story, each in zip(stories, predicted, strict=True)
     ]
     again = list(replay(run.log))
     return Compared(
         contender=run.contender,
         live=stories,
-        simulated=foretold,
-        errors=errors(happened, foretold),
+        simulated=predicted,
+        errors=errors(happened, predicted),
         kendall_tau=kendall_tau(
-            [each.start_ms for each in happened], [each.start_ms for each in foretold]
+            [each.start_ms for each in happened], [each.start_ms for each in predicted]
         ),
         differing=sum(
             one.preemptions != other.preemptions
-            for one, other in zip(happened, foretold, strict=True)
+            for one, other in zip(happened, predicted, strict=True)
         ),
         residuals_ms={part: fmean(each[part] for each in residuals) for part in PARTS},
-        sensitivity=_sensitivity(stories, costs, run.contender, foretold),
+        sensitivity=_sensitivity(stories, costs, run.contender, predicted),
         steps=len(again),
         unlike=sum(not each.is_same for each in again),
         load=run.load,
@@ -144,10 +144,10 @@ def _sensitivity(
     stories: Sequence[LiveStory],
     costs: Costs,
     contender: Contender,
-    foretold: Sequence[SimulatedJob],
+    predicted: Sequence[SimulatedJob],
 ) -> Errors:
     found = [
-        errors(foretold, simulated(stories, costs, contender, jitter))
+        errors(predicted, simulated(stories, costs, contender, jitter))
         for jitter in range(1, JITTERS + 1)
     ]
 

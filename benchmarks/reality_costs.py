@@ -215,7 +215,7 @@ SAYS = {
     "launch": "from the order to the knowledge that all ranks are up",
     "warm-up": "interpreter, imports, joining",
     "steps": "interference: steps stretched by others on the processors",
-    "checkpoint": "to save and end, and to start anew from there",
+    "checkpoint": "to save and end, and to start again from there",
     "freezing": "to freeze and thaw in place",
     "exit": "from the last step to the supervisor's seeing the end",
     "detection": "from there to the step of the daemon that took it in",

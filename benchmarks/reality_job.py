@@ -38,7 +38,7 @@ class Device:
 
 
 def note(what: str, step: int) -> None:
-    """A line of the log, for whoever measures."""
+    """A line of the log, for the benchmark."""
     said = {"what": what, "at_ms": time.time_ns() // 1_000_000, "step": step}
     print(json.dumps(said | {"rank": int(os.environ["RANK"])}), flush=True)
 

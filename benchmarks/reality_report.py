@@ -112,13 +112,13 @@ def _write_jobs(path: Path, found: Sequence[Compared]) -> None:
         out.writerow(COLUMNS)
         for each in found:
             first = min(job.job.submit_ms for job in each.live)
-            for job, foretold in zip(each.live, each.simulated, strict=True):
+            for job, predicted in zip(each.live, each.simulated, strict=True):
                 plan = job.planned
                 times = (job.job.submit_ms - first, (job.start_ms or first) - first, job.jct_ms)
                 out.writerow(
                     [each.contender.policy, plan.name, plan.gpus, plan.steps, plan.stays_in_memory]
-                    + [f"{ms / 1000:.3f}" for ms in (*times, foretold.jct_ms)]
-                    + [job.preemptions, foretold.preemptions]
+                    + [f"{ms / 1000:.3f}" for ms in (*times, predicted.jct_ms)]
+                    + [job.preemptions, predicted.preemptions]
                 )
 
 
@@ -132,10 +132,10 @@ def _plot_jobs(path: Path, found: Sequence[Compared]) -> None:
         figure, panels = plt.subplots(1, len(found), figsize=(2.6 * len(found), 2.8), sharey=True)
         for panel, each in zip(panels, found, strict=True):
             real = [job.jct_ms / 1000 for job in each.live]
-            foretold = [job.jct_ms / 1000 for job in each.simulated]
-            ends = (min(real + foretold), max(real + foretold))
+            predicted = [job.jct_ms / 1000 for job in each.simulated]
+            ends = (min(real + predicted), max(real + predicted))
             panel.plot(ends, ends, color=PALE, linewidth=0.8)
-            panel.scatter(real, foretold, s=7, color=INK, linewidths=0, alpha=0.7)
+            panel.scatter(real, predicted, s=7, color=INK, linewidths=0, alpha=0.7)
             panel.set(xscale="log", yscale="log", title=each.contender.policy, xlabel="live, s")
             panel.spines["right"].set_visible(False)
         panels[0].set_ylabel("simulated, s")
@@ -204,15 +204,15 @@ def _said(kept: bool) -> str:
 def _results(found: Sequence[Compared]) -> str:
     rows = []
     for each in found:
-        real, foretold, errors = _totals(happened(each)), _totals(each.simulated), each.errors
+        real, predicted, errors = _totals(happened(each)), _totals(each.simulated), each.errors
         rows.append(
             [
                 f"`{each.contender.policy}`",
                 f"{real['mean_jct_s']:.2f}",
-                f"{foretold['mean_jct_s']:.2f}",
+                f"{predicted['mean_jct_s']:.2f}",
                 _percent(errors.mean_jct),
                 f"{real['makespan_s']:.1f}",
-                f"{foretold['makespan_s']:.1f}",
+                f"{predicted['makespan_s']:.1f}",
                 _percent(errors.makespan),
                 *(f"{100 * part:.1f} %" for part in (errors.p50, errors.p90, errors.worst)),
             ]

@@ -16,7 +16,7 @@ TAIL = 1.1
 """Exponent of the bounded Pareto distribution of run times."""
 SIZES = ((1, 0.70), (2, 0.20), (4, 0.10))
 LEAVES = 0.4
-"""Part of the jobs that may not stay in memory: they save, end and are launched anew."""
+"""Part of the jobs that may not stay in memory: they save, end and are launched again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ WORKLOAD = (120, 17, 1.2)
 
 Of the seeds 1 to 24 the one whose simulated schedules moved least when submissions and run times were
 jittered by some 30 ms, and whose policies lay at least 10 % apart: what hinges on milliseconds cannot be
-foretold job by job, by any model.
+predicted job by job, by any model.
 """
 CALIBRATION = (60, 105, 1.2)
 """Of the run that costs are taken from: other jobs, never compared."""

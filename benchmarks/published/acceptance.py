@@ -100,7 +100,7 @@ class Verdict:
     to_best: Estimate | None
     """Our excess over the best's; None where one is negative, or a job did not end or was rejected."""
     checks: tuple[Check, ...]
-    """None where a trial of ours failed or rejected jobs that the best served: that is no pair."""
+    """None where a trial of ours failed or rejected jobs that the best served: that is not a pair."""
 
     @property
     def is_met(self) -> bool:

@@ -41,7 +41,7 @@ MODELS = (
 
 
 def generate(jobs: int, gpus: int, load: float, seed: int) -> Trace:
-    """So many jobs; whoever asks for them stretches their arrivals to the load."""
+    """So many jobs; the caller stretches their arrivals to the load."""
     chance = Random(f"one-gpu-mix/{seed}")
     stream = philly_like.generate(jobs, gpus, load, seed)
     demands = {(model, size): _demand(model, size) for model in MODELS for size in SIZES}

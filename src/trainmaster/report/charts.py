@@ -27,6 +27,8 @@ WIDE_IN, HALF_IN = 12.3, 6.0
 TITLE_IN = 0.4
 """Above every drawing: where its PNG has a title, which a page has elsewhere."""
 PNG_DPI = 150
+STAMPS = {"png": "Software", "svg": "Date", "pdf": "CreationDate"}
+"""What would make two equal charts differ."""
 INK, SOFT, HAIR, AXIS, CARD, IDLE = (palette.PAPER[name].light for name in palette.PAPER)
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -188,11 +190,15 @@ class Chart:
 
     def png(self, title: str) -> bytes:
         """To be shown alone: with a heading."""
+        return self.written(title, "png")
+
+    def written(self, title: str, kind: str) -> bytes:
+        """As a file of that kind, with a heading and without a date."""
         height_in = self.figure.get_figheight()
         style: Any = {"fontsize": 14, "fontweight": "bold", "color": INK, "parse_math": False}
         self.figure.text(0.01, 1 - 0.1 / height_in, title, va="top", **style)
         stream = io.BytesIO()
-        self._save(stream, "png", dpi=PNG_DPI, metadata={"Software": None})
+        self._save(stream, kind, dpi=PNG_DPI, metadata={STAMPS[kind]: None})
         return stream.getvalue()
 
     def _save(self, stream: Any, kind: str, **how: Any) -> None:

@@ -122,7 +122,7 @@ def _queues(
 
 
 def _contender(chosen: Chosen) -> Contender:
-    """Policies that know the future are bounds, whoever brings them."""
+    """Policies that know the future are bounds, also those of users."""
     standing = Standing.OURS if chosen.name == OURS else Standing.PUBLISHED
     if getattr(policy_named(chosen.named), "needs_oracle", False):
         standing = Standing.BOUND

@@ -7,29 +7,31 @@ from typing import IO, Any
 
 from trainmaster.model.trace import Trace
 from trainmaster.model.units import WHOLE, to_seconds
+from trainmaster.report import palette
+from trainmaster.report.charts import WIDE_IN, Chart, styled
 from trainmaster.traces.stats import LARGEST_CLASS, SIZE_CLASSES, TraceStats, describe, size_class
 
-BLUE, RED, GREEN, GREY = "#2f6db5", "#c2503f", "#4d9a5b", "#8a8f98"
-LINES = (GREY, BLUE, GREEN, "#d59b2c", RED)
+BLUE, GREY = palette.POLICIES[0].light, palette.POLICIES[7].light
 TICKS = ((1, "1 s"), (60, "1 min"), (3600, "1 h"), (86400, "1 d"), (864000, "10 d"))
+HEIGHT_IN = 7.5
 
 
 def draw(trace: Trace, name: str, out: IO[bytes], kind: str) -> None:
     """Write the figure to an open file."""
-    from matplotlib.figure import Figure
-
     stats = describe(trace)
-    figure = Figure(figsize=(11, 7.5), layout="constrained")
-    figure.suptitle(f"{name}: {stats.jobs:,} jobs", fontweight="bold")
-    (sizes, times), (ends, arrivals) = figure.subplots(2, 2)
+    chart = _chart(trace, stats, name)
+    out.write(chart.written(f"{name}: {stats.jobs:,} jobs", kind))
+
+
+@styled
+def _chart(trace: Trace, stats: TraceStats, name: str) -> Chart:
+    chart = Chart(name, WIDE_IN, HEIGHT_IN)
+    sizes, times, ends, arrivals = chart.panels(2, 2)
     _draw_sizes(sizes, stats)
     _draw_run_times(times, trace)
     _draw_ends(ends, stats)
     _draw_arrivals(arrivals, stats.arrivals_by_hour)
-    for axes in (sizes, times, ends, arrivals):
-        axes.spines[["top", "right"]].set_visible(False)
-    stamp = {"png": "Software", "svg": "Date", "pdf": "CreationDate"}
-    figure.savefig(out, format=kind, dpi=150, metadata={stamp[kind]: None})
+    return chart
 
 
 def _draw_sizes(axes: Any, stats: TraceStats) -> None:
@@ -43,9 +45,8 @@ def _draw_sizes(axes: Any, stats: TraceStats) -> None:
 
 def _draw_run_times(axes: Any, trace: Trace) -> None:
     """The part of each size class that runs no longer than a time."""
-    for colour, label in zip(
-        LINES, [*(each for each, _ in SIZE_CLASSES), LARGEST_CLASS], strict=True
-    ):
+    labels = [*(each for each, _ in SIZE_CLASSES), LARGEST_CLASS]
+    for slot, label in enumerate(labels):
         times = sorted(
             max(0.001, to_seconds(traced.service_ms))
             for traced in trace.jobs
@@ -54,7 +55,13 @@ def _draw_run_times(axes: Any, trace: Trace) -> None:
         if times:
             parts = [(rank + 1) / len(times) for rank in range(len(times))]
             unit = "GPU" if label in ("1", f"<{WHOLE // WHOLE}") else "GPUs"
-            axes.step(times, parts, where="post", color=colour, label=f"{label} {unit}")
+            axes.step(
+                times,
+                parts,
+                where="post",
+                color=palette.policy_shade(slot).light,
+                label=f"{label} {unit}",
+            )
     axes.set_xscale("log")
     axes.set_xticks([at for at, _ in TICKS], [label for _, label in TICKS])
     axes.minorticks_off()

@@ -3,7 +3,7 @@
 The KAIST poster on elastic resource sharing gives neither curves nor lengths, so these are ours: jobs
 ask for 4 to 64 GPUs, run for minutes to hours at that size, and arrive so that what they ask for is
 `LOAD` times the cluster. Static: each gets what it asks for, first come first served. Dynamic: each
-gets between one GPU and what it asks for. Nodes have four GPUs, as the poster's.
+gets between one GPU and what it asks for. Nodes have four GPUs.
 """
 
 from __future__ import annotations
