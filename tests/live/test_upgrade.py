@@ -100,7 +100,7 @@ def test_an_old_data_folder_is_shown_and_continued(name: str, tmp_path: Path) ->
         is_by_hand = {id for id, was in before.items() if was["name"] == "suspended"}
         for id in is_by_hand:
             assert manager.job(id)["state"] == "held"
-            assert manager.job(id)["reason"] == before[id]["reason"]
+            assert manager.job(id)["reason"]["code"] == before[id]["reason"]["code"]
             manager.call("POST", f"/api/v1/jobs/{id}/resume")
         for id, was in before.items():
             wanted = was["state"] if was["state"] in ENDED else "succeeded"

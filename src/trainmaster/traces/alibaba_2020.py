@@ -17,7 +17,7 @@ from typing import NamedTuple
 from trainmaster.model.job import Job
 from trainmaster.model.trace import Outcome, Trace, TracedJob, TraceError
 from trainmaster.model.units import WHOLE, ceil_div
-from trainmaster.traces.csv_reader import Gathering, Table, demand_for, open_table
+from trainmaster.traces.csv_reader import Table, TraceBuilder, demand_for, open_table
 
 TASK_COLUMNS = (
     *("job_name", "task_name", "inst_num", "status", "start_time", "end_time"),
@@ -60,29 +60,29 @@ def read(path: Path) -> Trace:
     tasks = path / TASK_TABLE if path.is_dir() else path
     if path.is_dir() and not tasks.exists():
         raise TraceError(f"{path} holds no {TASK_TABLE}.")
-    gathering = Gathering(tasks)
-    gangs = _gangs(tasks, gathering)
+    builder = TraceBuilder(tasks)
+    gangs = _gangs(tasks, builder)
     job_table = tasks.with_name(JOB_TABLE)
     submissions = _submissions(job_table) if job_table.exists() else {}
     for name, gang in gangs.items():
-        traced = _traced(name, gang, submissions.get(name), gathering)
+        traced = _traced(name, gang, submissions.get(name), builder)
         if traced is not None:
-            gathering.jobs.append(traced)
+            builder.jobs.append(traced)
     mixed = sum(gang.is_mixed for gang in gangs.values())
     if mixed:
-        gathering.note(
+        builder.note(
             f"{tasks.name}: {mixed} jobs have GPU tasks of different sizes;"
             " each of their pieces is given the largest share."
         )
     if not submissions:
-        gathering.note(
+        builder.note(
             f"{tasks.name}: without {JOB_TABLE} users are unknown and a job's submission"
             " is the start of its first task."
         )
-    return gathering.trace()
+    return builder.trace()
 
 
-def _gangs(path: Path, gathering: Gathering) -> dict[str, _Gang]:
+def _gangs(path: Path, builder: TraceBuilder) -> dict[str, _Gang]:
     gangs: dict[str, _Gang] = {}
     cpu_only: set[str] = set()
     with open_table(path) as table:
@@ -101,7 +101,7 @@ def _gangs(path: Path, gathering: Gathering) -> dict[str, _Gang]:
             if gang is None:
                 gang = gangs[name] = _Gang()
             _add_task(table, row, percent, gang)
-    gathering.leave_out("CPUs only", len(cpu_only - gangs.keys()))
+    builder.leave_out("CPUs only", len(cpu_only - gangs.keys()))
     return gangs
 
 
@@ -140,10 +140,10 @@ def _submissions(path: Path) -> dict[str, _Submission]:
 
 
 def _traced(
-    name: str, gang: _Gang, submission: _Submission | None, gathering: Gathering
+    name: str, gang: _Gang, submission: _Submission | None, builder: TraceBuilder
 ) -> TracedJob | None:
     if not gang.has_end or gang.start_ms is None:
-        gathering.leave_out("no end")
+        builder.leave_out("no end")
         return None
     failed = gang.has_failed
     submit = gang.start_ms

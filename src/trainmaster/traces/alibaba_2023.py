@@ -16,7 +16,7 @@ from trainmaster.model.placement import Role
 from trainmaster.model.topology import GpuType, NodeSpec, Topology, TopologyError, build
 from trainmaster.model.trace import Outcome, Trace, TracedJob, TraceError
 from trainmaster.model.units import GIB, MIB, WHOLE
-from trainmaster.traces.csv_reader import Gathering, Table, demand_for, open_table
+from trainmaster.traces.csv_reader import Table, TraceBuilder, demand_for, open_table
 
 REQUIRED = (
     *("name", "num_gpu", "gpu_milli", "gpu_spec", "qos", "pod_phase"),
@@ -35,33 +35,33 @@ _MEMORY_GIB = {"P100": 16, "T4": 16, "V100M16": 16, "V100M32": 32, "A10": 24}
 
 def read(path: Path) -> Trace:
     """The trace in a pod list."""
-    gathering = Gathering(path)
+    builder = TraceBuilder(path)
     several = 0
     with open_table(path) as table:
         table.read_header(REQUIRED)
         places = tuple(map(table.position, REQUIRED))
         for row in table.rows():
             cells = [row[place].strip() for place in places]
-            traced = _pod(table, cells, gathering)
+            traced = _pod(table, cells, builder)
             if traced is not None:
-                gathering.jobs.append(traced)
+                builder.jobs.append(traced)
                 several += "|" in cells[3]
     if several:
-        gathering.note(f"{path.name}: {several} jobs accept several GPU types; they may use any.")
-    return gathering.trace()
+        builder.note(f"{path.name}: {several} jobs accept several GPU types; they may use any.")
+    return builder.trace()
 
 
-def _pod(table: Table, cells: list[str], gathering: Gathering) -> TracedJob | None:
+def _pod(table: Table, cells: list[str], builder: TraceBuilder) -> TracedJob | None:
     name, num_gpu, gpu_milli, gpu_spec, qos, phase, created, deleted, scheduled = cells
     if not name:
         raise table.problem("name", "the name is missing")
-    gathering.claim(name, table.line, "name")
+    builder.claim(name, table.line, "name")
     gpus = table.gpus(num_gpu, "num_gpu", least=0)
     if gpus == 0:
-        gathering.leave_out("CPUs only")
+        builder.leave_out("CPUs only")
         return None
     if phase == "Pending" or not scheduled:
-        gathering.leave_out("never ran")
+        builder.leave_out("never ran")
         return None
     outcome = _PHASES.get(phase)
     if outcome is None:

@@ -1,4 +1,4 @@
-"""Tables read row by row, with every complaint in one sentence: file, line, column."""
+"""Reads tables row by row; every error is one sentence with file, line and column."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainmaster.model.trace import Trace, TracedJob, TraceError
 from trainmaster.model.units import SECOND, WHOLE
 
 LONGEST_S = 10**12
-"""No time in a trace may exceed this (30,000 years): beyond it there is only a typing error."""
+"""No time in a trace may exceed this (30,000 years): a larger one is a typing error."""
 
 MOST_GPUS = 1_000_000
 
@@ -213,8 +213,8 @@ def demand_for(
     )
 
 
-class Gathering:
-    """Jobs on their way into a trace: ids seen, rows left out, and at the end all or nothing."""
+class TraceBuilder:
+    """Collects the jobs of a trace: ids seen, rows left out, and at the end all jobs or an error."""
 
     def __init__(self, path: Path, what: str = "line") -> None:
         self.path = path

@@ -27,8 +27,8 @@ from trainmaster.model.trace import Trace, TracedJob, TraceError
 from trainmaster.model.units import SECOND
 from trainmaster.traces.csv_reader import (
     LONGEST_S,
-    Gathering,
     Table,
+    TraceBuilder,
     demand_for,
     open_table,
     open_text,
@@ -118,13 +118,13 @@ def read(path: Path, throughputs: Path | None = None, gpu_type: str = GPU_TYPE) 
     Without `throughputs` the table is looked for beside the trace and one folder up; the narrow
     variant then uses the rates it was made with.
     """
-    gathering = Gathering(path)
+    builder = TraceBuilder(path)
     rates = _Rates(path, throughputs, gpu_type)
     with open_table(path, delimiter="\t") as table:
         table.accept_header(_columns(table))
         for index, row in enumerate(table.rows()):
-            gathering.jobs.append(_job(table, row, rates, f"j{index}"))
-    return gathering.trace()
+            builder.jobs.append(_job(table, row, rates, f"j{index}"))
+    return builder.trace()
 
 
 def _columns(table: Table) -> tuple[str, ...]:

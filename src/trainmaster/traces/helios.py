@@ -13,7 +13,13 @@ from typing import NamedTuple
 
 from trainmaster.model.job import Job
 from trainmaster.model.trace import Outcome, Trace, TracedJob
-from trainmaster.traces.csv_reader import Gathering, Table, demand_for, midnight_before, open_table
+from trainmaster.traces.csv_reader import (
+    Table,
+    TraceBuilder,
+    demand_for,
+    midnight_before,
+    open_table,
+)
 
 REQUIRED = ("job_id", "user", "vc", "gpu_num", "state", "submit_time", "duration")
 
@@ -39,13 +45,13 @@ class _Row(NamedTuple):
 
 def read(path: Path) -> Trace:
     """The trace in a Helios cluster log."""
-    gathering = Gathering(path)
+    builder = TraceBuilder(path)
     rows: list[_Row] = []
     with open_table(path) as table:
         table.read_header(REQUIRED)
         places = tuple(map(table.position, REQUIRED))
         for row in table.rows():
-            kept = _row(table, [row[place].strip() for place in places], gathering)
+            kept = _row(table, [row[place].strip() for place in places], builder)
             if kept is not None:
                 rows.append(kept)
     origin = midnight_before(min((row.submit_ms for row in rows), default=0))
@@ -57,21 +63,21 @@ def read(path: Path) -> Trace:
             queue=kept.queue,
             user=kept.user,
         )
-        gathering.jobs.append(TracedJob(job, kept.service_ms, kept.outcome))
-    return gathering.trace()
+        builder.jobs.append(TracedJob(job, kept.service_ms, kept.outcome))
+    return builder.trace()
 
 
-def _row(table: Table, cells: list[str], gathering: Gathering) -> _Row | None:
+def _row(table: Table, cells: list[str], builder: TraceBuilder) -> _Row | None:
     job_id, user, vc, gpu_num, state, submit_time, duration = cells
     if not job_id:
         raise table.problem("job_id", "the id is missing")
-    gathering.claim(job_id, table.line)
+    builder.claim(job_id, table.line)
     gpus = table.gpus(gpu_num, "gpu_num", least=0)
     if gpus == 0:
-        gathering.leave_out("CPUs only")
+        builder.leave_out("CPUs only")
         return None
     if state in _WITHOUT_END:
-        gathering.leave_out("not ended")
+        builder.leave_out("not ended")
         return None
     outcome = _STATES.get(state)
     if outcome is None:

@@ -14,7 +14,7 @@ from trainmaster.model.job import Demand, Job
 from trainmaster.model.placement import Role
 from trainmaster.model.trace import Outcome, Trace, TracedJob, TraceError
 from trainmaster.model.units import GIB, SECOND, WHOLE
-from trainmaster.traces.csv_reader import Gathering, Table, demand_for, open_table
+from trainmaster.traces.csv_reader import Table, TraceBuilder, demand_for, open_table
 
 REQUIRED = ("job_id", "submit_s", "gpus", "duration_s")
 OPTIONAL = (
@@ -45,15 +45,15 @@ RETRIES = 2
 
 def read(path: Path) -> Trace:
     """The trace in a native CSV file, or a TraceError that names the first bad cell."""
-    gathering = Gathering(path)
+    builder = TraceBuilder(path)
     with open_table(path) as table:
         table.read_header(REQUIRED)
         cells = _Cells(table)
         for row in table.rows():
             traced = cells.job(row)
-            gathering.claim(traced.job.id, table.line)
-            gathering.jobs.append(traced)
-    return gathering.trace()
+            builder.claim(traced.job.id, table.line)
+            builder.jobs.append(traced)
+    return builder.trace()
 
 
 T = TypeVar("T")

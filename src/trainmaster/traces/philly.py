@@ -20,7 +20,7 @@ from trainmaster.model.topology import GpuType, NodeSpec, Topology, TopologyErro
 from trainmaster.model.trace import Outcome, Trace, TracedJob, TraceError
 from trainmaster.model.units import GIB
 from trainmaster.traces.csv_reader import (
-    Gathering,
+    TraceBuilder,
     demand_for,
     midnight_before,
     open_table,
@@ -55,8 +55,8 @@ class _Entry(NamedTuple):
 def read(path: Path) -> Trace:
     """The trace in a cluster job log, or in the folder that holds one."""
     log = path / JOB_LOG if path.is_dir() else path
-    gathering = Gathering(log, "job")
-    entries = list(_entries(log, gathering))
+    builder = TraceBuilder(log, "job")
+    entries = list(_entries(log, builder))
     origin = midnight_before(min((entry.submit_ms for entry in entries), default=0))
     untimed = 0
     for entry in entries:
@@ -71,13 +71,13 @@ def read(path: Path) -> Trace:
             retries=max(RETRIES, len(failed)),
         )
         service = entry.attempts[-1].run_ms or 0
-        gathering.jobs.append(TracedJob(job, service, entry.outcome, failed))
+        builder.jobs.append(TracedJob(job, service, entry.outcome, failed))
     if untimed:
-        gathering.note(f"{log.name}: dropped {untimed} earlier attempts without times.")
-    return gathering.trace()
+        builder.note(f"{log.name}: dropped {untimed} earlier attempts without times.")
+    return builder.trace()
 
 
-def _entries(path: Path, gathering: Gathering) -> Iterator[_Entry]:
+def _entries(path: Path, builder: TraceBuilder) -> Iterator[_Entry]:
     with open_text(path) as source:
         try:
             log = json.load(source)
@@ -90,14 +90,14 @@ def _entries(path: Path, gathering: Gathering) -> Iterator[_Entry]:
         job_id = reading.text("jobid")
         if not job_id:
             raise reading.problem("jobid", "the id is missing")
-        gathering.claim(job_id, number, "jobid")
+        builder.claim(job_id, number, "jobid")
         entry = reading.entry(job_id)
         if not entry.attempts:
-            gathering.leave_out("never ran")
+            builder.leave_out("never ran")
         elif entry.attempts[-1].run_ms is None:
-            gathering.leave_out("the last attempt has no start or no end")
+            builder.leave_out("the last attempt has no start or no end")
         elif entry.attempts[0].gpus == 0:
-            gathering.leave_out("the first attempt names no GPUs")
+            builder.leave_out("the first attempt names no GPUs")
         else:
             yield entry
 

@@ -11,14 +11,14 @@ from sys import intern
 
 from trainmaster.model.job import Job
 from trainmaster.model.trace import Trace, TracedJob
-from trainmaster.traces.csv_reader import Gathering, demand_for, midnight_before, open_table
+from trainmaster.traces.csv_reader import TraceBuilder, demand_for, midnight_before, open_table
 
 REQUIRED = ("timestamp", "duration", "num_gpus", "cluster")
 
 
 def read(path: Path) -> Trace:
     """The trace in a file of that kind."""
-    gathering = Gathering(path)
+    builder = TraceBuilder(path)
     rows: list[tuple[int, int, int, str]] = []
     with open_table(path) as table:
         table.read_header(REQUIRED)
@@ -31,5 +31,5 @@ def read(path: Path) -> Trace:
     origin = midnight_before(min((row[0] for row in rows), default=0))
     for index, (submit, service, count, queue) in enumerate(rows):
         job = Job(f"j{index}", submit - origin, demand_for(count), queue or "default")
-        gathering.jobs.append(TracedJob(job, service))
-    return gathering.trace()
+        builder.jobs.append(TracedJob(job, service))
+    return builder.trace()

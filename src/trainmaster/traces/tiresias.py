@@ -11,14 +11,14 @@ from sys import intern
 
 from trainmaster.model.job import Job
 from trainmaster.model.trace import Trace, TracedJob
-from trainmaster.traces.csv_reader import Gathering, demand_for, open_table
+from trainmaster.traces.csv_reader import TraceBuilder, demand_for, open_table
 
 REQUIRED = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration")
 
 
 def read(path: Path) -> Trace:
     """The trace in a Tiresias CSV file."""
-    gathering = Gathering(path)
+    builder = TraceBuilder(path)
     with open_table(path) as table:
         table.read_header(REQUIRED)
         job_id, gpus, submit, iterations, model, duration = map(table.position, REQUIRED)
@@ -26,7 +26,7 @@ def read(path: Path) -> Trace:
             name = row[job_id].strip()
             if not name:
                 raise table.problem("job_id", "the id is missing")
-            gathering.claim(name, table.line)
+            builder.claim(name, table.line)
             job = Job(
                 id=name,
                 submit_ms=table.milliseconds(row[submit], "submit_time"),
@@ -35,5 +35,5 @@ def read(path: Path) -> Trace:
                 iterations=table.whole(row[iterations], "iterations", least=0),
             )
             service = table.milliseconds(row[duration], "duration")
-            gathering.jobs.append(TracedJob(job, service))
-    return gathering.trace()
+            builder.jobs.append(TracedJob(job, service))
+    return builder.trace()

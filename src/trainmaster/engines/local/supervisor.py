@@ -48,7 +48,7 @@ class Supervisor:
         self._run = run
         self._lock = lock
         self._selector = selectors.DefaultSelector()
-        self._control = ControlSocket(run.socket, self._selector, self._heard)
+        self._control = ControlSocket(run.socket, self._selector, self._on_line)
         self._journal = Journal(folder)
         self._journal.append(self._journal.entry("opened", {"pid": os.getpid()}))
         if not self._journal.is_written:  # begun and not written down might be begun twice
@@ -305,17 +305,17 @@ class Supervisor:
         if held is not None:
             self._write("progress", held)
 
-    def _heard(self, caller: Connection, said: Line) -> None:
+    def _on_line(self, connection: Connection, said: Line) -> None:
         """One line; those that nobody knows are ignored."""
         word = said.get("say")
         if word == "hello":
-            caller.rank = rank if isinstance(rank := said.get("rank"), int) else 0
+            connection.rank = rank if isinstance(rank := said.get("rank"), int) else 0
             self._ask_to_stop()
         elif word == "follow":
             after = said.get("after")
-            caller.follows = True
+            connection.follows = True
             first = after if isinstance(after, int) else 0
-            self._control.say(caller, self._journal.remembered(first))
+            self._control.say(connection, self._journal.remembered(first))
         elif word == "progress":
             self._throttle.held = progress_throttle.cleaned(said) or self._throttle.held
         elif word == "saved":
@@ -325,7 +325,7 @@ class Supervisor:
         elif word == "leaving":
             self._has_left = True
         elif word == "done":
-            self._done.add(caller.rank or 0)
+            self._done.add(connection.rank or 0)
         elif isinstance(order := said.get("order"), str):
             self._obey(order, said)
 
