@@ -37,35 +37,35 @@ class RankConsensus:
             for old in folder.glob(f".{name}-*"):
                 old.unlink(missing_ok=True)
 
-    def settle(self, wish: bool) -> bool:
+    def settle(self, requested: bool) -> bool:
         """Whether all act at this call. Each rank says what was requested of it; all get the same answer."""
         if self._world_size == 1:
-            return wish
+            return requested
         self._calls += 1
         if self._rank == 0:
-            return self._lead(wish)
-        return self._follow(wish)
+            return self._lead(requested)
+        return self._follow(requested)
 
     def close(self) -> None:
         """Rank 0 has ended, and decides no more. What it has decided still holds."""
         if self._rank == 0 and self._world_size > 1 and self._calls:
             self._write(f"{self._decided} {FREE}")
 
-    def _lead(self, wish: bool) -> bool:
-        if wish and self._decided == self._acted:
+    def _lead(self, requested: bool) -> bool:
+        if requested and self._decided == self._acted:
             at = self._calls + AHEAD
             if self._write(str(at)):
                 self._decided = at
         return self._is_due()
 
-    def _follow(self, wish: bool) -> bool:
+    def _follow(self, requested: bool) -> bool:
         try:
             decided, *free = self._path.read_text().split()
         except OSError:
             return False
         self._decided = int(decided)
         if free and self._decided == self._acted:
-            return wish
+            return requested
         return self._is_due()
 
     def _is_due(self) -> bool:

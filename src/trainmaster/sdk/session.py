@@ -98,8 +98,8 @@ class Session:
             self.checkpoint_dir.mkdir(parents=True, exist_ok=True)
         if self.is_rank_zero:
             self.checkpoints.clear_away()
-        self._stop_agreement = self._agreement("stop")
-        self._save_agreement = self._agreement("save")
+        self._stop_consensus = self._agreement("stop")
+        self._save_consensus = self._agreement("save")
         self._requests.listen()
         self._hear()
         return self
@@ -118,8 +118,8 @@ class Session:
         self._requests.restore_signals(
             ignore_stop=ends_well and (is_leaving or self._place.socket is not None)
         )
-        self._stop_agreement.close()
-        self._save_agreement.close()
+        self._stop_consensus.close()
+        self._save_consensus.close()
         if is_leaving and kind is None:
             raise SystemExit(0)
 
@@ -186,21 +186,21 @@ class Session:
             if stop and is_finished:
                 self._is_finished = True
         else:
-            stop = self._stop_agreement.settle(self._requests.stop)
+            stop = self._stop_consensus.settle(self._requests.stop)
         self._has_stopped = stop
         return stop
 
     def should_save(self) -> bool:
         """Whether to save now and go on, once for each request: the same answer on all ranks, as above."""
         self._hear()
-        wish = self._requests.save
+        requested = self._requests.save
         if is_gang_initialised():
             from trainmaster.sdk.torch import anyone
 
             # Only rank 0's request counts: a signal reaches every rank, and at different steps.
-            (save,) = anyone([wish and self.is_rank_zero])
+            (save,) = anyone([requested and self.is_rank_zero])
         else:
-            save = self._save_agreement.settle(wish)
+            save = self._save_consensus.settle(requested)
         if save:
             self._requests.save = False
         return save

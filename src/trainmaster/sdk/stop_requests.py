@@ -105,9 +105,9 @@ _masks = threading.local()
 
 def shield_child() -> None:
     """In a forked child that has put its own handler on top: let the parent's stop pass it by."""
-    for wishes in _listening[-1:]:
-        if wishes.is_inherited:
-            signal.signal(signal.SIGTERM, wishes._take_signal)
+    for requests in _listening[-1:]:
+        if requests.is_inherited:
+            signal.signal(signal.SIGTERM, requests._take_signal)
 
 
 @cache

@@ -23,7 +23,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.utils.data import Sampler
 
-from trainmaster.sdk import stop_requests as wishes
+from trainmaster.sdk import stop_requests
 from trainmaster.sdk.session import Session
 
 _asking: list[Any] = [None, None]
@@ -113,7 +113,7 @@ def outlive_stop(worker: int) -> None:
 
     torch lets its workers die of SIGTERM and then fails the program, which wanted to save.
     """
-    wishes.shield_child()
+    stop_requests.shield_child()
 
 
 def seed_step(tm: Session, step: int, seed: int = 0) -> None:

@@ -1,7 +1,7 @@
 """The process that owns one run: starts its ranks, watches them, ends them, and writes down the truth.
 
 It outlives the daemon, holds the run's lock for as long as it lives, and leaves nothing behind. One thread,
-one select loop, the standard library alone: the spawner forks it ready to go.
+one select loop, the standard library alone: the fork server forks it ready to go.
 """
 
 from __future__ import annotations
