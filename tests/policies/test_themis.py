@@ -15,11 +15,17 @@ from trainmaster.perf.perf_model import DEFAULT
 from trainmaster.policies.themis import auction
 from trainmaster.policies.themis import policy as themis
 from trainmaster.policies.themis.auction import Bid, Bundle, allocate, kept_fractions
-from trainmaster.policies.themis.finish_time_fairness import alone_with, rho, speed_of
+from trainmaster.policies.themis.finish_time_fairness import rho, speed_of
 from trainmaster.policies.themis.policy import Themis, ThemisOptions
 from trainmaster.sim.driver import Simulation
 
 # -- rho -------------------------------------------------------------------------------------------
+
+
+def alone_with(total: float, demand_max: int, cluster: int, contenders: float) -> float:
+    """T_id: the time of `total` serial work on the whole cluster, times the mean number of contenders."""
+    return total / min(cluster, demand_max) * contenders
+
 
 APP_1 = alone_with(total=100, demand_max=4, cluster=8, contenders=2)
 APP_2 = alone_with(total=40, demand_max=4, cluster=8, contenders=2)

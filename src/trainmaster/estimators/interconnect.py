@@ -21,7 +21,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Step 1 of the poster: the system's own figures, measured once, without any job."""
+    """The system's own figures, measured once, without any job."""
 
     by_level: tuple[tuple[str, Link], ...] = (
         # NVLink of a P100 or V100 pair: 2 x 20-25 GB/s each way, of which rings reach about 35.

@@ -1,6 +1,6 @@
 """One training step as a timeline: compute, exchange of gradients partly behind it, update.
 
-Seed 002 (KAIST poster, later CoDDL): a profile of one GPU and the figures of the links foretell the
+CoDDL (KAIST poster): a profile of one GPU and the figures of the links predict the
 step on any allocation. Of the computing, a third is the forward pass and two thirds the backward one;
 gradients are exchanged as the backward pass releases them, so part of the exchange hides behind it.
 """

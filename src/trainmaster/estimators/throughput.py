@@ -1,7 +1,7 @@
-"""Throughput estimation: how fast would this job be there? (Seed 002; algorithms.md, section 7.)
+"""Throughput estimation: how fast would this job be there? (CoDDL, the KAIST poster.)
 
 What policies hold is an `Estimator`; what they keep in their memo is `Corrections`. Trusted in this
-order: a measured speed of this very allocation; the declared table of speed-ups; the timeline foretold
+order: a measured speed of this very allocation; the declared table of speed-ups; the timeline predicted
 from one GPU, corrected by what was measured elsewhere; a default curve when nothing is known.
 """
 
@@ -55,7 +55,7 @@ UNKNOWN = Profile()
 NEWS = 100
 """A repeated measurement that differs by less than one part in so many tells nothing new."""
 MOST_CACHED = 20_000
-"""Timelines and curves kept before starting anew."""
+"""Timelines and curves kept before the cache is emptied."""
 UNIT_NS = 1_000_000_000
 """Step of an unknown model on one GPU: any will do, only ratios count."""
 
@@ -227,7 +227,7 @@ def _keep(cache: dict[K, V], key: K, value: V) -> None:
 
 
 def _completed(profile: Profile, job: Job) -> Profile:
-    """The profile, or, where it foretells nothing, the published one of the job's model.
+    """The profile, or, where it predicts nothing, the published one of the job's model.
 
     Published batches are those of one GPU; a job is taken to give as much to each nominal GPU.
     """

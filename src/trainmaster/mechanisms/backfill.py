@@ -32,7 +32,7 @@ def start_in_order(
     can_mold: bool = False,
     remaining: Remaining | None = None,
 ) -> bool:
-    """Start whoever may start; True when nobody is left waiting. `easy` goes by `remaining`, or estimates."""
+    """Start what may start; True when no job is left waiting. `easy` goes by `remaining`, or estimates."""
     remaining = remaining or view.remaining
     window: Window | None = None
     head: JobRecord | None = None

@@ -89,7 +89,7 @@ class BasePolicy(Generic[O, M]):
         return view.ranked(guarded, now, group=self.group, with_running=with_running)
 
     def line(self, view: View, memo: M, now: int) -> RankIndex | None:
-        """Every job at its rank, runs too, for a policy between queues; None where there is no line."""
+        """Every job at its rank, runs too, for a policy between queues; None where jobs are not ranked."""
         if type(self).rank is BasePolicy.rank:
             return None
         return self.in_line(view, now, with_running=True)
@@ -100,7 +100,7 @@ class BasePolicy(Generic[O, M]):
         return True
 
     def plan(self, view: View, memo: M, now: int) -> Plan[M]:
-        """Preemptive: the best-ranked jobs that fit run, whoever runs now."""
+        """Preemptive: the best-ranked jobs that fit run, whatever runs now."""
         if view.is_settled():
             return Plan((), memo)
         ranks = self.in_line(view, now, with_running=True)

@@ -139,7 +139,7 @@ class AllocationRound:
         self._now = now
 
     def targets(self) -> list[tuple[JobRecord, int]]:
-        """Who gets how many, in rank order; whoever would get GPUs in vain is capped and all done again."""
+        """How many each job gets, in rank order; one that gets GPUs in vain is capped, and it is done again."""
         caps = self._limits.caps
         while True:
             claims = self._divided()

@@ -48,7 +48,7 @@ class PreemptivePass:
     candidates: Candidates
     view: View
     stuck: dict[Hashable, Stuck]
-    """A cache by group: whoever is remembered here is not tried in vain again."""
+    """A cache by group: jobs remembered here are not tried in vain again."""
     touched: set[int]
     standing: dict[int, list[tuple[Key, int, JobRecord]]]
     tail: Tail | None = None
@@ -211,7 +211,7 @@ class PreemptivePass:
         return None
 
     def _needed(self, clearing: ClearedNodes, victims: Victims, record: JobRecord) -> Victims:
-        """Those on the nodes that make the room, and whoever else must go to afford it."""
+        """Those on the nodes that make the room, and others that must go to afford it."""
         needed = [each for each in victims if clearing.is_needed(each[1])]
         others = [each for each in victims if not clearing.is_needed(each[1])]
         allowance = self.draft.space.allowance
@@ -225,7 +225,7 @@ class PreemptivePass:
         return needed
 
     def _evict(self, victims: Victims, record: JobRecord, placer: Placer) -> Placement | None:
-        """Suspend them, place the newcomer, and let stay whoever is not in its way."""
+        """Suspend them, place the newcomer, and let those stay that are not in its way."""
         draft, space = self.draft, self.draft.space
         for _, victim in victims:
             self._suspend(victim)
@@ -244,7 +244,7 @@ class PreemptivePass:
     # -- parts of GPUs ---------------------------------------------------------------------------
 
     def _by_trial(self, key: Key, record: JobRecord, placer: Placer) -> Placement | None:
-        """Find the shortest tail whose eviction makes room; whoever is not in the way stays.
+        """Find the shortest tail whose eviction makes room; those not in the way stay.
 
         A gang is not tried before enough GPUs would be free at all.
         """

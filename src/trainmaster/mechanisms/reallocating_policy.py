@@ -1,4 +1,4 @@
-"""Elastic shares divided anew whenever a job comes or goes: what `max-min` and `afs-l` have in common.
+"""Elastic shares divided again whenever a job comes or goes: what `max-min` and `afs-l` have in common.
 
 Jobs are asked in rank order, running or not, and first get their minimum, or nothing where it is not
 left; what remains is divided among those that can use more, which is the policy's own business

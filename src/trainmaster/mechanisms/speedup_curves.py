@@ -1,6 +1,6 @@
 """How fast a job would be on each number of GPUs, in the form that a division of GPUs needs.
 
-Declared tables are taken as they are; else the estimator foretells the curve at best placements,
+Declared tables are taken as they are; else the estimator predicts the curve at best placements,
 corrected by what runs have shown (`MeasuredSpeeds`, part of the policy's memo). Greedy division needs curves
 that bend one way only: `Curve.speeds` is the concave hull, and `useful` says how many of so many GPUs
 really speed the job up.
@@ -129,7 +129,7 @@ class Curves:
     ) -> MeasuredSpeeds:
         """The memory after looking at what these jobs run at now, each speed once.
 
-        What was foretold to within a hundredth tells nothing new.
+        What was predicted to within a hundredth tells nothing new.
         """
         corrections, news = memo.corrections, dict[str, tuple[int, int]]()
         estimator = self.estimator
@@ -143,8 +143,8 @@ class Curves:
             news[record.id] = shown
             job, profile, speed = record.job, record.profile or UNKNOWN, record.speed_ppm
             where = estimator.allocation(placement)
-            foretold = estimator.speed(job, profile, where, corrections)
-            if abs(foretold - speed) * NEWS >= speed:
+            predicted = estimator.speed(job, profile, where, corrections)
+            if abs(predicted - speed) * NEWS >= speed:
                 corrections = estimator.learned(job, profile, where, speed, corrections)
         if not news:
             return memo
@@ -173,7 +173,7 @@ class Curves:
 
 @lru_cache(maxsize=256)
 def _samples(high: int) -> tuple[int, ...]:
-    """Numbers of GPUs at which a curve is foretold: all small ones, ever fewer of the large."""
+    """Numbers of GPUs at which a curve is predicted: all small ones, ever fewer of the large."""
     found, step = [1], 1
     while found[-1] < high:
         step = max(step, found[-1] // 8)

@@ -1,8 +1,8 @@
-"""Two promises that any preemptive policy can make: nobody starves, nobody is evicted too soon.
+"""Two promises that any preemptive policy can make: no job starves, and none is evicted too soon.
 
-A job that has waited `starve_after_s` goes before all others (seed 003's proposal), and keeps that
+A job that has waited `starve_after_s` goes before all others, and keeps that
 place until it has run as long. A run younger than `min_run_s` is not preempted. Both are ranks, so
-whoever orders jobs by rank has them at once; a policy that does not asks `is_starving` and
+policies that order jobs by rank have them at once; a policy that does not asks `is_starving` and
 `is_protected`.
 """
 
@@ -17,7 +17,7 @@ from trainmaster.model.plan import Rank
 from trainmaster.model.units import to_ms
 
 PROTECTED = -(1 << 81)
-"""Level of a run that may not be preempted yet: before everybody who waits."""
+"""Level of a run that may not be preempted yet: before all jobs that wait."""
 STARVING = -(1 << 80)
 """Level of a job that has waited too long: before everybody but the protected."""
 
@@ -27,9 +27,11 @@ class PreemptiveOptions:
     """What every preemptive policy can be told."""
 
     starve_after_s: float = option(
-        0.0, at_least_zero, "a job that has waited this long goes first; 0: off"
+        0.0, at_least_zero, "seconds of waiting after which a job goes first; 0: off"
     )
-    min_run_s: float = option(0.0, at_least_zero, "no run is preempted before it has run this long")
+    min_run_s: float = option(
+        0.0, at_least_zero, "seconds that a run goes on before it may be preempted"
+    )
 
 
 @dataclass(frozen=True, slots=True)

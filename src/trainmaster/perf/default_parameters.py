@@ -148,7 +148,7 @@ COOPERATIVE_SAVE, COOPERATIVE_LOAD = 51 << 30, 47 << 30
 SWITCHING = Switching(
     # No start_ms: run times of traces were measured from the first launch on, and hold it already.
     # A job that states no memory moves all of its GPU's: 16 GiB take 9.0 s out and 3.0 s in. With 18 s to
-    # start the program anew that makes the 30 s per preemption of policy-lab.md.
+    # start the program again that makes 30 s per preemption.
     resume_ms=18 * SECOND,
     # What 1 and 2 GiB took beyond their bytes.
     thaw_ms=100,
@@ -165,4 +165,4 @@ ELASTICITY = Elasticity(doubling_ppm=868_000)
 
 SPLIT_PPM = 985_000
 """A model split over GPUs by m-ETF against one GPU: 465-466 ms a step against 457-460
-(BaechiPyTorch, Inception-v3 of batch 64 on four GPUs; algorithms.md section 11)."""
+(BaechiPyTorch, Inception-v3 of batch 64 on four GPUs)."""

@@ -1,7 +1,7 @@
 """What jobs on one GPU do to each other: three laws, measured pairs, and opportunistic guests.
 
-`linear` is M1 of algorithms.md, section 16 (k jobs take a + b k times as long each: Big Brain's GPUs),
-`utilisation` is M2 (max(1, sum of SM use, sum of bandwidth use)), and `h200` is what this project
+`linear`: k jobs take a + b k times as long each (Big Brain's GPUs); `utilisation`: max(1, sum of SM use,
+sum of bandwidth use) times as long; `h200` is what this project
 measured on an H200 with and without MPS (docs/perf.md).
 """
 
@@ -129,16 +129,3 @@ def guest_on(gpu: int, job: Job, placement: Placement) -> Guest | None:
             busy = piece.share * NOMINAL // WHOLE if measured is None else measured
             return Guest(job.model, placement.role, busy)
     return None
-
-
-def fit_linear(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """Least squares of (number of jobs, times as long): the linear law's a and b for a machine."""
-    counts = {count for count, _ in points}
-    if len(counts) < 2:
-        raise ValueError("a line needs times at two different numbers of jobs at least")
-    mean_count = sum(count for count, _ in points) / len(points)
-    mean_time = sum(time for _, time in points) / len(points)
-    slope = sum((count - mean_count) * (time - mean_time) for count, time in points) / sum(
-        (count - mean_count) ** 2 for count, _ in points
-    )
-    return mean_time - slope * mean_count, slope

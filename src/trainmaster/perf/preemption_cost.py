@@ -1,6 +1,6 @@
 """What it costs to start, suspend, resume, move and resize a run, by the memory that has to move.
 
-time = fixed part + bytes on a GPU / bandwidth (algorithms.md, section 14). The GPUs of a run move their
+time = fixed part + bytes on a GPU / bandwidth. The GPUs of a run move their
 memory side by side, so the fullest one sets the time.
 """
 

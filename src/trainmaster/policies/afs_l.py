@@ -1,6 +1,6 @@
 """AFS-L (Hwang et al., NSDI'21): elastic shares for a short mean completion time, lengths known.
 
-Section 7 of algorithms.md. On every arrival and end the shares are divided anew: all are 0, and one GPU
+On every arrival and end the shares are divided again: all are 0, and one GPU
 after another goes to TOP, the winner of a tournament. Of two jobs without GPUs the one that is shorter
 on one GPU wins. Else let a be the one that would end sooner at its present share (w/p; never, without
 GPUs), b the other, p and p' the speeds with the present share and with one GPU more: b wins if

@@ -1,6 +1,6 @@
 """First in, first out: the order of submission (higher `priority` first), without preemption.
 
-`backfill` none: strict order, the head holds everybody up. `skip`: whoever fits may start. `easy`
+`backfill` none: strict order, the head holds all others up. `skip`: any job that fits may start. `easy`
 (Lifka, JSSPP'95): a later job may start if the head's expected start is not delayed; what the head
 will need is reserved for it. `elastic` says what jobs that declare min_gpus..max_gpus get: `rigid`
 their nominal number; `moldable` at the start as many as are free, from nominal down to their minimum;

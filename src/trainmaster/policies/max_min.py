@@ -1,6 +1,6 @@
-"""Max-min fair shares of GPUs for elastic jobs: the dynamic baseline of the KAIST poster (seed 002).
+"""Max-min fair shares of GPUs for elastic jobs: the dynamic baseline of CoDDL (KAIST).
 
-Water-filling on whole GPUs (algorithms.md, sections 7 and 2, equal weights): on every arrival and end,
+Water-filling on whole GPUs (equal weights): on every arrival and end,
 all jobs get their minimum in order of submission (higher `priority` first), as long as it lasts, and
 then the smallest share is raised by one GPU, again and again, until none is left or all have their
 maximum: 7 GPUs and demands of 1, 3 and 8 make 1, 3 and 3. Jobs that are not elastic get all or nothing.

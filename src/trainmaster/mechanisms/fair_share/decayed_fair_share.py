@@ -80,7 +80,7 @@ class SharesMemo:
 
 
 def remembered(memo: SharesMemo, now: int, half_life_ms: int) -> SharesMemo:
-    """The memory at this time; what counts is made anew when it is old."""
+    """The memory at this time; what counts is refreshed when it is old."""
     if not half_life_ms:
         return memo
     averages = memo.usage.at(now, half_life_ms)

@@ -5,7 +5,7 @@
    still swap its own jobs for each other. The inner policy is asked only where a job of the queue has
    changed or its own time has come.
 2. Queues that are owed GPUs get them back from queues that hold more than theirs (reclaim.py).
-3. What is left is lent, job by job, to whoever is first in the order of offers, up to its maximum.
+3. What is left is lent, job by job, to the first in the order of offers, up to its maximum.
 
 Nobody is touched twice in a round, so no job goes back and forth at one instant: what is taken back is
 given within a budget, and what is within a budget is not taken back while demands stay the same.
@@ -268,9 +268,9 @@ class QueuePass:
     ) -> Iterator[JobRecord]:
         """Waiting jobs that nobody has placed yet and the room affords, first in line first.
 
-        A job that is not placed by whoever asks is taken as one that does not fit: others like it
+        A job that the caller does not place is taken as one that does not fit: others like it
         are passed over, and where the inner policy does not skip, so is everybody else. Where it
-        starves, so is whoever could use the same GPUs (`may_accumulate`).
+        starves, so is any job that could use the same GPUs (`may_accumulate`).
         """
         skips = self._inner_of(part.queue).skips
         ranks = self.line_of(part)

@@ -5,7 +5,7 @@ queue of weight 1 under the root. Jobs of a queue that has queues inside it comp
 more queue of weight 1. A queue guarantees at least what the queues inside it are guaranteed.
 
 Numbers are thousandths of a GPU. A tree is a cache: it is built from the queues of the view, and what
-is held and wanted is put in anew in each pass.
+is held and wanted is put in at each pass.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ class ReclaimReach:
 
 
 def settle(round_: QueuePass) -> None:
-    """Give every queue its part back from whoever holds more, guarantees too, and lend what is left."""
+    """Give every queue its part back from queues that hold more, guarantees too, and lend what is left."""
     budgets = Reclaim(round_, _budget, worst_in_line)
     guarantees = Reclaim(round_, guaranteed, worst_in_line)
     for leaf in round_.needy():

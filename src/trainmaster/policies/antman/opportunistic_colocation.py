@@ -2,7 +2,7 @@
 
 A guaranteed run takes GPUs of which no other guaranteed run has a part; an opportunistic one joins
 the least busy GPUs that leave it enough idle cycles and memory. All of them share by turns, so that
-nobody has to be launched anew when another comes or goes.
+no job is launched again when another comes or goes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One pass over guaranteed and opportunistic jobs (AntMan): who is started, upgraded, evicted, held for.
 
-Guaranteed jobs go first, queue by queue; whoever only lives on idle cycles makes way for their memory
+Guaranteed jobs go first, queue by queue; jobs that live on idle cycles make way for their memory
 and comes after them.
 """
 

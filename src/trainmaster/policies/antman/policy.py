@@ -4,12 +4,12 @@ Section 4. Guaranteed jobs are charged to their queue's quota, one per GPU; the 
 smallest part of its quota goes next, first in first out inside; a gang that finds only a part of its
 GPUs holds that part, closed to other guaranteed jobs and open to opportunistic ones. Opportunistic
 jobs have no quota: each goes to the least busy GPU among those with a utilisation below `util_limit`
-that has the memory for it, beside whoever is there. A guaranteed job that has waited
+that has the memory for it, beside those that are there. A guaranteed job that has waited
 `opportunistic_after_s` may start as an opportunistic one, and is upgraded when quota and a GPU are
 free. A guaranteed job whose memory does not fit evicts opportunistic runs, never guaranteed ones. A
 queue's maximum bounds all that it holds.
 
-Deviations. Every GPU is shared by turns, so that nobody is launched anew when another joins. Memory is
+Deviations. Every GPU is shared by turns, so that no job is launched again when another joins. Memory is
 booked, not spilled to the host; cutting an opportunistic job's cycles belongs to the run's supervisor.
 Utilisation is what is known of each job (unknown = all of the GPU); who measures it keeps the 10 s
 window. A gang larger than its queue's quota is opportunistic from the start. An upgrade may move a job
@@ -133,7 +133,7 @@ class AntMan(BasePolicy[AntManOptions, Memo]):
         quotas = Quotas.of(view.queues, self._weights, total)
         if quotas != self._quotas:
             self._quotas = quotas
-            view.forget()  # who may ever be guaranteed has changed: all stand in line anew
+            view.forget()  # which jobs may ever be guaranteed has changed: all are ranked again
         return quotas
 
     def _line(self, part: QueueView, quotas: Quotas, now: int) -> RankIndex:

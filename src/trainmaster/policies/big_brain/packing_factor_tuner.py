@@ -1,6 +1,6 @@
-"""How many jobs of a class to put on one GPU: measured, not guessed (seed 004's open question).
+"""How many jobs of a class to put on one GPU: measured, not guessed.
 
-The measure is section 12's of algorithms.md: four unit jobs come at once to one GPU that runs `factor`
+The measure: four unit jobs come at once to one GPU that runs `factor`
 of them together; the best factor has the least mean completion time. What k jobs on a GPU cost each is
 learned from runs: work done while k of the class were together, against alone. Factors are tried one
 after another, 1, 2, 4, while more jobs together get more done, on one GPU at a time.

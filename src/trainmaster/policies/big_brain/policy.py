@@ -140,7 +140,7 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
     def _place(
         self, occupants: Occupants, lessons: TunerMemo, record: JobRecord
     ) -> Placement | None:
-        """Into a slot, else in two halves; whoever cannot share gets GPUs for itself."""
+        """Into a slot, else in two halves; a job that cannot share gets GPUs for itself."""
         space, demand = occupants.draft.space, record.demand
         if not self._can_share(record):
             return RELAXING.place(space, record)

@@ -174,7 +174,7 @@ class Migration:
     def make_room(self, *, for_all: bool) -> None:
         """Move small jobs away so that one that waits can start on one server.
 
-        Tried for whoever is first of his demand, where something may have changed; else for newcomers.
+        Tried for the first job of its demand, where something may have changed; else for newcomers.
         """
         space = self.draft.space
         candidates = self.roster.line.candidates(self.now)

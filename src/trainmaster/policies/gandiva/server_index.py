@@ -75,7 +75,7 @@ class ServerIndex:
     def _turn(self, record: JobRecord, now: int) -> int:
         """Its place in the round: those who began to wait in one quantum, by how long they have run.
 
-        By the ms, whoever is suspended faster, or was submitted before, would always be next.
+        By the ms, the job that is suspended faster, or was submitted before, would always be next.
         """
         ran = min(ran_ms(record, now), LONGEST_MS - 1)
         return record.waiting_since_ms // self._quantum * LONGEST_MS + ran

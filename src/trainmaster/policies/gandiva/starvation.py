@@ -29,7 +29,7 @@ class StarvingJobs:
     _kept: list[Slice] = field(default_factory=list)
 
     def fill(self) -> None:
-        """Idle GPUs: the starving first, then whoever fits."""
+        """Idle GPUs: the starving first, then any job that fits."""
         if self.shift.guards.starve_after_ms:
             self.serve()
         self.shift.fill()

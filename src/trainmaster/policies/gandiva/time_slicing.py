@@ -56,7 +56,7 @@ class TimeSlicing:
     # -- idle GPUs -------------------------------------------------------------------------------
 
     def fill(self) -> None:
-        """Start whoever fits into idle GPUs, the longest wait first."""
+        """Start jobs that fit into idle GPUs, the longest wait first."""
         space, draft = self.draft.space, self.draft
         if not self.roster.line.has_waiting():
             return
@@ -191,7 +191,7 @@ class TimeSlicing:
         return None if best is None else best[2]
 
     def _any_servers(self, demand: Demand) -> Home | None:
-        """As few servers of one type as hold a gang, whoever is there: the least loaded."""
+        """As few servers of one type as hold a gang, whatever runs there: the least loaded."""
         space, load = self.draft.space, self.roster.servers.load
         for kind in space.kinds_for(demand):
             sizes = [

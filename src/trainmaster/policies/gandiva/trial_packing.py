@@ -3,7 +3,7 @@
 Every job runs alone first: that is its profile. While jobs take turns on a server, the one that keeps a
 GPU least busy is put onto the GPUs that are least busy, if the memory of both fits. After `trial_s` the
 measured speeds decide: the pair stays iff together they do more than one of them alone at a time would,
-that is, iff the sum of their speeds relative to alone is above 1 (algorithms.md, sections 4 and 16).
+that is, iff the sum of their speeds relative to alone is above 1.
 A pair that failed is remembered, by jobs and by models, and not tried again.
 """
 

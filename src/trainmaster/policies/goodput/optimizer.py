@@ -33,7 +33,7 @@ class Standing:
     penalty: float = 1.0
     """What its speed-up is multiplied with if it is given another number."""
     fixed: int | None = None
-    """What it is to have, as far as there is enough; None where it may be divided anew."""
+    """What it is to have, as far as there is enough; None where it may be divided again."""
 
 
 StandingOf = Callable[[JobRecord], Standing]

@@ -1,6 +1,6 @@
 """Goodput-driven elastic shares in the manner of Pollux (Qiao et al., OSDI'21).
 
-At whole multiples of `interval_s` the GPUs of elastic jobs are chosen anew, so that the power mean
+At whole multiples of `interval_s` the GPUs of elastic jobs are chosen again, so that the power mean
 (`power`, -1 = harmonic) over all jobs of speed-up over a fair share (all GPUs / jobs) is highest
 (optimizer.py). A job that is given another number counts only
 (T - R d)/(T + d) of its speed-up: T its age since submission, R how often that has happened, d =
@@ -98,13 +98,13 @@ class Goodput(ReallocatingPolicy[GoodputOptions, Memo]):
         self._interval = to_ms(options.interval_s)
         self._division: GoodputOptimizer | None = None
         self._circumstances = (Memo(), 0, 1, False)
-        """Of the present pass: memo, time, fair share, and whether all is divided anew."""
+        """Of the present pass: memo, time, fair share, and whether all is divided again."""
 
     def first_memo(self) -> Memo:
         return Memo()
 
     def place_in_line(self, view: View, record: JobRecord) -> Rank:
-        """Runs first; then whoever needs least to start."""
+        """Runs first; then the job that needs least to start."""
         if record.placement is not None:
             return Rank(0, 0)
         demand = record.demand
@@ -189,7 +189,7 @@ class Goodput(ReallocatingPolicy[GoodputOptions, Memo]):
 
 
 def _told(plan: Plan, stories: FrozenMap[str, JobHistory]) -> FrozenMap[str, JobHistory]:
-    """The stories with what the plan does to each job; its first start is no re-allocation."""
+    """The stories with what the plan does to each job; its first start does not count as a re-allocation."""
     news = {}
     for action in plan.actions:
         if isinstance(action, Start | Resume | Resize):

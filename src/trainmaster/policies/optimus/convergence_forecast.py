@@ -2,7 +2,7 @@
 
 Learnt (`fit`): work from the convergence of the fitted loss curve, speed from the parameter-server
 model fitted to measured speeds, servers tied to workers. Until there are enough reports, and always
-with `given`: the estimate of run time, and the declared or foretold curve of speeds.
+with `given`: the estimate of run time, and the declared or predicted curve of speeds.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class ConvergenceForecasts:
 
 
 def total_work(samples: Sequence[Sample]) -> float | None:
-    """Work from the beginning to convergence, as its losses foretell; None where they do not."""
+    """Work from the beginning to convergence, as its losses predict; None where they do not."""
     if not samples:
         return None
     last = samples[-1]

@@ -1,6 +1,6 @@
 """Optimus (Peng et al., EuroSys'18): workers by marginal gain in completion time, decided every interval.
 
-At whole multiples of `interval_s` all GPUs are divided anew: every job, in order of arrival, gets its
+At whole multiples of `interval_s` all GPUs are divided again: every job, in order of arrival, gets its
 minimum while GPUs last; then single workers go to the job whose predicted completion they bring forward
 most per GPU (section 4.1: `marginal_gain`). Remaining work comes from the fitted loss curve and speed
 from the fitted parameter-server model, both from reports of progress (section 3: `forecast`). Placement
@@ -10,7 +10,7 @@ Deviations. Parameter servers need no GPUs here: their number is tied to that of
 workers are allocated. Gangs: a job's minimum stands for its first worker; rigid jobs get all or nothing.
 Between intervals, jobs that arrive or wait share GPUs that are free, by the same rule, and runs are left
 alone. A run keeps its GPUs when it grows or shrinks, so it may end up less evenly placed than the rule
-says. No extra runs on samples of the data: a job's speed is foretold until it has run. Runs on parts of
+says. No extra runs on samples of the data: a job's speed is predicted until it has run. Runs on parts of
 GPUs are neither resized nor suspended.
 """
 
@@ -122,7 +122,7 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
     # -- at the end of an interval ---------------------------------------------------------------
 
     def _divide(self, view: View, draft: Draft, now: int) -> WorkerPlacement:
-        """Everything anew; whoever turns out to fit nowhere is left out, and it is done again."""
+        """Divide everything; a job that turns out to fit nowhere is left out, and it is done again."""
         staff = [each for each in view.running() if self._is_movable(each, draft, now)]
         left_out: set[int] = set()
         mark = draft.checkpoint()

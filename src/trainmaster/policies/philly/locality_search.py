@@ -119,7 +119,7 @@ class LocalitySearch(BasePolicy[NoOptions]):
         return rack_placer(self.space, self.ladders, record.demand, step)
 
     def plan(self, view: View, memo: None, now: int) -> Plan[None]:
-        """Empty draining nodes; whoever divides between queues starts jobs."""
+        """Empty draining nodes; the division between queues starts jobs."""
         if not view.draining:
             return Plan((), memo)
         draft = Draft(view)

@@ -19,8 +19,3 @@ def rho(elapsed: float, left: float, speed: float, alone: float) -> float:
 def speed_of(gpus: int, demand_max: int, slowdown: float, serial: float = 1.0) -> float:
     """Iterations per unit of time on `gpus` GPUs: min(|G|, demand_max) / (iter_time_serial x S(G))."""
     return min(gpus, demand_max) / (serial * slowdown)
-
-
-def alone_with(total: float, demand_max: int, cluster: int, contenders: float) -> float:
-    """T_id: the time of `total` serial work on the whole cluster, times the mean number of contenders."""
-    return total / min(cluster, demand_max) * contenders

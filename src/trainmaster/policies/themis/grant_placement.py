@@ -70,7 +70,7 @@ class GrantPlacement:
             self.corrections = self._estimator.taught_by(record, self.corrections)
 
     def speed(self, record: JobRecord, count: int) -> int | None:
-        """A run that stays keeps its measured speed; others are foretold where they would be."""
+        """A run that stays keeps its measured speed; others are predicted where they would be."""
         if record.placement is not None:
             if record.speed_ppm and not record.demand.is_elastic and not self.draft.space.closed:
                 return record.speed_ppm
@@ -94,7 +94,7 @@ class GrantPlacement:
         return self._speeds[key]
 
     def _is_nominal(self, record: JobRecord, where: Placement) -> bool:
-        """Whether nothing need be foretold: a rigid gang inside one node of ordinary GPUs."""
+        """Whether nothing need be predicted: a rigid gang inside one node of ordinary GPUs."""
         return (
             len(where.nodes) == 1 and not record.demand.is_elastic and self._estimator.is_ordinary
         )
@@ -146,7 +146,7 @@ class GrantPlacement:
         return before - self.offered()
 
     def keep_all(self) -> None:
-        """First whoever stays where it is, then the others, in the order of the grants."""
+        """First the jobs that stay where they are, then the others, in the order of the grants."""
         grants = [pair for grant in self._granted.values() for pair in grant]
         for record, count in grants:
             if record.placement is not None and len(record.placement.slices) == count:
@@ -155,7 +155,7 @@ class GrantPlacement:
             self._settle(record, count)
 
     def prolong(self, pool: Sequence[JobRecord]) -> None:
-        """No auction: whoever has GPUs keeps them, or moves where it cannot stay."""
+        """No auction: a job that has GPUs keeps them, or moves where it cannot stay."""
         for record in pool:
             self._settle(record, present_size(record))
 
@@ -174,7 +174,7 @@ class GrantPlacement:
         return True
 
     def _where(self, record: JobRecord, count: int) -> Placement | None:
-        """Where a job would have so many GPUs: a run in its place, smaller or larger, else anew."""
+        """Where a job would have so many GPUs: a run in its place, smaller or larger, else elsewhere."""
         draft, mine = self.draft, record.placement
         if mine is None:
             return self._place(record, count)

@@ -64,7 +64,7 @@ class LeaseTerms:
             return None
         return self._ending(record, leases, since)
 
-    def foreseen_end_of(self, record: JobRecord, leases: Leases, now: int) -> int:
+    def expected_end_of(self, record: JobRecord, leases: Leases, now: int) -> int:
         """The same for a run that may not train yet: as if it began now, and not at once."""
         end = self.end_of(record, leases)
         if end is not None and end > now:

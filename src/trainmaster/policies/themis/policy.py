@@ -135,7 +135,7 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
         worst, together = (contenders[0] if contenders else None), None
         if worst and worst.has_nothing and not worst.grants:
             others = [run for run in index.holding.values() if not draft.is_evicted(run)]
-            held = [(terms.foreseen_end_of(run, memo.leases, now), run) for run in others]
+            held = [(terms.expected_end_of(run, memo.leases, now), run) for run in others]
             together = together_at(worst.candidates[0], draft, held)
         if together is None or together - now >= terms.worth_ms:
             self._hold_auction(index, granting, contenders, memo.awaited)
@@ -152,7 +152,7 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
         contenders: list[Contender],
         awaited: str | None,
     ) -> None:
-        """The worst off first if that is overdue, then the bidders, then whoever can use the rest."""
+        """The worst off first if that is overdue, then the bidders, then any app that can use the rest."""
         able = [each for each in contenders if each.grants]
         bidders = able[: max(1, ceil_div(self._bidding_ppm * len(able), NOMINAL))]
         offered = granting.offered()
@@ -182,7 +182,7 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
         ]
 
     def _leased(self, draft: Draft, memo: Memo, pool: Sequence[JobRecord], lease: Lease) -> Memo:
-        """New leases for whoever was given GPUs or kept them."""
+        """New leases for jobs that were given GPUs or kept them."""
         kept = [record for record in pool if not draft.is_evicted(record)]
         new = dict.fromkeys((*(record.id for record in kept), *draft.placed()), lease)
         if not new:
