@@ -139,7 +139,7 @@ class AllocationRound:
         self._now = now
 
     def targets(self) -> list[tuple[JobRecord, int]]:
-        """How many each job gets, in rank order; one that gets GPUs in vain is capped, and it is done again."""
+        """How many each job gets, in rank order; one that gets some in vain is capped, and all done again."""
         caps = self._limits.caps
         while True:
             claims = self._divided()
