@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from tests.evaluation.builders import IDEAL, generated, job, trace, trial
-from trainmaster.evaluation import tuning
+from trainmaster.evaluation import trial as trials
 from trainmaster.evaluation.score import Score
 from trainmaster.evaluation.scoring import score_of
 from trainmaster.evaluation.suite import Conditions, Contender, Generated, Settings, Workload
-from trainmaster.evaluation.trial import run_trial
-from trainmaster.evaluation.trial_simulation import Stage, TrialError, policy_of, simulate
-from trainmaster.evaluation.window import Window
-from trainmaster.evaluation.workloads import stream_of
+from trainmaster.evaluation.trial import Stage, TrialError, policy_of, run_trial, simulate
+from trainmaster.evaluation.workloads import Window, stream_of
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import SECOND
 
@@ -132,12 +130,12 @@ TUNED = Contender("tuned", "tiresias-l", grid=THRESHOLDS)
 def test_the_setting_with_the_least_excess_on_the_prefix_wins() -> None:
     prefix = trace(job("long", 0, 2, 5_000), job("short", 60, 2, 50)).jobs
     stage = Stage(WORKLOAD, IDEAL, 0)
-    assert tuning.tuned(TUNED, stage, prefix) == {"thresholds_gpu_s": "100"}
+    assert trials.tuned(TUNED, stage, prefix) == {"thresholds_gpu_s": "100"}
 
 
 def test_of_equal_settings_the_first_wins() -> None:
     prefix = trace(job("alone", 0, 1, 10)).jobs
-    assert tuning.tuned(TUNED, Stage(WORKLOAD, IDEAL, 0), prefix) == THRESHOLDS[0]
+    assert trials.tuned(TUNED, Stage(WORKLOAD, IDEAL, 0), prefix) == THRESHOLDS[0]
 
 
 def test_tuning_sees_the_jobs_before_the_measured_ones_and_no_other(

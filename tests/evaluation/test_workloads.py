@@ -9,8 +9,7 @@ import pytest
 
 from tests.evaluation.builders import generated, job
 from trainmaster.evaluation.suite import Changes, FromFile, Generated, Slice, SuiteError, Workload
-from trainmaster.evaluation.window import Window, window_of
-from trainmaster.evaluation.workloads import busiest, check_load, cut, stream_of
+from trainmaster.evaluation.workloads import Window, busiest, check_load, cut, stream_of, window_of
 from trainmaster.model.trace import Outcome
 from trainmaster.model.units import GIB, HOUR, SECOND
 from trainmaster.sim.metrics import load_of

@@ -17,7 +17,7 @@ from trainmaster.evaluation.score import (
     Score,
     SizeDelay,
 )
-from trainmaster.evaluation.window import Window
+from trainmaster.evaluation.workloads import Window
 from trainmaster.model.result import JobResult, Result, Status
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import SECOND, WHOLE

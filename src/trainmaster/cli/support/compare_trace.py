@@ -26,7 +26,7 @@ from trainmaster.evaluation.suite import (
     Suite,
     Workload,
 )
-from trainmaster.evaluation.trial_simulation import world_of
+from trainmaster.evaluation.trial import world_of
 from trainmaster.model.topology import Topology
 from trainmaster.model.trace import Trace
 from trainmaster.policy_files import policy_named

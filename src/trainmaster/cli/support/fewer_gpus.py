@@ -23,7 +23,7 @@ from trainmaster.evaluation.capacity_search import (
 )
 from trainmaster.evaluation.comparisons import comparisons, excess
 from trainmaster.evaluation.suite import Contender, Experiment, Suite, Workload
-from trainmaster.evaluation.trial_simulation import policy_of
+from trainmaster.evaluation.trial import policy_of
 from trainmaster.policy_files import policy_named
 from trainmaster.sim.driver import split_by_fit
 from trainmaster.text.formatting import duration, plural
