@@ -22,16 +22,6 @@ LITTLE = 0.01
 """An excess of at most this part of the mean JCT is next to nothing."""
 
 
-def measure_named(name: str) -> Measure:
-    """The measure that a field of the score holds."""
-
-    def find(score: Score) -> float | None:
-        value: float | None = getattr(score, name)
-        return value
-
-    return find
-
-
 def excess(score: Score) -> float | None:
     return score.excess_s
 
