@@ -69,7 +69,7 @@ async def demonstrate(daemon: Daemon, folder: Path) -> None:
 
 
 async def _submit(daemon: Daemon, folder: Path, files: Sequence[Mapping[str, object]]) -> None:
-    """Submit these, and then note their ids; under a key, so that a crash in between is no second time."""
+    """Submit these and note their ids; the key keeps a crash in between from submitting them twice."""
     words = [str(file["name"]) for file in files]
     asked = [_asked(file, folder) for file in files]
     accepted = await daemon.commands.submit(asked, f"demonstration {' '.join(words)}")
