@@ -14,11 +14,11 @@ from trainmaster.core.invariants import check
 from trainmaster.model import actions as a
 from trainmaster.model.job import gpus
 from trainmaster.model.plan import FrozenMap, Plan
-from trainmaster.model.units import MINUTE, NOMINAL, SECOND
+from trainmaster.model.units import MINUTE, SECOND
 from trainmaster.perf.perf_model import IDEAL
 from trainmaster.perf.preemption_cost import Switching
 from trainmaster.perf.scaling import Elasticity
-from trainmaster.policies.trainmaster.gang_interference import Company
+from trainmaster.policies.trainmaster.locality_estimator import ANY_BESIDE, LocalityObservations
 from trainmaster.policies.trainmaster.options import ResizingTerms
 from trainmaster.policies.trainmaster.policy import Memo, Trainmaster
 from trainmaster.policies.trainmaster.resizing_state import ResizingMemo
@@ -127,7 +127,7 @@ def test_a_run_does_not_disturb_gangs_that_are_worth_more() -> None:
         want="nothing",
     )
     assert done(case) == "nothing"
-    harmless = Memo(resizing=ResizingMemo(company=Company(10_000, 10_000 * NOMINAL)))
+    harmless = Memo(locality=LocalityObservations(believed=FrozenMap({ANY_BESIDE: 0})))
     assert planned(case, ON, harmless)[1] == "resize old on n1:2"
 
 

@@ -18,7 +18,6 @@ FORMER_TAGS: Mapping[str, str] = {
     "trainmaster.policies.deadlines.pledges:Pledge": "deadlines.Commitment",
     "trainmaster.policies.deadlines.pledges:Pledges": "deadlines.Commitments",
     "trainmaster.policies.elastic.breathing:Breaths": "resizing.Memo",
-    "trainmaster.policies.elastic.company:Company": "interference.Gangs",
     "trainmaster.policies.elastic.curves:Measured": "throughput.Measured",
     "trainmaster.policies.elastic.redivision:Memo": "reallocation.Memo",
     "trainmaster.policies.fair:FairMemo": "fair.Memo",

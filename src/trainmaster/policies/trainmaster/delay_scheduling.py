@@ -46,20 +46,31 @@ class PlacerCache:
     by_step: dict[tuple[int, str, int], Placer] = field(default_factory=dict)
 
 
+def _cache(p: Pass) -> PlacerCache:
+    """What was cached, as far as it still holds."""
+    cache, believed = p.caches.placers, p.memo.locality.believed
+    if cache is None or cache.published.topology is not p.view.topology:
+        cache = PlacerCache(PublishedLosses(p.view.topology), believed)
+    elif cache.believed is not believed:
+        cache = PlacerCache(cache.published, believed, cache.by_limits)
+    p.caches.placers = cache
+    return cache
+
+
+def estimated_losses(p: Pass) -> LocalityEstimator:
+    """What gangs lose apart, or beside other gangs, by what is known now."""
+    return LocalityEstimator(p.view, _cache(p).published, p.memo.locality)
+
+
 class DelayScheduling:
     """Which placer for which job, in one pass."""
 
     def __init__(self, p: Pass, terms: LocalityTerms) -> None:
-        seen, cache = p.memo.locality, p.caches.placers
-        if cache is None or cache.published.topology is not p.view.topology:
-            cache = PlacerCache(PublishedLosses(p.view.topology), seen.believed)
-        elif cache.believed is not seen.believed:
-            cache = PlacerCache(cache.published, seen.believed, cache.by_limits)
-        p.caches.placers = cache
+        seen = p.memo.locality
         self.terms = terms
-        self.losses = LocalityEstimator(p.view, cache.published, seen)
+        self.losses = estimated_losses(p)
         self._pass = p
-        self._cache = cache
+        self._cache = _cache(p)
         self._patience_ppm = terms.patience_ppm * min(seen.witnesses + 1, WITNESSES) // WITNESSES
         self._avoiding: dict[Placer, Placer] = {}
 

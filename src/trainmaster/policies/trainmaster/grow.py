@@ -29,7 +29,7 @@ from trainmaster.mechanisms.speedup_curves import Curves
 from trainmaster.model.placement import Placement
 from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.perf.default_parameters import ELASTICITY
-from trainmaster.policies.trainmaster.gang_interference import is_gang
+from trainmaster.policies.trainmaster.locality_estimator import LocalityEstimator
 
 Prices = Callable[[JobRecord], int]
 """The service that a completion of the job is expected to cost, in thousandths of a GPU x ms."""
@@ -43,8 +43,6 @@ class Growth:
     """Time since its start or last resizing."""
     gain_ppm: int
     """What must be gained in speed."""
-    kept: float
-    """The part of its speed that a gang keeps beside others."""
     spare: int
     """GPUs that are left idle for who comes next: what has been grown into takes time to come back."""
 
@@ -61,6 +59,7 @@ class Growing:
         terms: Growth,
         tried: Mapping[str, int],
         headroom: Callable[[JobRecord], int | None],
+        losses: LocalityEstimator,
     ) -> None:
         self._draft = draft
         self._curves = curves
@@ -69,6 +68,7 @@ class Growing:
         self._terms = terms
         self._tried = tried
         """By whose measurements count: the most GPUs that were seen."""
+        self._losses = losses
         self._headroom = headroom
         """What the queue of a job may hold besides, in thousandths of a GPU."""
 
@@ -192,12 +192,13 @@ class Growing:
         crowd = [] if is_return else self._crowd(record, held, grown)
         before, after = self._speed(record, held), self._speed(record, grown)
         if crowd:
-            after = int(after * self._terms.kept)
+            after -= after * self._losses.loss_beside(record) // NOMINAL
         if not self._gains(before, after):
             return False
         gained = (after - before) / NOMINAL * record.demand.nominal.count / self._price(record)
-        return gained > (1 - self._terms.kept) * sum(
-            _size(other) / self._price(other) for other in crowd
+        return gained > sum(
+            self._losses.loss_beside(other) / NOMINAL * _size(other) / self._price(other)
+            for other in crowd
         )
 
     def _crowd(self, record: JobRecord, held: Placement, grown: Placement) -> list[JobRecord]:
@@ -212,6 +213,10 @@ class Growing:
             if other is not record and is_gang(placement_of(other))
         }
         return [found[seq] for seq in sorted(found)]
+
+
+def is_gang(placement: Placement | None) -> bool:
+    return placement is not None and len(placement.slices) > 1
 
 
 def _size(record: JobRecord) -> int:

@@ -15,7 +15,7 @@ from trainmaster.mechanisms.resize import can_resize
 from trainmaster.mechanisms.speedup_curves import Curves
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import WHOLE
-from trainmaster.policies.trainmaster.gang_interference import Company
+from trainmaster.policies.trainmaster.delay_scheduling import estimated_losses
 from trainmaster.policies.trainmaster.give_back import Giver, Giving
 from trainmaster.policies.trainmaster.grow import Growing, Growth
 from trainmaster.policies.trainmaster.options import ResizingTerms
@@ -76,25 +76,20 @@ class Resizing:
         self._curves = p.caches.curves
         self._memo = p.memo.resizing
         self._measured = self._curves.learned(self._runs, self._memo.measured, p.view.jobs)
-        self._company, self._tried = self._seen()
+        self._tried = self._most_tried()
         self._shrunk: list[Giver] = []
 
-    def _seen(self) -> tuple[Company, FrozenMap[str, int]]:
-        """What gangs beside others have lost, each run counted once at each number of GPUs; and the
-        most GPUs at which jobs of one kind were seen."""
-        memo, after = self._memo, self._measured.seen
-        company, before, tried = memo.company, memo.measured.seen, dict[str, int]()
-        if before is after:
-            return company, memo.tried
-        for record in self._runs:
+    def _most_tried(self) -> FrozenMap[str, int]:
+        """The most GPUs at which jobs of one kind were seen."""
+        before, after, known = self._memo.measured.seen, self._measured.seen, self._memo.tried
+        tried = dict[str, int]()
+        for record in self._runs if before is not after else ():
             shown = after.get(record.id)
             if shown is not None and before.get(record.id) != shown:
-                company = company.saw(record, self._curves, self._view)
                 key = key_of(record.job)
-                most = max(tried.get(key, 0), memo.tried.get(key, 0))
-                if shown[1] > most:
+                if shown[1] > max(tried.get(key, 0), known.get(key, 0)):
                     tried[key] = shown[1]
-        return company, memo.tried.updated(tried) if tried else memo.tried
+        return known.updated(tried) if tried else known
 
     def _price(self, record: JobRecord) -> int:
         return max(1, cost(self._pass, record))
@@ -134,6 +129,7 @@ class Resizing:
             self._growth(),
             self._tried,
             self._pass.headroom,
+            estimated_losses(self._pass),
         )
         filling.give_up(self._runs)
         due = filling.fill(self._runs, self._memo.resized_ms, self._now)
@@ -144,7 +140,7 @@ class Resizing:
         terms, switch_ms = self._terms, self._view.switch_ms
         spare = self._view.topology.training_gpus // terms.spare_part if switch_ms else 0
         rest_ms = max(terms.rest_ms, terms.rest_switches * switch_ms)
-        return Growth(rest_ms, terms.gain_ppm, self._company.kept, spare)
+        return Growth(rest_ms, terms.gain_ppm, spare)
 
     def _remembered(self, due: int | None) -> ResizingMemo:
         resized = {record.id: self._now for record in self._runs if self._draft.is_placed(record)}
@@ -153,7 +149,7 @@ class Resizing:
             times = times.only(self._view.jobs).updated(resized)
         elif self._measured is self._memo.measured and due == self._memo.due_ms:
             return self._memo
-        return ResizingMemo(self._measured, times, self._company, self._tried, due)
+        return ResizingMemo(self._measured, times, self._tried, due)
 
     def _take_back(self) -> None:
         """A run that shrank for nobody, since others have better uses for the room, does not shrink."""

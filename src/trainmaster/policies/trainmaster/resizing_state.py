@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from trainmaster.mechanisms.speedup_curves import MeasuredSpeeds
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap
-from trainmaster.policies.trainmaster.gang_interference import Company
 
 
 @stored_as("resizing.Memo")
@@ -17,7 +16,6 @@ class ResizingMemo:
 
     measured: MeasuredSpeeds = field(default_factory=MeasuredSpeeds)
     resized_ms: FrozenMap[str, int] = field(default_factory=FrozenMap)
-    company: Company = field(default_factory=Company)
     tried: FrozenMap[str, int] = field(default_factory=FrozenMap)
     """By model and nominal size, or by job: the most GPUs that were seen at work."""
     due_ms: int | None = None
