@@ -74,7 +74,7 @@ METRICS = {
                score_key="lower_bound_s"),
         Metric("passed_jct_s", "passed JCT", "Mean JCT of the jobs that succeeded", _time,
                is_optional=True),
-        Metric("p50_jct_s", "p50 JCT", "Median JCT", _time, "lower", _JCT, score_key="p50_s"),
+        Metric("p50_jct_s", "median JCT", "50th percentile of JCT", _time, "lower", _JCT, score_key="p50_s"),
         Metric("p95_jct_s", "p95 JCT", "95th percentile of JCT", _time, "lower", _JCT,
                score_key="p95_s"),
         Metric("p99_jct_s", "p99 JCT", "99th percentile of JCT", _time, "lower", _JCT,
