@@ -7,6 +7,7 @@ import os
 import tarfile
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import pytest
 from tests.live.daemons import live, of_folder, until
 from trainmaster.daemon.recovery import Replayed, again, from_snapshot
 from trainmaster.model import codec
+from trainmaster.model.events import PolicyChanged
 from trainmaster.store.open import open_store
+from trainmaster.store.rows import StepRow
 
 STORES = Path(__file__).parents[1] / "fixtures" / "stores"
 NAMES = sorted(path.name.removesuffix(".tar.xz") for path in STORES.glob("*.tar.xz"))
@@ -71,6 +74,21 @@ def test_an_old_store_keeps_its_memo_and_replays_its_steps(name: str, tmp_path: 
     found, _ = opened(unpacked(name, tmp_path))
     assert not found.doubtful  # every kept step gives the orders that it gave then
     assert found.policy[0] == name.removesuffix("-queues")
+
+
+def test_an_option_that_is_gone_does_not_keep_an_old_store_closed(tmp_path: Path) -> None:
+    """`reserve` was an option of `trainmaster` then, and `shrink` in a later step."""
+    store = open_store(str(unpacked("trainmaster", tmp_path) / "trainmaster.db"))
+    snapshot = store.snapshot()
+    assert snapshot is not None
+    store.close()
+    body = json.loads(snapshot.body_json)
+    body["policy"] = ["trainmaster", [["reserve", "on"], ["min_run_s", "30"]]]
+    found = from_snapshot(replace(snapshot, body_json=json.dumps(body)))
+    assert found.policy == ("trainmaster", (("min_run_s", "30"),))
+    change = PolicyChanged("trainmaster", (("shrink", "on"),))
+    again(found, StepRow(found.seq + 1, found.now_ms + 1, codec.dumps((change,)), codec.dumps(())))
+    assert found.policy == ("trainmaster", ())
 
 
 def has_reason(row: dict[str, Any]) -> bool:

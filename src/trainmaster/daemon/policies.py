@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
+
+import structlog
 
 from trainmaster.catalog import CatalogError
 from trainmaster.config.options import OptionError, effective, read_options
 from trainmaster.core.policy import Policy
 from trainmaster.daemon.service_api import Refusal
 from trainmaster.policy_files import policy_named
+
+log = structlog.get_logger("trainmaster.policies")
 
 DEFAULT_POLICY = "trainmaster"
 Options = tuple[tuple[str, str], ...]
@@ -31,6 +36,24 @@ def policy_of(name: str, options: Options | Mapping[str, str] = ()) -> Policy:
     except OSError as error:
         raise Refusal(f"{name}: {error.filename}: {error.strerror}.") from None
     return made
+
+
+def stored_options(name: str, options: Iterable[Sequence[str]]) -> Options:
+    """Options from a store, without those that this version does not have any more."""
+    try:
+        known = {each.name for each in fields(policy_named(name).options_type)}
+    except CatalogError as error:
+        raise Refusal(str(error)) from None
+    stated = tuple((key, value) for key, value in options)
+    for key, value in stated:
+        if key not in known:
+            log.warning("an option is gone", policy=name, option=key, value=value)
+    return tuple(each for each in stated if each[0] in known)
+
+
+def stored_policy_of(name: str, options: Options) -> Policy:
+    """The policy that a store names: what an older version set does not keep this one from starting."""
+    return policy_of(name, stored_options(name, options))
 
 
 def effective_options(policy: Policy) -> dict[str, object]:

@@ -25,7 +25,7 @@ from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.live_job import Hold, from_row
 from trainmaster.daemon.metrics import Metrics
-from trainmaster.daemon.policies import Options, policy_of
+from trainmaster.daemon.policies import Options, policy_of, stored_options, stored_policy_of
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.service_api import Refusal
 from trainmaster.engines.protocol import Engine
@@ -115,12 +115,16 @@ def from_snapshot(snapshot: SnapshotRow, *, can_freeze: bool | None = None) -> R
     """The controller that a snapshot was taken of."""
     body: dict[str, Any] = json.loads(snapshot.body_json)
     name, options = body["policy"]
-    policy = (name, tuple((key, value) for key, value in options))
+    policy = (name, stored_options(name, options))
     topology = codec.decode(body["topology"])
     assert isinstance(topology, Topology)
     freezes = body["can_freeze"] if can_freeze is None else can_freeze
     back = restored(
-        body["controller"], topology, policy_of(*policy), can_freeze=freezes, make_policy=policy_of
+        body["controller"],
+        topology,
+        policy_of(*policy),
+        can_freeze=freezes,
+        make_policy=stored_policy_of,
     )
     orders = codec.decode(body["standing"])
     assert isinstance(orders, tuple)
@@ -148,7 +152,7 @@ def again(found: Replayed, step: StepRow) -> Sequence[Order]:
         found.standing[order.run.job] = order
     for event in events:
         if isinstance(event, e.PolicyChanged):
-            found.policy = (event.name, event.options)
+            found.policy = (event.name, stored_options(event.name, event.options))
     found.seq, found.now_ms = step.seq, step.now_ms
     return tuple(decision.orders)
 
@@ -157,7 +161,11 @@ def _rehouse(found: Replayed, topology: Topology, *, can_freeze: bool) -> None:
     """The devices have changed: jobs on devices that are gone are queued again."""
     body = snapshot_of(found.controller)
     back = restored(
-        body, topology, policy_of(*found.policy), can_freeze=can_freeze, make_policy=policy_of
+        body,
+        topology,
+        policy_of(*found.policy),
+        can_freeze=can_freeze,
+        make_policy=stored_policy_of,
     )
     found.controller = back.controller
     found.doubtful |= set(back.lost)
