@@ -238,23 +238,23 @@ TURNS = Sharing.TIME
 
 def test_what_was_measured_counts_before_what_was_published() -> None:
     rates = NOTHING_MEASURED
-    assert rates.foretold((LM, NET), TURNS) == (NOMINAL, 990_000)
+    assert rates.predicted((LM, NET), TURNS) == (NOMINAL, 990_000)
     rates = rates.learned((LM, NET), (700_000, 800_000), TURNS)
-    assert rates.foretold((NET, LM), TURNS) == (800_000, 700_000)
+    assert rates.predicted((NET, LM), TURNS) == (800_000, 700_000)
 
 
 def test_disappointment_makes_careful_with_what_was_not_measured() -> None:
     half, less = Kind("", 500_000), Kind("", 200_000)
-    before = NOTHING_MEASURED.foretold((less, less), TURNS)
+    before = NOTHING_MEASURED.predicted((less, less), TURNS)
     rates = NOTHING_MEASURED.learned((half, half), (400_000, 400_000), TURNS)
-    after = rates.foretold((less, less), TURNS)
+    after = rates.predicted((less, less), TURNS)
     assert before is not None
     assert after is not None
     assert sum(after) < sum(before)
 
 
 def test_nothing_is_said_where_nothing_is_known() -> None:
-    assert NOTHING_MEASURED.foretold((Kind("new", None), LM), TURNS) is None
+    assert NOTHING_MEASURED.predicted((Kind("new", None), LM), TURNS) is None
 
 
 def test_the_memo_is_a_value() -> None:
@@ -264,4 +264,4 @@ def test_the_memo_is_a_value() -> None:
     assert isinstance(memo, Memo)
     assert memo == replace(memo)
     assert hash(memo.colocation.rates.measured) == hash(memo.colocation.rates.measured)
-    assert memo.colocation.rates.foretold((LM, LM), TURNS) == (810_000, 810_000)
+    assert memo.colocation.rates.predicted((LM, LM), TURNS) == (810_000, 810_000)

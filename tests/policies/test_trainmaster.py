@@ -139,7 +139,7 @@ TWINS = [traced("a", 1, 2 * HOUR_S), traced("b", 1, 2 * HOUR_S, at_s=1)]
 
 def test_nobody_is_swapped_for_little() -> None:
     """Two jobs alike pass the GPU on at every step of service unless a run counts for less."""
-    kept, all_counts, nobody = (ran(TWINS, keep=keep).summary for keep in (0.65, 1, 0))
+    kept, all_counts, nobody = (ran(TWINS, hysteresis=part).summary for part in (0.65, 1, 0))
     assert kept.preemptions < all_counts.preemptions
     assert nobody.preemptions == 0
 
@@ -185,7 +185,7 @@ def test_where_switching_is_dear_fewer_are_preempted_and_all_are_better_off() ->
 def test_a_run_is_as_long_as_two_changes_of_hands_once_their_cost_was_seen(
     charge: str, is_long: bool
 ) -> None:
-    drive = Drive(situation(BUSY, "1x8", DEAR), ours(charge_switches=charge, keep=1))
+    drive = Drive(situation(BUSY, "1x8", DEAR), ours(charge_switches=charge, hysteresis=1))
     while drive.simulation.step():
         drive.look()
     memo = drive.simulation.controller.memo

@@ -78,7 +78,7 @@ def test_owed_runs_hold_a_quarter_of_the_gpus_or_are_one() -> None:
 def test_the_guard_holds_in_a_queue_in_which_nothing_else_happens() -> None:
     """Nobody is preempted but for a debt; the look comes at a time when no job comes or ends."""
     jobs = [traced("long", 2, 400_000, queue="a"), traced("late", 2, 3_000, at_s=1_000, queue="a")]
-    options = {"guard_ratio": 1, "guard_slack_s": 600, "keep": 0, "cap": 0}
+    options = {"guard_ratio": 1, "guard_slack_s": 600, "hysteresis": 0, "cap": 0}
     alone, between = (
         one(ran(jobs, "1x2", queues=queues, **options), "late") for queues in ("", "a:1,b:1")
     )

@@ -122,7 +122,7 @@ CONTENDERS: dict[str, tuple[str, dict[str, object]]] = {
             "min_run_s": 0,
             "learn": "off",
             "siblings": "off",
-            "keep": 1,
+            "hysteresis": 1,
             "cap": 0,
             "charge_switches": "off",
             "guard_ratio": 0,

@@ -16,7 +16,7 @@ ORDERING_PARTS = (
     altered("without history", "history", "off"),
     altered("without siblings", "siblings", "off"),
     altered("without a cap", "cap", "0"),
-    altered("without hysteresis", "keep", "1"),
+    altered("without hysteresis", "hysteresis", "1"),
     altered("without charged switches", "charge_switches", "off"),
     altered("without a least run", "min_run_s", "0"),
     altered("without guard", "guard_ratio", "0"),

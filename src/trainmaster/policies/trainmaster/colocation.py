@@ -1,15 +1,15 @@
-"""Several single-GPU jobs on one GPU while a queue exists, where together they do more.
+"""Colocation: single-GPU jobs share a GPU while jobs wait, where together they do more.
 
-For policies that run jobs in order of rank. A job that finds no GPU of its own joins another's before
-anybody is evicted for it: where the sum of speeds, each relative to alone, grows most, by at least
-`gain`, and nobody is left with less than `kept`. Speeds are those that were measured of such jobs
-beside each other, else published, else foretold by utilisation (rates.py); where nothing is known, one
-pair of each two kinds is tried. After `trial` of running together what was measured decides: a company
-that gains less than `least` by its last member, or leaves one with less than `kept`, loses its
-worst-ranked member; so does one with a job that has become exempt. Where a GPU is left that nobody
-waits for, one of a company moves there, once it has run for so long that it may be expected to gain
-more than the move costs. All are launched to share from the start, alone on their GPU with all of it,
-so that nobody is launched anew because another comes.
+A job that finds no GPU of its own joins another's before any run is evicted for it: where the sum of
+speeds, each relative to alone, grows most, by at least `gain`, and every job keeps `kept` of its speed.
+Speeds are those that were measured of such jobs beside each other, else published, else predicted by
+utilisation (colocation_speeds.py); where nothing is known, one pair of each two kinds is tried (Gandiva,
+OSDI'18, tries pairs at random). After `trial` of running together what was measured decides:
+a group that gains less than `least` by its last member, or leaves one with less than `kept`, loses its
+worst-ranked member; so does one with a job that was promised its GPU. Where a GPU is left that nobody
+waits for, one of a group moves there, once it has run for so long that it may be expected to gain more
+than the move costs. All are launched to share from the start, alone on their GPU with all of it, so that
+no run is launched again because another joins it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from trainmaster.policies.trainmaster.scheduling_pass import Pass
 from trainmaster.policies.trainmaster.shared_gpus import SharedGpus, can_share
 
 ABOUT = NOMINAL // 5
-"""Gains within a fifth of a GPU are about the same: foretold ones are not more exact."""
+"""Gains within a fifth of a GPU are about the same: predicted ones are not more exact."""
 FIRST: Key = (-(1 << 90), 0, 0, 0)
 Gains = dict[tuple[tuple[Kind, ...], Kind], int | None]
 """What a job of a kind adds to the speeds of others, None where that is not enough."""
@@ -155,7 +155,7 @@ class Colocation:
         """What these would do without any other."""
         if len(kinds) == 1:
             return NOMINAL
-        return sum(self.rates.foretold(kinds, self.terms.sharing) or (NOMINAL,))
+        return sum(self.rates.predicted(kinds, self.terms.sharing) or (NOMINAL,))
 
     def _part(self, gpu: int, records: list[JobRecord]) -> None:
         """The worst-ranked of them leaves; never one that is exempt."""
@@ -225,7 +225,7 @@ class Colocation:
         key = (kinds, mine)
         if key in self.gains:
             return self.gains[key]
-        rates = self.rates.foretold((*kinds, mine), self.terms.sharing)
+        rates = self.rates.predicted((*kinds, mine), self.terms.sharing)
         if rates is None:
             return 0 if self._may_try(kinds, mine, record) else None
         gain = sum(rates) - self._sum(kinds)

@@ -76,15 +76,15 @@ class Rates:
     alone: FrozenMap[tuple[str, str], int] = field(default_factory=FrozenMap)
     """Speed alone by model and GPU type."""
     trust_ppm: int = NOMINAL
-    """What companies that had not been measured before really did, relative to what was foretold."""
+    """What companies that had not been measured before really did, relative to what was predicted."""
 
-    def foretold(self, kinds: Sequence[Kind], sharing: Sharing) -> tuple[int, ...] | None:
+    def predicted(self, kinds: Sequence[Kind], sharing: Sharing) -> tuple[int, ...] | None:
         """What each of them would keep; None where nobody can know."""
         found = []
         for mine, beside in companies(kinds):
             rate = self.measured.get((mine, beside))
             if rate is None:
-                rate = foretold_by_law(mine, beside, sharing)
+                rate = predicted_by_law(mine, beside, sharing)
                 if rate is None:
                     return None
                 rate = min(NOMINAL, rate * self.trust_ppm // NOMINAL)
@@ -101,7 +101,7 @@ class Rates:
             del seen[next(iter(seen))]
         trust = self.trust_ppm
         if all(company not in self.measured for company in companies(kinds)):
-            laws = [foretold_by_law(*company, sharing) for company in companies(kinds)]
+            laws = [predicted_by_law(*company, sharing) for company in companies(kinds)]
             if None not in laws:
                 really = sum(rates) * NOMINAL // max(1, sum(law or 0 for law in laws))
                 trust += (really - trust) // WEIGHT
@@ -122,7 +122,7 @@ class Rates:
 NOTHING_MEASURED = Rates()
 
 
-def foretold_by_law(mine: Kind, beside: Sequence[Kind], sharing: Sharing) -> int | None:
+def predicted_by_law(mine: Kind, beside: Sequence[Kind], sharing: Sharing) -> int | None:
     """By the published pair, or the law; None where the utilisation of one of them is unknown."""
     if len(beside) == 1:
         pair = SHARED_GPU.pairs.get((mine.model, beside[0].model))

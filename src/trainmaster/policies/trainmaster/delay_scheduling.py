@@ -20,8 +20,7 @@ from trainmaster.mechanisms.rank_order import Stuck
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import NOMINAL
 from trainmaster.placement.placers import RELAXING, Placer
-from trainmaster.policies.trainmaster.bounded_spread import BoundedSpread, Limits
-from trainmaster.policies.trainmaster.contention_aware import ContentionAware
+from trainmaster.policies.trainmaster.gang_placers import BoundedSpread, ContentionAware, Limits
 from trainmaster.policies.trainmaster.locality_calibration import PublishedLosses
 from trainmaster.policies.trainmaster.locality_estimator import Kind, LocalityEstimator
 from trainmaster.policies.trainmaster.options import LocalityTerms
@@ -155,7 +154,7 @@ class DelayScheduling:
         count = demand.nominal.count
         if STEPS[step] == STEPS[-1] or min(limits) == count:
             return RELAXING
-        is_strict = max(limits) <= self.losses.foretold.fewest_nodes(demand, count)
+        is_strict = max(limits) <= self.losses.published.fewest_nodes(demand, count)
         return self._cache.by_limits.setdefault(
             (limits, is_strict), BoundedSpread(limits, is_strict)
         )

@@ -118,7 +118,7 @@ class Giving:
     # -- choosing --------------------------------------------------------------------------------
 
     def _gifts(self, record: JobRecord) -> list[Gift]:
-        """The GPUs that are worth least and make room for the job; none where there is no way."""
+        """The GPUs that are worth least and make room for the job; an empty list where nothing helps."""
         space, need = self.draft.space, record.demand.nominal.count
         kinds = space.kinds_for(record.demand)
         usable = {

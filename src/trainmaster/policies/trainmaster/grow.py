@@ -175,13 +175,13 @@ class Growing:
                 draft.resize(record, grown)
 
     def _speed(self, record: JobRecord, placement: Placement) -> int:
-        """As measured or foretold there, or as hoped."""
+        """As measured or predicted there, or as hoped."""
         held, count = record.placement, len(placement.slices)
-        foretold = self._curves.speed(record, placement, self._corrections)
+        predicted = self._curves.speed(record, placement, self._corrections)
         if held is None or count <= len(held.slices):
-            return foretold
+            return predicted
         before = self._curves.speed(record, held, self._corrections)
-        return max(foretold, self._hope(record, before, len(held.slices), count))
+        return max(predicted, self._hope(record, before, len(held.slices), count))
 
     def _is_good(self, record: JobRecord, held: Placement, grown: Placement) -> bool:
         """Whether the GPUs are there, gain enough, and lie apart from other gangs."""

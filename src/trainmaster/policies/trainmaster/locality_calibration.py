@@ -1,14 +1,16 @@
 """What a gang loses when its GPUs lie apart, or beside another gang: as published, put right by facts.
 
 Published is a table of speeds by span and number of nodes (perf/locality.py). Seen are runs of the same
-model, near and apart. Their losses in relation to those foretold correct the table for the model; until
+model, near and apart. Their losses in relation to those predicted correct the table for the model; until
 enough of its runs were seen, those of all models do. A model of which a loss was never published, or
 which nobody knows, is learned in the same way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Demand
@@ -23,12 +25,17 @@ FAITH = 1
 FORGOTTEN = 64
 """Runs after which older ones count half."""
 LEAST = 15_000
-"""A model that is said to lose nothing is foretold this much wherever unknown models lose anything."""
+"""A model that is said to lose nothing is predicted this much wherever unknown models lose anything."""
 FARTHEST = 950_000
-"""No loss is foretold beyond this."""
+"""No loss is predicted beyond this."""
 
 
-@stored_as("locality.Penalty")
+def upgraded(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Older stores call predicted losses foretold."""
+    return {("predicted" if name == "foretold" else name): held for name, held in body.items()}
+
+
+@stored_as("locality.Penalty", upgraded)
 @dataclass(frozen=True, slots=True)
 class Penalty:
     """What was seen of some runs, summed up; speeds and losses in parts per million."""
@@ -38,17 +45,19 @@ class Penalty:
     near_speed: int = 0
     apart: int = 0
     """... and those that did not."""
-    foretold: int = 0
+    predicted: int = 0
     lost: int = 0
 
     def with_near(self, speed: int) -> Penalty:
         kept = self._thinned()
-        return Penalty(kept.near + 1, kept.near_speed + speed, kept.apart, kept.foretold, kept.lost)
+        return Penalty(
+            kept.near + 1, kept.near_speed + speed, kept.apart, kept.predicted, kept.lost
+        )
 
-    def with_apart(self, foretold: int, lost: int) -> Penalty:
+    def with_apart(self, predicted: int, lost: int) -> Penalty:
         kept = self._thinned()
         return Penalty(
-            kept.near, kept.near_speed, kept.apart + 1, kept.foretold + foretold, kept.lost + lost
+            kept.near, kept.near_speed, kept.apart + 1, kept.predicted + predicted, kept.lost + lost
         )
 
     def _thinned(self) -> Penalty:
@@ -59,7 +68,7 @@ class Penalty:
             self.near // 2 if near else self.near,
             self.near_speed // 2 if near else self.near_speed,
             self.apart // 2 if apart else self.apart,
-            self.foretold // 2 if apart else self.foretold,
+            self.predicted // 2 if apart else self.predicted,
             self.lost // 2 if apart else self.lost,
         )
 
@@ -68,10 +77,10 @@ class Penalty:
         return (self.near_speed + FAITH * NOMINAL) // (self.near + FAITH)
 
     def correction_ppm(self, believed_ppm: int = NOMINAL) -> int:
-        """What a foretold loss is to be multiplied with."""
-        if not self.foretold:
+        """What a predicted loss is to be multiplied with."""
+        if not self.predicted:
             return believed_ppm
-        seen = self.lost * self.apart * NOMINAL // self.foretold
+        seen = self.lost * self.apart * NOMINAL // self.predicted
         return (seen + FAITH * believed_ppm) // (self.apart + FAITH)
 
 

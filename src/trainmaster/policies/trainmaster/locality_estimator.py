@@ -23,7 +23,7 @@ from trainmaster.perf.model_zoo import table_name
 from trainmaster.policies.trainmaster.locality_calibration import FARTHEST, Penalty, PublishedLosses
 
 TELLING = 50_000
-"""Who is foretold to lose less than this tells nothing about other models, nor about other places."""
+"""Who is predicted to lose less than this tells nothing about other models, nor about other places."""
 NOTCH = 4
 """A correction is believed when it differs from the one before by this part, one in four."""
 NIL = NOMINAL // 32
@@ -46,7 +46,7 @@ class LocalityObservations:
 
     felt: FrozenMap[Kind, Penalty] = field(default_factory=FrozenMap)
     believed: FrozenMap[Kind, int] = field(default_factory=FrozenMap)
-    """What foretold losses are multiplied with, in parts per million."""
+    """What predicted losses are multiplied with, in parts per million."""
     witnesses: int = 0
     """Runs apart that this rests on."""
     looked_at: FrozenMap[int, int] = field(default_factory=FrozenMap)
@@ -63,28 +63,28 @@ class LocalityEstimator:
     def __init__(self, view: View, published: PublishedLosses, seen: LocalityObservations) -> None:
         self.view = view
         self.topology = view.topology
-        self.foretold = published
+        self.published = published
         self._believed = seen.believed
 
     # -- answering ---------------------------------------------------------------------------------
 
     def loss(self, record: JobRecord, placement: Placement) -> int:
         """Part of its speed that the job is expected to lose there."""
-        return self._corrected(self._foretold_at(record, placement), self._kind(record, placement))
+        return self._corrected(self._predicted_at(record, placement), self._kind(record, placement))
 
     def loss_at(self, model: str, demand: Demand, span: int, nodes: int) -> int:
         """The same for a gang on so many nodes of one domain, on the worst of its types of GPU."""
-        foretold = self.foretold.loss(model, demand, demand.nominal.count, span, nodes)
+        predicted = self.published.loss(model, demand, demand.nominal.count, span, nodes)
         name = table_name(model)
         kinds = [kind.name for kind in self.topology.types if demand.allows(kind.name)]
-        return max((self._corrected(foretold, (name, kind)) for kind in kinds), default=0)
+        return max((self._corrected(predicted, (name, kind)) for kind in kinds), default=0)
 
     def loss_beside(self, record: JobRecord) -> int:
         """Part of its speed that the job is expected to lose to another gang on its node."""
         name, anybody = table_name(record.job.model), self._believed.get(ANY_BESIDE, NOMINAL)
         types = self.topology.types
         known = max(self._believed.get((name, kind.name, BESIDE), anybody) for kind in types)
-        return self.foretold.beside(record.job.model) * known // NOMINAL
+        return self.published.beside(record.job.model) * known // NOMINAL
 
     def training_gangs(self) -> list[JobRecord]:
         """Gangs that train on what they asked for, in order of submission; found by node, not by job."""
@@ -99,17 +99,17 @@ class LocalityEstimator:
     def gangs_on(self, node: int) -> list[JobRecord]:
         return [each for each in self.view.residents(node) if _holds_several(each)]
 
-    def _corrected(self, foretold: int, kind: Kind) -> int:
-        if foretold < TELLING:
+    def _corrected(self, predicted: int, kind: Kind) -> int:
+        if predicted < TELLING:
             correction = self._believed.get((*kind, QUIET), NOMINAL)
         else:
             correction = self._believed.get(kind, self._believed.get(ANY, NOMINAL))
-        return min(FARTHEST, foretold * correction // NOMINAL)
+        return min(FARTHEST, predicted * correction // NOMINAL)
 
-    def _foretold_at(self, record: JobRecord, placement: Placement) -> int:
+    def _predicted_at(self, record: JobRecord, placement: Placement) -> int:
         span, count = placement.span, len(placement.slices)
         nodes = 1 if span >= self.topology.node_level else len(placement.nodes)
-        return self.foretold.loss(record.job.model, record.demand, count, span, nodes)
+        return self.published.loss(record.job.model, record.demand, count, span, nodes)
 
     def _kind(self, record: JobRecord, placement: Placement) -> Kind:
         kind = self.topology.type_of_gpu[placement.slices[0].gpu]
@@ -136,17 +136,17 @@ class LocalityEstimator:
     def _note(self, felt: dict[Kind, Penalty], record: JobRecord, placement: Placement) -> None:
         kind, speed = self._kind(record, placement), record.speed_ppm
         own = felt.get(kind, Penalty())
-        foretold = self._foretold_at(record, placement)
-        if not foretold:
+        predicted = self._predicted_at(record, placement)
+        if not predicted:
             felt[kind] = own.with_near(speed)
             self._note_company(felt, record, placement, kind)
             return
         lost = max(0, NOMINAL - speed * NOMINAL // own.near_ppm())
-        if foretold >= TELLING:
-            _add(felt, kind, foretold, lost)
-            _add(felt, ANY, foretold, lost)
+        if predicted >= TELLING:
+            _add(felt, kind, predicted, lost)
+            _add(felt, ANY, predicted, lost)
         else:
-            _add(felt, (*kind, QUIET), foretold, lost)
+            _add(felt, (*kind, QUIET), predicted, lost)
 
     def _note_company(
         self, felt: dict[Kind, Penalty], record: JobRecord, placement: Placement, kind: Kind
@@ -159,19 +159,19 @@ class LocalityEstimator:
         if len(self.gangs_on(node)) == 1:
             felt[*kind, ALONE] = alone.with_near(record.speed_ppm)
             return
-        foretold = self.foretold.beside(record.job.model)
+        predicted = self.published.beside(record.job.model)
         lost = max(0, NOMINAL - record.speed_ppm * NOMINAL // alone.near_ppm())
-        _add(felt, (*kind, BESIDE), foretold, lost)
-        if foretold >= TELLING:
-            _add(felt, ANY_BESIDE, foretold, lost)
+        _add(felt, (*kind, BESIDE), predicted, lost)
+        if predicted >= TELLING:
+            _add(felt, ANY_BESIDE, predicted, lost)
 
 
 def _holds_several(record: JobRecord) -> bool:
     return record.placement is not None and len(record.placement.slices) > 1
 
 
-def _add(felt: dict[Kind, Penalty], kind: Kind, foretold: int, lost: int) -> None:
-    felt[kind] = felt.get(kind, Penalty()).with_apart(foretold, lost)
+def _add(felt: dict[Kind, Penalty], kind: Kind, predicted: int, lost: int) -> None:
+    felt[kind] = felt.get(kind, Penalty()).with_apart(predicted, lost)
 
 
 def _trains(record: JobRecord) -> bool:

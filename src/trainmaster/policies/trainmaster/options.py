@@ -28,9 +28,7 @@ class TrainmasterOptions(DividingOptions):
         "on", SWITCH, "predict it by earlier runs of the user's program too; only with learn"
     )
     siblings: str = option("on", SWITCH, "predict it by the jobs submitted just before and after")
-    keep: float = option(
-        0.65, fraction, "hysteresis: a running job's cost is multiplied by this; 1: off"
-    )
+    hysteresis: float = option(0.65, fraction, "a running job's cost is multiplied by this; 1: off")
     cap: float = option(
         4.0,
         at_least_zero,
@@ -146,7 +144,7 @@ class Settings:
             learns_classes=options.learn == "on",
             learns_programs=options.history == "on",
             learns_siblings=options.siblings == "on",
-            hysteresis_ppm=round(options.keep * NOMINAL),
+            hysteresis_ppm=round(options.hysteresis * NOMINAL),
             cap_ppm=round(options.cap * NOMINAL),
             charges_switches=options.charge_switches == "on",
             guard=guard,

@@ -8,7 +8,7 @@ counts for at most `cap` times what a job has had, and a job that falls too far 
 owed a run (`guard_ratio`).
 
 Preemption has to pay. A waiting job is charged what a preemption was seen to cost (`charge_switches`), a
-running one counts `keep` of its cost, and no run is younger than `min_run_s` or twice that cost.
+running one counts `hysteresis` of its cost, and no run is younger than `min_run_s` or twice that cost.
 
 Placement. A gang waits for near GPUs as long as that pays, by what distance was seen to cost its model
 (`locality`). While jobs wait, single-GPU jobs share a GPU where that gains (`packing`); elastic ones grow

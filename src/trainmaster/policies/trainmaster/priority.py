@@ -13,11 +13,11 @@ that run are ranked alike, and a run gives way to a waiting job of a better rank
 | cost | all others: a step per unit of `priority`, and within it the Gittins cost | see below |
 
 The Gittins cost 1/G is the service (GPUs x time) that a completion of such a job is expected to take
-(Tiresias, NSDI'19, section 4.2; estimators/service/). It counts for at most `cap` times what the job has
-had, so that no job is passed for ever. Hysteresis: a waiting job's cost includes what its start costs
-(`charge_switches`), and a run's cost counts only in part (`keep`), so that a run stays where a swap gains
-less than it costs. Equal costs: the earlier first start; between runs that suspension does not save, the
-one with the older checkpoint, since it would lose more.
+(Tiresias, NSDI'19; estimators/service/). It counts for at most `cap` times what the job has
+had, so that no job is passed for ever. A waiting job's cost includes what its start costs
+(`charge_switches`), and a run's cost counts only in part (`hysteresis`), so that a run stays where a swap
+gains less than it costs. Equal costs: the earlier first start; between runs that suspending does not save,
+the one with the older checkpoint, since it would lose more.
 
 A rank holds until `until_ms`, when the job comes to another level, to another bin of service, or accepts
 GPUs farther apart (delay_scheduling.py).

@@ -2,7 +2,7 @@
 
 A room is a GPU whose jobs were launched to share it: jobs of one whole GPU whose memory is known. Alone
 such a job holds all of it; n together hold 1/n each. Only shares change when one comes or goes: nobody
-is launched anew for it.
+is launched again for it.
 """
 
 from __future__ import annotations

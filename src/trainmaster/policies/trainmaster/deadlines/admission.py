@@ -60,7 +60,7 @@ class DeadlineAdmission:
     # -- each pass -------------------------------------------------------------------------------
 
     def follow(self, view: View, commitments: Commitments, now: int) -> News:
-        """Look after what was accepted, and answer whoever is new."""
+        """Look after what was accepted, and answer new ones."""
         if view.ended:
             commitments = _without_ended(commitments, view)
         if view.requeued:

@@ -70,7 +70,7 @@ class Commitment:
         """Until when it may be kept waiting; None where it should have begun before.
 
         Of a run that trains: as of when it began to, or was booked. While it goes on at that speed
-        it gains on its bookings, so whoever could spare its GPUs then can do so later.
+        it gains on its bookings, so a job that could spare its GPUs then can do so later.
         """
         at = self.booked_ms if record.since_ms is None else max(record.since_ms, self.booked_ms)
         return latest_start(self.stretches, self.need_ms(record, at), self.switch_ms)

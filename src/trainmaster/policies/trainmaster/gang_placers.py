@@ -1,4 +1,4 @@
-"""Gangs that share a node slow each other down: among the nodes that fit, the one where that costs least."""
+"""Placers of gangs: on no more nodes than a limit allows, and away from gangs that slow them down."""
 
 from __future__ import annotations
 
@@ -7,10 +7,36 @@ from dataclasses import dataclass, field
 
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
+from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement
 from trainmaster.model.units import WHOLE
-from trainmaster.placement.gang import bits, placement_of
+from trainmaster.placement.gang import Row, Share, bits, in_domains, placement_of
 from trainmaster.placement.placers import Locality, Placer
+
+Limits = tuple[int, ...]
+"""For each level above `node`, outermost first: on how many nodes of one domain; 0 = not so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedSpread(Placer):
+    """The innermost level first; there the fewest nodes, if these are few enough."""
+
+    locality: Locality = field(default=Locality.CONSOLIDATED, init=False)
+    limits: Limits
+    is_strict: bool
+    """Whether these are the fewest nodes possible."""
+
+    def _several(
+        self, space: Occupancy, row: Row, demand: Demand, count: int, kinds: tuple[int, ...]
+    ) -> list[Share] | None:
+        for level in range(len(self.limits) - 1, -1, -1):
+            limit = self.limits[level]
+            if limit:
+                found = in_domains(space, row, demand, count, kinds, level, limit)
+                if found is not None:
+                    return found
+        return None
+
 
 Harm = Callable[[JobRecord, int], int]
 """What a job on a node that others use would cost it and them."""

@@ -10,8 +10,7 @@ from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
 from trainmaster.model.job import gpus
 from trainmaster.placement.placers import RELAXING, Placer
-from trainmaster.policies.trainmaster.bounded_spread import BoundedSpread
-from trainmaster.policies.trainmaster.contention_aware import ContentionAware
+from trainmaster.policies.trainmaster.gang_placers import BoundedSpread, ContentionAware
 
 RACKS = "rack a: n1[4] n2[4]  rack b: n3[4] n4[4]"
 
