@@ -121,7 +121,7 @@ class Stage:
 
     def _play(self, time: int, events: list[e.Event], actions: list[a.Action]) -> None:
         self.script.next = actions
-        self.controller.state.needs_pass = True
+        self.controller.state.log.needs_pass = True
         decision = self.controller.step(time, events)
         assert not decision.refusals, f"the stage cannot be set: {decision.refusals}"
 

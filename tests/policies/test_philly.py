@@ -42,7 +42,7 @@ class Play:
         self.controller = self._stage.controller
         self.controller.policy = a_policy("philly", **options)
         self.controller.memo = self.controller.policy.first_memo()
-        self.controller.state.needs_pass = True
+        self.controller.state.log.needs_pass = True
 
     def at(self, seconds: float, *facts: e.Event) -> str:
         """What the pass at that time does; time goes on as the controller asks to be woken."""

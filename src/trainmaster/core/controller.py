@@ -79,7 +79,7 @@ class Controller:
     def step(self, now: int, events: Sequence[Event]) -> Decision:
         """Take the facts of an instant in, and decide once."""
         assert now >= self._now, "time never goes backwards"
-        state = self.state
+        state, log = self.state, self.state.log
         state.job_time_integral += (len(state.jobs) - len(state.on_hold)) * (now - self._now)
         self._now = now
         for event in events:
@@ -89,33 +89,31 @@ class Controller:
             break_late(state, now)
         if state.reservations:
             self._expire_reservations(now)
-        if state.caches_stale or state.new_policy is not None:
+        if state.log.caches_stale or state.new_policy is not None:
             self._start_over()
         asked = self._do_requests(now) if state.requests else ()
         refusals: Sequence[Refusal] = ()
         notices: Sequence[DeadlineNotice] = ()
-        planned = state.needs_pass or (self._wake_at is not None and now >= self._wake_at)
+        planned = log.needs_pass or (self._wake_at is not None and now >= self._wake_at)
         if planned:
             refusals, notices = self._pass(now)
-        elif state.changed:
+        elif log.has_dirty_jobs:
+            log.has_dirty_jobs = False
             self._wake_by(self.policy.wake(self.view, self.memo, now), now)
         orders: Sequence[Order] = ()
         if state.outbox:
             orders, state.outbox = state.outbox, []
-        ended_unsuccessfully: Sequence[tuple[str, Phase]] = ()
-        if state.ended_unsuccessfully:
-            ended_unsuccessfully, state.ended_unsuccessfully = state.ended_unsuccessfully, []
         wake = self._wake_at
         if state.promises or state.reservations:
             wake = self._next_wake()
         if asked:
             refusals = [*asked, *refusals]
-        return Decision(orders, refusals, wake, planned, ended_unsuccessfully, notices)
+        return Decision(orders, refusals, wake, planned, log.take_ended_unsuccessfully(), notices)
 
     def _start_over(self) -> None:
         """Drop what was worked out before this step: by another policy, or from what holds no more."""
         state = self.state
-        change, state.new_policy, state.caches_stale = state.new_policy, None, False
+        change, state.new_policy, state.log.caches_stale = state.new_policy, None, False
         self.forget()
         if change is None:
             return
@@ -128,8 +126,8 @@ class Controller:
         self._wake_at = None
         for job in list(state.reservations):
             state.drop_reservation(job)
-        state.stir()
-        state.needs_pass = True
+        state.log.dirty_queues.update(record.job.queue for record in state.jobs.values())
+        state.log.needs_pass = True
 
     def _do_requests(self, now: int) -> Sequence[Refusal]:
         """Do what people asked for, each by itself, before the policy is asked."""
@@ -141,13 +139,13 @@ class Controller:
             record = state.jobs.get(action.job)
             if isinstance(action, Suspend) and record is not None:
                 record.is_unplanned = True
-        state.needs_pass = True
+        state.log.needs_pass = True
         return refusals
 
     def _pass(self, now: int) -> tuple[Sequence[Refusal], Sequence[DeadlineNotice]]:
         """Ask the policy; one that raises leaves running jobs alone and is reported."""
         state = self.state
-        state.woken_by_event, state.needs_pass = state.needs_pass, False
+        state.log.begin_pass()
         self._wake_at = None
         try:
             plan = self.policy.plan(self.view, self.memo, now)
@@ -157,11 +155,7 @@ class Controller:
             state.occupancy = rebuilt(state)
             return [Refusal("", Refused.POLICY_RAISED, _told(error))], ()
         self.memo = plan.memo
-        if state.ended or state.requeued:
-            state.forget_news()
-        if state.dirty_queues:
-            state.dirty_queues = set()
-        state.last_pass_was_noop = not plan.actions
+        state.log.end_pass(was_noop=not plan.actions)
         self._wake_by(plan.wake_at, now)
         if not plan.actions:
             if plan.wake_at is None and state.waiting and self.view.is_idle():
@@ -181,7 +175,7 @@ class Controller:
         for job, held in list(self.state.reservations.items()):
             if held.until_ms is not None and held.until_ms <= now:
                 self.state.drop_reservation(job)
-                self.state.needs_pass = True
+                self.state.log.needs_pass = True
 
     def _next_wake(self) -> int | None:
         state, wake = self.state, self._wake_at

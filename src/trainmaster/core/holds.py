@@ -22,8 +22,8 @@ def hold(state: State, record: JobRecord, now: int) -> None:
     elif record.is_moving and record.placement is not None:
         revoke_start(state, record)
     settle(state, record)
-    state.note_change(record)
-    state.needs_pass = True
+    state.log.note_job(record)
+    state.log.needs_pass = True
 
 
 def settle(state: State, record: JobRecord) -> None:
@@ -45,8 +45,8 @@ def release(state: State, record: JobRecord, now: int) -> None:
     state.move(record, Cause.RELEASED if was_started else Cause.RELEASED_UNSTARTED)
     record.job_time_before += state.job_time_integral
     record.waiting_since_ms = now
-    state.requeued.append(record)
-    state.needs_pass = True
+    state.log.requeued.append(record)
+    state.log.needs_pass = True
 
 
 def revoke_start(state: State, record: JobRecord) -> None:

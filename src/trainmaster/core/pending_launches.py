@@ -120,7 +120,7 @@ def break_late(state: State, now: int) -> None:
                 state.set_aside.setdefault(node, set()).update(late)
                 state.occupancy.close(node)
         revoke(state, record)
-        state.needs_pass = True
+        state.log.needs_pass = True
 
 
 def revoke(state: State, record: JobRecord) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from trainmaster.core.change_log import ChangeLog
 from trainmaster.core.lifecycle import HIDDEN_PHASES, WAITING
 from trainmaster.core.rank_index import GroupOf, RankIndex, RankOf
 from trainmaster.core.state import JobRecord, State
@@ -24,7 +25,7 @@ class QueueView(View):
     """The view of one queue."""
 
     def __init__(self, state: State, queue: str) -> None:
-        super().__init__(state)
+        super().__init__(state, ChangeLog())
         self.queue = queue
         self.allocated = 0
         """Thousandths of a GPU that its jobs hold."""
@@ -35,9 +36,6 @@ class QueueView(View):
         """Thousandths of a GPU that waiting jobs want: how many want so much."""
         self._jobs: dict[str, JobRecord] = {}
         self._counted: dict[int, Counted] = {}
-        self._changed: dict[int, JobRecord] = {}
-        self._ended: list[JobRecord] = []
-        self._touched: set[int] = set()
         self.overrule: Callable[[JobRecord, Rank, int], Rank] | None = None
         """What a policy around the one that ranks has to say about a rank."""
 
@@ -45,7 +43,7 @@ class QueueView(View):
 
     def deal(self, record: JobRecord) -> None:
         """Take note that something about this job of ours has changed."""
-        self._changed[record.seq] = record
+        self._log.note_job(record)
         known = self._counted.pop(record.seq, None)
         if known is not None:
             self._count(known, -1)
@@ -84,25 +82,25 @@ class QueueView(View):
 
     def deal_end(self, record: JobRecord) -> None:
         """Take note of a job of ours that has ended since the last pass."""
-        self._ended.append(record)
+        self._log.ended.append(record)
 
-    def clear_news(self) -> None:
+    def clear_ended(self) -> None:
         """That was the last pass."""
-        if self._ended:
-            self._ended = []
+        if self._log.ended:
+            self._log.ended = []
 
-    def deal_touched(self, touched: set[int]) -> None:
+    def deal_nodes(self, nodes: set[int]) -> None:
         """Take note of nodes where room may have come up."""
-        self._touched |= touched
+        self._log.note_nodes(nodes)
 
     def allocated_to(self, record: JobRecord) -> int:
         """Thousandths of a GPU that a job of ours holds."""
         return self._counted[record.seq][0]
 
     @property
-    def is_concerned(self) -> bool:
+    def is_active(self) -> bool:
         """Whether it has live jobs, or news of one that has ended."""
-        return bool(self._jobs or self._ended)
+        return bool(self._jobs or self._log.ended)
 
     @property
     def smallest_waiting(self) -> int | None:
@@ -119,12 +117,8 @@ class QueueView(View):
         return reversed(self._jobs.values())
 
     @property
-    def ended(self) -> Sequence[JobRecord]:
-        return self._ended
-
-    @property
     def requeued(self) -> Sequence[JobRecord]:
-        return [record for record in self._state.requeued if record.job.queue == self.queue]
+        return [record for record in self._state.log.requeued if record.job.queue == self.queue]
 
     @property
     def reservations(self) -> Mapping[str, Reserve]:
@@ -133,20 +127,6 @@ class QueueView(View):
 
     def is_settled(self) -> bool:
         return self.waiting_count == 0 and not self._state.draining
-
-    def take_touched(self) -> set[int]:
-        touched, self._touched = self._touched, set()
-        return touched
-
-    def _all_records(self) -> Iterable[JobRecord]:
-        return self._jobs.values()
-
-    def _mark(self, record: JobRecord) -> None:
-        self._changed[record.seq] = record
-
-    def _take_changed(self) -> Iterable[JobRecord]:
-        changed, self._changed = self._changed, {}
-        return changed.values()
 
     def ranked(self, rank: RankOf, now: int, *, group: GroupOf, with_running: bool) -> RankIndex:
         """The line of this queue; runs stand in it too, since they may be asked to leave."""
@@ -165,65 +145,50 @@ class QueueView(View):
 
 
 class QueueViews:
-    """All parts of one view, by queue; kept from pass to pass."""
+    """The views of all queues; kept from pass to pass."""
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._by_queue: dict[str, QueueView] = {}
-        self._shown: dict[str, QueueView] = {}
+        self._active: dict[str, QueueView] = {}
         """Those with live or just ended jobs, by name."""
-        self._told: list[QueueView] = []
-        """Those that have news of ended jobs."""
+        self._with_ended: list[QueueView] = []
 
     def by_queue(self) -> Mapping[str, QueueView]:
         """Every queue with live or just ended jobs, by name, with all changes dealt out."""
-        view = self._view
-        dirty_queues = self._told
-        for record in view.take_changed():
+        changes = self._view.changes(QueueViews)
+        dirty = self._with_ended
+        for record in changes.read_jobs():
             part = self._of(record)
             part.deal(record)
-            dirty_queues.append(part)
-        for part in dirty_queues:
-            part.clear_news()
-        self._told = []
-        for record in view.ended:
+            dirty.append(part)
+        for part in dirty:
+            part.clear_ended()
+        self._with_ended = []
+        for record in self._view.ended:
             part = self._of(record)
             part.deal_end(record)
-            self._told.append(part)
-        self._deal_touched(view.take_touched())
+            self._with_ended.append(part)
+        nodes = changes.read_nodes()
+        for part in self._active.values() if nodes else ():
+            if part.waiting_count:  # where no job waits, none has been told that there is no room
+                part.deal_nodes(nodes)
         if any(
-            part.is_concerned != (part.queue in self._shown)
-            for part in (*dirty_queues, *self._told)
+            part.is_active != (part.queue in self._active) for part in (*dirty, *self._with_ended)
         ):
             parts = self._by_queue
-            self._shown = {name: parts[name] for name in sorted(parts) if parts[name].is_concerned}
-        return self._shown
-
-    def rerank(self) -> None:
-        """Ranks are to be made anew in every part."""
-        for part in self._by_queue.values():
-            part.rerank()
+            self._active = {name: parts[name] for name in sorted(parts) if parts[name].is_active}
+        return self._active
 
     def _of(self, record: JobRecord) -> QueueView:
         queue = record.job.queue
         part = self._by_queue.get(queue)
         if part is None:
             part = self._by_queue[queue] = QueueView(self._view._state, queue)
+            self._view.children.append(part)
         return part
-
-    def _deal_touched(self, touched: set[int]) -> None:
-        """Where nobody waits, nobody has been told before that there is no room."""
-        if touched:
-            for part in self._shown.values():
-                if part.waiting_count:
-                    part.deal_touched(touched)
 
 
 def queue_views_of(view: View) -> Mapping[str, QueueView]:
-    """A view of its own for each queue with live or just ended jobs, for a policy between queues.
-
-    Such a policy calls this instead of `order`: changes are told to one of them only.
-    """
-    if not isinstance(view.parts, QueueViews):
-        view.parts = QueueViews(view)
-    return view.parts.by_queue()
+    """A view for each queue with live or just ended jobs, for a policy between queues."""
+    return view.index(QueueViews, view).by_queue()

@@ -59,8 +59,8 @@ def _job_profiled(state: State, event: e.JobProfiled, now: int) -> None:
         record.oracle = event.oracle
     if event.profile is not None:
         record.profile = event.profile
-    state.note_change(record)
-    state.needs_pass = True
+    state.log.note_job(record)
+    state.log.needs_pass = True
 
 
 def _job_withdrawn(state: State, event: e.JobWithdrawn, now: int) -> None:
@@ -88,14 +88,14 @@ def _job_changed(state: State, event: e.JobChanged, now: int) -> None:
     old, job = record.job, replace(event.job, submit_ms=record.job.submit_ms)
     if record.placement is not None or record.frozen is not None or record.run in state.leaving:
         job = replace(job, demand=old.demand, role=old.role)
-    state.note_change(record)
+    state.log.note_job(record)
     record.take(job)
     if job.demand != old.demand:
         record.group = state.group_of(job.demand)
         state.drop_reservation(record.id)
-    state.note_change(record)
-    state.requeued.append(record)
-    state.caches_stale = state.needs_pass = True
+    state.log.note_job(record)
+    state.log.requeued.append(record)
+    state.log.caches_stale = state.log.needs_pass = True
 
 
 def _action_requested(state: State, event: e.ActionRequested, now: int) -> None:
@@ -150,9 +150,9 @@ def _begin(state: State, run: Run, speed_ppm: int, now: int) -> JobRecord | None
     record.run_since_ms = now
     record.progress(now, speed_ppm)
     if speed_ppm != NOMINAL:
-        state.touch(record)
+        state.note_nodes_of(record)
     if record.demand.is_elastic:
-        state.needs_pass = True
+        state.log.needs_pass = True
     return record
 
 
@@ -173,14 +173,14 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
         record.waiting_since_ms = now
         _after_suspension(state, record, event, now)
         if record.suspend_ordered_ms != now or record.is_unplanned:
-            state.needs_pass = True
+            state.log.needs_pass = True
     elif record.phase is Phase.STOPPING:
         if event.frozen:  # it stands still, and has yet to be ended
             return
         state.end(record, Cause.SUSPENDED)
     elif record.frozen is not None and not event.frozen:
         state.forget_frozen(record)
-        state.needs_pass |= record.placement is None
+        state.log.needs_pass |= record.placement is None
     released(state, event.run)
 
 
@@ -203,7 +203,7 @@ def _run_resized(state: State, event: e.RunResized, now: int) -> None:
     record.work = event.work
     record.progress(now, event.speed_ppm)
     released(state, event.run)
-    state.needs_pass = True
+    state.log.needs_pass = True
 
 
 def _run_speed_changed(state: State, event: e.RunSpeedChanged, now: int) -> None:
@@ -213,16 +213,16 @@ def _run_speed_changed(state: State, event: e.RunSpeedChanged, now: int) -> None
     record.accrue(now)
     record.work = event.work
     record.progress(now, event.speed_ppm)
-    state.note_change(record)
-    state.touch(record)
+    state.log.note_job(record)
+    state.note_nodes_of(record)
 
 
 def _run_saved(state: State, event: e.RunSaved, now: int) -> None:
     record = _current(state, event.run)
     if record is not None:
         record.saved(event.work, now)
-        state.note_change(record)
-        state.touch(record)
+        state.log.note_job(record)
+        state.note_nodes_of(record)
 
 
 def _run_progressed(state: State, event: e.RunProgressed, now: int) -> None:
@@ -283,7 +283,7 @@ def send_back(state: State, record: JobRecord, work: int, now: int) -> None:
         return
     state.move(record, Cause.SENT_BACK)
     settle(state, record)
-    state.needs_pass = True
+    state.log.needs_pass = True
 
 
 def _node_joined(state: State, event: e.NodeJoined, now: int) -> None:
@@ -303,7 +303,7 @@ def _node_left(state: State, event: e.NodeLeft, now: int) -> None:
         is_promised = record.id in state.promises or record.is_moving
         if is_promised and record.placement is not None and event.node in record.placement.nodes:
             revoke_start(state, record)
-    state.needs_pass = True
+    state.log.needs_pass = True
 
 
 def _node_draining(state: State, event: e.NodeDraining, now: int) -> None:
@@ -312,7 +312,7 @@ def _node_draining(state: State, event: e.NodeDraining, now: int) -> None:
     state.draining.add(event.node)
     state.occupancy.close(event.node)
     _drop_reservations_on(state, event.node)
-    state.needs_pass = True
+    state.log.needs_pass = True
 
 
 def _drop_reservations_on(state: State, node: int) -> None:
@@ -330,7 +330,7 @@ def _node_undrained(state: State, event: e.NodeUndrained, now: int) -> None:
 
 def _queue_defined(state: State, event: e.QueueDefined, now: int) -> None:
     state.queues[event.queue.name] = event.queue
-    state.needs_pass = True
+    state.log.needs_pass = True
 
 
 REDUCERS: dict[type, Callable[[State, Any, int], None]] = {

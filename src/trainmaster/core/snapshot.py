@@ -54,7 +54,7 @@ class Restored(NamedTuple):
 
 def snapshot_of(controller: Controller) -> dict[str, Json]:
     """All that decides what the controller will do, between two steps."""
-    state = controller.state
+    state, log = controller.state, controller.state.log
     known = _known(state)
     return {
         "version": VERSION,
@@ -64,9 +64,9 @@ def snapshot_of(controller: Controller) -> dict[str, Json]:
         "layout": encode(layout_of(state.topology)),
         "records": [_image(record, known[record.seq]) for record in _in_order(state, known)],
         "jobs": [record.seq for record in state.jobs.values()],
-        "ended": [record.seq for record in state.ended],
-        "anew": [record.seq for record in state.requeued],
-        "changed": list(state.changed),
+        "ended": [record.seq for record in log.ended],
+        "anew": [record.seq for record in log.requeued],
+        "changed": log.has_dirty_jobs,
         "sources": [
             [encode(source), [record.seq for record in last]]
             for source, last in state.sources.remembered()
@@ -78,10 +78,10 @@ def snapshot_of(controller: Controller) -> dict[str, Json]:
 
 def _known(state: State) -> dict[int, bool]:
     """Every record that is referred to, by seq; whether all of it may be asked for."""
-    known = dict.fromkeys(state.changed, True)
-    for record in (*state.jobs.values(), *state.ended, *state.requeued):
+    log, known = state.log, dict[int, bool]()
+    for record in (*state.jobs.values(), *log.ended, *log.requeued):
         known[record.seq] = True
-    for record in (*state.jobs.values(), *state.ended):
+    for record in (*state.jobs.values(), *log.ended):
         for each in record.siblings:
             known.setdefault(each.seq, False)
     for _, last in state.sources.remembered():
@@ -92,7 +92,7 @@ def _known(state: State) -> dict[int, bool]:
 
 def _in_order(state: State, known: Mapping[int, bool]) -> list[JobRecord]:
     found: dict[int, JobRecord] = {}
-    for record in (*state.changed.values(), *state.jobs.values(), *state.ended, *state.requeued):
+    for record in (*state.jobs.values(), *state.log.ended, *state.log.requeued):
         found[record.seq] = record
         found.update((each.seq, each) for each in record.siblings if each.seq in known)
     for _, last in state.sources.remembered():
@@ -133,14 +133,13 @@ def _values(state: State) -> dict[str, object]:
         "draining": frozenset(state.draining),
         "away": frozenset(state.away),
         "set_aside": tuple((node, frozenset(runs)) for node, runs in state.set_aside.items()),
-        "touched": frozenset(state.touched),
-        "stirred": frozenset(state.dirty_queues),
+        "stirred": frozenset(state.log.dirty_queues),
         "submitted": state.submitted,
         "crowd": state.job_time_integral,
         "switches": _switches(state.switches),
-        "needs_pass": state.needs_pass,
-        "has_news": state.woken_by_event,
-        "is_quiet": state.last_pass_was_noop,
+        "needs_pass": state.log.needs_pass,
+        "has_news": state.log.woken_by_event,
+        "is_quiet": state.log.last_pass_was_noop,
     }
 
 
@@ -206,9 +205,10 @@ def _fill(state: State, body: Mapping[str, Json], records: Mapping[int, JobRecor
         state.waiting += record.phase in WAITING
         if record.phase is Phase.HELD:
             state.on_hold[record.id] = record
-    state.ended = [records[seq] for seq in body["ended"]]
-    state.requeued = [records[seq] for seq in body["anew"]]
-    state.changed = {seq: records[seq] for seq in body["changed"]}
+    log = state.log
+    log.ended = [records[seq] for seq in body["ended"]]
+    log.requeued = [records[seq] for seq in body["anew"]]
+    log.has_dirty_jobs = bool(body["changed"])  # a list of jobs in stores of 0.1
     for source, seqs in body["sources"]:
         state.sources.recall(decode(source), [records[seq] for seq in seqs])
     values: dict[str, Any] = decode(body["state"])
@@ -218,10 +218,10 @@ def _fill(state: State, body: Mapping[str, Json], records: Mapping[int, JobRecor
     state.queues = {queue.name: queue for queue in queues}
     state.switches = Switches(*values["switches"])
     _fill_bookings(state, values)
-    state.submitted, state.needs_pass = values["submitted"], values["needs_pass"]
+    state.submitted, log.needs_pass = values["submitted"], values["needs_pass"]
     state.job_time_integral = values["crowd"]
-    state.woken_by_event, state.last_pass_was_noop = values["has_news"], values["is_quiet"]
-    state.dirty_queues = set(values["stirred"])
+    log.woken_by_event, log.last_pass_was_noop = values["has_news"], values["is_quiet"]
+    log.dirty_queues = set(values["stirred"])
 
 
 def _fill_bookings(state: State, values: Mapping[str, Any]) -> None:
@@ -235,7 +235,6 @@ def _fill_bookings(state: State, values: Mapping[str, Any]) -> None:
     state.reservations = {each.job: each for each in held}
     state.draining, state.away = set(values["draining"]), set(values["away"])
     state.set_aside = {node: set(runs) for node, runs in values["set_aside"]}
-    state.touched = set(values["touched"])
 
 
 # -- another topology ----------------------------------------------------------------------------------
@@ -263,8 +262,8 @@ def _translated(state: State, new: Translation, now: int) -> tuple[Run, ...]:
         lost.append(run)
         send_back(state, record, record.saved_work, now)
         released(state, run)
-    state.stir()
-    state.needs_pass = True
+    state.log.dirty_queues.update(record.job.queue for record in state.jobs.values())
+    state.log.needs_pass = True
     return tuple(lost)
 
 

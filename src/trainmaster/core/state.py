@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainmaster.core.change_log import ChangeLog
 from trainmaster.core.job_record import JobRecord
 from trainmaster.core.lifecycle import EDGES, ENDED, WAITING, Cause, LifecycleError, Phase
 from trainmaster.core.occupancy import Occupancy
@@ -64,11 +65,10 @@ class State:
         self.saves_on_demand = saves_on_demand
         """Whether a run that is suspended saves first; else it falls back to its last checkpoint."""
         self.occupancy = Occupancy(topology, can_freeze=can_freeze)
+        self.log = ChangeLog()
         self.jobs: dict[str, JobRecord] = {}
         self.residents: list[dict[int, JobRecord]] = [{} for _ in topology.nodes]
         """Per node: the jobs entitled to GPUs there, by seq."""
-        self.touched: set[int] = set()
-        """Nodes where room may have come up since a policy last took note."""
         self.queues: dict[str, Queue] = {}
         self.groups: dict[Demand, int] = {}
         self._group_of: dict[int, tuple[Demand, int]] = {}
@@ -92,31 +92,14 @@ class State:
         self.sources = Sources()
         self.waiting = 0
         """Jobs that hold nothing and may be started."""
-        self.changed: dict[int, JobRecord] = {}
-        """Records whose place in line may have changed since the last pass."""
-        self.dirty_queues: set[str] = set()
-        """Queues of such records; unlike those, kept until a pass has been made."""
-        self.needs_pass = False
-        self.woken_by_event = False
-        """Whether the present pass was called for by facts, not by mere passing of time."""
-        self.last_pass_was_noop = False
-        """Whether the last pass found nothing to do."""
         self.outbox: list[Order] = []
-        self.ended: list[JobRecord] = []
-        """Jobs that have ended since the last pass."""
-        self.requeued: list[JobRecord] = []
-        """Jobs to be judged as if they had just come, since the last pass: released, or changed."""
         self.requests: list[Action] = []
         """What people asked for in this step."""
         self.new_policy: PolicyChanged | None = None
         """Who is to decide from this step on."""
-        self.caches_stale = False
-        """Whether something has changed in this step that no index follows: caches are dropped."""
         self.on_hold: dict[str, JobRecord] = {}
         """Jobs that are held: live, and hidden from policies."""
         self._visible: dict[str, JobRecord] | None = None
-        self.ended_unsuccessfully: list[tuple[str, Phase]] = []
-        """Jobs that ended in this step, failed or cancelled."""
 
     def group_of(self, demand: Demand) -> int:
         """The number of this demand: equal demands have equal numbers."""
@@ -136,7 +119,7 @@ class State:
         self.waiting += (new in WAITING) - (old in WAITING)
         if new is Phase.HELD or old is Phase.HELD:
             self._note_hold(record)
-        self.note_change(record)
+        self.log.note_job(record)
 
     def _note_hold(self, record: JobRecord) -> None:
         self._visible = None
@@ -158,8 +141,8 @@ class State:
         record.job_time_before = self.job_time_integral
         self.waiting += 1
         self._visible = None
-        self.note_change(record)
-        self.needs_pass = True
+        self.log.note_job(record)
+        self.log.needs_pass = True
 
     def visible_jobs(self) -> dict[str, JobRecord]:
         """Live jobs that are not held, in order of submission: all that policies see."""
@@ -170,35 +153,15 @@ class State:
             self._visible = {job: record for job, record in jobs if job not in on_hold}
         return self._visible
 
-    def note_change(self, record: JobRecord) -> None:
-        """Its place in line may be another one now."""
-        self.changed[record.seq] = record
-        self.dirty_queues.add(record.job.queue)
-
-    def stir(self) -> None:
-        """Everything may be decided otherwise from now on, everywhere."""
-        self.dirty_queues.update([record.job.queue for record in self.jobs.values()])
-        self.touched.update(range(len(self.topology.nodes)))
-
     def end(self, record: JobRecord, cause: Cause) -> None:
         """Let go of everything and forget the job."""
         self.let_go(record)
         self.drop_reservation(record.id)
         self.move(record, cause)
         assert record.phase in ENDED
-        if record.phase is not Phase.SUCCEEDED:
-            self.ended_unsuccessfully.append((record.id, record.phase))
         del self.jobs[record.id]
         self._visible = None
-        self.ended.append(record)
-        self.needs_pass = True
-
-    def forget_news(self) -> None:
-        """A pass has taken note of the jobs that ended before it, and of those to judge anew."""
-        for record in self.ended:
-            record.siblings = []
-        self.ended = []
-        self.requeued = []
+        self.log.note_end(record)
 
     def let_go(self, record: JobRecord) -> None:
         """Give its entitlement and whatever a frozen run of it keeps back to the cluster."""
@@ -248,7 +211,7 @@ class State:
             if piece.node != last:
                 last = piece.node
                 self.residents[last].pop(record.seq, None)
-                self.touched.add(last)
+        self.log.note_nodes([piece.node for piece in placement.slices])
         if record.frozen is not None and self.resumes_in_place(record, placement):
             self._leave_behind(record, 1)
         return placement
@@ -267,13 +230,13 @@ class State:
         if node in self.draining or node in self.away or node in self.set_aside:
             return
         self.occupancy.open(node)
-        self.touched.add(node)
-        self.needs_pass = True
+        self.log.note_nodes((node,))
+        self.log.needs_pass = True
 
-    def touch(self, record: JobRecord) -> None:
+    def note_nodes_of(self, record: JobRecord) -> None:
         """Its rank may have fallen: others may now come before it on its nodes."""
         if record.placement is not None:
-            self.touched.update([piece.node for piece in record.placement.slices])
+            self.log.note_nodes([piece.node for piece in record.placement.slices])
 
     def freeze(self, record: JobRecord, placement: Placement) -> None:
         """Its run stays bound to its node, and books what it leaves there."""
@@ -289,7 +252,7 @@ class State:
         """Book (1) or unbook (-1) what a frozen run keeps on its GPUs and in host memory."""
         assert record.frozen is not None
         host = self.frozen_host(record, record.frozen)
-        self.touched.update([piece.node for piece in record.frozen.slices])
+        self.log.note_nodes([piece.node for piece in record.frozen.slices])
         memory = frozen_memory(self.topology, record.frozen)
         self.occupancy.leave_behind(record.frozen.gpus(), sign * memory, sign * host)
 
@@ -301,7 +264,7 @@ class State:
         reservation = self.reservations.pop(job, None) if self.reservations else None
         if reservation is not None:
             self.occupancy.give_back(reservation.slices)
-            self.touched.update([piece.node for piece in reservation.slices])
+            self.log.note_nodes([piece.node for piece in reservation.slices])
 
 
 def frozen_host(topology: Topology, demand: Demand, placement: Placement) -> int:

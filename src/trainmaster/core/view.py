@@ -1,15 +1,16 @@
 """What a policy may look at: read-only, never copied, indexed, with what changed since the last pass.
 
-A policy between queues looks through parts, one view per queue (parts.py). Lines and parts are
-caches: dropped, they are built again from the state.
+A policy between queues looks through one view per queue (queue_views.py). Ranks, queue views and other
+indexes are caches: dropped, they are built again from the state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from trainmaster.core.change_log import ChangeLog, Changes
 from trainmaster.core.lifecycle import ALLOCATED, WAITING
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.rank_index import GroupOf, RankIndex, RankOf
@@ -19,38 +20,21 @@ from trainmaster.model.job import Run
 from trainmaster.model.queue import Queue
 from trainmaster.model.topology import Topology
 
-
-class Follower(Protocol):
-    """An index over live jobs that keeps up with changes."""
-
-    def follow(self, changed: Iterable[JobRecord]) -> None:
-        """These have changed, come or ended."""
-        ...
-
-
-class QueueViewsOfView(Protocol):
-    """The views of all queues."""
-
-    def rerank(self) -> None:
-        """Ranks are to be made anew in every part."""
-        ...
-
-
-F = TypeVar("F", bound=Follower)
+IndexT = TypeVar("IndexT")
 
 
 class View:
     """The state through a window; one view lives as long as its controller."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, log: ChangeLog | None = None) -> None:
         self._state = state
-        self._ranks = RankIndex()
-        self.is_built = False
-        self.parts: QueueViewsOfView | None = None
-        """One view for each queue, once a policy between queues has asked for them."""
-        self._follower: Any = None
+        self._log = state.log if log is None else log
+        self._ranks: RankIndex | None = None
+        self._indexes: dict[Hashable, Any] = {}
+        self.children: list[View] = []
+        """Views of parts of the jobs, which rank them on their own."""
         self.expired: list[JobRecord] = []
-        """Jobs that the last call of `order` ranked again because their rank had run out."""
+        """Jobs that the last call of `ranked` ranked again because their rank had run out."""
 
     @property
     def topology(self) -> Topology:
@@ -71,12 +55,12 @@ class View:
 
         Some may have been held again, or have ended.
         """
-        return self._state.requeued
+        return self._log.requeued
 
     @property
     def ended(self) -> Sequence[JobRecord]:
         """Jobs that have ended since the last pass, in that order."""
-        return self._state.ended
+        return self._log.ended
 
     @property
     def queues(self) -> Mapping[str, Queue]:
@@ -112,52 +96,55 @@ class View:
         """Live jobs, the last submitted first: whoever has come since a pass stands in front."""
         return reversed(self._state.visible_jobs().values())
 
-    def ranked(self, rank: RankOf, now: int, *, group: GroupOf, with_running: bool) -> RankIndex:
-        """All jobs in line: only what changed or ran out since the last pass is ranked again."""
-        state, was_built = self._state, self.is_built
-        self.expired = self._ranks.expired(now) if was_built else []
-        for record in self.expired:
-            self._mark(record)
-            state.touch(record)
-        if not was_built:
-            state.woken_by_event = True
-        self._ranks.refresh(self.take_changed(), rank, group, with_running=with_running)
-        return self._ranks
+    # -- what has changed ----------------------------------------------------------------------
 
-    def take_changed(self) -> Iterable[JobRecord]:
-        """Jobs whose place in line may have changed since this was last asked; at first, all."""
-        changed = self._take_changed()
-        if not self.is_built:
-            self.is_built = True
-            return self._all_records()
-        return changed
+    def changes(self, reader: Hashable) -> Changes:
+        """What this reader has not read yet: for a new one, every job and every node."""
+        found = self._log.reader(reader)
+        if found is None:
+            everywhere = range(len(self.topology.nodes))
+            found = self._log.add_reader(reader, Changes(self.jobs.values(), everywhere))
+        return found
 
-    def _mark(self, record: JobRecord) -> None:
-        self._state.changed[record.seq] = record
+    def index(self, kind: Callable[..., IndexT], *args: object) -> IndexT:
+        """An index of the policy's own, made of `args` once; dropped with the other caches.
 
-    def _take_changed(self) -> Iterable[JobRecord]:
-        state = self._state
-        changed, state.changed = state.changed, {}
-        return changed.values()
-
-    def _all_records(self) -> Iterable[JobRecord]:
-        return list(self._state.visible_jobs().values())
-
-    def followed(self, make: Callable[[], F]) -> F:
-        """An index of the policy's own that is told of every change; dropped with the other caches.
-
-        Such a policy calls this instead of `order`: changes are told to one of them only.
+        It keeps up by the changes that it reads under its own name.
         """
-        if self._follower is None:
-            self._follower = make()
-        follower: F = self._follower
-        follower.follow(self.take_changed())
-        return follower
+        found: IndexT | None = self._indexes.get(kind)
+        if found is None:
+            found = self._indexes[kind] = kind(*args)
+        return found
+
+    def ranked(self, rank: RankOf, now: int, *, group: GroupOf, with_running: bool) -> RankIndex:
+        """Every job at its rank: only what changed or ran out since the last pass is ranked again."""
+        changes, ranks = self.changes(RankIndex), self._ranks
+        if ranks is None:
+            ranks = self._ranks = RankIndex()
+            changes.jobs = {record.seq: record for record in self.jobs.values()}
+            self.expired = []
+            self._state.log.woken_by_event = True
+        else:
+            self.expired = ranks.expired(now)
+            for record in self.expired:
+                changes.jobs[record.seq] = record
+                self._state.note_nodes_of(record)
+        ranks.refresh(changes.read_jobs(), rank, group, with_running=with_running)
+        return ranks
+
+    @property
+    def is_built(self) -> bool:
+        """Whether jobs are ranked, so that the next call of `ranked` looks only at changes."""
+        return self._ranks is not None
+
+    def read_dirty_nodes(self) -> set[int]:
+        """Nodes where room may have come up since ranked jobs were last tried there."""
+        return self.changes(RankIndex).read_nodes()
 
     @property
     def dirty_queues(self) -> AbstractSet[str]:
         """Queues of which some job has changed since the last pass: a fact, no cache."""
-        return self._state.dirty_queues
+        return self._state.log.dirty_queues
 
     def is_settled(self) -> bool:
         """Whether nobody waits and no node is to be emptied: a pass would change nothing."""
@@ -168,8 +155,10 @@ class View:
 
         Then the pass would decide what the last one decided.
         """
-        state = self._state
-        if state.woken_by_event or not state.last_pass_was_noop or state.draining or ranks.ages():
+        log = self._state.log
+        if log.woken_by_event or not log.last_pass_was_noop:
+            return False
+        if self._state.draining or ranks.ages():
             return False
         best = ranks.best_waiting(now)
         return best is None or all(
@@ -185,11 +174,6 @@ class View:
         """Jobs entitled to GPUs of this node."""
         return self._state.residents[node].values()
 
-    def take_touched(self) -> set[int]:
-        """Nodes where room may have come up since this was last asked."""
-        touched, self._state.touched = self._state.touched, set()
-        return touched
-
     @property
     def switch_ms(self) -> int:
         """What a change of hands has cost so far on each GPU, on average: leaving and starting."""
@@ -200,26 +184,24 @@ class View:
         return self._state.job_time_integral - record.job_time_before
 
     def restate(self, record: JobRecord) -> None:
-        """What the rank of this job is made of has changed: the next call of `order` ranks it anew."""
-        self._mark(record)
-        self._state.touch(record)
-        self._state.dirty_queues.add(record.job.queue)
-        self._state.woken_by_event = True
+        """What the rank of this job is made of has changed: the next call of `ranked` ranks it again."""
+        self._log.note_job(record)
+        self._state.note_nodes_of(record)
+        self._state.log.dirty_queues.add(record.job.queue)
+        self._state.log.woken_by_event = True
 
     def rerank(self) -> None:
-        """What ranks are made of has changed for all: the next call of `order` ranks everybody."""
-        if self.parts is not None:
-            self.parts.rerank()
-            return
-        self._ranks = RankIndex()
-        self.is_built = False
+        """What ranks are made of has changed for all: the next call of `ranked` ranks every job."""
+        self._ranks = None
+        for view in self.children:
+            view.rerank()
 
     def forget(self) -> None:
         """Drop every cache; the next pass rebuilds them from the state."""
-        self._ranks = RankIndex()
-        self.parts = None
-        self._follower = None
-        self.is_built = False
+        self._ranks = None
+        self._indexes.clear()
+        self.children.clear()
+        self._log.drop_readers()
 
     def remaining(self, record: JobRecord, now: int) -> int | None:
         """Estimated time to its end at its present speed (nominal while it waits), if anyone knows."""

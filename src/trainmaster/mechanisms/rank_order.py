@@ -310,7 +310,7 @@ def run_in_order(
     if view.draining:
         evacuate(view, draft, placer_of)
     if ranks.has_waiting():
-        touched = view.take_touched() | draft.vacated_nodes()
+        touched = view.read_dirty_nodes() | draft.vacated_nodes()
         candidates = ranks.candidates(now)
         PreemptivePass(
             draft, ranks, group, placer_of, now, candidates, view, stuck, touched, {}

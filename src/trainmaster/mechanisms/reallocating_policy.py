@@ -173,7 +173,6 @@ class ElasticShares(ReallocatingPolicy[O, Memo], Generic[O]):
         if not elastic:
             run_in_order(view, draft, ranks, now, self.group, self.placer, self.stuck)
             return draft.plan(memo, ranks.next_expiry())
-        view.take_touched()
         measured = self.curves(view).learned(elastic.values(), memo.measured, view.jobs)
         if view.draining:
             evacuate(view, draft, at_present_size)

@@ -59,7 +59,7 @@ class Strings:
 
     def try_plan(self, *actions: a.Action) -> list[a.Order]:
         self.script.next = list(actions)
-        self.state.needs_pass = True
+        self.state.log.needs_pass = True
         return self.tell()
 
     def refused(self, *actions: a.Action) -> list[tuple[str, Refused]]:

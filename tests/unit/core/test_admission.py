@@ -275,7 +275,7 @@ def test_a_policy_that_raises_leaves_running_jobs_alone_and_is_reported() -> Non
         raise ZeroDivisionError("by nobody")
 
     world.script.plan = broken  # type: ignore[method-assign, assignment]
-    world.state.needs_pass = True
+    world.state.log.needs_pass = True
     assert world.tell(e.JobSubmitted(a_job("b"))) == []
     assert world.last is not None
     (refusal,) = world.last.refusals

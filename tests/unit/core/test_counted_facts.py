@@ -113,10 +113,10 @@ def test_only_a_job_that_was_restated_is_ranked_again() -> None:
 def test_restating_a_run_touches_its_nodes_and_is_news() -> None:
     strings = Strings().running("a", 0)
     view = strings.controller.view
-    view.take_touched()
-    strings.state.woken_by_event = False
+    view.read_dirty_nodes()
+    strings.state.log.woken_by_event = False
     view.restate(strings.job("a"))
-    assert (view.take_touched(), strings.state.woken_by_event) == ({0}, True)
+    assert (view.read_dirty_nodes(), strings.state.log.woken_by_event) == ({0}, True)
 
 
 def test_restating_a_job_stirs_its_queue() -> None:

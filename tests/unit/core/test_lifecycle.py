@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import a_job, cluster
+from trainmaster.core.change_log import Changes
 from trainmaster.core.lifecycle import (
     ALLOCATED,
     EDGES,
@@ -99,11 +100,12 @@ LIVES = {
 @pytest.mark.parametrize(("causes", "end"), LIVES.values(), ids=LIVES)
 def test_life(causes: str, end: Phase) -> None:
     state = State(cluster("1x1"))
+    changes = state.log.add_reader("test", Changes())
     record = JobRecord(a_job("a"), 0, 0, None, None)
     for cause in causes.split():
         state.move(record, Cause[cause])
     assert record.phase is end
-    assert state.changed == {0: record}
+    assert changes.jobs == {0: record}
 
 
 @pytest.mark.parametrize("phase", Phase)

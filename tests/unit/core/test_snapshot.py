@@ -18,7 +18,7 @@ def test_names_in_stores_stay_as_they_were_first_written() -> None:
     body = snapshot_of(stage.controller)
     assert {"anew", "changed", "ended", "jobs", "residents"} <= body.keys()
     values = decode(body["state"])
-    assert {"crowd", "stirred", "touched", "needs_pass", "has_news", "is_quiet"} <= values.keys()
+    assert {"crowd", "stirred", "needs_pass", "has_news", "is_quiet"} <= values.keys()
     assert values["crowd"] == stage.state.job_time_integral == 15_000
     (record,) = [image for image in body["records"] if image["seq"] == 1]
     assert decode(record["crowd_before"]) == stage.job("b").job_time_before

@@ -44,7 +44,7 @@ class ServerIndex:
         self._assumed: list[tuple[JobRecord, Home | None]] = []
         """What the present pass has decided, with the homes before."""
         self._closed = frozenset(view.occupancy.closed)
-        view.take_changed()
+        view.changes(ServerIndex).read_jobs()
         self._take(view.jobs.values(), homes, now)
 
     def keep_up(self, view: View, homes: Homes, now: int) -> bool:
@@ -53,7 +53,7 @@ class ServerIndex:
             return False
         changed = {record.seq: record for record in view.ended}
         changed.update((record.seq, record) for record in self.line.expired(now))
-        changed.update((record.seq, record) for record in view.take_changed())
+        changed.update((record.seq, record) for record in view.changes(ServerIndex).read_jobs())
         self._take(changed.values(), homes, now)
         return len(self._known) == len(view.jobs)
 

@@ -126,7 +126,6 @@ class Goodput(ReallocatingPolicy[GoodputOptions, Memo]):
         if not elastic:
             run_in_order(view, draft, order, now, self.group, self.placer, self.stuck)
             return draft.plan(Memo(memo.measured), order.next_expiry())
-        view.take_touched()
         measured = self.curves(view).learned(elastic.values(), memo.measured, view.jobs)
         if view.draining:
             evacuate(view, draft, at_present_size)

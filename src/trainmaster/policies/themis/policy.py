@@ -195,7 +195,8 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
     # -- what is known ---------------------------------------------------------------------------
 
     def _follow(self, view: View, memo: Memo) -> AppIndex:
-        index = view.followed(AppIndex)
+        index = view.index(AppIndex)
+        index.follow(view.changes(AppIndex).read_jobs())
         news, index.news = index.news, []
         if self._index is not index:
             self._index, self._ends = index, LeaseEnds()

@@ -231,9 +231,11 @@ def test_the_end_of_a_sibling_is_told_at_once() -> None:
     lives.arrives("second")
     assert lives.cost_s("second") == ALONE
     lives.start("first", 0).later(1)
+    changes = lives.controller.view.changes("test")
+    changes.read_jobs()
     lives.tell(e.RunSucceeded(lives.run("first")))
     assert lives.cost_s("second") < ALONE
-    changed = [record.id for record in lives.state.changed.values()]
+    changed = [record.id for record in changes.read_jobs()]
     assert "second" in changed, "it is ranked again"
 
 

@@ -153,13 +153,13 @@ def test_who_has_ended_is_owed_nothing() -> None:
 def test_a_job_that_becomes_owed_or_was_is_ranked_again() -> None:
     strings = Strings("1x2").running("other", 0).submit("a")
     watch, view = Watch(strings), strings.controller.view
-    view.take_changed()
+    view.changes("test").read_jobs()
     watch.later(100 * HOUR).look()
-    assert [record.id for record in view.take_changed()] == ["a"]
+    assert [record.id for record in view.changes("test").read_jobs()] == ["a"]
     strings.start("a", 1).later(SHORTEST_MS / SECOND)
-    view.take_changed()
+    view.changes("test").read_jobs()
     watch.look()
-    assert [record.id for record in view.take_changed()] == ["a"]
+    assert [record.id for record in view.changes("test").read_jobs()] == ["a"]
 
 
 # -- how many at once ------------------------------------------------------------------------------

@@ -1,0 +1,114 @@
+"""What has changed in the state, and who has yet to hear of it.
+
+The reducer and admission write the log; the controller clears it; policies read it through the view. An
+index that is kept from pass to pass (ranks, queue views, an index of a policy's own) reads by a `Changes`
+of its own, which is its place in the log: reading moves that place and changes nothing for other readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from trainmaster.core.job_record import JobRecord
+from trainmaster.core.lifecycle import Phase
+
+
+class Changes:
+    """What one reader has not read yet."""
+
+    __slots__ = ("jobs", "nodes")
+
+    def __init__(self, jobs: Iterable[JobRecord] = (), nodes: Iterable[int] = ()) -> None:
+        self.jobs = {record.seq: record for record in jobs}
+        """By seq: jobs that were submitted, changed or ended."""
+        self.nodes = set(nodes)
+        """Nodes where a waiting job may find room that it did not find before."""
+
+    def read_jobs(self) -> Iterable[JobRecord]:
+        jobs, self.jobs = self.jobs, {}
+        return jobs.values()
+
+    def read_nodes(self) -> set[int]:
+        nodes, self.nodes = self.nodes, set()
+        return nodes
+
+
+class ChangeLog:
+    """Everything that a change marks, with who clears each mark and when."""
+
+    def __init__(self) -> None:
+        # -- until the policy is asked (`plan` or `wake`), then cleared by the controller
+        self.needs_pass = False
+        """Whether a fact calls for a decision."""
+        self.has_dirty_jobs = False
+        """Whether a job has changed: without a pass, the policy is asked when to wake it."""
+        # -- for the length of a pass, set by the controller as it begins
+        self.woken_by_event = False
+        """Whether facts called for this pass, or the policy changed a rank; not merely the time."""
+        # -- until a pass has been made, then cleared by the controller
+        self.dirty_queues: set[str] = set()
+        """Queues of jobs that have changed."""
+        self.ended: list[JobRecord] = []
+        """Jobs that have ended, in that order."""
+        self.requeued: list[JobRecord] = []
+        """Jobs to be judged as if they were new: released from a hold, or changed by their owner."""
+        # -- from one pass to the next
+        self.last_pass_was_noop = False
+        """Whether the last pass found nothing to do."""
+        # -- for the length of a step
+        self.ended_unsuccessfully: list[tuple[str, Phase]] = []
+        """Jobs that failed for good or were cancelled."""
+        self.caches_stale = False
+        """Whether an event invalidates every index: the controller drops them before the next pass."""
+        self._readers: dict[Hashable, Changes] = {}
+
+    def note_job(self, record: JobRecord) -> None:
+        """The rank of this job may have changed, or the job has come or ended."""
+        self.has_dirty_jobs = True
+        self.dirty_queues.add(record.job.queue)
+        for changes in self._readers.values():
+            changes.jobs[record.seq] = record
+
+    def note_nodes(self, nodes: Iterable[int]) -> None:
+        """Room may have come up on these nodes, for jobs of some rank."""
+        for changes in self._readers.values():
+            changes.nodes.update(nodes)
+
+    def note_end(self, record: JobRecord) -> None:
+        self.ended.append(record)
+        self.needs_pass = True
+        if record.phase is not Phase.SUCCEEDED:
+            self.ended_unsuccessfully.append((record.id, record.phase))
+
+    # -- readers -------------------------------------------------------------------------------
+
+    def reader(self, name: Hashable) -> Changes | None:
+        return self._readers.get(name)
+
+    def add_reader(self, name: Hashable, changes: Changes) -> Changes:
+        """From now on every change is noted for this reader too."""
+        self._readers[name] = changes
+        return changes
+
+    def drop_readers(self) -> None:
+        """Every index has been dropped."""
+        self._readers.clear()
+
+    # -- by the controller ---------------------------------------------------------------------
+
+    def begin_pass(self) -> None:
+        self.woken_by_event, self.needs_pass = self.needs_pass, False
+
+    def end_pass(self, *, was_noop: bool) -> None:
+        """The policy has taken note of everything up to here."""
+        self.has_dirty_jobs = False
+        self.last_pass_was_noop = was_noop
+        for record in self.ended:
+            record.siblings = []
+        if self.dirty_queues or self.ended or self.requeued:
+            self.dirty_queues, self.ended, self.requeued = set(), [], []
+
+    def take_ended_unsuccessfully(self) -> list[tuple[str, Phase]]:
+        """At the end of a step."""
+        ended, self.ended_unsuccessfully = self.ended_unsuccessfully, []
+        return ended
