@@ -19,9 +19,9 @@ from trainmaster.perf.perf_model import IDEAL
 from trainmaster.perf.preemption_cost import Switching
 from trainmaster.perf.scaling import Elasticity
 from trainmaster.policies.trainmaster.locality_estimator import ANY_BESIDE, LocalityObservations
+from trainmaster.policies.trainmaster.memo import ResizingMemo
 from trainmaster.policies.trainmaster.options import ResizingTerms
 from trainmaster.policies.trainmaster.policy import Memo, Trainmaster
-from trainmaster.policies.trainmaster.resizing_state import ResizingMemo
 from trainmaster.sim.driver import Estimates, Scenario
 
 ON = ResizingTerms()

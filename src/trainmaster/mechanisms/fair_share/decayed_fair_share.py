@@ -17,10 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainmaster.core.state import JobRecord
-from trainmaster.mechanisms.fair_share.must_start import sizes_by_queue, start_promised
+from trainmaster.mechanisms.fair_share.must_start import sizes_by_queue
 from trainmaster.mechanisms.fair_share.queue_pass import QueuePass, QueuePassMemo
 from trainmaster.mechanisms.fair_share.queue_tree import QueueNode
-from trainmaster.mechanisms.fair_share.reclaim import settle
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import MINUTE
@@ -88,20 +87,6 @@ def remembered(memo: SharesMemo, now: int, half_life_ms: int) -> SharesMemo:
     if now < memo.counted_ms + REFRESHED_MS:
         return SharesMemo(memo.rounds, usage, memo.counted, memo.counted_ms)
     return SharesMemo(memo.rounds, usage, FrozenMap(in_thousandths(averages)), now)
-
-
-def share_out(
-    round_: QueuePass,
-    memo: SharesMemo,
-    total: int,
-    half_life_ms: int,
-    promised: Sequence[JobRecord],
-) -> None:
-    """Divide, let every queue plan within its part, keep promises, take back, lend."""
-    divide(round_, memo, total, half_life_ms, promised)
-    round_.plan_within_budgets()
-    start_promised(round_, promised)
-    settle(round_)
 
 
 def divide(

@@ -21,12 +21,13 @@ from trainmaster.core.lifecycle import ALLOCATED, Phase
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.rank_index import Key
 from trainmaster.core.state import JobRecord
-from trainmaster.model.placement import Placement
+from trainmaster.core.view import View
+from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.placement.placers import Placer
 from trainmaster.policies.trainmaster.colocation_speeds import Kind, Rates, kind_of
-from trainmaster.policies.trainmaster.colocation_state import Crowd, Packed, judged_at, lasting
+from trainmaster.policies.trainmaster.memo import Crowd, Packed
 from trainmaster.policies.trainmaster.options import PackingTerms
 from trainmaster.policies.trainmaster.scheduling_pass import Pass
 from trainmaster.policies.trainmaster.shared_gpus import SharedGpus, can_share
@@ -390,3 +391,36 @@ class Joining(Placer):
         if found == record.frozen:
             return found
         return self.colocation.rooms.slice_of(record, found.slices[0].gpu)
+
+
+def lasting(view: View, crowds: FrozenMap[int, Crowd], sharing: Sharing) -> dict[int, Crowd]:
+    """The crowds with those who are still there."""
+    found: dict[int, Crowd] = {}
+    for gpu, crowd in crowds.items():
+        jobs = tuple(job for job in crowd.jobs if _is_on(view, job, gpu, sharing))
+        if jobs == crowd.jobs:
+            found[gpu] = crowd
+        elif jobs:
+            found[gpu] = Crowd(jobs)
+    return found
+
+
+def _is_on(view: View, job: str, gpu: int, sharing: Sharing) -> bool:
+    record = view.jobs.get(job)
+    placement = None if record is None else record.placement
+    if placement is None or placement.sharing is not sharing or len(placement.slices) != 1:
+        return False
+    return placement.slices[0].gpu == gpu
+
+
+def judged_at(view: View, crowd: Crowd, trial_ms: int) -> int | None:
+    """When all of a company will have run together for long enough; None while they do not."""
+    if crowd.is_judged or len(crowd.jobs) < 2:
+        return None
+    latest = 0
+    for job in crowd.jobs:
+        record = view.jobs.get(job)
+        if record is None or record.phase is not Phase.RUNNING or record.run_since_ms is None:
+            return None
+        latest = max(latest, record.run_since_ms)
+    return latest + trial_ms

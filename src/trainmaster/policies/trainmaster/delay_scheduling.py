@@ -21,8 +21,11 @@ from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import NOMINAL
 from trainmaster.placement.placers import RELAXING, Placer
 from trainmaster.policies.trainmaster.gang_placers import BoundedSpread, ContentionAware, Limits
-from trainmaster.policies.trainmaster.locality_calibration import PublishedLosses
-from trainmaster.policies.trainmaster.locality_estimator import Kind, LocalityEstimator
+from trainmaster.policies.trainmaster.locality_estimator import (
+    Kind,
+    LocalityEstimator,
+    PublishedLosses,
+)
 from trainmaster.policies.trainmaster.options import LocalityTerms
 from trainmaster.policies.trainmaster.priority import left_ms
 from trainmaster.policies.trainmaster.scheduling_pass import Pass

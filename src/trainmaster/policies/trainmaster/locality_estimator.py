@@ -1,15 +1,17 @@
-"""What distance and company cost each model: as published, put right by how runs were seen to fare.
+"""Locality and interference: what a gang loses when its GPUs lie apart, or beside another gang on its node.
 
-Every few minutes, in passes that are made anyway, the speed of each gang is observed at once a run. Gangs
-as near as can be tell what is normal for their model; the others, what distance costs; small gangs that
-share a node, what company costs (locality_calibration.py has the estimate). What was seen is a value,
-for the memo; all that is held here is a cache of it.
+Published is a table of speeds by span and number of nodes (perf/locality.py) and by neighbours
+(perf/network_contention.py). It is corrected by observation: every few minutes, in passes that are made
+anyway, the speed of each gang is looked at once a run. Gangs as near as can be tell what is normal for
+their model; the others, what distance costs; small gangs that share a node, what a neighbour costs. Until
+enough runs of a model were seen, those of all models count. What was observed is a value, for the memo.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
@@ -18,9 +20,97 @@ from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.plan import FrozenMap
+from trainmaster.model.topology import Topology
 from trainmaster.model.units import NOMINAL
+from trainmaster.perf.default_parameters import LOCALITY, NEIGHBOURS
 from trainmaster.perf.model_zoo import table_name
-from trainmaster.policies.trainmaster.locality_calibration import FARTHEST, Penalty, PublishedLosses
+from trainmaster.perf.network_contention import Wire
+from trainmaster.perf.perf_model import Speeds, World
+
+FAITH = 1
+"""Runs that what is believed without them counts for."""
+FORGOTTEN = 64
+"""Runs after which older ones count half."""
+LEAST = 15_000
+"""A model that is said to lose nothing is predicted this much wherever unknown models lose anything."""
+FARTHEST = 950_000
+"""No loss is predicted beyond this."""
+
+
+def upgraded(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Older stores call predicted losses foretold."""
+    return {("predicted" if name == "foretold" else name): held for name, held in body.items()}
+
+
+@stored_as("locality.Penalty", upgraded)
+@dataclass(frozen=True, slots=True)
+class Penalty:
+    """What was seen of some runs, summed up; speeds and losses in parts per million."""
+
+    near: int = 0
+    """Runs that lay as near as can be ..."""
+    near_speed: int = 0
+    apart: int = 0
+    """... and those that did not."""
+    predicted: int = 0
+    lost: int = 0
+
+    def with_near(self, speed: int) -> Penalty:
+        kept = self._thinned()
+        return Penalty(
+            kept.near + 1, kept.near_speed + speed, kept.apart, kept.predicted, kept.lost
+        )
+
+    def with_apart(self, predicted: int, lost: int) -> Penalty:
+        kept = self._thinned()
+        return Penalty(
+            kept.near, kept.near_speed, kept.apart + 1, kept.predicted + predicted, kept.lost + lost
+        )
+
+    def _thinned(self) -> Penalty:
+        near, apart = self.near >= FORGOTTEN, self.apart >= FORGOTTEN
+        if not near and not apart:
+            return self
+        return Penalty(
+            self.near // 2 if near else self.near,
+            self.near_speed // 2 if near else self.near_speed,
+            self.apart // 2 if apart else self.apart,
+            self.predicted // 2 if apart else self.predicted,
+            self.lost // 2 if apart else self.lost,
+        )
+
+    def near_ppm(self) -> int:
+        """Speed of runs that lie near: nominal until some were seen."""
+        return (self.near_speed + FAITH * NOMINAL) // (self.near + FAITH)
+
+    def correction_ppm(self, believed_ppm: int = NOMINAL) -> int:
+        """What a predicted loss is to be multiplied with."""
+        if not self.predicted:
+            return believed_ppm
+        seen = self.lost * self.apart * NOMINAL // self.predicted
+        return (seen + FAITH * believed_ppm) // (self.apart + FAITH)
+
+
+class PublishedLosses:
+    """Published losses on one topology; caches only pure results."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self._speeds = Speeds(World("published", locality=LOCALITY), topology)
+
+    def loss(self, model: str, demand: Demand, count: int, span: int, nodes: int) -> int:
+        """Part of its speed that a gang is said to lose there, at its nearest nothing."""
+        unknown = NOMINAL - self._speeds.placed("", demand, count, span, nodes)
+        own = NOMINAL - self._speeds.placed(model, demand, count, span, nodes)
+        return max(own, LEAST) if unknown or own else 0
+
+    def beside(self, model: str) -> int:
+        """Part of its speed that a gang is said to lose to another one on its node."""
+        return max(LEAST, NOMINAL - NEIGHBOURS.left(model, Wire.SERVER, 2))
+
+    def fewest_nodes(self, demand: Demand, count: int) -> int:
+        return self._speeds.nearest(demand, count)[1]
+
 
 TELLING = 50_000
 """Who is predicted to lose less than this tells nothing about other models, nor about other places."""

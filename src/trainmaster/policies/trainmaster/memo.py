@@ -8,12 +8,62 @@ from typing import Any
 
 from trainmaster.estimators.service.predictor import Observations
 from trainmaster.mechanisms.fair_share.decayed_fair_share import SharesMemo
+from trainmaster.mechanisms.speedup_curves import MeasuredSpeeds
 from trainmaster.model.codec import stored_as
-from trainmaster.policies.trainmaster.colocation_state import NOBODY_PACKED, Packed
+from trainmaster.model.plan import FrozenMap
+from trainmaster.policies.trainmaster.colocation_speeds import NOTHING_MEASURED, Rates
 from trainmaster.policies.trainmaster.deadlines.commitments import NO_COMMITMENTS, Commitments
 from trainmaster.policies.trainmaster.locality_estimator import NOTHING_SEEN, LocalityObservations
-from trainmaster.policies.trainmaster.resizing_state import NOTHING_RESIZED, ResizingMemo
 from trainmaster.policies.trainmaster.starvation_guard import NO_OWED_RUNS, OwedRuns
+
+
+@stored_as("colocation.Group")
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """Jobs that share a GPU, or that one of them has left."""
+
+    jobs: tuple[str, ...]
+    """In order of joining."""
+    speeds: tuple[int, ...] = ()
+    """How fast they were when they were last judged; none: they have not been yet."""
+
+    @property
+    def is_judged(self) -> bool:
+        return bool(self.speeds)
+
+
+@stored_as("colocation.Memo")
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What is remembered from pass to pass."""
+
+    rates: Rates = NOTHING_MEASURED
+    crowds: FrozenMap[int, Crowd] = field(default_factory=FrozenMap)
+    """By GPU."""
+    due_ms: int | None = None
+    """When a company can be judged, or one of it may move out."""
+    is_held_up: bool = False
+    """Whether something waits for a run to start or to leave: somebody to join, or to hold more."""
+
+
+NOBODY_PACKED = Packed()
+
+
+@stored_as("resizing.Memo")
+@dataclass(frozen=True, slots=True)
+class ResizingMemo:
+    """What is remembered: measured speeds, and when runs were last resized."""
+
+    measured: MeasuredSpeeds = field(default_factory=MeasuredSpeeds)
+    resized_ms: FrozenMap[str, int] = field(default_factory=FrozenMap)
+    tried: FrozenMap[str, int] = field(default_factory=FrozenMap)
+    """By model and nominal size, or by job: the most GPUs that were seen at work."""
+    due_ms: int | None = None
+    """When a run that could grow will have rested, if GPUs are idle."""
+
+
+NOTHING_RESIZED = ResizingMemo()
+
 
 FORMER = {
     "knowledge": {

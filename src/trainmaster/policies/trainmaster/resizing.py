@@ -18,9 +18,9 @@ from trainmaster.model.units import WHOLE
 from trainmaster.policies.trainmaster.delay_scheduling import estimated_losses
 from trainmaster.policies.trainmaster.give_back import Giver, Giving
 from trainmaster.policies.trainmaster.grow import Growing, Growth
+from trainmaster.policies.trainmaster.memo import ResizingMemo
 from trainmaster.policies.trainmaster.options import ResizingTerms
 from trainmaster.policies.trainmaster.priority import cost
-from trainmaster.policies.trainmaster.resizing_state import ResizingMemo
 from trainmaster.policies.trainmaster.scheduling_pass import Pass
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.builders import cluster
 from trainmaster.model.job import gpus
 from trainmaster.model.units import NOMINAL
-from trainmaster.policies.trainmaster.locality_calibration import (
+from trainmaster.policies.trainmaster.locality_estimator import (
     FORGOTTEN,
     LEAST,
     Penalty,
