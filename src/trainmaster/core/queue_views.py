@@ -50,9 +50,19 @@ class QueueView(View):
         if record.phase in HIDDEN_PHASES:
             self._jobs.pop(record.id, None)
             return
-        self._jobs[record.id] = record
+        self._insert(record)
         counted = self._counted[record.seq] = self._shares(record)
         self._count(counted, 1)
+
+    def _insert(self, record: JobRecord) -> None:
+        """Keep jobs in order of submission: one that was on hold comes back into its old place."""
+        jobs = self._jobs
+        is_back = bool(jobs) and next(reversed(jobs.values())).seq > record.seq
+        if record.id not in jobs and is_back:
+            jobs = {**jobs, record.id: record}
+            self._jobs = dict(sorted(jobs.items(), key=lambda item: item[1].seq))
+        else:
+            jobs[record.id] = record
 
     def _shares(self, record: JobRecord) -> Counted:
         """What the job holds and would hold if it ran, in GPUs: CPU slots are nobody's share."""

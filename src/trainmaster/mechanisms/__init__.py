@@ -1,1 +1,1 @@
-"""What at least two policies use, each a verb on a Draft."""
+"""What at least two policies use: verbs on a Draft, shared policy bases, shares and starvation."""

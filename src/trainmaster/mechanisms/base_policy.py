@@ -126,7 +126,7 @@ class BasePolicy(Generic[O, M]):
 
 
 def why_waiting(view: View, record: JobRecord, placer: Placer) -> Reason:
-    """The first of these that holds: too few free, fragmented, reserved, behind others."""
+    """The first of these that holds: awaiting release, behind others, fragmented, reserved, too few free."""
     space, demand = view.occupancy, record.demand
     need = demand.nominal.total_share
     free = sum(space.free_gpus[kind] for kind in space.kinds_for(demand)) * WHOLE

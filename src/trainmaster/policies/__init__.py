@@ -1,1 +1,1 @@
-"""Who and how much: one file per published system, its paper and its deviations in the docstring."""
+"""Who and how much: one file or package per system, with its paper and deviations in the docstring."""

@@ -3,8 +3,9 @@
     python -m trainmaster.sdk.terminal [--idle SECONDS] [-- COMMAND ...]
     python -m trainmaster.sdk.terminal --notebook [--idle SECONDS]
 
-It listens in the job's checkpoint folder (frames.py). When nobody has typed and its processes have used
-no processor for so long, it asks the daemon to suspend the job; attaching again resumes it first.
+It listens in the job's checkpoint folder (terminal_protocol.py). When nobody has typed and its
+processes have used no processor for so long, it asks the daemon to suspend the job; attaching again
+resumes it first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The JSON that `simulate` writes, field by field; docs/simulate.md describes it."""
+"""The JSON that `simulate` writes, field by field; docs/simulator.md describes it."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ A job goes to a server that hosts jobs of its size (affinity) with GPUs free, el
 to one of another affinity with GPUs free, else it joins the least loaded server of its affinity, which is
 then over-subscribed: its jobs take turns of `quantum_s`. Without such a server it queues. While jobs
 take turns, those that leave GPUs idle are packed in pairs on trial and parted where they do more harm than
-good (packing.py); departures set off moves that mend locality (moving.py); jobs that declare it grow
+good (trial_packing.py); departures set off moves that mend locality (migration.py); jobs that declare it grow
 into idle GPUs of their servers and shrink at once when somebody waits.
 
 Deviations. Quanta end at whole multiples of `quantum_s` in the whole cluster, so that gangs on several
@@ -12,7 +12,7 @@ servers can take turns; who joins an over-subscribed server gets his first turn 
 become empty has no affinity. Pairs are of equal size, on one server, of jobs whose memory and
 utilisation are known; packing is by turns of the driver (`time`), not MPS. Verdicts compare speeds relative
 to alone, as the authors' rule does for equal jobs. Jobs for parts of GPUs run where they fit and take no
-turns. A starving job (`starve_after_s`) may over-subscribe any server, at once (starving.py).
+turns. A starving job (`starve_after_s`) may over-subscribe any server, at once (starvation.py).
 """
 
 from __future__ import annotations

@@ -267,6 +267,8 @@ class Colocation:
                 changed.add(gpu)
         for gpu in sorted(changed):
             known, tenants = self.crowds.pop(gpu, Crowd(())), self.rooms.on(gpu)
+            if not all(can_share(each) for each in tenants):
+                continue  # a job that asks for a part of a GPU keeps that part
             names = {record.id for record in tenants}
             staying = tuple(job for job in known.jobs if job in names)
             coming = [each for each in tenants if each.id not in staying]

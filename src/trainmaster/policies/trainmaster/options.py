@@ -38,7 +38,9 @@ class TrainmasterOptions(DividingOptions):
         "on", SWITCH, "add what a preemption costs to the cost of waiting jobs"
     )
     guard_ratio: float = option(
-        10.0, at_least_zero, "a job that waits this many times its fair time is owed a run; 0: off"
+        10.0,
+        at_least_zero,
+        "a waiting job goes first once its fair age is this many times its run time; 0: off",
     )
     guard_slack_s: float = option(
         86400.0, at_least_zero, "extra waiting time, in seconds, allowed on top of guard_ratio"

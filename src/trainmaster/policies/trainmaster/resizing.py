@@ -39,20 +39,24 @@ def grow_runs(p: Pass) -> None:
         p.remember(resizing=memo)
 
 
+class ElasticJobs:
+    """Which live jobs are elastic, kept up with the changes of the view."""
+
+    def __init__(self) -> None:
+        self._jobs: set[int] = set()
+
+    def exist(self, view: View) -> bool:
+        for record in view.changes(ElasticJobs).read_jobs():
+            if record.id in view.jobs and is_divisible(record):
+                self._jobs.add(record.seq)
+            else:
+                self._jobs.discard(record.seq)
+        return bool(self._jobs)
+
+
 def has_elastic(p: Pass) -> bool:
-    """Whether there has been an elastic job so far: else there is nothing to resize."""
-    caches = p.caches
-    if caches.has_elastic:
-        return True
-    newest = caches.newest_job
-    caches.has_elastic = any(is_divisible(record) for record in p.view.requeued)
-    for record in p.view.newest_first():
-        if record.seq <= caches.newest_job:
-            break
-        newest = max(newest, record.seq)
-        caches.has_elastic = caches.has_elastic or is_divisible(record)
-    caches.newest_job = newest
-    return caches.has_elastic
+    """Whether there is an elastic job: else there is nothing to resize."""
+    return p.view.index(ElasticJobs).exist(p.view)
 
 
 def is_due(p: Pass) -> bool:

@@ -47,10 +47,6 @@ class Caches:
     placers: PlacerCache | None = None
     gains: GainCache | None = None
     curves: Curves | None = None
-    newest_job: int = -1
-    """The newest job that was looked at, to see whether it is elastic ..."""
-    has_elastic: bool = False
-    """... and whether one has been so far."""
 
     @classmethod
     def new(cls, settings: Settings, trees: TreeCache) -> Caches:
