@@ -9,6 +9,7 @@ goes to and fro: a run shrinks only where a job starts, and does not grow again 
 from __future__ import annotations
 
 from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
 from trainmaster.estimators.throughput import key_of
 from trainmaster.mechanisms.gpu_claims import is_divisible
 from trainmaster.mechanisms.resize import can_resize
