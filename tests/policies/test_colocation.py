@@ -265,3 +265,20 @@ def test_the_memo_is_a_value() -> None:
     assert memo == replace(memo)
     assert hash(memo.colocation.rates.measured) == hash(memo.colocation.rates.measured)
     assert memo.colocation.rates.predicted((LM, LM), TURNS) == (810_000, 810_000)
+
+
+# -- parts that jobs ask for ---------------------------------------------------------------------------
+
+
+def test_a_job_that_asks_for_a_part_of_a_gpu_keeps_that_part() -> None:
+    """It is not evened out to the whole GPU, which other parts of it are booked on."""
+    part = Demand(Shape(1, share=WHOLE // 5, memory=GIB), 1, 1, sharing=Sharing.MPS)
+    jobs = [traced("part", part, 50), *(small(f"whole{n}", 50) for n in range(3))]
+    terms = replace(TERMS, sharing=Sharing.MPS)
+    simulation = Simulation(a_scenario(jobs, "1x1", PUBLISHED), packing(terms))
+    held = set[int]()
+    while simulation.step():
+        record = simulation.controller.state.jobs.get("part")
+        if record is not None and record.placement is not None:
+            held.add(record.placement.slices[0].share)
+    assert held == {WHOLE // 5}

@@ -74,7 +74,7 @@ class StrictModel(BaseModel):
             known = cls.known_keys()
             for key in raw:
                 if key not in known:
-                    raise mistake(f"unknown key {{}}; {cls._meant(str(key), known)}", key)
+                    raise mistake(f"unknown key {{}}; {cls._meant(str(key), known)}", str(key))
         return raw
 
     @classmethod

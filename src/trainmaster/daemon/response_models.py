@@ -76,6 +76,11 @@ class ProgressRow(Shape):
     at_s: float
 
 
+def _known_fields(kind: type[Any], answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of this type as the answer has them; None where an older manager has none."""
+    return {each.name: answer.get(each.name) for each in fields(kind)}
+
+
 @dataclass(frozen=True)
 class JobRow(Shape):
     """A job as lists show it."""
@@ -118,9 +123,10 @@ class JobRow(Shape):
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> JobRow:
         """A row of an answer; what a newer manager adds is ignored."""
-        known: dict[str, Any] = {each.name: answer.get(each.name) for each in fields(JobRow)}
+        known = _known_fields(JobRow, answer)
         for name, kind in (("reason", WaitReason), ("progress", ProgressRow)):
-            known[name] = None if known[name] is None else kind(**known[name])
+            if known[name] is not None:
+                known[name] = kind(**_known_fields(kind, known[name]))
         return JobRow(**known)
 
     @property

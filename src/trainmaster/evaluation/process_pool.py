@@ -49,13 +49,14 @@ def spread(
             pool.schedule(_work, args=(work, piece)): place for place, piece in enumerate(pieces)
         }
         for future in as_completed(places):
+            place = places.pop(future)  # its result need not stay
             try:
-                yield Done(places[future], future.result(), None)
+                yield Done(place, future.result(), None)
             except ProcessExpired as expired:
                 code = f"its process ended with {expired.exitcode}; is there enough memory?"
-                yield Done(places[future], None, code)
+                yield Done(place, None, code)
             except Exception as error:
-                yield Done(places[future], None, _worded(error))
+                yield Done(place, None, _worded(error))
     finally:
         pool.stop()  # type: ignore[no-untyped-call]
         pool.join()

@@ -67,7 +67,8 @@ class Defragmentation:
         if space.total_free() < 2 or not ranks.has_waiting():
             return
         candidates = ranks.candidates(self.now)
-        for helped, (_, group, record) in enumerate(candidates):
+        helped = 0
+        for _, group, record in candidates:
             candidates.drop(group)
             if round_ is not None and not round_.is_within_budget(record):
                 continue
@@ -76,6 +77,7 @@ class Defragmentation:
             is_gang = count > 1 and record.is_whole
             if helped == MOST_HELPED or not is_gang or space.has_too_few(demand):
                 return
+            helped += 1
             is_small = space.fewest_nodes(space.kinds_for(demand), demand, count) == 1
             placer = self.locality.placer(record)
             if is_small and placer.insists and placer.place(space, record) is None:

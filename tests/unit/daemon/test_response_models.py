@@ -1,0 +1,20 @@
+"""Rows of the API as the command line reads them, from managers of other versions too."""
+
+from __future__ import annotations
+
+from trainmaster.daemon.response_models import JobRow, ProgressRow, WaitReason
+
+
+def test_what_a_newer_manager_adds_is_ignored_and_what_an_older_one_lacks_is_none() -> None:
+    row = JobRow.from_json(
+        {
+            "id": "1",
+            "mood": "good",
+            "progress": {"step": 1, "epoch": 3},
+            "reason": {"code": "x", "sentence": "y", "since": 1},
+        }
+    )
+    assert row.id == "1"
+    assert row.name is None
+    assert row.progress == ProgressRow(1, None, None, None, None)  # type: ignore[arg-type]
+    assert row.reason == WaitReason("x", "y")
