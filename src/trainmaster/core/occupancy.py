@@ -268,7 +268,7 @@ class Occupancy(TopologyIndex):
             self._move_host(node, piece.share, demand, sign, is_spare=is_spare)
 
     def _is_used(self, gpu: int) -> bool:
-        """Whether some run shares it, whoever else may have reserved it."""
+        """Whether some run shares it, even if another job has reserved it."""
         is_guaranteed = gpu not in self.withheld and self.free_share[gpu] < WHOLE
         return is_guaranteed or self.free_spare[gpu] < WHOLE
 

@@ -94,7 +94,7 @@ def released(state: State, run: Run) -> None:
 
 
 def keep_promises(state: State, now: int) -> None:
-    """All facts of the step are in: launch whoever waits for nobody any more."""
+    """Once all facts of the step are in, launch the jobs whose GPUs have been released."""
     for job in [job for job, promised in state.promises.items() if not promised.awaiting]:
         _send(state, state.promises.pop(job).record, now)
 

@@ -3,7 +3,7 @@
 Caches are left out: they are built again, as after `forget`. A body from another topology is translated:
 a device is the same one if its node has the same name and it has the same number there. Runs on devices
 that are gone are lost, and their jobs are sent back to what was saved; the policy's memory, which may
-name nodes by their numbers, begins anew.
+name nodes by their numbers, starts again.
 """
 
 from __future__ import annotations

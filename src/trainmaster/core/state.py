@@ -72,7 +72,7 @@ class State:
         self.queues: dict[str, Queue] = {}
         self.groups: dict[Demand, int] = {}
         self._group_of: dict[int, tuple[Demand, int]] = {}
-        """The same by identity: hashing a demand anew for each job is slow."""
+        """The same by identity: hashing a demand again for each job is slow."""
         self.promises: dict[str, Promise] = {}
         self.awaited: dict[Run, list[str]] = {}
         """Jobs whose promised launch waits for a run to leave, or did."""

@@ -38,7 +38,7 @@ class TopologyIndex:
         ]
         """Per node, per level inside it, innermost first: a bit for each GPU of each island."""
         self.whole_slices = [Slice(node, gpu) for gpu, node in enumerate(topology.node_of_gpu)]
-        """One shared value per whole GPU: big gangs need not make them anew."""
+        """One shared value per whole GPU: big gangs need not make them again."""
         self._fewest: dict[tuple[tuple[int, ...], int | None, int | None, int], int] = {}
         self._kinds: dict[tuple[str | None, int], tuple[int, ...]] = {}
 

@@ -93,7 +93,7 @@ class View:
         return [record for record in self.jobs.values() if record.phase in WAITING]
 
     def newest_first(self) -> Iterable[JobRecord]:
-        """Live jobs, the last submitted first: whoever has come since a pass stands in front."""
+        """Live jobs, the last submitted first: jobs submitted since a pass stand in front."""
         return reversed(self._state.visible_jobs().values())
 
     # -- what has changed ----------------------------------------------------------------------
