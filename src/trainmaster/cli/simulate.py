@@ -132,7 +132,8 @@ def _write_report(
     if report is None:
         return
     from trainmaster.cli.support.simulate_table import for_report
-    from trainmaster.report import ReportError, write_report
+    from trainmaster.report.atomic_write import ReportError
+    from trainmaster.report.page import write_report
     from trainmaster.text.formatting import listing
 
     results = for_report(scenario, runs)

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-import numpy as np
-
 WINDOW = 10
 """Epochs over which a loss must have stood nearly still."""
 THRESHOLD = 0.05
@@ -140,6 +138,8 @@ def _hyperbola(points: Points, weights: Sequence[float], floor: float) -> Coeffi
 
 
 def _least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
+    import numpy as np  # only where a loss curve is fitted: it takes 0.1 s to import
+
     found: list[float] = np.linalg.lstsq(np.array(rows), np.array(values), rcond=None)[0].tolist()
     return found
 
@@ -173,6 +173,8 @@ def _refined(points: Points, weights: Sequence[float], b: Coefficients) -> Coeff
 def _moved(
     points: Points, weights: Sequence[float], b: Coefficients, damping: float
 ) -> Coefficients | None:
+    import numpy as np
+
     b0, b1, b2 = b
     rows, left = [], []
     for (k, loss), w in zip(points, weights, strict=True):

@@ -10,13 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import exp, log
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from trainmaster.estimators.allocation import Allocation
 from trainmaster.estimators.step_time import AS_PREDICTED, Scales, StepTime
 from trainmaster.model.codec import stored_as
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
 
 TRUST = (0.2, 0.7, 1.0, 1.0)
 """How far compute, fixed, inside and between may be off (standard deviation of the logarithm)."""
@@ -26,8 +30,6 @@ ROUNDS = 12
 SETTLED = 1e-3
 FARTHEST = 4.0
 """No part is off by more than this logarithm: a factor of 55."""
-
-Array = NDArray[np.float64]
 
 MOST_KEYS = 256
 MOST_MEASURED = 24
@@ -91,6 +93,8 @@ def fitted(measured: Measured) -> Scales:
     """The most probable scales of the timeline's parts: damped Gauss-Newton on their logarithms."""
     if not measured:
         return AS_PREDICTED
+    import numpy as np  # only where something has been measured: it takes 0.1 s to import
+
     logs = [0.0] * len(TRUST)
     damping, misfit = 1e-3, _misfit(measured, logs)
     for _ in range(ROUNDS):
@@ -128,6 +132,8 @@ def _normal_equations(measured: Measured, logs: list[float]) -> tuple[Array, Arr
     A step is the sum of its parts, each in proportion to its scale, so the slope of its logarithm by
     that of a scale is the part's share of the step.
     """
+    import numpy as np
+
     scales, precision = _scales(logs), 1 / np.square(TRUST)
     parts = np.array([known.predicted.parts_ns(scales) for known in measured], float)
     steps = parts.sum(axis=1)

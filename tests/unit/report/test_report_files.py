@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 
 from trainmaster.model.result import Result
-from trainmaster.report import ReportError, write_report
 from trainmaster.report import atomic_write as publish
-from trainmaster.report.atomic_write import ReportFile
-from trainmaster.report.page import report_files
+from trainmaster.report.atomic_write import ReportError, ReportFile
+from trainmaster.report.page import report_files, write_report
 from trainmaster.report.series import line_up
 
 PNG = b"\x89PNG"
