@@ -194,7 +194,6 @@ def test_a_folder_is_known_by_what_its_files_hold(tmp_path: Path) -> None:
 
 def digest(policy: str) -> str:
     sources.digest_of_policy.cache_clear()
-    sources._digest_of_package.cache_clear()
     return sources.digest_of_policy(policy)
 
 

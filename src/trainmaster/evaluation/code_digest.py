@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from functools import cache
 from hashlib import sha256
@@ -19,15 +20,10 @@ def digest_of_policy(name: str) -> str:
     """Changes with the versions, any source file of ours, or the file of a policy from elsewhere."""
     own = getsourcefile(policy_named(name))
     assert own is not None, f"{name} has no source file"
-    made_with = (str(sys.version_info[:2]), version("numpy"), _digest_of_package())
-    return sha256(" ".join((*made_with, file_digest(Path(own)))).encode()).hexdigest()
-
-
-@cache
-def _digest_of_package() -> str:
     files = sorted(PACKAGE.rglob("*.py"))
-    listed = (f"{file.relative_to(PACKAGE)} {file_digest(file)}" for file in files)
-    return sha256("\n".join(listed).encode()).hexdigest()
+    listed = [f"{file.relative_to(PACKAGE)} {file_digest(file)}" for file in files]
+    made_with = (str(sys.version_info[:2]), version("numpy"))
+    return sha256("\n".join((*made_with, *listed, file_digest(Path(own)))).encode()).hexdigest()
 
 
 @cache
@@ -38,7 +34,4 @@ def file_digest(path: Path) -> str:
         listed = [f"{each.relative_to(path)} {file_digest(each)}" for each in files]
         return sha256("\n".join(listed).encode()).hexdigest()
     with path.open("rb") as source:
-        digest = sha256()
-        while block := source.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(source, "sha256").hexdigest()

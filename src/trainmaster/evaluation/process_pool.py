@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
 from itertools import count
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from typing import Generic, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
@@ -39,15 +39,22 @@ class Done(Generic[R]):
 def spread(
     work: Callable[[P], R], pieces: Sequence[P], processes: int
 ) -> Generator[Done[R], None, None]:
-    """Results as they come; closing the iterator ends the processes at once."""
-    ignore_ctrl_c = (signal.SIGINT, signal.SIG_IGN)  # it is the parent's business
-    pool = ProcessPool(
-        max_workers=processes, context=SPAWN, initializer=signal.signal, initargs=ignore_ctrl_c
-    )
+    """Results as they come; closing the iterator ends the processes at once.
+
+    Ctrl-C is the parent's business. The pool starts its threads with the first piece, and a process has
+    the signal mask of the thread that starts it: blocked here, SIGINT reaches no process, not even one
+    that is still importing.
+    """
+    pool = ProcessPool(max_workers=processes, context=SPAWN)
+    places: dict[Future[R], int] = {}
     try:
-        places: dict[Future[R], int] = {
-            pool.schedule(_work, args=(work, piece)): place for place, piece in enumerate(pieces)
-        }
+        resource_tracker.ensure_running()  # or the first process would start it, which unblocks SIGINT
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            for place, piece in enumerate(pieces):
+                places[pool.schedule(_work, args=(work, piece))] = place
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for future in as_completed(places):
             place = places.pop(future)  # its result need not stay
             try:

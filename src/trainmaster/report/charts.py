@@ -167,6 +167,7 @@ class Chart:
         text = re.sub(
             r"^.*?(?=<svg )|<metadata>.*?</metadata>|\s*\n\s*", " ", stream.getvalue(), flags=re.S
         )
+        text = re.sub(r"<[^<>]+>", _with_named_colours, text)
         text = re.sub(r' d="[^"]*"', _shortened, text)
         text = re.sub(r'<g id="mark-(\d+)">((?: <path[^>]*/>)*)', self._marked, text)
         text = re.sub(r'<g id="[^"]*">', "<g>", text)
@@ -177,7 +178,7 @@ class Chart:
         text = re.sub(
             r'width="[\d.]+pt" height="[\d.]+pt" viewBox="[^"]*"', lambda _: box, text, count=1
         )
-        return re.sub(r"#[0-9a-f]{6}\b", palette.by_name, text.strip())
+        return text.strip()
 
     def _marked(self, found: re.Match[str]) -> str:
         mark = self._marks[int(found[1])]
@@ -196,9 +197,10 @@ class Chart:
         """As a file of that kind, with a heading and without a date."""
         height_in = self.figure.get_figheight()
         style: Any = {"fontsize": 14, "fontweight": "bold", "color": INK, "parse_math": False}
-        self.figure.text(0.01, 1 - 0.1 / height_in, title, va="top", **style)
+        heading = self.figure.text(0.01, 1 - 0.1 / height_in, title, va="top", **style)
         stream = io.BytesIO()
         self._save(stream, kind, dpi=PNG_DPI, metadata={STAMPS[kind]: None})
+        heading.remove()
         return stream.getvalue()
 
     def _save(self, stream: Any, kind: str, **how: Any) -> None:
@@ -211,6 +213,11 @@ class Chart:
                 layout.execute(self.figure)
                 self.figure.set_layout_engine(None)
             self.figure.savefig(stream, format=kind, **how)
+
+
+def _with_named_colours(tag: re.Match[str]) -> str:
+    """In tags alone: a job may be called #0072b2."""
+    return re.sub(r"#[0-9a-f]{6}\b", palette.by_name, tag[0])
 
 
 def _shortened(path: re.Match[str]) -> str:
