@@ -24,10 +24,10 @@ from pydantic import (
 from trainmaster.config.validation import (
     MOST,
     ConfigError,
+    FileModel,
     Label,
     Lines,
     OneOrMore,
-    StrictModel,
     amount,
     checked,
     line_of,
@@ -81,13 +81,13 @@ class Cluster:
     changes: tuple[NodeChange, ...] = ()
 
 
-class TypeEntry(StrictModel):
+class TypeEntry(FileModel):
     memory: Annotated[int, positive(GIB)] = Field(default=0, alias="memory_gib")
     speed_ppm: Annotated[int, positive(NOMINAL)] = Field(default=0, alias="speed")
     price_per_hour: Annotated[float, Field(ge=0, le=MOST)] = 0.0
 
 
-class NodeEntry(StrictModel):
+class NodeEntry(FileModel):
     """One node by name, or several by count."""
 
     name: Label | None = None
@@ -148,7 +148,7 @@ class NodeEntry(StrictModel):
         )
 
 
-class Domain(StrictModel):
+class Domain(FileModel):
     """The cluster, or a part of it such as a rack: nodes, or domains of a level below."""
 
     nodes: Annotated[list[NodeEntry], OneOrMore] | None = None
@@ -172,7 +172,7 @@ class InnerDomain(Domain):
     name: Label | None = None
 
 
-class Change(StrictModel):
+class Change(FileModel):
     """`{at_s: 3600, drain: n0}`: one verb, one node or several."""
 
     at_ms: Annotated[int, amount(SECOND)] = Field(alias="at_s")

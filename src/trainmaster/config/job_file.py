@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema, model_va
 
 from trainmaster.config import units
 from trainmaster.config.units import Gpus
-from trainmaster.config.validation import ConfigError, Lines, StrictModel, checked, mistake, shown
+from trainmaster.config.validation import ConfigError, FileModel, Lines, checked, mistake, shown
 from trainmaster.config.yaml_file import check_plain, read_documents
 from trainmaster.model.submission import Array, Dependency
 from trainmaster.model.units import WHOLE
@@ -226,7 +226,7 @@ Dependencies = Annotated[
 ]
 
 
-class Container(StrictModel):
+class Container(FileModel):
     """A container that the command runs in: one of the three programs, which must be installed."""
 
     apptainer: str | None = Field(None, description="Image for `apptainer exec`.", min_length=1)
@@ -253,7 +253,7 @@ class Container(StrictModel):
         return self.apptainer or self.enroot or self.docker or ""
 
 
-class JobFile(StrictModel):
+class JobFile(FileModel):
     """A training program and what it asks for. Everything but the command may be left out."""
 
     model_config = ConfigDict(
@@ -283,7 +283,7 @@ class JobFile(StrictModel):
         " H100:2 for a type. By default 1. On a machine without GPUs, CPU slots stand in.",
     )
     gpu_memory: Size | None = Field(
-        None, description="GPU memory that it needs on each GPU; by default it is measured."
+        None, description="GPU memory to book on each GPU; by default none is booked."
     )
     memory: Size | None = Field(
         None, description="Host memory for each GPU: booked, and the most that it may use."
@@ -357,12 +357,10 @@ class JobFile(StrictModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_empty_keys(cls, raw: object) -> object:
-        for key, value in raw.items() if isinstance(raw, Mapping) else ():
+    def _refuse_planned_keys(cls, raw: object) -> object:
+        for key in raw if isinstance(raw, Mapping) else ():
             if key in LATER:
                 raise mistake(LATER[key], key)
-            if value is None and key in cls.known_keys():
-                raise mistake(f"{key} is empty: give it a value, or leave it out", key)
         return raw
 
     @model_validator(mode="after")

@@ -10,9 +10,9 @@ from pydantic import AfterValidator, Field
 
 from trainmaster.config.validation import (
     MOST,
+    FileModel,
     Label,
     Lines,
-    StrictModel,
     amount,
     checked,
     positive,
@@ -42,16 +42,16 @@ Seconds = Annotated[int, amount(SECOND)]
 Hours = Annotated[int, positive(HOUR)]
 Rate = Annotated[int, positive(GIGA)]
 Ratio = Annotated[int, positive(NOMINAL)]
-Part = Annotated[int, scaled(NOMINAL, least=1, gt=0, le=1)]
+Part = Annotated[int, scaled(NOMINAL, least=1, gt=0, le=1, why="1 is all of it")]
 """What is left of a speed, in parts per million."""
 BelowOne = Annotated[int, scaled(NOMINAL, ge=0, lt=1)]
-Efficiency = Annotated[int, scaled(NOMINAL, ge=0.5, le=1)]
+Efficiency = Annotated[int, scaled(NOMINAL, ge=0.5, le=1, why="twice the GPUs are never slower")]
 Model = Annotated[Label, AfterValidator(table_name)]
 NotEmpty = Field(min_length=1)
 Two = Annotated[int, Field(ge=2, strict=False)]
 PartByCount = Annotated[dict[Two, Part], NotEmpty]
 """`{2: 0.765, 4: 0.53}`: what is left of the speed at each count."""
-Width = Annotated[int, scaled(PER_DOUBLING, gt=1, lt=1e6, strict=False)]
+Width = Annotated[int, scaled(PER_DOUBLING, gt=1, lt=1e6)]
 
 
 def _word(second: str) -> AfterValidator:
@@ -81,7 +81,7 @@ Speedups = Annotated[
 """`{1: 100, 2: 190, 4: 340}`: speeds at each number of GPUs."""
 
 
-class Speed(StrictModel):
+class Speed(FileModel):
     """What a gang keeps of its speed where it is placed."""
 
     default: dict[Label, Part] = {}
@@ -102,18 +102,19 @@ class Speed(StrictModel):
         return Locality(spans, models, {**kept, **self.nodes}, {**wide, **self.widths}, error_ppm)
 
 
-class Elastic(StrictModel):
+class Elastic(FileModel):
     """What a gang gains with its size."""
 
     default_efficiency: Efficiency | None = None
     models: dict[Model, Speedups] = {}
 
 
-LongerByCount = Annotated[dict[Two, Annotated[int, scaled(NOMINAL, ge=1)]], NotEmpty]
+Longer = Annotated[int, scaled(NOMINAL, ge=1, why="no job is faster on a shared GPU")]
+LongerByCount = Annotated[dict[Two, Longer], NotEmpty]
 """`{2: 1.05, 4: 1.26}`: how many times as long as alone."""
 
 
-class Times(StrictModel):
+class Times(FileModel):
     small: LongerByCount | None = None
     filling: LongerByCount | None = None
 
@@ -122,17 +123,17 @@ class Times(StrictModel):
         return replace(base, **longer)
 
 
-class TimesByMode(StrictModel):
+class TimesByMode(FileModel):
     mps: Times | None = None
     time: Times | None = None
 
 
-class Opportunistic(StrictModel):
+class Opportunistic(FileModel):
     tolerance_ppm: BelowOne = Field(default=0, alias="tolerance")
     floor_ppm: Part = Field(default=0, alias="floor")
 
 
-class SharingSection(StrictModel):
+class SharingSection(FileModel):
     """What jobs lose beside each other on a GPU."""
 
     law: Annotated[Law, Field(strict=False)] = Law.LINEAR
@@ -169,14 +170,14 @@ class SharingSection(StrictModel):
         )
 
 
-class Wires(StrictModel):
+class Wires(FileModel):
     """What gangs lose beside each other on a server or a network card."""
 
     server: dict[Model, PartByCount] = {}
     nic: dict[Model, PartByCount] = {}
 
 
-class Switch(StrictModel):
+class Switch(FileModel):
     """What it costs to start, suspend, resume and resize."""
 
     start_ms: Seconds = Field(default=0, alias="start_s")
@@ -203,13 +204,13 @@ class Switch(StrictModel):
         return rates | stated
 
 
-class NodeFailures(StrictModel):
+class NodeFailures(FileModel):
     mtbf_ms: Hours = Field(default=0, alias="mtbf_h")
     repair_ms: Hours = Field(default=0, alias="repair_h")
     detection_ms: Seconds = Field(default=0, alias="detection_s")
 
 
-class PerfFile(StrictModel):
+class PerfFile(FileModel):
     base: Literal["ideal", "default"] = "default"
     speed: Speed = Speed()
     gpu_speed: dict[Model, Annotated[dict[Model, Ratio], NotEmpty]] = {}

@@ -8,9 +8,9 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from trainmaster.config.validation import (
+    FileModel,
     Label,
     Lines,
-    StrictModel,
     amount,
     checked,
     mistake,
@@ -22,7 +22,7 @@ from trainmaster.text.suggest import did_you_mean
 Gpus = Annotated[int, amount(WHOLE)]
 
 
-class QueueEntry(StrictModel):
+class QueueEntry(FileModel):
     name: Label
     parent: Label | None = None
     weight: Annotated[int, Field(ge=1)] = 1
@@ -36,7 +36,7 @@ class QueueEntry(StrictModel):
         return self
 
 
-class QueuesFile(StrictModel):
+class QueuesFile(FileModel):
     queues: Annotated[list[QueueEntry], Field(min_length=1)]
 
     @model_validator(mode="after")

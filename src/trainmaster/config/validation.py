@@ -5,6 +5,7 @@ The sentence names the file, the line where YAML gives one, and the key.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -12,11 +13,11 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
-    GetPydanticSchema,
+    PlainValidator,
     ValidationError,
     model_validator,
 )
-from pydantic_core import PydanticCustomError, core_schema
+from pydantic_core import PydanticCustomError
 
 from trainmaster.text.formatting import as_sentence
 from trainmaster.text.suggest import did_you_mean
@@ -66,15 +67,19 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
     other_words: ClassVar[Mapping[str, str]] = {}
     """What other systems call our keys."""
+    takes_null: ClassVar[bool] = True
+    """Whether a known key may be there without a value."""
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_unknown_keys(cls, raw: object) -> object:
+    def _refuse_unknown_and_empty_keys(cls, raw: object) -> object:
         if isinstance(raw, Mapping):
             known = cls.known_keys()
-            for key in raw:
+            for key, value in raw.items():
                 if key not in known:
-                    raise mistake(f"unknown key {{}}; {cls._meant(str(key), known)}", str(key))
+                    raise mistake(f"unknown key '{{}}'; {cls._meant(str(key), known)}", str(key))
+                if value is None and not cls.takes_null:
+                    raise mistake("{} is empty: give it a value, or leave it out", str(key))
         return raw
 
     @classmethod
@@ -89,6 +94,12 @@ class StrictModel(BaseModel):
     def stated(self) -> dict[str, Any]:
         """The fields that the file states, by name."""
         return {name: getattr(self, name) for name in self.model_fields_set}
+
+
+class FileModel(StrictModel):
+    """A mapping in a file: `key:` with nothing after it is a mistake."""
+
+    takes_null: ClassVar[bool] = False
 
 
 def mistake(sentence: str, *path: object) -> PydanticCustomError:
@@ -169,7 +180,7 @@ def _words(found: Mapping[str, Any], path: KeyPath) -> str:
     kind, context, value = found["type"], found.get("ctx") or {}, shown(found.get("input"))
     name = named(path)
     if kind == MISTAKE:
-        return as_sentence(context["sentence"].replace("{}", repr(name)))
+        return as_sentence(context["sentence"].replace("{}", name))
     if kind == "missing":
         return f"{name} is missing."
     if kind == "value_error":
@@ -225,23 +236,33 @@ def _as_list(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
 
-def scaled(unit: int, *, least: int = 0, strict: bool = True, **bounds: float) -> GetPydanticSchema:
+BOUNDS = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
+"""The checks of the `operator` module that a number of a file can have, in words."""
+
+
+def scaled(unit: int, *, least: int = 0, why: str = "", **bounds: float) -> PlainValidator:
     """A number of the file within bounds (gt, ge, lt, le), in the integer unit of the model."""
+    words = " and ".join(f"{BOUNDS[name]} {_amount(bound)}" for name, bound in bounds.items())
+    reason = f": {why}" if why else ""
 
-    def scale(value: float) -> int:
-        return max(least, round(value * unit))
+    def read(value: Any) -> Any:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number:
+            limits = {"le": MOST, **bounds}.items()
+            if all(getattr(operator, name)(value, bound) for name, bound in limits):
+                return max(least, round(value * unit))
+        what = words if is_number else f"a number of {words}"
+        raise ValueError(f"must be {what}, not {shown(value)}{reason}")
 
-    number = core_schema.float_schema(strict=strict, **{"le": MOST, **bounds})  # type: ignore[arg-type]
-    made = core_schema.no_info_after_validator_function(scale, number)
-    return GetPydanticSchema(lambda _kind, _handler: made)
+    return PlainValidator(read)
 
 
-def amount(unit: int) -> GetPydanticSchema:
+def amount(unit: int) -> PlainValidator:
     """0 or more."""
     return scaled(unit, ge=0)
 
 
-def positive(unit: int) -> GetPydanticSchema:
+def positive(unit: int) -> PlainValidator:
     """More than 0, and 1 at least in the model's unit."""
     return scaled(unit, least=1, gt=0)
 

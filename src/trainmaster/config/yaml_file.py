@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from trainmaster.config.validation import ConfigError, KeyPath, Lines, shown
+from trainmaster.config.validation import ConfigError, KeyPath, Lines, line_of, located, shown
 
 DEEPEST = 20
 MOST_VALUES = 200_000
@@ -18,7 +18,7 @@ LARGEST = 1 << 53
 CORE_SCHEMA = {
     "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    "int": (r"[-+]?[0-9]{1,400}", "-+0123456789"),
+    "int": (r"[-+]?[0-9]{1,400}|0o[0-7]{1,99}|0x[0-9a-fA-F]{1,99}", "-+0123456789"),
     "float": (
         r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
         "-+.0123456789",
@@ -41,7 +41,7 @@ def read_documents(text: str) -> list[tuple[object, Lines]]:
         for node in yaml.compose_all(text):
             lines = _lines(node)
             value = yaml.constructor.construct_document(node)
-            check_plain(value)
+            check_plain(value, lines)
             if value is not None:
                 found.append((value, lines))
     except MarkedYAMLError as error:
@@ -60,39 +60,46 @@ def read_mapping(text: str, where: str) -> tuple[Mapping[str, object], Lines]:
         raise ConfigError(f"{where}: {error}", is_malformed=True) from None
     if not found:
         raise ConfigError(f"{where} is empty.")
+    if len(found) > 1:
+        raise ConfigError(
+            f"{where}: line {found[1][1][()]}: a second document starts here; keep one to a file."
+        )
     value, lines = found[0]
-    if len(found) > 1 or not isinstance(value, Mapping):
+    if not isinstance(value, Mapping):
         raise ConfigError(f"{where} must map keys to values; docs/simulator.md shows one.")
     return value, lines
 
 
-def check_plain(value: object) -> None:
+def check_plain(value: object, lines: Lines = {}) -> None:  # noqa: B006
     """Refuse what cannot be stored as text: endless nesting, NUL, half characters, huge numbers."""
     left = MOST_VALUES
-    todo: list[tuple[object, int]] = [(value, 0)]
+    todo: list[tuple[object, KeyPath]] = [(value, ())]
     while todo:
-        each, depth = todo.pop()
+        each, path = todo.pop()
         left -= 1
-        if depth > DEEPEST or left < 0:
+        if len(path) > DEEPEST or left < 0:
             raise ConfigError("The file is nested too deeply or has too many values.")
-        if isinstance(each, str):
-            _check_text(each)
-        elif isinstance(each, float) and not math.isfinite(each):
-            raise ConfigError("Numbers must be finite: .inf and .nan are not.")
-        elif isinstance(each, int) and abs(each) > LARGEST:
-            raise ConfigError(f"The number {str(each)[:30]} is too large.")
-        elif isinstance(each, Mapping):
-            todo.extend((name, depth + 1) for name in each)
-            todo.extend((inner, depth + 1) for inner in each.values())
+        if isinstance(each, Mapping):
+            todo.extend((name, path) for name in each)
+            todo.extend((inner, (*path, str(name))) for name, inner in each.items())
         elif isinstance(each, list):
-            todo.extend((inner, depth + 1) for inner in each)
+            todo.extend((inner, (*path, at)) for at, inner in enumerate(each))
+        elif fault := _fault(each):
+            raise ConfigError(located(fault, line=line_of(path, lines)))
 
 
-def _check_text(text: str) -> None:
-    if len(text) > MOST_TEXT:
-        raise ConfigError("A text is longer than a million characters.")
-    if "\x00" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
-        raise ConfigError(f"The text {shown(text)} has a character that cannot be stored.")
+def _fault(value: object) -> str | None:
+    """Why one text or number cannot be stored."""
+    if isinstance(value, str):
+        if len(value) > MOST_TEXT:
+            return "A text is longer than a million characters."
+        if "\x00" in value or any("\ud800" <= sign <= "\udfff" for sign in value):
+            return f"The text {shown(value)} has a character that cannot be stored."
+    elif isinstance(value, float) and not math.isfinite(value):
+        return "Numbers must be finite: .inf and .nan are not."
+    elif isinstance(value, int) and abs(value) > LARGEST:
+        return f"The number {str(value)[:30]} is too large."
+    return None
 
 
 def _reader() -> Any:

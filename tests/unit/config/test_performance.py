@@ -156,7 +156,7 @@ MISTAKES = {
     ),
     "no speed at all": (
         {"speed": {"default": {"rack": 0}}},
-        "speed.default.rack must be more than 0, not 0.",
+        "speed.default.rack must be more than 0 and at most 1, not 0: 1 is all of it.",
     ),
     "a negative time": (
         {"switch": {"suspend_s": -1}},
@@ -182,7 +182,7 @@ MISTAKES = {
     ),
     "no time to be measured in": (
         {"profiling_s": "long"},
-        "profiling_s must be a number, not 'long'.",
+        "profiling_s must be a number of at least 0, not 'long'.",
     ),
     "nodes that fail all the time": (
         {"node_failures": {"mtbf_h": 0}},
@@ -194,10 +194,13 @@ MISTAKES = {
         "checkpoint_every_s must be more than 0",
     ),
     "text for a switch": ({"failures": "yes"}, "failures must be true or false, not 'yes'."),
-    "no efficiency": ({"elastic_efficiency": 0}, "elastic_efficiency must be at least 0.5, not 0."),
+    "no efficiency": (
+        {"elastic_efficiency": 0},
+        "elastic_efficiency must be at least 0.5 and at most 1, not 0: twice",
+    ),
     "faster than the nearest": (
         {"speed": {"models": {"a": {"rack": 1.1}}}},
-        "speed.models.a.rack must be at most 1, not 1.1.",
+        "speed.models.a.rack must be more than 0 and at most 1, not 1.1: 1 is all of it.",
     ),
     "no nodes": (
         {"speed": {"nodes": {"a": {4: {1: 0.5}}}}},
@@ -219,27 +222,27 @@ MISTAKES = {
     ),
     "tables that may be wrong by all": (
         {"table_error": 1},
-        "table_error must be less than 1, not 1.",
+        "table_error must be at least 0 and less than 1, not 1.",
     ),
     "nothing for a constant": (
         {"sharing": {"a": None}},
-        "sharing.a must be a number, not nothing.",
+        "sharing.a is empty: give it a value, or leave it out.",
     ),
     "twice the GPUs, thrice the speed": (
         {"elastic": {"default_efficiency": 1.5}},
-        "elastic.default_efficiency must be at most 1, not 1.5.",
+        "elastic.default_efficiency must be at least 0.5 and at most 1, not 1.5",
     ),
     "twice the GPUs, less speed": (
         {"elastic_efficiency": 0.4},
-        "elastic_efficiency must be at least 0.5, not 0.4.",
+        "elastic_efficiency must be at least 0.5 and at most 1, not 0.4",
     ),
     "a width of one": (
         {"speed": {"widths": {"a": {1: 0.5}}}},
-        "speed.widths.a.1 must be more than 1, not 1.",
+        "speed.widths.a.1 must be more than 1 and less than 1,000,000, not 1.",
     ),
     "text for a width": (
         {"speed": {"widths": {"a": {"wide": 0.5}}}},
-        "speed.widths.a.wide must be a number, not 'wide'.",
+        "speed.widths.a.wide must be a number of more than 1 and less than 1,000,000, not 'wide'.",
     ),
     "a GPU without speed": (
         {"gpu_speed": {"a": {"K80": 0}}},
@@ -254,11 +257,14 @@ MISTAKES = {
         {"sharing": {"lew": "h200"}},
         "unknown key 'sharing.lew'; did you mean",
     ),
-    "text for a constant": ({"sharing": {"a": "x"}}, "sharing.a must be a number, not 'x'."),
+    "text for a constant": (
+        {"sharing": {"a": "x"}},
+        "sharing.a must be a number of more than -1,000,000,000 and less",
+    ),
     "no slope": ({"sharing": {"b": 0}}, "sharing.b must be more than 0, not 0."),
     "faster in company": (
         {"sharing": {"times": {"mps": {"small": {2: 0.9}}}}},
-        "sharing.times.mps.small.2 must be at least 1, not 0.9.",
+        "sharing.times.mps.small.2 must be at least 1, not 0.9: no job is faster on a shared GPU.",
     ),
     "an unknown way of sharing": (
         {"sharing": {"times": {"mig": {}}}},
@@ -266,23 +272,23 @@ MISTAKES = {
     ),
     "small jobs that fill the GPU": (
         {"sharing": {"small_util": 1}},
-        "sharing.small_util must be less than 1, not 1.",
+        "sharing.small_util must be at least 0 and less than 1, not 1.",
     ),
     "a pair above one": (
         {"sharing": {"pairs": {"a": {"b": 1.2}}}},
-        "sharing.pairs.a.b must be at most 1, not 1.2.",
+        "sharing.pairs.a.b must be more than 0 and at most 1, not 1.2",
     ),
     "more bandwidth than there is": (
         {"sharing": {"bandwidth": {"a": 2}}},
-        "sharing.bandwidth.a must be at most 1, not 2.",
+        "sharing.bandwidth.a must be more than 0 and at most 1, not 2",
     ),
     "all may be taken": (
         {"sharing": {"opportunistic": {"tolerance": 1}}},
-        "sharing.opportunistic.tolerance must be less than 1, not 1.",
+        "sharing.opportunistic.tolerance must be at least 0 and less than 1, not 1.",
     ),
     "guests that never run": (
         {"sharing": {"opportunistic": {"floor": 0}}},
-        "sharing.opportunistic.floor must be more than 0, not 0.",
+        "sharing.opportunistic.floor must be more than 0 and at most 1, not 0",
     ),
     "an unknown wire": (
         {"neighbours": {"nvlink": {}}},
