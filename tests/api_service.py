@@ -35,8 +35,7 @@ from trainmaster.daemon.service_api import (
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import GIB, WHOLE
-from trainmaster.store.protocol import Wanted
-from trainmaster.store.rows import JobRow, ProgressRow, StoryRow
+from trainmaster.store.rows import JobFilter, JobRow, ProgressRow, StoryRow
 
 ENDS = ("succeeded", "failed", "cancelled")
 ALLOCATED = ("running",)
@@ -186,7 +185,7 @@ class MemoryService:
     def now_ms(self) -> int:
         return self.now
 
-    async def jobs(self, wanted: Wanted) -> Sequence[JobStatus]:
+    async def jobs(self, wanted: JobFilter) -> Sequence[JobStatus]:
         self._needs_lead()
         found = []
         below = None if wanted.before is None else _order(wanted.before)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainmaster.store.open import open_store
-from trainmaster.store.protocol import Store
+from trainmaster.store.store import Store
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.live)])

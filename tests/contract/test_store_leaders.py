@@ -10,7 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.contract.stores import batch, job, wait_until
-from trainmaster.store.protocol import Store, Wanted
+from trainmaster.store.rows import JobFilter
+from trainmaster.store.store import Store
 
 pytestmark = pytest.mark.live
 
@@ -97,7 +98,7 @@ def test_a_writer_killed_at_any_moment_leaves_whole_steps(
         assert seqs == list(range(1, len(seqs) + 1))
         assert kept <= len(seqs) <= kept + 1
         assert heir.last_number() == len(seqs)
-        assert len(heir.jobs(Wanted(limit=10**6))) == 21 * len(seqs)
+        assert len(heir.jobs(JobFilter(limit=10**6))) == 21 * len(seqs)
         assert len(heir.story(f"{len(seqs)}_19")) == 1
         heir.close()
         heir = opened()

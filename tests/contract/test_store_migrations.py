@@ -12,9 +12,10 @@ from sqlalchemy import text
 
 from tests.contract.stores import JOB, batch, job, step
 from trainmaster.store import schema
+from trainmaster.store.errors import StoreError
 from trainmaster.store.open import open_store
-from trainmaster.store.protocol import Store, StoreError, Wanted
-from trainmaster.store.sql_store import SqlStore
+from trainmaster.store.rows import JobFilter
+from trainmaster.store.store import Store
 
 LATER = """
 import sqlalchemy as sa
@@ -50,7 +51,7 @@ def fill(store: Store) -> None:
 
 
 def asked(store: Store, statement: str) -> list[object]:
-    assert isinstance(store, SqlStore)
+    assert isinstance(store, Store)
     with store.database.reader.connect() as connection:
         return [row[0] for row in connection.execute(text(statement))]
 
@@ -66,7 +67,7 @@ def test_from_empty_to_the_newest(opened: Callable[[], Store]) -> None:
 @pytest.mark.parametrize("old", schema.VERSIONS)
 def test_from_every_version_to_the_newest(opened: Callable[[], Store], old: str) -> None:
     store = opened()
-    assert isinstance(store, SqlStore)
+    assert isinstance(store, Store)
     with store.database.writer.begin() as connection:
         schema.migrate(connection, old)
     assert store.lead()
@@ -92,7 +93,7 @@ def test_a_leader_brings_an_older_schema_up_to_date(
     assert asked(standby, "SELECT colour FROM jobs") == ["red", "red"]
     assert standby.steps() == [step(1), step(2)]
     standby.append([batch(3, job("3"))])
-    assert len(standby.jobs(Wanted())) == 3
+    assert len(standby.jobs(JobFilter())) == 3
 
 
 def test_a_migration_that_fails_leaves_all_as_it_was(
@@ -122,7 +123,7 @@ def test_a_newer_schema_is_refused(opened: Callable[[], Store], store_url: str) 
     old_program = opened()
     assert old_program.lead()
     fill(old_program)
-    assert isinstance(old_program, SqlStore)
+    assert isinstance(old_program, Store)
     with old_program.database.writer.begin() as connection:
         connection.execute(text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'"))
     old_program.close()
@@ -135,7 +136,7 @@ def test_a_newer_schema_is_not_led_by_a_waiting_old_program(opened: Callable[[],
     new, waiting = opened(), opened()
     assert new.lead()
     assert not waiting.lead()
-    assert isinstance(new, SqlStore)
+    assert isinstance(new, Store)
     with new.database.writer.begin() as connection:
         connection.execute(text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'"))
     new.close()

@@ -13,15 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.contract.stores import JOB, batch, job, report, step
+from trainmaster.store.errors import StoreError
 from trainmaster.store.open import open_store
-from trainmaster.store.protocol import Store, StoreError, Wanted
 from trainmaster.store.rows import (
     Batch,
+    JobFilter,
     JobRow,
     ProgressRow,
     StepRow,
     StoryRow,
 )
+from trainmaster.store.store import Store
 
 # -- reading ---------------------------------------------------------------------------------------
 
@@ -33,7 +35,7 @@ def test_nothing_is_there_before_anybody_led(opened: Callable[[], Store]) -> Non
 
 def test_an_empty_store(store: Store) -> None:
     assert store.steps() == []
-    assert store.jobs(Wanted()) == []
+    assert store.jobs(JobFilter()) == []
     assert store.job("1") is None
     assert store.last_number() == 0
     assert store.count() == {}
@@ -58,30 +60,30 @@ def test_last_number_counts_elements_and_skips_names(store: Store) -> None:
 
 
 FOUND = {
-    "all": (Wanted(), "6 5 4_1 4_0 2 1"),
-    "one state": (Wanted(states=frozenset({"running"})), "5 2"),
-    "two states": (Wanted(states=frozenset({"running", "failed"})), "6 5 2"),
-    "a state that nothing is in": (Wanted(states=frozenset({"held"})), ""),
-    "a user": (Wanted(user="bob"), "6 5"),
-    "a queue": (Wanted(queue="night"), "2"),
-    "an array": (Wanted(array="4"), "4_1 4_0"),
-    "part of a name": (Wanted(text="bert"), "5 1"),
-    "a name in another case": (Wanted(text="äRGER"), "6"),
-    "an id": (Wanted(text="4_"), "4_1 4_0"),
-    "text with a wildcard": (Wanted(text="%"), "2"),
-    "since": (Wanted(since_ms=400), "6 5 4_1 4_0"),
-    "several at once": (Wanted(user="bob", states=frozenset({"running"}), text="b"), "5"),
-    "a limit": (Wanted(limit=2), "6 5"),
-    "no limit left": (Wanted(limit=0), ""),
-    "a later page": (Wanted(before="4_1", limit=2), "4_0 2"),
-    "after the last": (Wanted(before="1"), ""),
-    "after one that is not there": (Wanted(before="77"), ""),
-    "after one that is not among them": (Wanted(before="4_0", user="ann"), "2 1"),
+    "all": (JobFilter(), "6 5 4_1 4_0 2 1"),
+    "one state": (JobFilter(states=frozenset({"running"})), "5 2"),
+    "two states": (JobFilter(states=frozenset({"running", "failed"})), "6 5 2"),
+    "a state that nothing is in": (JobFilter(states=frozenset({"held"})), ""),
+    "a user": (JobFilter(user="bob"), "6 5"),
+    "a queue": (JobFilter(queue="night"), "2"),
+    "an array": (JobFilter(array="4"), "4_1 4_0"),
+    "part of a name": (JobFilter(text="bert"), "5 1"),
+    "a name in another case": (JobFilter(text="äRGER"), "6"),
+    "an id": (JobFilter(text="4_"), "4_1 4_0"),
+    "text with a wildcard": (JobFilter(text="%"), "2"),
+    "since": (JobFilter(since_ms=400), "6 5 4_1 4_0"),
+    "several at once": (JobFilter(user="bob", states=frozenset({"running"}), text="b"), "5"),
+    "a limit": (JobFilter(limit=2), "6 5"),
+    "no limit left": (JobFilter(limit=0), ""),
+    "a later page": (JobFilter(before="4_1", limit=2), "4_0 2"),
+    "after the last": (JobFilter(before="1"), ""),
+    "after one that is not there": (JobFilter(before="77"), ""),
+    "after one that is not among them": (JobFilter(before="4_0", user="ann"), "2 1"),
 }
 
 
 @pytest.mark.parametrize(("wanted", "ids"), FOUND.values(), ids=FOUND.keys())
-def test_jobs_that_are_wanted(store: Store, wanted: Wanted, ids: str) -> None:
+def test_jobs_that_are_wanted(store: Store, wanted: JobFilter, ids: str) -> None:
     element = replace(job("4_0", "succeeded", 400, "sweep"), array="4", array_index=0)
     store.append(
         [
@@ -100,7 +102,7 @@ def test_pages_neither_skip_nor_repeat_while_jobs_come_in(store: Store) -> None:
     store.append([batch(1, *(job(str(n), submit_ms=1000 + n // 40) for n in range(1, 101)))])
     seen: list[str] = []
     before, seq = None, 1
-    while page := store.jobs(Wanted(before=before, limit=7)):
+    while page := store.jobs(JobFilter(before=before, limit=7)):
         seen += [row.id for row in page]
         before, seq = page[-1].id, seq + 1
         store.append([batch(seq, job(str(100 + seq), submit_ms=2000), replace(page[0], state="x"))])
@@ -148,7 +150,7 @@ def test_threads_read_while_the_leader_writes(store: Store) -> None:
     with ThreadPoolExecutor(8) as threads:
 
         def look(_: int) -> bool:
-            seen = {row.id for row in store.jobs(Wanted(limit=1000))}
+            seen = {row.id for row in store.jobs(JobFilter(limit=1000))}
             return seen <= {row.job for id in seen for row in store.story(id)}
 
         looks = threads.map(look, range(60))
@@ -173,7 +175,7 @@ def test_threads_write_one_after_the_other(store: Store) -> None:
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(write, range(20)))
     assert answers.count(None) == 1
-    assert len(store.jobs(Wanted())) == 1
+    assert len(store.jobs(JobFilter())) == 1
     assert store.leads()
 
 
@@ -257,7 +259,7 @@ def test_what_was_appended_is_what_is_read(store_url: str) -> None:
                 assert store.story(id) == [told for told in stories if told.job == id]
                 expected = [seen for seen in reports if seen.job == id]
                 assert repr(store.progress(id)) == repr(expected)
-            listed = [row for row in store.jobs(Wanted(limit=10**9)) if row.id in jobs]
+            listed = [row for row in store.jobs(JobFilter(limit=10**9)) if row.id in jobs]
             assert {row.id: row for row in listed} == jobs
             assert [row.submit_ms for row in listed] == sorted(
                 (row.submit_ms for row in listed), reverse=True
@@ -268,7 +270,7 @@ def test_what_was_appended_is_what_is_read(store_url: str) -> None:
 
 def test_a_list_may_leave_the_job_files_out(store: Store) -> None:
     store.append([batch(1, job("1", state="running"), job("2"))])
-    whole, brief = store.jobs(Wanted()), store.jobs(Wanted(is_brief=True))
+    whole, brief = store.jobs(JobFilter()), store.jobs(JobFilter(is_brief=True))
     assert [replace(row, spec_json="") for row in whole] == list(brief)
     states = frozenset({"running"})
-    assert [row.spec_json for row in store.jobs(Wanted(states=states, is_brief=True))] == [""]
+    assert [row.spec_json for row in store.jobs(JobFilter(states=states, is_brief=True))] == [""]

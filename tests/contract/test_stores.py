@@ -9,15 +9,17 @@ import pytest
 from sqlalchemy import create_engine, select
 
 from tests.contract.stores import JOB, batch, job, loosen, step
-from trainmaster.store.protocol import Deposed, Store, StoreError, Wanted
+from trainmaster.store.errors import Deposed, StoreError
 from trainmaster.store.rows import (
     Batch,
+    JobFilter,
     JobRow,
     KeyRow,
     SnapshotRow,
     StepRow,
     StoryRow,
 )
+from trainmaster.store.store import Store
 from trainmaster.store.tables import SNAPSHOTS
 
 HOUR_MS = 3600 * 1000
@@ -74,7 +76,7 @@ def test_a_deposed_leader_writes_nothing(
     old.append([batch(1, job("1"))])
     loosen(store_url)
     assert new.lead()
-    with pytest.raises(Deposed, match="Another daemon leads"):
+    with pytest.raises(Deposed, match="Another manager leads"):
         write(old)
     assert not old.leads()
     assert not old.lead()
@@ -167,7 +169,7 @@ def test_a_job_is_updated_in_place(store: Store) -> None:
     store.append([batch(1, JOB)])
     store.append([batch(2, replace(JOB, state="running", start_ms=5)), batch(3, ended)])
     assert store.job("1") == ended
-    assert store.jobs(Wanted()) == [ended]
+    assert store.jobs(JobFilter()) == [ended]
     assert store.count() == {"failed": 1}
 
 
@@ -176,7 +178,7 @@ def test_thousands_of_jobs_in_one_batch(store: Store) -> None:
     store.append([batch(1, *jobs)])
     assert store.count() == {"pending": 5000}
     assert store.last_number() == 5000
-    assert store.jobs(Wanted(limit=10_000)) == jobs[::-1]
+    assert store.jobs(JobFilter(limit=10_000)) == jobs[::-1]
 
 
 # -- snapshots -------------------------------------------------------------------------------------
@@ -222,7 +224,7 @@ def test_compacting_leaves_a_snapshot_and_all_since(
     assert [row.seq for row in store.steps(after=found.seq)] == list(range(oldest + 1, 9))
     assert len(store.steps()) == 8 - dropped
     assert store.compact(before_ms) == 0
-    assert len(store.jobs(Wanted())) == 8  # history stays
+    assert len(store.jobs(JobFilter())) == 8  # history stays
     assert len(store.story("1")) == 1
 
 

@@ -12,8 +12,9 @@ import pytest
 from tests.contract.stores import JOB, batch, job, step, tell_postgres, wait_until
 from tests.live import postgres
 from trainmaster.store import postgres as settings
+from trainmaster.store.errors import Deposed, StoreError
 from trainmaster.store.open import open_store
-from trainmaster.store.protocol import Deposed, Store, StoreError
+from trainmaster.store.store import Store
 
 pytestmark = pytest.mark.live
 

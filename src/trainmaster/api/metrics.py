@@ -13,7 +13,7 @@ from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.response_models import QueueRow
 from trainmaster.daemon.service_api import Health, Service
 from trainmaster.model.job_state import WAITING_STATES, JobState
-from trainmaster.store.protocol import Wanted
+from trainmaster.store.rows import JobFilter
 
 PAGE, MOST_PAGES = 1_000, 10
 LOOKED_AT = frozenset(WAITING_STATES) - {JobState.HELD}
@@ -89,7 +89,9 @@ async def _unadmitted(service: Service, counts: Mapping[str, int]) -> Metric:
     counted: Counter[str] = Counter()
     before = None
     for _ in range(MOST_PAGES):
-        statuses = await service.queries.jobs(Wanted(states=LOOKED_AT, before=before, limit=PAGE))
+        statuses = await service.queries.jobs(
+            JobFilter(states=LOOKED_AT, before=before, limit=PAGE)
+        )
         for status in statuses:
             why = wording.why_waiting(status, now)
             counted[UNKNOWN if why is None else why[0]] += 1

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from trainmaster.config.validation import ConfigError, parameter_sentence
 from trainmaster.daemon.response_models import ErrorAnswer
 from trainmaster.daemon.service_api import Conflict, NotFound, Refusal, Unavailable
-from trainmaster.store.protocol import StoreError
+from trainmaster.store.errors import StoreError
 
 LOG = logging.getLogger("trainmaster.api")
 

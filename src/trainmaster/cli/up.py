@@ -89,7 +89,7 @@ def up(
     from trainmaster.api.server import listening, url_of
     from trainmaster.daemon.service_api import Refusal
     from trainmaster.engines.protocol import EngineError
-    from trainmaster.store.protocol import StoreError
+    from trainmaster.store.errors import StoreError
 
     folder = (data or user_data_folder()).absolute()
     options = _options(settings or [])

@@ -38,8 +38,7 @@ from trainmaster.model.topology import SLOT_TYPE, Topology
 from trainmaster.model.units import GIB, SECOND, WHOLE
 from trainmaster.placement.gang import bits
 from trainmaster.placement.placers import ever_fits
-from trainmaster.store.protocol import Wanted
-from trainmaster.store.rows import KeyRow
+from trainmaster.store.rows import JobFilter, KeyRow
 
 MOST_ELEMENTS = 100_000
 DEFAULT_QUEUE = "default"
@@ -149,7 +148,7 @@ class Commands:
             if self._driver.state_of(wanted.job) is not None:
                 found.append(wanted)
                 continue
-            rows = self._driver.store.jobs(Wanted(array=wanted.job, limit=MOST_ELEMENTS))
+            rows = self._driver.store.jobs(JobFilter(array=wanted.job, limit=MOST_ELEMENTS))
             if not rows:
                 raise NotFound(f"there is no job {wanted.job} to wait for.")
             found += [replace(wanted, job=row.id) for row in rows]

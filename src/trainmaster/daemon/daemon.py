@@ -21,7 +21,8 @@ from trainmaster.daemon.retention import drop_code, outdated_runs
 from trainmaster.daemon.service_api import Health, Unavailable
 from trainmaster.engines.protocol import Engine
 from trainmaster.model.units import DAY, HOUR, MINUTE, SECOND
-from trainmaster.store.protocol import Deposed, Store, StoreError
+from trainmaster.store.errors import Deposed, StoreError
+from trainmaster.store.store import Store
 
 log = structlog.get_logger("trainmaster.daemon")
 

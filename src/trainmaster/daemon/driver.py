@@ -34,8 +34,9 @@ from trainmaster.model import events as e
 from trainmaster.model.engine_reports import Progressed, Report
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.units import SECOND
-from trainmaster.store.protocol import Store, StoreError, Wanted
-from trainmaster.store.rows import Batch, ProgressRow, StepRow
+from trainmaster.store.errors import StoreError
+from trainmaster.store.rows import Batch, JobFilter, ProgressRow, StepRow
+from trainmaster.store.store import Store
 
 log = structlog.get_logger("trainmaster.daemon")
 
@@ -358,7 +359,7 @@ class Driver:
         row = await asyncio.to_thread(self.store.job, job)
         if row is not None and row.state in ENDED_STATES:
             raise Conflict(f"job {job} has ended: it {ended_as(row.state)}.")
-        if await asyncio.to_thread(self.store.jobs, Wanted(array=job, limit=1)):
+        if await asyncio.to_thread(self.store.jobs, JobFilter(array=job, limit=1)):
             raise Conflict(f"all jobs of array {job} have ended.")
         raise NotFound(f"there is no job {job}: `trainmaster ps -a` lists all.")
 

@@ -12,8 +12,8 @@ from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import stored_submission
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.trace import Outcome, Trace, TracedJob
-from trainmaster.store.protocol import Store, Wanted
-from trainmaster.store.rows import JobRow
+from trainmaster.store.rows import JobFilter, JobRow
+from trainmaster.store.store import Store
 from trainmaster.traces.native import write
 
 PAGE = 1000
@@ -24,7 +24,7 @@ def ended_rows(store: Store) -> Iterator[JobRow]:
     """Every job that has ended, the last submitted first."""
     before: str | None = None
     while True:
-        rows = store.jobs(Wanted(states=frozenset(ENDED_STATES), before=before, limit=PAGE))
+        rows = store.jobs(JobFilter(states=frozenset(ENDED_STATES), before=before, limit=PAGE))
         yield from rows
         if len(rows) < PAGE:
             return

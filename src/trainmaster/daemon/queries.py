@@ -39,8 +39,7 @@ from trainmaster.model.job_state import JobState
 from trainmaster.model.placement import Placement
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
-from trainmaster.store.protocol import Wanted
-from trainmaster.store.rows import JobRow, ProgressRow, SnapshotRow, StoryRow
+from trainmaster.store.rows import JobFilter, JobRow, ProgressRow, SnapshotRow, StoryRow
 
 Forecaster = Callable[[SnapshotRow, str | Submission, int], Forecast]
 """Says when a job would start, asked at that time; in a thread, from a snapshot of the controller."""
@@ -82,7 +81,7 @@ class Queries:
 
     # -- jobs ------------------------------------------------------------------------------------------
 
-    async def jobs(self, wanted: Wanted) -> Sequence[JobStatus]:
+    async def jobs(self, wanted: JobFilter) -> Sequence[JobStatus]:
         wanted = replace(wanted, is_brief=True)
         return await self._all(await asyncio.to_thread(self._driver.store.jobs, wanted))
 
@@ -109,10 +108,10 @@ class Queries:
         row = await asyncio.to_thread(store.job, job)
         if row is not None:
             return self._status(row, now)
-        elements = await asyncio.to_thread(store.jobs, Wanted(array=job, limit=MOST_ELEMENTS))
+        elements = await asyncio.to_thread(store.jobs, JobFilter(array=job, limit=MOST_ELEMENTS))
         if elements:
             return self._folded(job, await self._all(elements))
-        for each in await asyncio.to_thread(store.jobs, Wanted(text=job, limit=1000)):
+        for each in await asyncio.to_thread(store.jobs, JobFilter(text=job, limit=1000)):
             if each.name == job:
                 return self._status(each, now)
         raise NotFound(f"there is no job {job}: `trainmaster ps -a` lists all.")

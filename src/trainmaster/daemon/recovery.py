@@ -35,8 +35,8 @@ from trainmaster.model.actions import Order
 from trainmaster.model.job import Run
 from trainmaster.model.job_state import LIVE_STATES
 from trainmaster.model.topology import Topology
-from trainmaster.store.protocol import Store, Wanted
-from trainmaster.store.rows import SnapshotRow, StepRow
+from trainmaster.store.rows import JobFilter, SnapshotRow, StepRow
+from trainmaster.store.store import Store
 
 log = structlog.get_logger("trainmaster.recovery")
 
@@ -198,7 +198,9 @@ def _reload_jobs(driver: Driver) -> None:
     """Every live job as the store has it."""
     records, before = driver.controller.state.jobs, None
     while True:
-        rows = driver.store.jobs(Wanted(states=frozenset(LIVE_STATES), before=before, limit=PAGE))
+        rows = driver.store.jobs(
+            JobFilter(states=frozenset(LIVE_STATES), before=before, limit=PAGE)
+        )
         for row in rows:
             if row.id in records:
                 driver.jobs[row.id] = from_row(row, records[row.id])

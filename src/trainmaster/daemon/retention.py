@@ -9,8 +9,8 @@ from pathlib import Path
 from trainmaster.daemon.code_snapshot import is_as_copied
 from trainmaster.model.job import Run
 from trainmaster.model.units import SECOND
-from trainmaster.store.protocol import Store, Wanted
-from trainmaster.store.rows import JobRow
+from trainmaster.store.rows import JobFilter, JobRow
+from trainmaster.store.store import Store
 
 IsLive = Callable[[str], bool]
 
@@ -34,7 +34,7 @@ def drop_code(folder: Path, store: Store, is_live: IsLive, before_ms: int) -> in
         if not code.is_dir() or is_live(place.name):
             continue
         row = store.job(place.name)
-        rows = store.jobs(Wanted(array=place.name, limit=1_000_000)) if row is None else [row]
+        rows = store.jobs(JobFilter(array=place.name, limit=1_000_000)) if row is None else [row]
         if not rows and code.stat().st_mtime * SECOND >= before_ms:
             continue  # of a submission that is under way
         if not any(is_live(each.id) for each in rows) and _is_over(rows, before_ms):

@@ -9,8 +9,9 @@ import structlog
 
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.service_api import Unavailable
-from trainmaster.store.protocol import Deposed, Store, StoreError
+from trainmaster.store.errors import Deposed, StoreError
 from trainmaster.store.rows import Batch
+from trainmaster.store.store import Store
 
 log = structlog.get_logger("trainmaster.daemon")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
+from trainmaster.store.errors import StoreError
 from trainmaster.store.leader_lock import LeaderLock
-from trainmaster.store.protocol import StoreError
 
 
 class Place:

@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 
-from trainmaster.store.protocol import StoreError
+
+class StoreError(Exception):
+    """The store cannot be used now: one sentence that says why and what to do."""
+
+
+class Deposed(StoreError):
+    """Another manager leads by now: nothing may be written any more."""
+
 
 SQLITE = {
     "SQLITE_FULL": "is full, or its disk is: free some space",

@@ -11,11 +11,11 @@ from typing import Protocol
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from trainmaster.store.protocol import StoreError
+from trainmaster.store.errors import StoreError
 
 
 class LeaderLock(Protocol):
-    """What keeps a second daemon from leading. Not safe for threads: the store guards it."""
+    """What keeps a second manager from leading. Not safe for threads: the store guards it."""
 
     def take(self) -> bool:
         """Take it if it is free; at once."""

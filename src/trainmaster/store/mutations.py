@@ -9,16 +9,16 @@ from itertools import pairwise
 from sqlalchemy import Connection, Table, delete, func, insert, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from trainmaster.store.protocol import Deposed, StoreError
-from trainmaster.store.rows import Batch, JobRow, SnapshotRow
+from trainmaster.store.errors import Deposed, StoreError
+from trainmaster.store.rows import Batch, SnapshotRow
 from trainmaster.store.tables import (
+    JOBS,
     KEYS,
     LEDGER,
     PROGRESS,
     SNAPSHOTS,
     STEPS,
     STORIES,
-    TABLES,
     Row,
     values,
 )
@@ -53,7 +53,7 @@ def last_step(connection: Connection, epoch: int) -> int:
     if found != epoch:
         host, _, pid = holder.rpartition(":")
         raise Deposed(
-            f"Another daemon leads by now, process {pid} on {host}: stop this one, or let it wait."
+            f"Another manager leads by now, process {pid} on {host}: stop this one, or let it wait."
         )
     return int(last)
 
@@ -68,21 +68,16 @@ def claim(connection: Connection, epoch: int, batches: Sequence[Batch]) -> bool:
     return taken.rowcount == 1
 
 
-def out_of_turn(seq: int, last: int) -> StoreError:
-    return StoreError(
-        f"Step {seq} cannot be kept, the next one is {last + 1}:"
-        " restart the daemon to read what is there."
-    )
+def out_of_turn(what: str) -> StoreError:
+    """What to do about rows that do not follow those that are there."""
+    return StoreError(f"{what}: restart the manager to read what is there.")
 
 
 def refuse_gaps(batches: Sequence[Batch]) -> None:
     """Steps of one append follow each other."""
-    for earlier, later in pairwise(batches):
-        if later.step.seq != earlier.step.seq + 1:
-            raise StoreError(
-                f"Step {later.step.seq} cannot be kept right after step {earlier.step.seq}:"
-                " restart the daemon to read what is there."
-            )
+    for earlier, later in pairwise(batch.step.seq for batch in batches):
+        if later != earlier + 1:
+            raise out_of_turn(f"Step {later} cannot be kept right after step {earlier}")
 
 
 # -- what is kept ----------------------------------------------------------------------------------
@@ -92,7 +87,7 @@ def keep(connection: Connection, batches: Sequence[Batch]) -> None:
     """Write all that these steps changed, each kind of row by one statement."""
     _insert(connection, STEPS, [batch.step for batch in batches])
     changed = {job.id: job for batch in batches for job in batch.jobs}
-    _upsert(connection, JobRow, list(changed.values()))
+    _upsert(connection, JOBS, list(changed.values()))
     _insert(connection, STORIES, [story for batch in batches for story in batch.stories])
     _insert(connection, PROGRESS, [report for batch in batches for report in batch.progress])
     keys = [values(key) for batch in batches for key in batch.keys]
@@ -101,17 +96,13 @@ def keep(connection: Connection, batches: Sequence[Batch]) -> None:
         connection.execute(inserting.on_conflict_do_nothing(), keys)
 
 
-def refuse_later(snapshot: SnapshotRow, last: int) -> None:
+def keep_snapshot(connection: Connection, snapshot: SnapshotRow, last: int) -> None:
     """A snapshot is of steps that are kept."""
     if not 0 <= snapshot.seq <= last:
-        raise StoreError(
-            f"A snapshot after step {snapshot.seq} cannot be kept, the last step is {last}:"
-            " restart the daemon to read what is there."
+        raise out_of_turn(
+            f"A snapshot after step {snapshot.seq} cannot be kept, the last step is {last}"
         )
-
-
-def keep_snapshot(connection: Connection, snapshot: SnapshotRow) -> None:
-    _upsert(connection, SnapshotRow, [snapshot])
+    _upsert(connection, SNAPSHOTS, [snapshot])
 
 
 def compact(connection: Connection, before_ms: int) -> int:
@@ -164,11 +155,9 @@ def _insert(connection: Connection, table: Table, what: Sequence[Row]) -> None:
         connection.execute(insert(table), [values(row) for row in what])
 
 
-def _upsert(
-    connection: Connection, kind: type[JobRow] | type[SnapshotRow], what: Sequence[Row]
-) -> None:
+def _upsert(connection: Connection, table: Table, what: Sequence[Row]) -> None:
     if what:
-        statement = _upserting(connection.dialect.name, TABLES[kind])
+        statement = _upserting(connection.dialect.name, table)
         connection.execute(statement, [values(row) for row in what])
 
 

@@ -8,10 +8,10 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
 from trainmaster.store.database import Database
+from trainmaster.store.errors import StoreError
 from trainmaster.store.postgres import open_postgres
-from trainmaster.store.protocol import Store, StoreError
-from trainmaster.store.sql_store import SqlStore
 from trainmaster.store.sqlite import open_sqlite
+from trainmaster.store.store import Store
 
 POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
 
@@ -21,7 +21,7 @@ def open_store(url: str) -> Store:
 
     Nothing is written before somebody leads; a schema that is newer than this program is refused.
     """
-    store = SqlStore(_database(url))
+    store = Store(_database(url))
     try:
         store.refuse_newer()
     except BaseException:
@@ -52,7 +52,7 @@ def _database(url: str) -> Database:
 def _file(name: str | None, url: str) -> Path:
     if not name or name == ":memory:":
         raise StoreError(
-            f"A store must outlive the daemon, and {url or 'an empty name'} names no file: write"
+            f"A store must outlive the manager, and {url or 'an empty name'} names no file: write"
             " sqlite:////path/to/trainmaster.db."
         )
     return Path(name).expanduser()

@@ -9,8 +9,8 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from trainmaster.store.database import Database, Place
+from trainmaster.store.errors import StoreError
 from trainmaster.store.leader_lock import AdvisoryLock
-from trainmaster.store.protocol import StoreError
 
 DEFAULTS = {
     "connect_timeout": "5",

@@ -95,3 +95,23 @@ class Batch:
     stories: tuple[StoryRow, ...] = ()
     progress: tuple[ProgressRow, ...] = ()
     keys: tuple[KeyRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs to list: all that match, newest first."""
+
+    states: frozenset[str] = frozenset()
+    """Empty = any."""
+    user: str | None = None
+    queue: str | None = None
+    array: str | None = None
+    text: str | None = None
+    """Part of the name or of the id."""
+    since_ms: int | None = None
+    """Submitted then or later."""
+    before: str | None = None
+    """Go on after this job id of an earlier page; nothing follows one that is not there."""
+    limit: int = 100
+    is_brief: bool = False
+    """Without the job files: `spec_json` is empty. For long lists."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-from trainmaster.store.protocol import StoreError
+from trainmaster.store.errors import StoreError
 
 VERSIONS = ("0001",)
 """All that this program knows, oldest first; one file of `migrations/versions` each."""

@@ -11,9 +11,8 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool, QueuePool
 
 from trainmaster.store.database import Database, Place
-from trainmaster.store.errors import SQLITE
+from trainmaster.store.errors import SQLITE, StoreError
 from trainmaster.store.leader_lock import FileLock
-from trainmaster.store.protocol import StoreError
 
 BUSY_MS = 5000
 """How long to wait for another program that holds the file, before saying so."""

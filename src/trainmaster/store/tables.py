@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -21,6 +21,8 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
 )
+from sqlalchemy.schema import SchemaItem
+from sqlalchemy.types import TypeEngine
 
 from trainmaster.store.rows import (
     JobRow,
@@ -31,7 +33,6 @@ from trainmaster.store.rows import (
     StoryRow,
 )
 
-R = TypeVar("R")
 METADATA = MetaData()
 LONG = BigInteger().with_variant(Integer(), "sqlite")
 """SQLite counts rows by itself only where a primary key is called INTEGER; it is 64 bits wide there."""
@@ -68,41 +69,34 @@ LEDGER = Table(
 )
 """One row: whose turn it is to write, and the last step. Every writing transaction locks it."""
 
-STEPS = Table(
-    "steps",
-    METADATA,
-    Column("seq", LONG, primary_key=True, autoincrement=False),
-    Column("now_ms", BigInteger, nullable=False),
-    Column("events_json", Text, nullable=False),
-    Column("orders_json", Text, nullable=False),
-)
+TYPES: dict[str, TypeEngine[Any]] = {"int": BigInteger(), "str": Text(), "float": AnyFloat()}
+KEY = ("seq", "id", "key")
 
-SNAPSHOTS = Table(
-    "snapshots",
-    METADATA,
-    Column("seq", LONG, primary_key=True, autoincrement=False),
-    Column("at_ms", BigInteger, nullable=False),
-    Column("body_json", Text, nullable=False),
-)
+
+def _table(name: str, row: type[Any], *more: SchemaItem) -> Table:
+    """A table with a column for each field of its rows, and what else it needs."""
+    columns: list[Column[Any]] = []
+    for field in fields(row):
+        kind, _, absent = field.type.partition(" | ")
+        is_key = field.name in KEY
+        column: Column[Any] = Column(
+            field.name,
+            LONG if is_key and kind == "int" else TYPES[kind],
+            *([ForeignKey("jobs.id")] if field.name == "job" else []),
+            primary_key=is_key,
+            nullable=bool(absent),
+            autoincrement=False,
+        )
+        columns.append(column)
+    return Table(name, METADATA, *columns, *more)
+
 
 _PAGE = ("submit_ms", "number", "place", "id", "user", "queue", "array")
-JOBS = Table(
+STEPS = _table("steps", StepRow)
+SNAPSHOTS = _table("snapshots", SnapshotRow)
+JOBS = _table(
     "jobs",
-    METADATA,
-    Column("id", Text, primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("user", Text, nullable=False),
-    Column("queue", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("submit_ms", BigInteger, nullable=False),
-    Column("start_ms", BigInteger),
-    Column("finish_ms", BigInteger),
-    Column("gpus", BigInteger, nullable=False),
-    Column("exit_code", BigInteger),
-    Column("array", Text),
-    Column("array_index", BigInteger),
-    Column("spec_json", Text, nullable=False),
-    Column("record_json", Text, nullable=False),
+    JobRow,
     Column("number", BigInteger, nullable=False),
     Column("place", BigInteger, nullable=False),
     Column("folded_name", Text, nullable=False),
@@ -113,40 +107,16 @@ JOBS = Table(
     Index("jobs_state", "state", *_PAGE),
 )
 """After the fields of a JobRow: 12 and 4 of `12_3` to order by, and the name without its case."""
-
-STORIES = Table(
-    "stories",
-    METADATA,
-    Column("nr", LONG, primary_key=True),
-    Column("job", Text, ForeignKey("jobs.id"), nullable=False),
-    Column("at_ms", BigInteger, nullable=False),
-    Column("step", BigInteger, nullable=False),
-    Column("what", Text, nullable=False),
-    Column("detail_json", Text, nullable=False),
-    Index("stories_job", "job", "nr"),
+STORIES = _table(
+    "stories", StoryRow, Column("nr", LONG, primary_key=True), Index("stories_job", "job", "nr")
 )
-
-PROGRESS = Table(
+PROGRESS = _table(
     "progress",
-    METADATA,
+    ProgressRow,
     Column("nr", LONG, primary_key=True),
-    Column("job", Text, ForeignKey("jobs.id"), nullable=False),
-    Column("at_ms", BigInteger, nullable=False),
-    Column("step", BigInteger, nullable=False),
-    Column("loss", AnyFloat),
-    Column("samples_per_s", AnyFloat),
     Index("progress_job", "job", "nr"),
 )
-
-KEYS = Table(
-    "keys",
-    METADATA,
-    Column("key", Text, primary_key=True),
-    Column("at_ms", BigInteger, nullable=False),
-    Column("request_hash", Text, nullable=False),
-    Column("answer_json", Text, nullable=False),
-    Index("keys_at", "at_ms"),
-)
+KEYS = _table("keys", KeyRow, Index("keys_at", "at_ms"))
 
 Row = StepRow | SnapshotRow | JobRow | StoryRow | ProgressRow | KeyRow
 TABLES: dict[type[Row], Table] = {
@@ -165,13 +135,8 @@ _NUMBERED = re.compile(r"([0-9]{1,18})(?:_([0-9]{1,17}))?")
 
 
 def columns(row: type[Row]) -> list[Column[Any]]:
-    """The columns of a row's table, in the order of its fields: what `rows` takes."""
+    """The columns of a row's table, in the order of its fields."""
     return [TABLES[row].c[name] for name in FIELDS[row]]
-
-
-def rows(kind: Callable[..., R], found: Iterable[Sequence[Any]]) -> list[R]:
-    """Values of what was selected by `columns`."""
-    return [kind(*row) for row in found]
 
 
 def values(row: Row) -> dict[str, object]:

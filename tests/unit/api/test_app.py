@@ -20,7 +20,8 @@ from trainmaster.api.responses import error
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.response_models import QueueRow
 from trainmaster.daemon.service_api import JobStatus
-from trainmaster.store.protocol import StoreError, Wanted
+from trainmaster.store.errors import StoreError
+from trainmaster.store.rows import JobFilter
 
 V1 = "/api/v1"
 
@@ -372,7 +373,7 @@ def test_health_says_the_role_and_the_trouble(client: TestClient, service: Memor
 def test_reading_while_the_database_is_away_says_so(
     client: TestClient, service: MemoryService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def away(_wanted: Wanted) -> list[JobStatus]:
+    async def away(_wanted: JobFilter) -> list[JobStatus]:
         raise StoreError("The database is away: start it.")
 
     monkeypatch.setattr(service, "jobs", away)

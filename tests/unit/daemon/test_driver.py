@@ -26,7 +26,8 @@ from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.submission import Dependency
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.store.open import open_store
-from trainmaster.store.protocol import Store, Wanted
+from trainmaster.store.rows import JobFilter
+from trainmaster.store.store import Store
 
 RECIPE = LaunchSpec(("true",), "/", "")
 
@@ -73,7 +74,7 @@ def test_many_facts_are_several_steps_that_are_kept_together(store: Store, tmp_p
         await asked
         assert driver.writer.seq == 3
         assert [step.seq for step in store.steps()] == [1, 2, 3]
-        rows = store.jobs(Wanted(limit=1000))
+        rows = store.jobs(JobFilter(limit=1000))
         assert len(rows) == count
         assert {row.state for row in rows} == {"pending"}
 

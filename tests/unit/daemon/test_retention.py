@@ -12,8 +12,8 @@ from trainmaster.daemon.code_snapshot import keep_code
 from trainmaster.daemon.retention import drop_code, outdated_runs
 from trainmaster.model.job import Run
 from trainmaster.store.open import open_store
-from trainmaster.store.protocol import Store
 from trainmaster.store.rows import Batch, JobRow, StepRow
+from trainmaster.store.store import Store
 
 
 def a_row(id: str, finish_ms: int | None, array: str | None = None) -> JobRow:

@@ -8,8 +8,15 @@ import psycopg.errors
 import pytest
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from trainmaster.store.errors import POSTGRES, SQLITE, UNKEEPABLE, WORDS, said_plainly, trouble
-from trainmaster.store.protocol import StoreError
+from trainmaster.store.errors import (
+    POSTGRES,
+    SQLITE,
+    UNKEEPABLE,
+    WORDS,
+    StoreError,
+    said_plainly,
+    trouble,
+)
 
 
 def of_sqlite(name: str) -> sqlite3.OperationalError:

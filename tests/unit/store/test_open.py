@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster.store.errors import StoreError
 from trainmaster.store.open import open_store
-from trainmaster.store.protocol import StoreError
 
 
 def test_a_path_and_a_url_are_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,10 @@ from sqlalchemy import text
 
 from tests.contract.stores import JOB, batch, job, step
 from trainmaster.store import sqlite
+from trainmaster.store.errors import Deposed, StoreError
 from trainmaster.store.open import open_store
-from trainmaster.store.protocol import Deposed, Store, StoreError, Wanted
-from trainmaster.store.sql_store import SqlStore
+from trainmaster.store.rows import JobFilter
+from trainmaster.store.store import Store
 
 NOBODY = 65534
 
@@ -76,7 +77,7 @@ def sentence(action: Callable[[], object]) -> str:
 
 
 def test_settings_of_the_writer(store: Store) -> None:
-    assert isinstance(store, SqlStore)
+    assert isinstance(store, Store)
     with store.database.writer.connect() as connection:
         found = {
             name: connection.execute(text(f"PRAGMA {name}")).scalar()
@@ -93,7 +94,7 @@ def test_settings_of_the_writer(store: Store) -> None:
 
 def test_a_turn_keeps_out_other_writers_from_its_begin(path: Path, store: Store) -> None:
     """Between comparing the epoch and writing nobody gets in."""
-    assert isinstance(store, SqlStore)
+    assert isinstance(store, Store)
     with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as other:
         with store.database.writer.begin() as connection:
             connection.execute(text("SELECT epoch FROM ledger"))
@@ -103,7 +104,7 @@ def test_a_turn_keeps_out_other_writers_from_its_begin(path: Path, store: Store)
 
 
 def test_a_full_database(store: Store) -> None:
-    assert isinstance(store, SqlStore)
+    assert isinstance(store, Store)
     large = [batch(2, *(job(str(number)) for number in range(2, 2000)))]
     with store.database.writer.connect() as connection:
         connection.execute(text("PRAGMA max_page_count=60"))
@@ -167,7 +168,7 @@ def test_a_damaged_file(path: Path) -> None:
 def damaged(path: str) -> None:
     with closing(open_store(path)) as store:
         store.lead()
-        store.jobs(Wanted(limit=1000))
+        store.jobs(JobFilter(limit=1000))
         store.append([batch(2, *(job(str(number)) for number in range(500)))])
 
 
@@ -255,5 +256,5 @@ def test_opening_again_goes_on_with_the_file_that_is_there(path: Path, store: St
     with closing(open_store(str(path))) as other:
         assert other.lead()
         other.append([batch(1, job("7"))])
-        assert [row.id for row in other.jobs(Wanted())] == ["7"]
+        assert [row.id for row in other.jobs(JobFilter())] == ["7"]
         assert not store.leads()

@@ -20,7 +20,7 @@ from trainmaster.config.validation import StrictModel, checked
 from trainmaster.daemon import response_models as models
 from trainmaster.daemon.service_api import Changes, JobStatus, NotFound, Service
 from trainmaster.model.job_state import WAITING_STATES, JobState
-from trainmaster.store.protocol import Wanted
+from trainmaster.store.rows import JobFilter
 from trainmaster.text.suggest import did_you_mean
 
 STATES = [state.value for state in JobState]
@@ -74,7 +74,7 @@ def _list(router: APIRouter, service: Service) -> None:
         limit: params.Limit = 100,
     ) -> Response:
         """All jobs that match every parameter given; `text` is part of the name or id."""
-        wanted = Wanted(
+        wanted = JobFilter(
             states=_states(state),
             user=user,
             queue=queue,
@@ -220,7 +220,7 @@ async def _waiting_element(service: Service, status: JobStatus) -> JobStatus:
     row = status.row
     if row.state not in WAITING_STATES or row.array is not None or status.reason is not None:
         return status
-    wanted = Wanted(states=frozenset(WAITING_STATES), array=row.id, limit=MOST_ELEMENTS)
+    wanted = JobFilter(states=frozenset(WAITING_STATES), array=row.id, limit=MOST_ELEMENTS)
     waiting = await service.queries.jobs(wanted)
     if not waiting:
         return status

@@ -23,7 +23,7 @@ from trainmaster.daemon.response_models import HealthRow, JobDetails, ProgressRo
 from trainmaster.daemon.service_api import LogFile, Refusal, Service
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.units import SECOND
-from trainmaster.store.protocol import Wanted
+from trainmaster.store.rows import JobFilter
 from trainmaster.text import formatting as text
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ async def _cluster(service: Service) -> dict[str, object]:
     queries = service.queries
     now, counts = queries.now_ms(), await queries.counts()
     states = frozenset(counts) - ENDED
-    live = await queries.jobs(Wanted(states=states, limit=SHOWN)) if states else ()
-    ended = await queries.jobs(Wanted(states=ENDED, limit=20))
+    live = await queries.jobs(JobFilter(states=states, limit=SHOWN)) if states else ()
+    ended = await queries.jobs(JobFilter(states=ENDED, limit=20))
     return {
         "now": now,
         "policy": queries.policy(),

@@ -16,7 +16,7 @@ from trainmaster.config.job_file import JobFile
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.service_api import JobStatus, Submission
 from trainmaster.model.units import SECOND
-from trainmaster.store.protocol import Wanted
+from trainmaster.store.rows import JobFilter
 
 MARK = "demonstrated"
 """A file with the ids of its jobs, one a line: it has been submitted once."""
@@ -64,7 +64,9 @@ async def demonstrate(daemon: Daemon, folder: Path) -> None:
         console.print("Submitted an urgent one: another job makes room for it.")
     while unended(daemon, folder):
         await asyncio.sleep(LOOK_S)
-    console.print(table(list(reversed(await daemon.queries.jobs(Wanted(text="demo-", limit=100))))))
+    console.print(
+        table(list(reversed(await daemon.queries.jobs(JobFilter(text="demo-", limit=100)))))
+    )
     console.print("The demonstration has ended; Trainmaster goes on until Ctrl-C.")
 
 

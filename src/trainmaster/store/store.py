@@ -1,4 +1,4 @@
-"""The store in a database of SQL: the same statements for SQLite and PostgreSQL."""
+"""The store: who may write, and what is written; `reader.py` has what is read."""
 
 from __future__ import annotations
 
@@ -11,35 +11,27 @@ from threading import RLock
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import DBAPIError
 
-from trainmaster.store import mutations as writing
-from trainmaster.store import queries as reading
-from trainmaster.store import schema
+from trainmaster.store import mutations, schema
 from trainmaster.store.database import Database
-from trainmaster.store.errors import said_plainly
-from trainmaster.store.protocol import Deposed, StoreError, Wanted
-from trainmaster.store.rows import (
-    Batch,
-    JobRow,
-    KeyRow,
-    ProgressRow,
-    SnapshotRow,
-    StepRow,
-    StoryRow,
-)
+from trainmaster.store.errors import Deposed, StoreError, said_plainly
+from trainmaster.store.reader import StoreReader
+from trainmaster.store.rows import Batch, SnapshotRow
 from trainmaster.store.tables import LEDGER
 
 
-class SqlStore:
-    """A `Store` on SQLAlchemy; safe for threads.
+class Store(StoreReader):
+    """Steps, jobs and snapshots in SQLite or PostgreSQL, by the same statements; safe for threads.
 
-    Leading is a lock and an epoch. The lock keeps a second daemon waiting; the epoch, raised by
+    Writing is the leader's; reading is anybody's.
+
+    Leading is a lock and an epoch. The lock keeps a second manager waiting; the epoch, raised by
     each that takes the lock and compared in each writing transaction, keeps out one that lost the
     lock and has not noticed. A lock that was lost (the server restarted) is taken again in passing
     as long as nobody led meanwhile.
     """
 
     def __init__(self, database: Database) -> None:
-        self.database = database
+        super().__init__(database)
         self._writing = RLock()
         """Taken before `_standing`, where both are."""
         self._standing = RLock()
@@ -48,16 +40,11 @@ class SqlStore:
         """The database failed in our last turn: leadership may be lost."""
         self._doubted: tuple[Batch, ...] = ()
         """What failed to be appended, and may have been kept all the same: the answer was lost."""
-        self._is_ready = False
-        self._is_closed = False
-
-    @property
-    def url(self) -> str:
-        return self.database.url
 
     # -- leading -----------------------------------------------------------------------------------
 
     def lead(self) -> bool:
+        """Become the one manager that may write, if nobody else is; at once, without waiting."""
         with self._writing, self._standing, self._open():
             if self._epoch is not None and self._stands():
                 return True
@@ -80,13 +67,17 @@ class SqlStore:
         holder = f"{socket.gethostname()}:{os.getpid()}"
         with self.database.writer.begin() as connection:
             try:
-                return writing.raise_epoch(connection, holder)
+                return mutations.raise_epoch(connection, holder)
             except DBAPIError as error:
-                if getattr(error.orig, "sqlstate", None) == writing.LOCK_NOT_AVAILABLE:
+                if getattr(error.orig, "sqlstate", None) == mutations.LOCK_NOT_AVAILABLE:
                     return None  # a deposed leader is in the middle of its last write
                 raise
 
     def leads(self) -> bool:
+        """Whether this one still leads, as far as can be told now.
+
+        No while the store is out of reach; yes again when it is back and nobody led meanwhile.
+        """
         with self._standing:
             if self._epoch is None or self._is_closed:
                 return False
@@ -116,9 +107,15 @@ class SqlStore:
     # -- writing -----------------------------------------------------------------------------------
 
     def append(self, batches: Sequence[Batch]) -> None:
+        """Keep these for good, in one transaction; Deposed if another leads, StoreError if it cannot.
+
+        After a StoreError the same batches may be appended again, with more behind them: those that
+        were kept all the same (the answer was lost on its way) are not kept twice. Steps must be
+        the next ones; jobs of stories and progress must be there; the first answer to a key stands.
+        """
         if not batches:
             return
-        writing.refuse_gaps(batches)
+        mutations.refuse_gaps(batches)
         with self._turn() as (connection, epoch):
             try:
                 self._keep(connection, epoch, batches)
@@ -132,26 +129,32 @@ class SqlStore:
 
     def _keep(self, connection: Connection, epoch: int, batches: Sequence[Batch]) -> None:
         """Write these, or those of them that an append before, which seemed to fail, left over."""
-        if writing.claim(connection, epoch, batches):
-            writing.keep(connection, batches)
+        if mutations.claim(connection, epoch, batches):
+            mutations.keep(connection, batches)
             return
-        last = writing.last_step(connection, epoch)
+        last = mutations.last_step(connection, epoch)
         kept = max(0, last - batches[0].step.seq + 1)
         if not 0 < kept <= len(batches) or tuple(batches[:kept]) != self._doubted[:kept]:
-            raise writing.out_of_turn(batches[0].step.seq, last)
+            raise mutations.out_of_turn(
+                f"Step {batches[0].step.seq} cannot be kept, the next one is {last + 1}"
+            )
         if rest := batches[kept:]:
             self._keep(connection, epoch, rest)
 
     def keep_snapshot(self, snapshot: SnapshotRow) -> None:
         with self._turn() as (connection, epoch):
-            last = writing.last_step(connection, epoch)
-            writing.refuse_later(snapshot, last)
-            writing.keep_snapshot(connection, snapshot)
+            last = mutations.last_step(connection, epoch)
+            mutations.keep_snapshot(connection, snapshot, last)
 
     def compact(self, before_ms: int) -> int:
+        """Drop steps before this time that a kept snapshot covers, and older snapshots; how many steps.
+
+        The oldest snapshot that stays is followed by every step since. Of the others the newest two
+        stay and the first of every day. Keys go after seven days.
+        """
         with self._turn() as (connection, epoch):
-            writing.last_step(connection, epoch)
-            return writing.compact(connection, before_ms)
+            mutations.last_step(connection, epoch)
+            return mutations.compact(connection, before_ms)
 
     @contextmanager
     def _turn(self) -> Iterator[tuple[Connection, int]]:
@@ -178,77 +181,15 @@ class SqlStore:
         with self._standing:  # `leads` may find out meanwhile, in another thread
             if self._epoch is None:
                 raise Deposed(
-                    "This daemon does not lead, and may not write: stop it, or let it wait."
+                    "This manager does not lead, and may not write: stop it, or let it wait."
                 )
             epoch = self._epoch
             if self._is_unsure and not self._stands():
-                raise Deposed("Another daemon leads by now: stop this one, or let it wait.")
+                raise Deposed("Another manager leads by now: stop this one, or let it wait.")
             return epoch
 
-    # -- reading -----------------------------------------------------------------------------------
-
-    def refuse_newer(self) -> None:
-        """StoreError where the schema is of a newer program; a missing one is fine."""
-        with self._open():
-            if self.database.place.is_there():
-                with self.database.reader.connect() as connection:
-                    schema.refuse_newer(schema.version(connection), self.url)
-
-    def snapshot(self, *, oldest: bool = False) -> SnapshotRow | None:
-        with self._look() as connection:
-            return reading.snapshot(connection, oldest)
-
-    def steps(self, after: int = 0, limit: int | None = None) -> Sequence[StepRow]:
-        with self._look() as connection:
-            return reading.steps(connection, after, limit)
-
-    def jobs(self, wanted: Wanted) -> Sequence[JobRow]:
-        with self._look() as connection:
-            return reading.jobs(connection, wanted)
-
-    def job(self, id: str) -> JobRow | None:
-        with self._look() as connection:
-            return reading.job(connection, id)
-
-    def last_number(self) -> int:
-        with self._look() as connection:
-            return reading.last_number(connection)
-
-    def count(self) -> dict[str, int]:
-        with self._look() as connection:
-            return reading.count(connection)
-
-    def story(self, job: str) -> Sequence[StoryRow]:
-        with self._look() as connection:
-            return reading.story(connection, job)
-
-    def progress(self, job: str, limit: int = 1000) -> Sequence[ProgressRow]:
-        with self._look() as connection:
-            return reading.progress(connection, job, limit)
-
-    def key(self, key: str) -> KeyRow | None:
-        with self._look() as connection:
-            return reading.key(connection, key)
-
-    @contextmanager
-    def _look(self) -> Iterator[Connection]:
-        """A connection to read with, to tables that are known to be ours."""
-        with self._open(), self.database.reader.connect() as connection:
-            if not self._is_ready:
-                schema.refuse_unready(schema.version(connection), self.url)
-                self._is_ready = True
-            yield connection
-
-    # -- both --------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _open(self) -> Iterator[None]:
-        if self._is_closed:
-            raise StoreError(f"The store {self.url} is closed: open it again.")
-        with said_plainly(self.url):
-            yield
-
     def close(self) -> None:
+        """Stop leading, and let go of everything."""
         with self._writing, self._standing:
             self._epoch = None
             self._is_closed = True

@@ -1,0 +1,197 @@
+"""What anybody reads of a store, as queries that stay quick with many jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    FromClause,
+    Select,
+    func,
+    literal,
+    or_,
+    select,
+    tuple_,
+    union_all,
+)
+
+from trainmaster.store import schema
+from trainmaster.store.database import Database
+from trainmaster.store.errors import StoreError, said_plainly
+from trainmaster.store.rows import (
+    JobFilter,
+    JobRow,
+    KeyRow,
+    ProgressRow,
+    SnapshotRow,
+    StepRow,
+    StoryRow,
+)
+from trainmaster.store.tables import JOBS, KEYS, PROGRESS, SNAPSHOTS, STEPS, STORIES, columns
+
+R = TypeVar("R")
+_PLACE_IN_LIST = (JOBS.c.submit_ms, JOBS.c.number, JOBS.c.place, JOBS.c.id)
+"""What orders jobs by submission; the index `jobs_page` begins with it."""
+
+
+class StoreReader:
+    """An opened database, for reading. All methods block: call them from a thread."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._is_ready = False
+        self._is_closed = False
+
+    @property
+    def url(self) -> str:
+        """Without a password: for messages."""
+        return self.database.url
+
+    def refuse_newer(self) -> None:
+        """StoreError where the schema is of a newer program; a missing one is fine."""
+        with self._open():
+            if self.database.place.is_there():
+                with self.database.reader.connect() as connection:
+                    schema.refuse_newer(schema.version(connection), self.url)
+
+    def snapshot(self, *, oldest: bool = False) -> SnapshotRow | None:
+        """The newest one, or the oldest that is kept."""
+        order = SNAPSHOTS.c.seq.asc() if oldest else SNAPSHOTS.c.seq.desc()
+        return self._first(SnapshotRow, select(*columns(SnapshotRow)).order_by(order).limit(1))
+
+    def steps(self, after: int = 0, limit: int | None = None) -> Sequence[StepRow]:
+        """Steps that follow step `after`, in order."""
+        query = select(*columns(StepRow)).where(STEPS.c.seq > after).order_by(STEPS.c.seq)
+        return self._rows(StepRow, query if limit is None else query.limit(max(0, limit)))
+
+    def jobs(self, wanted: JobFilter) -> Sequence[JobRow]:
+        with self._look() as connection:
+            conditions = list(_conditions(wanted))
+            if wanted.before is not None:
+                place = select(*_PLACE_IN_LIST).where(JOBS.c.id == wanted.before)
+                last = connection.execute(place).first()
+                if last is None:
+                    return []  # nothing follows what is not there
+                conditions.append(tuple_(*_PLACE_IN_LIST) < tuple_(*last))
+            query = _page_of_jobs(wanted, conditions)
+            return [JobRow(*row) for row in connection.execute(query)]
+
+    def job(self, id: str) -> JobRow | None:
+        return self._first(JobRow, select(*columns(JobRow)).where(JOBS.c.id == id))
+
+    def last_number(self) -> int:
+        """The largest whole number among job ids (12 of `12` and `12_3`); 0 where there is none."""
+        with self._look() as connection:
+            return connection.scalar(select(func.max(JOBS.c.number))) or 0
+
+    def count(self) -> dict[str, int]:
+        """How many jobs are in each state."""
+        state = JOBS.c.state
+        query = select(state, func.count()).group_by(state).order_by(state)
+        return dict(self._rows(lambda *row: row, query))
+
+    def story(self, job: str) -> Sequence[StoryRow]:
+        query = select(*columns(StoryRow)).where(STORIES.c.job == job).order_by(STORIES.c.nr)
+        return self._rows(StoryRow, query)
+
+    def progress(self, job: str, limit: int = 1000) -> Sequence[ProgressRow]:
+        """All reports of a job, or `limit` of them at even distances with the first and the last.
+
+        Of c reports the i-th (from 0) is taken when i (limit - 1) / (c - 1) passes a whole number.
+        """
+        if limit < 2:
+            last = select(*columns(ProgressRow)).where(PROGRESS.c.job == job)
+            last = last.order_by(PROGRESS.c.nr.desc()).limit(1)
+            return self._rows(ProgressRow, last) if limit == 1 else []
+        ranked = (
+            select(
+                PROGRESS,
+                (func.row_number().over(order_by=PROGRESS.c.nr) - 1).label("i"),
+                func.count().over().label("c"),
+            )
+            .where(PROGRESS.c.job == job)
+            .subquery()
+        )
+        i, c = ranked.c.i, ranked.c.c
+        spans = func.nullif(c - 1, 0, type_=BigInteger)
+        passes = (i * (limit - 1)) // spans > ((i - 1) * (limit - 1)) // spans
+        query = (
+            select(*(ranked.c[column.name] for column in columns(ProgressRow)))
+            .where(or_(c <= limit, i == 0, passes))
+            .order_by(ranked.c.nr)
+        )
+        return self._rows(ProgressRow, query)
+
+    def key(self, key: str) -> KeyRow | None:
+        return self._first(KeyRow, select(*columns(KeyRow)).where(KEYS.c.key == key))
+
+    def _rows(self, kind: Callable[..., R], query: Select[Any]) -> list[R]:
+        with self._look() as connection:
+            return [kind(*row) for row in connection.execute(query)]
+
+    def _first(self, kind: Callable[..., R], query: Select[Any]) -> R | None:
+        return next(iter(self._rows(kind, query)), None)
+
+    @contextmanager
+    def _look(self) -> Iterator[Connection]:
+        """A connection to read with, to tables that are known to be ours."""
+        with self._open(), self.database.reader.connect() as connection:
+            if not self._is_ready:
+                schema.refuse_unready(schema.version(connection), self.url)
+                self._is_ready = True
+            yield connection
+
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        if self._is_closed:
+            raise StoreError(f"The store {self.url} is closed: open it again.")
+        with said_plainly(self.url):
+            yield
+
+
+def _page_of_jobs(wanted: JobFilter, conditions: Sequence[ColumnElement[bool]]) -> Select[Any]:
+    limit = max(0, wanted.limit)
+    if not wanted.states:
+        return _newest(JOBS, limit, is_brief=wanted.is_brief).where(*conditions)
+    # One page of each state, and of these the first: along the index of states, whatever their
+    # number; asked for several at once, SQLite would sort all that are in them.
+    pages = [
+        select(
+            _newest(JOBS, limit, *_PLACE_IN_LIST[1:3], is_brief=wanted.is_brief)
+            .where(JOBS.c.state == state, *conditions)
+            .subquery()
+        )
+        for state in sorted(wanted.states)
+    ]
+    return _newest(union_all(*pages).subquery(), limit)
+
+
+def _newest(
+    source: FromClause, limit: int, *more: ColumnElement[Any], is_brief: bool = False
+) -> Select[Any]:
+    """The newest of a table of jobs, or of what was chosen from it."""
+    fields = [
+        literal("").label(column.name)
+        if is_brief and column.name == "spec_json"
+        else source.c[column.name]
+        for column in columns(JobRow)
+    ]
+    order = [source.c[column.name].desc() for column in _PLACE_IN_LIST]
+    return select(*fields, *more).order_by(*order).limit(limit)
+
+
+def _conditions(wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
+    for name in ("user", "queue", "array"):
+        value = getattr(wanted, name)
+        if value is not None:
+            yield JOBS.c[name] == value
+    if wanted.text is not None:
+        in_name = JOBS.c.folded_name.contains(wanted.text.casefold(), autoescape=True)
+        yield or_(in_name, JOBS.c.id.contains(wanted.text, autoescape=True))
+    if wanted.since_ms is not None:
+        yield JOBS.c.submit_ms >= wanted.since_ms
