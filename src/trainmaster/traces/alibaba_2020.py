@@ -9,6 +9,7 @@ job got, not what it asked for), and the roles of tasks.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from sys import intern
@@ -17,7 +18,7 @@ from typing import NamedTuple
 from trainmaster.model.job import Job
 from trainmaster.model.trace import Outcome, Trace, TracedJob, TraceError
 from trainmaster.model.units import WHOLE, ceil_div
-from trainmaster.traces.csv_reader import Table, TraceBuilder, demand_for, open_table
+from trainmaster.traces.csv_reader import Row, TraceBuilder, demand_for, open_table
 
 TASK_COLUMNS = (
     *("job_name", "task_name", "inst_num", "status", "start_time", "end_time"),
@@ -27,7 +28,12 @@ JOB_COLUMNS = ("job_name", "inst_id", "user", "status", "start_time", "end_time"
 TASK_TABLE = "pai_task_table.csv"
 JOB_TABLE = "pai_job_table.csv"
 
-STATUSES = ("Terminated", "Failed", "Running", "Waiting")
+STATUSES = {
+    "Terminated": Outcome.SUCCEEDED,
+    "Failed": Outcome.FAILED,
+    "Running": None,
+    "Waiting": None,
+}
 _PERCENT = 100
 
 
@@ -51,7 +57,7 @@ class _Gang:
 
 class _Submission(NamedTuple):
     user: str
-    status: str
+    has_failed: bool
     submit_ms: int
 
 
@@ -83,43 +89,37 @@ def read(path: Path) -> Trace:
 
 
 def _gangs(path: Path, builder: TraceBuilder) -> dict[str, _Gang]:
-    gangs: dict[str, _Gang] = {}
+    gangs: defaultdict[str, _Gang] = defaultdict(_Gang)
     cpu_only: set[str] = set()
     with open_table(path) as table:
         table.accept_header(TASK_COLUMNS)
         for row in table.rows():
-            name = row[0].strip()
+            name = row["job_name"]
             if not name:
-                raise table.problem("job_name", "the name is missing")
-            percent = table.number(row[8], "plan_gpu") if row[8].strip() else 0.0
+                raise row.problem("job_name", "the name is missing")
+            percent = row.number("plan_gpu") if row["plan_gpu"] else 0.0
             if percent < 0:
-                raise table.problem("plan_gpu", f"{row[8]} is negative")
-            if percent == 0:
+                raise row.problem("plan_gpu", f"{row['plan_gpu']} is negative")
+            if percent:
+                _add_task(row, percent, gangs[name])
+            else:
                 cpu_only.add(name)
-                continue
-            gang = gangs.get(name)
-            if gang is None:
-                gang = gangs[name] = _Gang()
-            _add_task(table, row, percent, gang)
     builder.leave_out("CPUs only", len(cpu_only - gangs.keys()))
     return gangs
 
 
-def _add_task(table: Table, row: list[str], percent: float, gang: _Gang) -> None:
-    _, _, inst_num, status, start_time, end_time, *_ = (cell.strip() for cell in row)
-    if status not in STATUSES:
-        raise table.problem("status", f"{status!r} is none of {', '.join(STATUSES)}")
-    instances = table.gpus(inst_num, "inst_num") if inst_num else 1
+def _add_task(row: Row, percent: float, gang: _Gang) -> None:
+    status = row.choice("status", STATUSES)
+    instances = row.gpus("inst_num") if row["inst_num"] else 1
     if percent < _PERCENT:
         gang.add(instances, max(1, round(percent * WHOLE / _PERCENT)))
     else:
         gang.add(instances * ceil_div(round(percent), _PERCENT), WHOLE)
-    gang.has_failed = gang.has_failed or status == "Failed"
-    if status in ("Running", "Waiting") or not start_time or not end_time:
+    gang.has_failed |= status is Outcome.FAILED
+    if status is None or not row["start_time"] or not row["end_time"]:
         gang.has_end = False
         return
-    start = table.milliseconds(start_time, "start_time")
-    end = table.milliseconds(end_time, "end_time")
+    start, end = row.milliseconds("start_time"), row.milliseconds("end_time")
     if end < start:
         gang.has_end = False
         return
@@ -128,15 +128,15 @@ def _add_task(table: Table, row: list[str], percent: float, gang: _Gang) -> None
 
 
 def _submissions(path: Path) -> dict[str, _Submission]:
-    found: dict[str, _Submission] = {}
     with open_table(path) as table:
         table.accept_header(JOB_COLUMNS)
-        for row in table.rows():
-            name, _, user, status, start_time, _ = (cell.strip() for cell in row)
-            if start_time:
-                submit = table.milliseconds(start_time, "start_time")
-                found[name] = _Submission(intern(user), intern(status), submit)
-    return found
+        return {
+            row["job_name"]: _Submission(
+                intern(row["user"]), row["status"] == "Failed", row.milliseconds("start_time")
+            )
+            for row in table.rows()
+            if row["start_time"]
+        }
 
 
 def _traced(
@@ -145,16 +145,8 @@ def _traced(
     if not gang.has_end or gang.start_ms is None:
         builder.leave_out("no end")
         return None
-    failed = gang.has_failed
-    submit = gang.start_ms
-    if submission is not None:
-        failed = failed or submission.status == "Failed"
-        submit = min(submit, submission.submit_ms)
-    job = Job(
-        id=name,
-        submit_ms=submit,
-        demand=demand_for(gang.pieces, gang.share),
-        user=submission.user if submission else "",
-    )
-    outcome = Outcome.FAILED if failed else Outcome.SUCCEEDED
+    user, has_failed, submit = submission or _Submission("", False, gang.start_ms)
+    demand = demand_for(gang.pieces, gang.share)
+    job = Job(id=name, submit_ms=min(submit, gang.start_ms), demand=demand, user=user)
+    outcome = Outcome.FAILED if has_failed or gang.has_failed else Outcome.SUCCEEDED
     return TracedJob(job, gang.end_ms - gang.start_ms, outcome)

@@ -13,10 +13,10 @@ from sys import intern
 
 from trainmaster.model.job import Job
 from trainmaster.model.placement import Role
-from trainmaster.model.topology import GpuType, NodeSpec, Topology, TopologyError, build
-from trainmaster.model.trace import Outcome, Trace, TracedJob, TraceError
+from trainmaster.model.topology import GpuType, NodeSpec, Topology
+from trainmaster.model.trace import Outcome, Trace, TracedJob
 from trainmaster.model.units import GIB, MIB, WHOLE
-from trainmaster.traces.csv_reader import Table, TraceBuilder, demand_for, open_table
+from trainmaster.traces.csv_reader import Row, TraceBuilder, demand_for, one_rack, open_table
 
 REQUIRED = (
     *("name", "num_gpu", "gpu_milli", "gpu_spec", "qos", "pod_phase"),
@@ -28,6 +28,7 @@ _PHASES = {
     "Succeeded": Outcome.SUCCEEDED,
     "Failed": Outcome.FAILED,
     "Running": Outcome.CANCELLED,
+    "Pending": None,
 }
 _MEMORY_GIB = {"P100": 16, "T4": 16, "V100M16": 16, "V100M32": 32, "A10": 24}
 """Memory of the types that are named; G1, G2 and G3 are undisclosed and get the default."""
@@ -39,73 +40,58 @@ def read(path: Path) -> Trace:
     several = 0
     with open_table(path) as table:
         table.read_header(REQUIRED)
-        places = tuple(map(table.position, REQUIRED))
         for row in table.rows():
-            cells = [row[place].strip() for place in places]
-            traced = _pod(table, cells, builder)
+            traced = _pod(row, builder)
             if traced is not None:
                 builder.jobs.append(traced)
-                several += "|" in cells[3]
+                several += "|" in row["gpu_spec"]
     if several:
         builder.note(f"{path.name}: {several} jobs accept several GPU types; they may use any.")
     return builder.trace()
 
 
-def _pod(table: Table, cells: list[str], builder: TraceBuilder) -> TracedJob | None:
-    name, num_gpu, gpu_milli, gpu_spec, qos, phase, created, deleted, scheduled = cells
-    if not name:
-        raise table.problem("name", "the name is missing")
-    builder.claim(name, table.line, "name")
-    gpus = table.gpus(num_gpu, "num_gpu", least=0)
+def _pod(row: Row, builder: TraceBuilder) -> TracedJob | None:
+    name, gpus = builder.claim(row, "name"), row.gpus("num_gpu", least=0)
     if gpus == 0:
         builder.leave_out("CPUs only")
         return None
-    if phase == "Pending" or not scheduled:
+    outcome = row.choice("pod_phase", _PHASES) if row["scheduled_time"] else None
+    if outcome is None:
         builder.leave_out("never ran")
         return None
-    outcome = _PHASES.get(phase)
-    if outcome is None:
-        raise table.problem("pod_phase", f"{phase!r} is none of {', '.join(_PHASES)}, Pending")
-    milli = table.whole(gpu_milli, "gpu_milli", least=1)
+    milli = row.whole("gpu_milli", least=1)
     if milli > WHOLE:
-        raise table.problem("gpu_milli", f"{milli} is more than one GPU, {WHOLE}")
-    start = table.milliseconds(scheduled, "scheduled_time")
-    end = table.milliseconds(deleted, "deletion_time")
-    if end < start:
-        raise table.problem("deletion_time", f"{deleted} is before scheduled_time, {scheduled}")
-    gpu_type = intern(gpu_spec) if gpu_spec not in ("", "nan") and "|" not in gpu_spec else None
+        raise row.problem("gpu_milli", f"{milli} is more than one GPU, {WHOLE}")
+    service = row.milliseconds("deletion_time") - row.milliseconds("scheduled_time")
+    if service < 0:
+        is_before = f"{row['deletion_time']} is before scheduled_time, {row['scheduled_time']}"
+        raise row.problem("deletion_time", is_before)
+    spec = row["gpu_spec"]
+    gpu_type = None if spec in ("", "nan") or "|" in spec else intern(spec)
     job = Job(
         id=name,
-        submit_ms=table.milliseconds(created, "creation_time"),
-        demand=demand_for(gpus, milli, 0, None, None, gpu_type),
-        role=Role.OPPORTUNISTIC if qos == "BE" else Role.GUARANTEED,
+        submit_ms=row.milliseconds("creation_time"),
+        demand=demand_for(gpus, milli, gpu_type=gpu_type),
+        role=Role.OPPORTUNISTIC if row["qos"] == "BE" else Role.GUARANTEED,
     )
-    return TracedJob(job, end - start, outcome)
+    return TracedJob(job, service, outcome)
 
 
 def read_nodes(path: Path) -> Topology:
     """The cluster in a node list: one rack, because the list knows none; CPU-only nodes left out."""
-    specs: list[NodeSpec] = []
     with open_table(path) as table:
         table.read_header(NODE_COLUMNS)
-        name, cpus, memory, gpus, model = map(table.position, NODE_COLUMNS)
-        for row in table.rows():
-            count = table.gpus(row[gpus], "gpu", least=0)
-            if count == 0:
-                continue
-            kind = row[model].strip()
-            gib = _MEMORY_GIB.get(kind)
-            specs.append(
-                NodeSpec(
-                    name=row[name].strip(),
-                    gpus=count,
-                    path=(0, 0),
-                    type=GpuType(kind) if gib is None else GpuType(kind, gib * GIB),
-                    cpus=table.whole(row[cpus], "cpu_milli", least=0),
-                    memory=table.whole(row[memory], "memory_mib", least=0) * MIB,
-                )
-            )
-    try:
-        return build(("cluster", "rack", "node", "gpu"), specs)
-    except TopologyError as error:
-        raise TraceError(f"{path}: {error}.") from None
+        return one_rack(path, [_node(row) for row in table.rows() if row.gpus("gpu", least=0)])
+
+
+def _node(row: Row) -> NodeSpec:
+    kind = row["model"]
+    gib = _MEMORY_GIB.get(kind)
+    return NodeSpec(
+        name=row["sn"],
+        gpus=row.gpus("gpu"),
+        path=(0, 0),
+        type=GpuType(kind) if gib is None else GpuType(kind, gib * GIB),
+        cpus=row.whole("cpu_milli", least=0),
+        memory=row.whole("memory_mib", least=0) * MIB,
+    )

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 from trainmaster.model.job import Demand, Shape
+from trainmaster.model.topology import NodeSpec, Topology, TopologyError, build
 from trainmaster.model.trace import Trace, TracedJob, TraceError
-from trainmaster.model.units import SECOND, WHOLE
+from trainmaster.model.units import DAY, SECOND, WHOLE
 
+T = TypeVar("T")
+
+RETRIES = 2
+"""A job's retries unless its failed attempts in the trace ask for more."""
 LONGEST_S = 10**12
 """No time in a trace may exceed this (30,000 years): a larger one is a typing error."""
 
@@ -26,153 +32,148 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
+class Row(dict[str, str]):
+    """One row of a table by column; its methods read a cell, and name it where it is bad."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: Table, cells: Sequence[str]) -> None:
+        super().__init__(table.absent)
+        self.update(zip(table.columns, map(str.strip, cells), strict=True))
+        self._table = table
+
+    @property
+    def line(self) -> int:
+        return self._table.line
+
+    def problem(self, column: str, complaint: str) -> TraceError:
+        return TraceError(f"{self._table.path} line {self.line}, column {column}: {complaint}.")
+
+    def number(self, column: str, text: str | None = None) -> float:
+        """A finite number, in the cell or in a piece of it."""
+        shown = self[column] if text is None else text.strip()
+        try:
+            value = float(shown)
+        except ValueError:
+            raise self.problem(column, _not_a("a number", shown)) from None
+        if not isfinite(value):
+            raise self.problem(column, f"{shown!r} is not a finite number")
+        return value
+
+    def milliseconds(self, column: str, text: str | None = None) -> int:
+        """A time or a length of time in seconds, not negative, as whole milliseconds."""
+        value = self.number(column, text)
+        if 0 <= value <= LONGEST_S:
+            return round(value * SECOND)
+        problem = "negative" if value < 0 else f"longer than {LONGEST_S} seconds"
+        raise self.problem(column, f"{(text or self[column]).strip()} is {problem}")
+
+    def whole(self, column: str, least: int | None = None) -> int:
+        """A whole number; `4.0` is one too, because spreadsheets write it so."""
+        text = self[column]
+        try:
+            value = int(text)
+        except ValueError:
+            number = self.number(column)
+            if not number.is_integer():
+                raise self.problem(column, f"{text!r} is not a whole number") from None
+            value = int(number)
+        if least is not None and value < least:
+            raise self.problem(column, f"{value} is less than {least}")
+        return value
+
+    def gpus(self, column: str, least: int = 1) -> int:
+        """A number of GPUs."""
+        count = self.whole(column, least)
+        if count > MOST_GPUS:
+            raise self.problem(column, f"{count} GPUs are more than any cluster has")
+        return count
+
+    def moment(self, column: str) -> int:
+        """A wall-clock date and time as milliseconds since 1970 on the file's own clock."""
+        try:
+            return wall_clock_ms(self[column])
+        except ValueError:
+            wanted = "a date and time such as 2017-10-09 07:01:55"
+            raise self.problem(column, _not_a(wanted, self[column])) from None
+
+    def choice(self, column: str, words: Mapping[str, T]) -> T:
+        """What one of these words stands for."""
+        text = self[column]
+        word = text if text in words else text.lower()
+        if word not in words:
+            known = ", ".join(filter(None, words))
+            raise self.problem(column, f"{text!r} is none of {known}")
+        return words[word]
+
+
 class Table:
-    """A delimited file that knows where it is, so that a bad value can be named to its cell."""
+    """A delimited file, read row by row."""
 
     def __init__(self, path: Path, source: TextIO, delimiter: str = ",") -> None:
         self.path = path
-        self.columns: tuple[str, ...] = ()
-        self._positions: dict[str, int] = {}
+        self.columns: Sequence[str] = ()
+        self.absent: Mapping[str, str] = {}
+        """Optional columns that the file lacks: empty cells of every row."""
         # Tab-separated traces hold command lines, in which a quote is just a quote.
         quotes = None if delimiter == "\t" else '"'
         self._reader = csv.reader(source, delimiter=delimiter, strict=True, quotechar=quotes)
-        self._held: list[str] | None = None
+        self.first = self._next_cells()
+        """The row that is read next; None at the end of the file."""
+        if self.first is None:
+            raise TraceError(f"{path} is empty.")
 
     @property
     def line(self) -> int:
         """Line of the row that was read last."""
         return self._reader.line_num
 
-    def read_header(self, required: Sequence[str]) -> None:
+    def read_header(self, required: Sequence[str], optional: Sequence[str] = ()) -> None:
         """Take the first row as column names and insist on the required ones."""
-        first = self._next_row()
-        if first is None:
-            raise TraceError(f"{self.path} is empty.")
-        self.name_columns([name.strip() for name in first])
-        missing = [name for name in required if name not in self._positions]
+        self.columns = names = [name.strip() for name in self.first or ()]
+        where, self.first = f"{self.path} line {self.line}", None
+        self.absent = dict.fromkeys([name for name in optional if name not in names], "")
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise TraceError(f"{where}: column {twice!r} is there twice.")
+        missing = [name for name in required if name not in names]
         if missing:
             s = "s" if len(missing) > 1 else ""
-            raise TraceError(
-                f"{self.path} line {self.line}: the header has no column{s} {', '.join(missing)}."
-            )
+            raise TraceError(f"{where}: the header has no column{s} {', '.join(missing)}.")
 
     def accept_header(self, names: Sequence[str]) -> None:
         """Name the columns of a file that may come with its header row or without."""
-        first = self._next_row()
-        if first is None:
-            raise TraceError(f"{self.path} is empty.")
-        self.name_columns(names)
-        if [name.strip() for name in first] != list(names):
-            self._held = first
+        self.columns = names
+        if [name.strip() for name in self.first or ()] == list(names):
+            self.first = None
 
-    def width(self) -> int:
-        """How many fields the next row has; the row stays to be read."""
-        row = self._next_row()
-        if row is None:
-            raise TraceError(f"{self.path} is empty.")
-        self._held = row
-        return len(row)
-
-    def name_columns(self, names: Sequence[str]) -> None:
-        self.columns = tuple(names)
-        self._positions = {name: i for i, name in enumerate(names)}
-        if len(self._positions) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise TraceError(f"{self.path} line {self.line}: column {twice!r} is there twice.")
-
-    def position(self, column: str) -> int:
-        return self._positions[column]
-
-    def find(self, column: str) -> int | None:
-        """Where an optional column stands, if the file has it."""
-        return self._positions.get(column)
-
-    def rows(self) -> Iterator[list[str]]:
+    def rows(self) -> Iterator[Row]:
         """Every row that is not blank, each as wide as the header."""
         width = len(self.columns)
-        while (row := self._next_row()) is not None:
-            if len(row) != width:
+        cells = self.first or self._next_cells()
+        while cells is not None:
+            if len(cells) != width:
                 raise TraceError(
-                    f"{self.path} line {self.line}: the row has {len(row)} fields,"
+                    f"{self.path} line {self.line}: the row has {len(cells)} fields,"
                     f" {width} are expected."
                 )
-            yield row
+            yield Row(self, cells)
+            cells = self._next_cells()
 
-    def _next_row(self) -> list[str] | None:
-        if self._held is not None:
-            held, self._held = self._held, None
-            return held
+    def _next_cells(self) -> list[str] | None:
         try:
-            for row in self._reader:
-                if row:
-                    return row
+            return next(filter(None, self._reader), None)
         except csv.Error as error:
             raise TraceError(f"{self.path} line {self.line}: {error}.") from None
-        return None
-
-    def problem(self, column: str, complaint: str) -> TraceError:
-        return TraceError(f"{self.path} line {self.line}, column {column}: {complaint}.")
-
-    def number(self, text: str, column: str) -> float:
-        """A finite number."""
-        try:
-            value = float(text)
-        except ValueError:
-            raise self.problem(column, _not_a("a number", text)) from None
-        if not isfinite(value):
-            raise self.problem(column, f"{text.strip()!r} is not a finite number")
-        return value
-
-    def milliseconds(self, text: str, column: str) -> int:
-        """A time or a length of time in seconds, not negative, as whole milliseconds."""
-        value = self.number(text, column)
-        if value < 0:
-            raise self.problem(column, f"{text.strip()} is negative")
-        if value > LONGEST_S:
-            raise self.problem(column, f"{text.strip()} is longer than {LONGEST_S} seconds")
-        return round(value * SECOND)
-
-    def whole(self, text: str, column: str, least: int | None = None) -> int:
-        """A whole number; `4.0` is one too, because spreadsheets write it so."""
-        try:
-            value = int(text)
-        except ValueError:
-            number = self.number(text, column)
-            if not number.is_integer():
-                raise self.problem(column, f"{text.strip()!r} is not a whole number") from None
-            value = int(number)
-        if least is not None and value < least:
-            raise self.problem(column, f"{value} is less than {least}")
-        return value
-
-    def gpus(self, text: str, column: str, least: int = 1) -> int:
-        """A number of GPUs."""
-        count = self.whole(text, column, least)
-        if count > MOST_GPUS:
-            raise self.problem(column, f"{count} GPUs are more than any cluster has")
-        return count
-
-    def moment(self, text: str, column: str) -> int:
-        """A wall-clock date and time as milliseconds since 1970 on the file's own clock."""
-        try:
-            return wall_clock_ms(text)
-        except ValueError:
-            raise self.problem(
-                column, _not_a("a date and time such as 2017-10-09 07:01:55", text)
-            ) from None
 
 
 def wall_clock_ms(text: str) -> int:
     """Milliseconds since 1970 of `2017-10-09 07:01:55`, taken as it stands; zones are dropped."""
-    text = text.strip()
-    if text.endswith((" PST", " PDT")):
-        text = text[:-4]
-    moment = datetime.fromisoformat(text)
+    moment = datetime.fromisoformat(text.strip().removesuffix(" PST").removesuffix(" PDT"))
     return (moment.replace(tzinfo=UTC) - EPOCH) // _MILLISECOND
 
 
-def _not_a(what: str, text: str) -> str:
-    shown = text.strip()
+def _not_a(what: str, shown: str) -> str:
     return f"{shown!r} is not {what}" if shown else f"a value is missing, {what} is expected"
 
 
@@ -193,6 +194,22 @@ def open_text(path: Path) -> Iterator[TextIO]:
 def open_table(path: Path, delimiter: str = ",") -> Iterator[Table]:
     with open_text(path) as source:
         yield Table(path, source, delimiter)
+
+
+def read_json(path: Path) -> object:
+    with open_text(path) as source:
+        try:
+            return json.load(source)
+        except json.JSONDecodeError as error:
+            raise TraceError(f"{path} line {error.lineno}: it is not JSON, {error.msg}.") from None
+
+
+def one_rack(path: Path, nodes: Sequence[NodeSpec]) -> Topology:
+    """The cluster of a list of machines that knows no racks."""
+    try:
+        return build(("cluster", "rack", "node", "gpu"), nodes)
+    except TopologyError as error:
+        raise TraceError(f"{path}: {error}.") from None
 
 
 @lru_cache(maxsize=65_536)
@@ -218,13 +235,21 @@ class TraceBuilder:
 
     def __init__(self, path: Path, what: str = "line") -> None:
         self.path = path
-        self.jobs: list[TracedJob] = []
         self._what = what
+        self.jobs: list[TracedJob] = []
         self._seen: dict[str, int] = {}
         self._left_out: Counter[str] = Counter()
         self._notes: list[str] = []
 
-    def claim(self, job_id: str, place: int, column: str = "job_id") -> None:
+    def claim(self, row: Row, column: str = "job_id") -> str:
+        """The id in a cell, for one job only."""
+        job_id = row[column]
+        if not job_id:
+            raise row.problem(column, f"the {column.rpartition('_')[2]} is missing")
+        self.claim_at(job_id, row.line, column)
+        return job_id
+
+    def claim_at(self, job_id: str, place: int, column: str) -> None:
         """Take an id for a job; the second job that wants it is an error that names both."""
         first = self._seen.setdefault(job_id, place)
         if first != place:
@@ -240,8 +265,15 @@ class TraceBuilder:
     def note(self, text: str) -> None:
         self._notes.append(text)
 
-    def trace(self) -> Trace:
-        """The finished trace, sorted by submission; ties keep their order in the file."""
+    def trace(self, *, is_dated: bool = False) -> Trace:
+        """The finished trace, sorted by submission; ties keep their order in the file.
+
+        Where submissions are dates, time 0 is midnight before the first: hours of the day survive.
+        """
+        if is_dated and self.jobs:
+            origin = min(traced.job.submit_ms for traced in self.jobs) // DAY * DAY
+            for traced in self.jobs:  # nobody has seen these values yet: no need for copies
+                object.__setattr__(traced.job, "submit_ms", traced.job.submit_ms - origin)
         left_out = list(self._left_out.items())
         if not self.jobs:
             why = ", ".join(f"{count} left out: {reason}" for reason, count in left_out)
@@ -256,9 +288,3 @@ class TraceBuilder:
             self.jobs.sort(key=lambda traced: traced.job.submit_ms)
             notes.append(f"{self.path.name}: submit times were not in order; the jobs were sorted.")
         return Trace(jobs=tuple(self.jobs), notes=tuple(notes))
-
-
-def midnight_before(first_ms: int) -> int:
-    """The start of that day on the file's own clock, so that hours of the day survive."""
-    day = 86_400 * SECOND
-    return first_ms // day * day

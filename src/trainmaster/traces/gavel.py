@@ -17,21 +17,22 @@ Not kept: the command line and its arguments, and the priority weight, which is 
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from sys import intern
-from typing import NamedTuple
 
 from trainmaster.model.job import Job
 from trainmaster.model.trace import Trace, TracedJob, TraceError
 from trainmaster.model.units import SECOND
 from trainmaster.traces.csv_reader import (
     LONGEST_S,
+    Row,
     Table,
     TraceBuilder,
     demand_for,
     open_table,
-    open_text,
+    read_json,
 )
 
 THROUGHPUTS = "simulation_throughputs.json"
@@ -79,37 +80,8 @@ WITHOUT_DIRECTORY = tuple(name for name in WIDE if name != "working_directory")
 WIDTHS = {len(names): names for names in (NARROW, WITHOUT_DIRECTORY, WIDE)}
 
 
-class _Rate(NamedTuple):
-    """A key of the throughput table: a job type on so many GPUs."""
-
-    job_type: str
-    scale_factor: int
-
-
-class _Rates:
-    """Steps per second of each job type; from Gavel's JSON, which is only opened when it is needed."""
-
-    def __init__(self, trace: Path, throughputs: Path | None, gpu_type: str) -> None:
-        self.trace = trace
-        self.file = throughputs
-        self.gpu_type = gpu_type
-        self._table: dict[_Rate, float] | None = None
-
-    def of(self, rate: _Rate) -> float | None:
-        if self._table is None:
-            self._table = _read_throughputs(self._find(), self.gpu_type)
-        return self._table.get(rate)
-
-    def _find(self) -> Path:
-        if self.file is not None:
-            return self.file
-        for folder in (self.trace.parent, self.trace.parent.parent):
-            if (folder / THROUGHPUTS).exists():
-                return folder / THROUGHPUTS
-        raise TraceError(
-            f"{self.trace} counts steps, not seconds: put {THROUGHPUTS} from"
-            " github.com/stanford-futuredata/gavel (folder scheduler) beside it."
-        )
+Rates = Mapping[tuple[str, int], float]
+"""Steps per second by job type and number of GPUs."""
 
 
 def read(path: Path, throughputs: Path | None = None, gpu_type: str = GPU_TYPE) -> Trace:
@@ -119,84 +91,74 @@ def read(path: Path, throughputs: Path | None = None, gpu_type: str = GPU_TYPE) 
     variant then uses the rates it was made with.
     """
     builder = TraceBuilder(path)
-    rates = _Rates(path, throughputs, gpu_type)
+    recovered = MSR_STEPS_PER_S if throughputs is None and gpu_type == GPU_TYPE else {}
+    # The file with throughputs is opened only where a rate is needed that was not recovered.
+    rates_of = cache(lambda: _read_throughputs(throughputs or _find_throughputs(path), gpu_type))
+
+    def steps_per_second(row: Row, job_type: str, gpus: int, *, is_narrow: bool) -> float:
+        if is_narrow and job_type in recovered:
+            return recovered[job_type]
+        rate = rates_of().get((job_type, 1 if is_narrow else gpus))
+        if not rate:
+            where = f"{job_type!r} on {1 if is_narrow else gpus} GPUs"
+            missing = f"{where} has no throughput on {gpu_type} in {THROUGHPUTS}"
+            raise row.problem("job_type", missing)
+        return rate
+
     with open_table(path, delimiter="\t") as table:
         table.accept_header(_columns(table))
+        is_narrow = len(table.columns) == len(NARROW)
         for index, row in enumerate(table.rows()):
-            builder.jobs.append(_job(table, row, rates, f"j{index}"))
+            job_type, gpus = intern(row["job_type"]), row.gpus("scale_factor")
+            steps, submit = row.whole("total_steps", least=0), row.milliseconds("arrival_time")
+            seconds = steps / steps_per_second(row, job_type, gpus, is_narrow=is_narrow)
+            if seconds > LONGEST_S:
+                too_long = f"{steps} steps take longer than {LONGEST_S} seconds"
+                raise row.problem("total_steps", too_long)
+            service = round(seconds * SECOND)
+            slo = 0.0 if is_narrow else row.number("SLO")
+            job = Job(
+                id=f"j{index}",
+                submit_ms=submit,
+                demand=demand_for(gpus),
+                model=job_type,
+                iterations=steps,
+                # Gavel's scheduler.py: the deadline is SLO x duration after the arrival; -1 is none.
+                deadline_ms=submit + round(slo * service) if slo > 0 else None,
+            )
+            builder.jobs.append(TracedJob(job, service))
     return builder.trace()
 
 
 def _columns(table: Table) -> tuple[str, ...]:
-    width = table.width()
-    names = WIDTHS.get(width)
-    if names is None:
+    width = len(table.first or ())
+    if width not in WIDTHS:
         raise TraceError(
             f"{table.path} line {table.line}: the row has {width} fields between tabs,"
             f" a Gavel trace has {', '.join(map(str, sorted(WIDTHS)))}."
         )
-    return names
+    return WIDTHS[width]
 
 
-def _job(table: Table, row: list[str], rates: _Rates, job_id: str) -> TracedJob:
-    def cell(column: str) -> str:
-        return row[table.position(column)]
-
-    job_type = intern(cell("job_type").strip())
-    gpus = table.gpus(cell("scale_factor"), "scale_factor")
-    steps = table.whole(cell("total_steps"), "total_steps", least=0)
-    submit = table.milliseconds(cell("arrival_time"), "arrival_time")
-    is_narrow = len(row) == len(NARROW)
-    rate = _steps_per_second(table, rates, _Rate(job_type, 1 if is_narrow else gpus), is_narrow)
-    seconds = steps / rate
-    if seconds > LONGEST_S:
-        raise table.problem("total_steps", f"{steps} steps take longer than {LONGEST_S} seconds")
-    service = round(seconds * SECOND)
-    slo = 0.0 if is_narrow else table.number(cell("SLO"), "SLO")
-    job = Job(
-        id=job_id,
-        submit_ms=submit,
-        demand=demand_for(gpus),
-        model=job_type,
-        iterations=steps,
-        # Gavel's scheduler.py: the deadline is SLO x duration after the arrival; -1 is none.
-        deadline_ms=submit + round(slo * service) if slo > 0 else None,
+def _find_throughputs(trace: Path) -> Path:
+    for folder in (trace.parent, trace.parent.parent):
+        if (folder / THROUGHPUTS).exists():
+            return folder / THROUGHPUTS
+    raise TraceError(
+        f"{trace} counts steps, not seconds: put {THROUGHPUTS} from"
+        " github.com/stanford-futuredata/gavel (folder scheduler) beside it."
     )
-    return TracedJob(job, service)
 
 
-def _steps_per_second(table: Table, rates: _Rates, rate: _Rate, is_narrow: bool) -> float:
-    if is_narrow and rates.file is None and rates.gpu_type == GPU_TYPE:
-        recovered = MSR_STEPS_PER_S.get(rate.job_type)
-        if recovered is not None:
-            return recovered
-    found = rates.of(rate)
-    if not found:
-        raise table.problem(
-            "job_type",
-            f"{rate.job_type!r} on {rate.scale_factor} GPUs has no throughput on"
-            f" {rates.gpu_type} in {THROUGHPUTS}",
-        )
-    return found
-
-
-def _read_throughputs(path: Path, gpu_type: str) -> dict[_Rate, float]:
-    with open_text(path) as source:
-        try:
-            tables = json.load(source)
-        except json.JSONDecodeError as error:
-            raise TraceError(f"{path} line {error.lineno}: it is not JSON, {error.msg}.") from None
+def _read_throughputs(path: Path, gpu_type: str) -> Rates:
+    tables = read_json(path)
     if not isinstance(tables, dict) or not isinstance(tables.get(gpu_type), dict):
         raise TraceError(f"{path} has no throughputs for {gpu_type!r}.")
-    found: dict[_Rate, float] = {}
+    found: dict[tuple[str, int], float] = {}
     for key, rates in tables[gpu_type].items():
         alone = rates.get("null") if isinstance(rates, dict) else None
         job_type, _, scale = str(key).strip("()").rpartition(", ")
         if not isinstance(alone, int | float) or not scale.isdigit():
             raise TraceError(f"{path}: the entry {key!r} of {gpu_type} is not a throughput.")
-        found[_Rate(_unquoted(job_type), int(scale))] = float(alone)
+        found[job_type.strip("'\""), int(scale)] = float(alone)
     return found
-
-
-def _unquoted(text: str) -> str:
-    return text.strip("'\"")

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from sys import intern
-from typing import TextIO, TypeVar
+from typing import TextIO
 
 from trainmaster.model.job import Demand, Job
 from trainmaster.model.placement import Role
 from trainmaster.model.trace import Outcome, Trace, TracedJob, TraceError
 from trainmaster.model.units import GIB, SECOND, WHOLE
-from trainmaster.traces.csv_reader import Table, TraceBuilder, demand_for, open_table
+from trainmaster.traces.csv_reader import RETRIES, Row, TraceBuilder, demand_for, open_table
 
 REQUIRED = ("job_id", "submit_s", "gpus", "duration_s")
 OPTIONAL = (
@@ -29,145 +29,75 @@ _STATUS = {
     "killed": Outcome.CANCELLED,
     "failed": Outcome.FAILED,
 }
-_STATUS_WORD = {
-    Outcome.SUCCEEDED: "passed",
-    Outcome.CANCELLED: "killed",
-    Outcome.FAILED: "failed",
-}
+_STATUS_WORD = {outcome: word if word != "passed" else "" for word, outcome in _STATUS.items()}
 _STAYS = {"": True, "yes": True, "no": False}
 _CLASS = {"": Role.GUARANTEED} | {role.value: role for role in Role}
 
 PERCENT = 100
 PPM = 1_000_000
-RETRIES = 2
-"""A job's retries unless its failed attempts in the trace ask for more."""
 
 
 def read(path: Path) -> Trace:
     """The trace in a native CSV file, or a TraceError that names the first bad cell."""
     builder = TraceBuilder(path)
     with open_table(path) as table:
-        table.read_header(REQUIRED)
-        cells = _Cells(table)
+        table.read_header(REQUIRED, OPTIONAL)
         for row in table.rows():
-            traced = cells.job(row)
-            builder.claim(traced.job.id, table.line)
-            builder.jobs.append(traced)
+            builder.jobs.append(_traced(row, builder.claim(row)))
     return builder.trace()
 
 
-T = TypeVar("T")
+def _traced(row: Row, job_id: str) -> TracedJob:
+    submit, service = row.milliseconds("submit_s"), row.milliseconds("duration_s")
+    count = row.gpus("gpus")
+    attempts = row["failed_attempts_s"].rstrip(";")
+    pieces = attempts.split(";") if attempts else ()
+    failed = tuple([row.milliseconds("failed_attempts_s", piece) for piece in pieces])
+    job = Job(
+        id=job_id,
+        submit_ms=submit,
+        demand=_demand(row, count),
+        queue=intern(row["queue"] or "default"),
+        user=intern(row["user"]),
+        app=intern(row["app"]),
+        model=intern(row["model"]),
+        role=row.choice("class", _CLASS),
+        priority=row.whole("priority") if row["priority"] else 0,
+        gpu_util_ppm=_util(row) if row["gpu_util"] else None,
+        retries=max(RETRIES, len(failed)),
+        deadline_ms=submit + row.milliseconds("deadline_s") if row["deadline_s"] else None,
+        iterations=row.whole("iterations", least=0) if row["iterations"] else None,
+    )
+    outcome, stays = row.choice("status", _STATUS), row.choice("stays_in_memory", _STAYS)
+    return TracedJob(job, service, outcome, failed, stays)
 
 
-class _Cells:
-    """Where each column of one file stands, and how its cells become a job."""
+def _demand(row: Row, count: int) -> Demand:
+    minimum = row.gpus("min_gpus") if row["min_gpus"] else count
+    maximum = row.gpus("max_gpus") if row["max_gpus"] else count
+    if minimum > maximum and row["min_gpus"] and row["max_gpus"]:
+        raise row.problem("min_gpus", f"{minimum} is more than max_gpus, {maximum}")
+    if minimum > count:
+        raise row.problem("min_gpus", f"{minimum} is more than gpus, {count}")
+    if maximum < count:
+        raise row.problem("max_gpus", f"{maximum} is less than gpus, {count}")
+    share = row.number("gpu_share") if row["gpu_share"] else 1.0
+    if not 0 < share <= 1:
+        wanted = "a fraction of one GPU, more than 0 and at most 1"
+        raise row.problem("gpu_share", f"{row['gpu_share']} is not {wanted}")
+    gib = row.number("gpu_memory_gib") if row["gpu_memory_gib"] else 0.0
+    if gib < 0:
+        raise row.problem("gpu_memory_gib", f"{row['gpu_memory_gib']} is negative")
+    thousandths, memory = max(1, round(share * WHOLE)), round(gib * GIB)
+    return demand_for(count, thousandths, memory, minimum, maximum, row["gpu_type"] or None)
 
-    def __init__(self, table: Table) -> None:
-        self.table = table
-        self.id = table.position("job_id")
-        self.submit = table.position("submit_s")
-        self.gpus = table.position("gpus")
-        self.duration = table.position("duration_s")
-        # A column that the file lacks is found in the empty cell that `job` adds to each row.
-        places = [table.find(name) for name in OPTIONAL]
-        self.is_plain = all(place is None for place in places)
-        self.optional = tuple(-1 if place is None else place for place in places)
 
-    def job(self, row: list[str]) -> TracedJob:
-        table = self.table
-        job_id = row[self.id].strip()
-        if not job_id:
-            raise table.problem("job_id", "the id is missing")
-        submit = table.milliseconds(row[self.submit], "submit_s")
-        service = table.milliseconds(row[self.duration], "duration_s")
-        count = table.gpus(row[self.gpus], "gpus")
-        if self.is_plain:
-            return TracedJob(Job(job_id, submit, demand_for(count)), service)
-        row.append("")
-        cells = [row[place].strip() for place in self.optional]
-        queue, user, app, model, role, low, high, share = cells[:8]
-        memory, util, iterations, status, attempts, deadline, priority, gpu_type = cells[8:16]
-        failed = self._failed_attempts(attempts)
-        job = Job(
-            id=job_id,
-            submit_ms=submit,
-            demand=self._demand(count, low, high, share, memory, gpu_type),
-            queue=intern(queue or "default"),
-            user=intern(user),
-            app=intern(app),
-            model=intern(model),
-            role=self._choice(_CLASS, role, "class"),
-            priority=self._whole(priority, "priority") or 0,
-            gpu_util_ppm=self._util(util),
-            retries=max(RETRIES, len(failed)),
-            deadline_ms=self._deadline(submit, deadline),
-            iterations=self._whole(iterations, "iterations", least=0),
-        )
-        outcome = self._choice(_STATUS, status, "status")
-        stays = self._choice(_STAYS, cells[16], "stays_in_memory")
-        return TracedJob(job, service, outcome, failed, stays)
-
-    def _demand(
-        self, count: int, low: str, high: str, share: str, memory: str, gpu_type: str
-    ) -> Demand:
-        minimum = self.table.gpus(low, "min_gpus") if low else None
-        maximum = self.table.gpus(high, "max_gpus") if high else None
-        problem = self.table.problem
-        if minimum is not None and maximum is not None and minimum > maximum:
-            raise problem("min_gpus", f"{minimum} is more than max_gpus, {maximum}")
-        if minimum is not None and minimum > count:
-            raise problem("min_gpus", f"{minimum} is more than gpus, {count}")
-        if maximum is not None and maximum < count:
-            raise problem("max_gpus", f"{maximum} is less than gpus, {count}")
-        thousandths, size = self._share(share), self._memory(memory)
-        return demand_for(count, thousandths, size, minimum, maximum, gpu_type or None)
-
-    def _whole(self, text: str, column: str, least: int | None = None) -> int | None:
-        return self.table.whole(text, column, least) if text else None
-
-    def _share(self, text: str) -> int:
-        if not text:
-            return WHOLE
-        share = self.table.number(text, "gpu_share")
-        if not 0 < share <= 1:
-            raise self.table.problem(
-                "gpu_share", f"{text} is not a fraction of one GPU, more than 0 and at most 1"
-            )
-        return max(1, round(share * WHOLE))
-
-    def _memory(self, text: str) -> int:
-        if not text:
-            return 0
-        gib = self.table.number(text, "gpu_memory_gib")
-        if gib < 0:
-            raise self.table.problem("gpu_memory_gib", f"{text} is negative")
-        return round(gib * GIB)
-
-    def _util(self, text: str) -> int | None:
-        if not text:
-            return None
-        util = self.table.number(text, "gpu_util")
-        if not 0 <= util <= PERCENT:
-            raise self.table.problem(
-                "gpu_util", f"{text} is neither a part from 0 to 1 nor a percentage up to 100"
-            )
-        return round(util * PPM) if util <= 1 else round(util * PPM / PERCENT)
-
-    def _deadline(self, submit: int, text: str) -> int | None:
-        return submit + self.table.milliseconds(text, "deadline_s") if text else None
-
-    def _failed_attempts(self, text: str) -> tuple[int, ...]:
-        if not text:
-            return ()
-        pieces = text.rstrip(";").split(";")
-        return tuple(self.table.milliseconds(piece, "failed_attempts_s") for piece in pieces)
-
-    def _choice(self, words: Mapping[str, T], text: str, column: str) -> T:
-        choice = words.get(text.lower())
-        if choice is None:
-            known = ", ".join(word for word in words if word)
-            raise self.table.problem(column, f"{text!r} is none of {known}")
-        return choice
+def _util(row: Row) -> int:
+    util = row.number("gpu_util")
+    if not 0 <= util <= PERCENT:
+        wanted = "neither a part from 0 to 1 nor a percentage up to 100"
+        raise row.problem("gpu_util", f"{row['gpu_util']} is {wanted}")
+    return round(util * PPM) if util <= 1 else round(util * PPM / PERCENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +113,13 @@ def extra_columns(path: Path) -> ExtraColumns:
     """The unknown columns of a native file, by job, for code that writes its jobs out again."""
     with open_table(path) as table:
         table.read_header(REQUIRED)
-        known = {*REQUIRED, *OPTIONAL}
-        names = tuple(name for name in table.columns if name not in known)
+        names = tuple(name for name in table.columns if name not in {*REQUIRED, *OPTIONAL})
         if not names:
             return ExtraColumns()
-        places = [table.position(name) for name in names]
-        job_id = table.position("job_id")
-        values = {row[job_id].strip(): tuple(row[at] for at in places) for row in table.rows()}
-    return ExtraColumns(names, values)
+        rows = table.rows()
+        return ExtraColumns(
+            names, {row["job_id"]: tuple(map(row.__getitem__, names)) for row in rows}
+        )
 
 
 def write(trace: Trace, out: TextIO, extra: ExtraColumns | None = None) -> None:
@@ -240,12 +169,8 @@ def _deadline_after_submit(traced: TracedJob) -> str:
     return "" if deadline is None else _seconds(max(0, deadline - traced.job.submit_ms))
 
 
-def _bound(count: int, nominal: int) -> str:
-    return "" if count == nominal else str(count)
-
-
-def _optional_number(value: int | None) -> str:
-    return "" if value is None else str(value)
+def _bound(count: int, demand: Demand) -> str:
+    return "" if count == demand.nominal.count else str(count)
 
 
 _Cell = Callable[[TracedJob], str]
@@ -256,20 +181,16 @@ _WRITTEN: tuple[tuple[str, _Cell], ...] = (
     ("app", lambda t: t.job.app),
     ("model", lambda t: t.job.model),
     ("class", lambda t: "" if t.job.role is Role.GUARANTEED else t.job.role.value),
-    ("min_gpus", lambda t: _bound(t.job.demand.min_count, t.job.demand.nominal.count)),
-    ("max_gpus", lambda t: _bound(t.job.demand.max_count, t.job.demand.nominal.count)),
-    ("gpu_share", lambda t: _share_text(t.job.demand.nominal.share)),
+    ("min_gpus", lambda t: _bound(t.job.demand.min_count, t.job.demand)),
+    ("max_gpus", lambda t: _bound(t.job.demand.max_count, t.job.demand)),
+    ("gpu_share", lambda t: "" if (n := t.job.demand.nominal.share) == WHOLE else repr(n / WHOLE)),
     ("gpu_memory_gib", lambda t: _gib(m) if (m := t.job.demand.nominal.memory) else ""),
     ("gpu_util", lambda t: "" if (u := t.job.gpu_util_ppm) is None else repr(u / PPM)),
-    ("iterations", lambda t: _optional_number(t.job.iterations)),
-    ("status", lambda t: "" if t.outcome is Outcome.SUCCEEDED else _STATUS_WORD[t.outcome]),
+    ("iterations", lambda t: "" if t.job.iterations is None else str(t.job.iterations)),
+    ("status", lambda t: _STATUS_WORD[t.outcome]),
     ("failed_attempts_s", lambda t: ";".join(map(_seconds, t.failed_attempts_ms))),
     ("deadline_s", _deadline_after_submit),
     ("priority", lambda t: str(t.job.priority) if t.job.priority else ""),
     ("gpu_type", lambda t: t.job.demand.gpu_type or ""),
     ("stays_in_memory", lambda t: "" if t.stays_in_memory else "no"),
 )
-
-
-def _share_text(share: int) -> str:
-    return "" if share == WHOLE else repr(share / WHOLE)

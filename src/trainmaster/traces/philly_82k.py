@@ -11,7 +11,7 @@ from sys import intern
 
 from trainmaster.model.job import Job
 from trainmaster.model.trace import Trace, TracedJob
-from trainmaster.traces.csv_reader import TraceBuilder, demand_for, midnight_before, open_table
+from trainmaster.traces.csv_reader import TraceBuilder, demand_for, open_table
 
 REQUIRED = ("timestamp", "duration", "num_gpus", "cluster")
 
@@ -19,17 +19,10 @@ REQUIRED = ("timestamp", "duration", "num_gpus", "cluster")
 def read(path: Path) -> Trace:
     """The trace in a file of that kind."""
     builder = TraceBuilder(path)
-    rows: list[tuple[int, int, int, str]] = []
     with open_table(path) as table:
         table.read_header(REQUIRED)
-        timestamp, duration, gpus, cluster = map(table.position, REQUIRED)
-        for row in table.rows():
-            submit = table.moment(row[timestamp], "timestamp")
-            service = table.milliseconds(row[duration], "duration")
-            count = table.gpus(row[gpus], "num_gpus")
-            rows.append((submit, service, count, intern(row[cluster].strip())))
-    origin = midnight_before(min((row[0] for row in rows), default=0))
-    for index, (submit, service, count, queue) in enumerate(rows):
-        job = Job(f"j{index}", submit - origin, demand_for(count), queue or "default")
-        builder.jobs.append(TracedJob(job, service))
-    return builder.trace()
+        for index, row in enumerate(table.rows()):
+            submit, queue = row.moment("timestamp"), intern(row["cluster"] or "default")
+            job = Job(f"j{index}", submit, demand_for(row.gpus("num_gpus")), queue)
+            builder.jobs.append(TracedJob(job, row.milliseconds("duration")))
+    return builder.trace(is_dated=True)

@@ -16,7 +16,7 @@ from trainmaster.model.job import Job
 from trainmaster.model.trace import Outcome, Trace, TracedJob, TraceError
 from trainmaster.model.units import MINUTE, SECOND
 from trainmaster.traces import philly_tables as philly
-from trainmaster.traces.csv_reader import demand_for
+from trainmaster.traces.csv_reader import RETRIES, demand_for
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -36,7 +36,6 @@ PEAK_HOUR, DAILY_SWING, WEEKEND = 15, 0.4, 0.8
 Saturday and Sunday. Time 0 is midnight before a Monday."""
 
 _WEEK_HOURS = 7 * 24
-_RETRIES = 2
 
 
 def generate(jobs: int, gpus: int, load: float, seed: int) -> Trace:
@@ -76,7 +75,7 @@ def _traced(
         queue=_QUEUES[queue],
         user=_USERS[queue][user],
         model=philly.MODELS[model],
-        retries=max(_RETRIES, len(failed)),
+        retries=max(RETRIES, len(failed)),
     )
     return TracedJob(job, service, _OUTCOMES[outcome], failed)
 

@@ -21,19 +21,13 @@ def read(path: Path) -> Trace:
     builder = TraceBuilder(path)
     with open_table(path) as table:
         table.read_header(REQUIRED)
-        job_id, gpus, submit, iterations, model, duration = map(table.position, REQUIRED)
         for row in table.rows():
-            name = row[job_id].strip()
-            if not name:
-                raise table.problem("job_id", "the id is missing")
-            builder.claim(name, table.line)
             job = Job(
-                id=name,
-                submit_ms=table.milliseconds(row[submit], "submit_time"),
-                demand=demand_for(table.gpus(row[gpus], "num_gpu")),
-                model=intern(row[model].strip()),
-                iterations=table.whole(row[iterations], "iterations", least=0),
+                id=builder.claim(row),
+                submit_ms=row.milliseconds("submit_time"),
+                demand=demand_for(row.gpus("num_gpu")),
+                model=intern(row["model_name"]),
+                iterations=row.whole("iterations", least=0),
             )
-            service = table.milliseconds(row[duration], "duration")
-            builder.jobs.append(TracedJob(job, service))
+            builder.jobs.append(TracedJob(job, row.milliseconds("duration")))
     return builder.trace()
