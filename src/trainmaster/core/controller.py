@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from trainmaster.core.admission import admit
-from trainmaster.core.invariants import rebuilt
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.pending_launches import break_late, keep_promises
 from trainmaster.core.policy import Policy
@@ -152,8 +151,9 @@ class Controller:
         except Exception as error:
             self.view.forget()
             self.policy.forget()
-            state.occupancy = rebuilt(state)
             return [Refusal("", Refused.POLICY_RAISED, _told(error))], ()
+        finally:
+            state.occupancy.undo()
         self.memo = plan.memo
         state.log.end_pass(was_noop=not plan.actions)
         self._wake_by(plan.wake_at, now)

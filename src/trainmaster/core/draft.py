@@ -1,12 +1,14 @@
 """A plan in the making: books and unbooks on top of the view, and can take everything back.
 
-Bookings go straight into the occupancy, each with its exact inverse in a log. `plan` undoes them all,
-so that the state is as before and only the admitted plan changes it.
+Only a draft changes the occupancy while a policy plans. Bookings go straight into it, each with its
+exact inverse in a log. `plan` undoes them all, so that the state is as before and only the admitted plan
+changes it; the controller undoes those of a policy that raises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,20 +31,18 @@ from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.plan import M, Plan
 
-Undo = tuple[bool, JobRecord, Placement]
-"""(was it a booking, whose, where)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Mark:
     """A point to return to."""
 
     length: int
+    budget: int | None
     evicted: dict[str, JobRecord]
     placed: dict[str, tuple[JobRecord, Placement]]
     stopped: list[JobRecord]
     reserved: dict[str, Reserve]
-    released: dict[str, tuple[Slice, ...]]
+    released: list[str]
 
 
 class Draft:
@@ -51,14 +51,17 @@ class Draft:
     def __init__(self, view: View) -> None:
         self.view = view
         self.space = view.occupancy
-        self._log: list[Undo] = []
+        self.budget = view.budget
+        """Thousandths of a GPU that may still be booked; None = no bound."""
+        self._log = self.space.undo_log
+        self._begin = len(self._log)
         self._placed: dict[str, tuple[JobRecord, Placement]] = {}
         self._evicted: dict[str, JobRecord] = {}
         self._vacated: set[int] = set()
         """GPUs that a run has been told to leave in this draft, or was for a while."""
         self._stopped: list[JobRecord] = []
         self._reserved: dict[str, Reserve] = {}
-        self._released: dict[str, tuple[Slice, ...]] = {}
+        self._released: list[str] = []
 
     # -- deciding ------------------------------------------------------------------------------
 
@@ -69,15 +72,17 @@ class Draft:
 
     def suspend(self, record: JobRecord) -> None:
         """Take a running job's GPUs away; a later `start` of it in this draft makes it a migration."""
-        assert record.placement is not None
-        self._unbook(record, record.placement)
+        placement = record.placement
+        assert placement is not None
+        self._vacated.update(placement.gpus())
+        self._unbook(record, placement)
         self._evicted[record.id] = record
 
     def keep(self, record: JobRecord) -> bool:
         """Undo an eviction where the job's own GPUs are all still free and affordable; else False."""
-        placement, allowance = record.placement, self.space.allowance
+        placement = record.placement
         assert placement is not None
-        if allowance is not None and placement.total_share > allowance:
+        if self.budget is not None and placement.total_share > self.budget:
             return False
         if record.id not in self._evicted or self.space.refusal(placement, record.demand):
             return False
@@ -85,23 +90,30 @@ class Draft:
         del self._evicted[record.id]
         return True
 
-    def restore(self, record: JobRecord) -> bool:
+    def restore(self, record: JobRecord) -> None:
         """Undo an eviction whose GPUs nobody has taken, even on a node that is closed to others."""
         assert record.placement is not None
         self._book(record, record.placement)
         del self._evicted[record.id]
-        return True
+
+    def cancel_start(self, record: JobRecord) -> None:
+        """Take a start of this draft back: the job waits again."""
+        _, placement = self._placed.pop(record.id)
+        self._unbook(record, placement)
 
     def resize(self, record: JobRecord, placement: Placement) -> None:
         """Give a running elastic job another set of GPUs, which overlaps its present one."""
-        assert record.placement is not None
-        self._unbook(record, record.placement)
+        held = record.placement
+        assert held is not None
+        self._vacated.update(held.gpus())
+        self._unbook(record, held)
         self._book(record, placement)
         self._placed[record.id] = (record, placement)
 
     def replace(self, record: JobRecord, placement: Placement) -> None:
         """Another placement for a job that this draft has placed; the one that it has: none at all."""
         _, before = self._placed[record.id]
+        self._vacated.update(before.gpus())
         self._unbook(record, before)
         self._book(record, placement)
         if placement == record.placement and record.id not in self._evicted:
@@ -120,29 +132,61 @@ class Draft:
         open_to: OpenTo = OpenTo.NOBODY,
     ) -> None:
         """Hold whole free GPUs for a waiting job."""
-        self.space.withhold(slices, open_to_spare=open_to is OpenTo.OPPORTUNISTIC)
+        self.withhold(slices, is_open=open_to is OpenTo.OPPORTUNISTIC)
         self._reserved[record.id] = Reserve(record.id, slices, until_ms, open_to)
 
     def unreserve(self, record: JobRecord) -> bool:
         """Take back what this draft has reserved for a job; whether there was anything."""
         held = self._reserved.pop(record.id, None)
         if held is not None:
-            self.space.give_back(held.slices)
+            self.give_back(held.slices, is_open=held.open_to is OpenTo.OPPORTUNISTIC)
         return held is not None
 
     def release(self, record: JobRecord) -> None:
         """Put a job's reservation back on the table for this pass."""
         held = self.view.reservations.get(record.id)
         if held is not None and record.id not in self._released:
-            self.space.give_back(held.slices)
-            self._released[record.id] = held.slices
+            self.give_back(held.slices, is_open=held.open_to is OpenTo.OPPORTUNISTIC)
+            self._released.append(record.id)
 
     def has_released(self, record: JobRecord) -> bool:
         return record.id in self._released
 
-    def _withhold_again(self, job: str, slices: tuple[Slice, ...]) -> None:
-        is_open = self.view.reservations[job].open_to is OpenTo.OPPORTUNISTIC
-        self.space.withhold(slices, open_to_spare=is_open)
+    def withhold(self, slices: tuple[Slice, ...], *, is_open: bool = False) -> None:
+        """Keep GPUs from being booked, unless they are open to opportunistic jobs."""
+        self.space.withhold(slices, is_open)
+        self._log.append((self.space.give_back, (slices,)))
+
+    def give_back(self, slices: tuple[Slice, ...], *, is_open: bool = False) -> None:
+        """The opposite of `withhold`."""
+        self.space.give_back(slices)
+        self._log.append((self.space.withhold, (slices, is_open)))
+
+    @contextmanager
+    def closed(self, node: int) -> Iterator[None]:
+        """Offer nothing on a node for a while."""
+        self.space.close(node)
+        self._log.append((self.space.open, (node,)))
+        yield
+        self.space.open(node)
+        self._log.append((self.space.close, (node,)))
+
+    # -- asking --------------------------------------------------------------------------------
+
+    def affords(self, share: int) -> bool:
+        """Whether the budget has that much left."""
+        return self.budget is None or share <= self.budget
+
+    def fits_instead(self, record: JobRecord, placement: Placement) -> bool:
+        """Whether a run could have this placement in place of its own."""
+        assert record.placement is not None
+        length, budget = len(self._log), self.budget
+        self._unbook(record, record.placement)
+        is_free = self.space.refusal(placement, record.demand) is None
+        fits = is_free and self.affords(placement.total_share)
+        self.space.undo(length)
+        self.budget = budget
+        return fits
 
     def is_empty(self) -> bool:
         """Whether nobody has been placed."""
@@ -182,11 +226,14 @@ class Draft:
         """Whether this draft has placed or evicted it."""
         return record.id in self._placed or record.id in self._evicted
 
-    def apply(self, plan: Plan) -> None:
-        """Take over what another policy planned for its part of the jobs, as if decided here."""
+    def apply(self, plan: Plan) -> int:
+        """Decide here what another policy planned for its part of the jobs; the share that it adds."""
         jobs = self.view.jobs
-        for action in plan.actions:
-            APPLICATIONS[type(action)](self, jobs[action.job], action)
+        with self.within(0):
+            for action in plan.actions:
+                APPLICATIONS[type(action)](self, jobs[action.job], action)
+            assert self.budget is not None
+            return -self.budget
 
     def _move(self, record: JobRecord, placement: Placement) -> None:
         self.suspend(record)
@@ -198,47 +245,51 @@ class Draft:
         """Where things stand; `roll_back` can return here any number of times."""
         return Mark(
             len(self._log),
+            self.budget,
             dict(self._evicted),
             dict(self._placed),
             list(self._stopped),
             dict(self._reserved),
-            dict(self._released),
+            list(self._released),
         )
 
     def roll_back(self, mark: Mark) -> None:
         """As if nothing had been decided since the checkpoint."""
-        for job, reservation in self._reserved.items():
-            if job not in mark.reserved:
-                self.space.give_back(reservation.slices)
-        self._undo_down_to(mark.length)
-        for job, reservation in mark.reserved.items():
-            if job not in self._reserved:
-                is_open = reservation.open_to is OpenTo.OPPORTUNISTIC
-                self.space.withhold(reservation.slices, open_to_spare=is_open)
-        for job, slices in self._released.items():
-            if job not in mark.released:
-                self._withhold_again(job, slices)
+        self.space.undo(mark.length)
+        self.budget = mark.budget
         self._evicted, self._placed = dict(mark.evicted), dict(mark.placed)
         self._stopped = list(mark.stopped)
-        self._reserved, self._released = dict(mark.reserved), dict(mark.released)
+        self._reserved, self._released = dict(mark.reserved), list(mark.released)
 
-    def _undo_down_to(self, length: int) -> None:
-        log = self._log
-        while len(log) > length:
-            was_booking, record, placement = log.pop()
-            if was_booking:
-                self.space.unbook(placement, record.demand)
-            else:
-                self.space.book(placement, record.demand)
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Decide what is taken back in the end."""
+        mark = self.checkpoint()
+        try:
+            yield
+        finally:
+            self.roll_back(mark)
+
+    @contextmanager
+    def within(self, budget: int) -> Iterator[None]:
+        """Decide within a budget; what is left of it can be read before the end."""
+        before, self.budget = self.budget, budget
+        try:
+            yield
+        finally:
+            self.budget = before
 
     def _book(self, record: JobRecord, placement: Placement) -> None:
+        if self.budget is not None:
+            self.budget -= placement.total_share
         self.space.book(placement, record.demand)
-        self._log.append((True, record, placement))
+        self._log.append((self.space.unbook, (placement, record.demand)))
 
     def _unbook(self, record: JobRecord, placement: Placement) -> None:
-        self._vacated.update(placement.gpus())
+        if self.budget is not None:
+            self.budget += placement.total_share
         self.space.unbook(placement, record.demand)
-        self._log.append((False, record, placement))
+        self._log.append((self.space.book, (placement, record.demand)))
 
     # -- the result ----------------------------------------------------------------------------
 
@@ -249,12 +300,7 @@ class Draft:
         notices: tuple[DeadlineNotice, ...] = (),
     ) -> Plan[M]:
         """The decisions as actions, in an order in which they can be admitted."""
-        for reservation in self._reserved.values():
-            self.space.give_back(reservation.slices)
-        if self._log:
-            self._undo_down_to(0)
-        for job, slices in self._released.items():
-            self._withhold_again(job, slices)
+        self.space.undo(self._begin)
         return Plan(tuple(self._actions()), memo, wake_at, notices)
 
     def _actions(self) -> list[Action]:

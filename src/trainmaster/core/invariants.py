@@ -53,7 +53,7 @@ def check(state: State) -> None:
     assert now.partial == fresh.partial, "the index of partly used GPUs has drifted"
     for shares in (now.free_share, now.free_spare):
         assert all(0 <= share <= WHOLE for share in shares), "a GPU is over-booked"
-    assert now.allowance is None, "a part of a pass has left its allowance behind"
+    assert not now.undo_log, "a draft has left bookings behind"
     assert all(memory >= 0 for memory in now.free_memory), "GPU memory is over-booked"
     assert all(cpus >= 0 for cpus in now.free_cpus), "CPUs are over-booked"
     assert all(host >= 0 for host in now.free_host), "host memory is over-booked"

@@ -8,7 +8,8 @@ yet are tracked by the controller's promises.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from trainmaster.core.topology_index import TopologyIndex
 from trainmaster.model.job import Demand
@@ -18,6 +19,9 @@ from trainmaster.model.topology import Topology
 from trainmaster.model.units import WHOLE
 
 SHARED = (Sharing.MPS, Sharing.TIME)
+
+Undo = tuple[Callable[..., None], tuple[Any, ...]]
+"""A method of the occupancy and its arguments."""
 
 
 class Occupancy(TopologyIndex):
@@ -58,12 +62,19 @@ class Occupancy(TopologyIndex):
         self.closed: set[int] = set()
         self.withheld: dict[int, bool] = {}
         """GPUs that are reserved, and whether opportunistic runs may use them meanwhile."""
-        self.allowance: int | None = None
-        """Thousandths of a GPU that may still be booked in this part of a pass; None = no bound."""
         self.shared_gpus = 0
         """GPUs that are shared now, by fractions or in turns."""
+        self.undo_log: list[Undo] = []
+        """What takes back the bookings of drafts, the last one at the end."""
         for node in nodes:
             self._list(node.index)
+
+    def undo(self, length: int = 0) -> None:
+        """Take back, last first, what drafts have booked since the log had this length."""
+        log = self.undo_log
+        while len(log) > length:
+            inverse, args = log.pop()
+            inverse(*args)
 
     # -- nodes ---------------------------------------------------------------------------------
 
@@ -142,10 +153,6 @@ class Occupancy(TopologyIndex):
                 return Refused.HOST_TAKEN
         return None
 
-    def affords(self, share: int) -> bool:
-        """Whether that much more may be booked in this part of the pass."""
-        return self.allowance is None or share <= self.allowance
-
     def has_host_room(
         self, node: int, share: int, demand: Demand, *, is_spare: bool = False, kept: int = 0
     ) -> bool:
@@ -177,16 +184,12 @@ class Occupancy(TopologyIndex):
 
     def book(self, placement: Placement, demand: Demand) -> None:
         """Take the slices; the caller has made sure that they are free."""
-        if self.allowance is not None:
-            self.allowance -= placement.total_share
         if placement.sharing is Sharing.EXCLUSIVE:
             self._move_whole(placement.slices, demand, 1)
         else:
             self._move_shared(placement, demand, 1)
 
     def unbook(self, placement: Placement, demand: Demand) -> None:
-        if self.allowance is not None:
-            self.allowance += placement.total_share
         if placement.sharing is Sharing.EXCLUSIVE:
             self._move_whole(placement.slices, demand, -1)
         else:
@@ -288,7 +291,7 @@ class Occupancy(TopologyIndex):
             self.free_memory[gpu] -= memory
             self.free_host[self.node_of[gpu]] -= host
 
-    def withhold(self, slices: Iterable[Slice], *, open_to_spare: bool = False) -> None:
+    def withhold(self, slices: Iterable[Slice], open_to_spare: bool = False) -> None:
         """Reserve GPUs that no guaranteed run uses: hidden from all, or from all but opportunists."""
         for piece in slices:
             self._reserve(piece, 0, open_to_spare)

@@ -5,7 +5,8 @@ Changes are dealt out to the parts once, so that each keeps its own line and a p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from trainmaster.core.change_log import ChangeLog
 from trainmaster.core.lifecycle import HIDDEN_PHASES, WAITING
@@ -36,6 +37,7 @@ class QueueView(View):
         """Thousandths of a GPU that waiting jobs want: how many want so much."""
         self._jobs: dict[str, JobRecord] = {}
         self._counted: dict[int, Counted] = {}
+        self._budget: int | None = None
         self.overrule: Callable[[JobRecord, Rank, int], Rank] | None = None
         """What a policy around the one that ranks has to say about a rank."""
 
@@ -134,6 +136,19 @@ class QueueView(View):
     def reservations(self) -> Mapping[str, Reserve]:
         everybody = self._state.reservations
         return {job: held for job, held in everybody.items() if job in self._jobs}
+
+    @property
+    def budget(self) -> int | None:
+        return self._budget
+
+    @contextmanager
+    def within(self, budget: int | None) -> Iterator[View]:
+        """The view for a plan that may book so much more than it frees."""
+        self._budget = budget
+        try:
+            yield self
+        finally:
+            self._budget = None
 
     def is_settled(self) -> bool:
         return self.waiting_count == 0 and not self._state.draining

@@ -76,6 +76,11 @@ class View:
         return self._state.releasing
 
     @property
+    def budget(self) -> int | None:
+        """Thousandths of a GPU that a plan may book more than it frees; None = no bound."""
+        return None
+
+    @property
     def draining(self) -> AbstractSet[int]:
         return self._state.draining
 
@@ -183,18 +188,18 @@ class View:
         """Job-milliseconds that were lived in all while this job was: its age x jobs beside it."""
         return self._state.job_time_integral - record.job_time_before
 
-    def restate(self, record: JobRecord) -> None:
-        """What the rank of this job is made of has changed: the next call of `ranked` ranks it again."""
+    def invalidate_rank(self, record: JobRecord) -> None:
+        """Drop this job's rank: what it is made of has changed, and `ranked` ranks the job again."""
         self._log.note_job(record)
         self._state.note_nodes_of(record)
         self._state.log.dirty_queues.add(record.job.queue)
         self._state.log.woken_by_event = True
 
-    def rerank(self) -> None:
-        """What ranks are made of has changed for all: the next call of `ranked` ranks every job."""
+    def invalidate_ranks(self) -> None:
+        """Drop the ranks of all jobs: what they are made of has changed."""
         self._ranks = None
         for view in self.children:
-            view.rerank()
+            view.invalidate_ranks()
 
     def forget(self) -> None:
         """Drop every cache; the next pass rebuilds them from the state."""

@@ -85,14 +85,6 @@ class Reallocation:
         self.draft.resize(record, kept)
         self.freed.update(set(record.placement.gpus()).difference(kept.gpus()))
 
-    def fits_larger(self, record: JobRecord, held: Placement, larger: Placement) -> bool:
-        """Whether memory, hosts and allowance carry the larger placement too."""
-        space, demand = self.space, record.demand
-        space.unbook(held, demand)
-        fits = space.refusal(larger, demand) is None and space.affords(larger.total_share)
-        space.book(held, demand)
-        return fits
-
     def is_being_left(self, gpu: int) -> bool:
         """Whether a run has yet to leave this GPU."""
         return gpu in self.freed or gpu in self.draft.view.releasing
@@ -168,14 +160,14 @@ class _Division(Reallocation):
     # -- giving --------------------------------------------------------------------------------
 
     def _start(self, record: JobRecord, count: int) -> None:
-        space, demand = self.space, record.demand
+        space, demand, budget = self.space, record.demand, self.draft.budget
         placement = self._thawed(record, count)
         if placement is None and not record.is_whole:
-            placement = RELAXING.place(space, record)
+            placement = RELAXING.place(space, record, budget)
         elif placement is None:
             for size in range(count, demand.min_count - 1, -1):
                 shape = demand.sized(size)
-                placement = RELAXING.shaped(space, demand, shape, record.job.role)
+                placement = RELAXING.shaped(space, demand, shape, record.job.role, budget)
                 if placement is not None:
                     break
         if placement is None:
@@ -190,11 +182,11 @@ class _Division(Reallocation):
 
     def _thawed(self, record: JobRecord, count: int) -> Placement | None:
         """Where a frozen run of it lies, if it may go on there."""
-        frozen, space = record.frozen, self.space
+        frozen = record.frozen
         if frozen is None or len(frozen.slices) > count:
             return None
-        is_clear = can_thaw(space, record, frozen)
-        return frozen if is_clear and space.affords(frozen.total_share) else None
+        is_clear = can_thaw(self.space, record, frozen)
+        return frozen if is_clear and self.draft.affords(frozen.total_share) else None
 
     def _grow(self, record: JobRecord, count: int) -> None:
         """Take what is near and makes it faster; where others have yet to leave it, that is owed."""
@@ -209,7 +201,7 @@ class _Division(Reallocation):
             self.short.fewer[record.seq] = len(grown.slices)
         if grown is held:
             return
-        if not self.fits_larger(record, held, grown):
+        if not self.draft.fits_instead(record, grown):
             self.short.fewer[record.seq] = len(held.slices)
         elif any(map(self.is_being_left, grown.gpus())):
             self.short.is_owed = True

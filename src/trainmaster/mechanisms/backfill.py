@@ -65,10 +65,11 @@ def _fit(
 ) -> Placement | None:
     placer = placer_of(record)
     if not (can_mold and record.demand.is_elastic):
-        return placer.place(draft.space, record)
+        return placer.place(draft.space, record, draft.budget)
     demand = record.demand
     for count in range(demand.nominal.count, demand.min_count - 1, -1):
-        placement = placer.shaped(draft.space, demand, demand.sized(count))
+        shape = demand.sized(count)
+        placement = placer.shaped(draft.space, demand, shape, budget=draft.budget)
         if placement is not None:
             return placement
     return None
@@ -136,6 +137,6 @@ def reserve(draft: Draft, head: JobRecord, window: Window) -> None:
     count = min(free - min(window.spare, free), demand.nominal.count)
     if count < 1:
         return
-    held = RELAXING.shaped(space, demand, Shape(count=count))
+    held = RELAXING.shaped(space, demand, Shape(count=count), budget=draft.budget)
     if held is not None:
         draft.reserve(head, held.slices, window.shadow_ms, OpenTo.SHORT)

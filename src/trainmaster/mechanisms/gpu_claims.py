@@ -209,7 +209,8 @@ class AllocationRound:
                 assert record.placement is not None
                 for piece in record.placement.slices:
                     left[space.node_type[piece.node]] += piece.share
-        return Pool(left, None if space.allowance is None else space.allowance + held)
+        budget = self._draft.budget
+        return Pool(left, None if budget is None else budget + held)
 
     def _claim(self, record: JobRecord) -> GpuClaim:
         space, placement, demand = self._space, record.placement, record.demand

@@ -19,7 +19,6 @@ from trainmaster.core.rank_index import Candidates, GroupOf, Key, RankIndex, Tai
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.gang_victims import ClearedNodes, VacatedGpus
-from trainmaster.model.placement import Placement
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.placers import Placer
 
@@ -66,22 +65,25 @@ class PreemptivePass:
             if placer.insists and self._is_still_stuck(key, group, record):
                 candidates.drop(group)
                 continue
-            placement = placer.place(space, record)
-            if placement is None:
+            placement = placer.place(space, record, draft.budget)
+            if placement is not None:
+                draft.start(record, placement)
+                has_started = True
+            else:
                 worst = (self.tail or self.worst_first()).worst
-                if worst is not None and worst > key:
-                    placement = self._make_room(key, record, placer)
-            if placement is None:
+                has_started = (
+                    worst is not None and worst > key and self._make_room(key, record, placer)
+                )
+            if has_started:
+                self.stuck.pop(group, None)
+            else:
                 candidates.drop(group)
                 if placer.insists and self._will_stay_stuck(record):
                     self.stuck[group] = Stuck(key, set())
-            else:
-                self.stuck.pop(group, None)
-                draft.start(record, placement)
 
     def _will_stay_stuck(self, record: JobRecord) -> bool:
         """Whether only touched nodes can change that it found no room."""
-        is_unbounded = self.draft.space.allowance is None
+        is_unbounded = self.draft.budget is None
         return is_unbounded and record.placement is None and not self.ranks.ages()
 
     def _is_still_stuck(self, key: Key, group: Hashable, record: JobRecord) -> bool:
@@ -89,7 +91,7 @@ class PreemptivePass:
         known = self.stuck.get(group)
         if known is None or known.key != key or self.ranks.ages() or not self._is_plain(record):
             return False
-        if self.draft.space.allowance is not None:
+        if self.draft.budget is not None:
             return False
         known.untried |= self.touched
         space, need = self.draft.space, record.demand.nominal.count
@@ -129,8 +131,8 @@ class PreemptivePass:
             self.tail = self.ranks.tail(self.now)
         return self.tail
 
-    def _make_room(self, key: Key, record: JobRecord, placer: Placer) -> Placement | None:
-        """Evict jobs ranked behind `key` so that this one fits, or leave all as it is."""
+    def _make_room(self, key: Key, record: JobRecord, placer: Placer) -> bool:
+        """Evict jobs ranked behind `key` so that this one starts, or leave all as it is."""
         space = self.draft.space
         if not record.is_whole or space.shared_gpus:
             return self._by_trial(key, record, placer)
@@ -139,7 +141,7 @@ class PreemptivePass:
         if not self._is_plain(record):
             return self._by_trial(key, record, placer)
         victims = self._together(key, record)
-        return None if victims is None else self._evict(victims, record, placer)
+        return victims is not None and self._evict(victims, record, placer)
 
     def _is_plain(self, record: JobRecord) -> bool:
         """Whether counting GPUs is enough: nodes of one size, hosts in proportion."""
@@ -149,13 +151,13 @@ class PreemptivePass:
 
     # -- enough GPUs anywhere --------------------------------------------------------------------
 
-    def _by_count(self, key: Key, record: JobRecord, placer: Placer) -> Placement | None:
+    def _by_count(self, key: Key, record: JobRecord, placer: Placer) -> bool:
         """Evict until the count is enough; keep those that still fit beside the newcomer."""
-        space = self.draft.space
+        space, budget = self.draft.space, self.draft.budget
         kinds = space.kinds_for(record.demand)
         free = sum(space.free_gpus[kind] for kind in kinds)
-        if space.allowance is not None:
-            free = min(free, space.allowance // WHOLE)
+        if budget is not None:
+            free = min(free, budget // WHOLE)
         slack = free - record.demand.nominal.count
         victims: Victims = []
         for worst, victim in self._behind(key):
@@ -165,7 +167,7 @@ class PreemptivePass:
                 break
         if slack < 0:
             self._spare(victims)
-            return None
+            return False
         for _, victim in victims:
             self._suspend(victim)
         for worst, victim in reversed(victims):
@@ -175,7 +177,7 @@ class PreemptivePass:
                 self.worst_first().give_back(worst, victim)
             else:
                 self.candidates.put_back(worst, self.group(victim), victim)
-        return placer.place(space, record)
+        return self._start(record, placer)
 
     def _yield_of(self, victim: JobRecord, kinds: tuple[int, ...]) -> int:
         """How many usable whole GPUs its eviction frees."""
@@ -196,9 +198,7 @@ class PreemptivePass:
         kinds = space.kinds_for(record.demand)
         largest = max(space.largest[kind] for kind in kinds)
         clearing = ClearedNodes(space, kinds, record.demand.nominal.count, largest)
-        missing = (
-            0 if space.allowance is None else record.demand.nominal.count - space.allowance // WHOLE
-        )
+        missing = self._unaffordable(record)
         victims: Victims = []
         has_room = False
         for worst, victim in self._behind(key):
@@ -214,36 +214,39 @@ class PreemptivePass:
         """Those on the nodes that make the room, and others that must go to afford it."""
         needed = [each for each in victims if clearing.is_needed(each[1])]
         others = [each for each in victims if not clearing.is_needed(each[1])]
-        allowance = self.draft.space.allowance
-        if allowance is not None:
-            missing = record.demand.nominal.count - allowance // WHOLE
-            missing -= sum([_size(victim) for _, victim in needed])
-            while missing > 0:
-                missing -= _size(others[0][1])
-                needed.append(others.pop(0))
+        missing = self._unaffordable(record) - sum([_size(victim) for _, victim in needed])
+        while missing > 0:
+            missing -= _size(others[0][1])
+            needed.append(others.pop(0))
         self._spare(others)
         return needed
 
-    def _evict(self, victims: Victims, record: JobRecord, placer: Placer) -> Placement | None:
-        """Suspend them, place the newcomer, and let those stay that are not in its way."""
-        draft, space = self.draft, self.draft.space
+    def _unaffordable(self, record: JobRecord) -> int:
+        """GPUs that the job needs beyond the budget."""
+        budget = self.draft.budget
+        return 0 if budget is None else record.demand.nominal.count - budget // WHOLE
+
+    def _evict(self, victims: Victims, record: JobRecord, placer: Placer) -> bool:
+        """Suspend them, start the newcomer, and let those stay that are not in its way."""
         for _, victim in victims:
             self._suspend(victim)
-        placement = placer.place(space, record)
-        if placement is not None:
-            space.book(placement, record.demand)
+        has_started = self._start(record, placer)
         for worst, victim in reversed(victims):
-            if draft.keep(victim):
+            if self.draft.keep(victim):
                 self.worst_first().give_back(worst, victim)
             else:
                 self.candidates.put_back(worst, self.group(victim), victim)
+        return has_started
+
+    def _start(self, record: JobRecord, placer: Placer) -> bool:
+        placement = placer.place(self.draft.space, record, self.draft.budget)
         if placement is not None:
-            space.unbook(placement, record.demand)
-        return placement
+            self.draft.start(record, placement)
+        return placement is not None
 
     # -- parts of GPUs ---------------------------------------------------------------------------
 
-    def _by_trial(self, key: Key, record: JobRecord, placer: Placer) -> Placement | None:
+    def _by_trial(self, key: Key, record: JobRecord, placer: Placer) -> bool:
         """Find the shortest tail whose eviction makes room; those not in the way stay.
 
         A gang is not tried before enough GPUs would be free at all.
@@ -253,22 +256,21 @@ class PreemptivePass:
         vacating = VacatedGpus(space, record.demand) if is_gang else None
         victims: Victims = []
         gone = 0
-        for worst, victim in self._behind(key):
-            victims.append((worst, victim))
-            if vacating is not None:
-                vacating.add(victim)
-                if vacating.missing > 0:
-                    continue
-            for _, each in victims[gone:]:
-                draft.suspend(each)
-            gone = len(victims)
-            if placer.place(space, record) is not None:
-                break
+        with draft.trial():
+            for worst, victim in self._behind(key):
+                victims.append((worst, victim))
+                if vacating is not None:
+                    vacating.add(victim)
+                    if vacating.missing > 0:
+                        continue
+                for _, each in victims[gone:]:
+                    draft.suspend(each)
+                gone = len(victims)
+                if placer.place(space, record, draft.budget) is not None:
+                    break
         if vacating is not None and vacating.missing > 0:
             self._spare(victims)
-            return None
-        for _, victim in reversed(victims):
-            draft.restore(victim)
+            return False
         return self._evict(victims, record, placer)
 
     # -- victims ---------------------------------------------------------------------------------
@@ -328,7 +330,7 @@ def evacuate(view: View, draft: Draft, placer_of: PlacerOf) -> None:
             if all(piece.node != node for piece in placement.slices):
                 continue
             draft.suspend(record)
-            elsewhere = placer_of(record).place(draft.space, record)
+            elsewhere = placer_of(record).place(draft.space, record, draft.budget)
             if elsewhere is None:
                 draft.restore(record)
             else:

@@ -23,11 +23,13 @@ IsWorth = Callable[[JobRecord, Placement], bool]
 class PresentSize(Placer):
     """Places a run again with as many GPUs as it has."""
 
-    def place(self, space: Occupancy, record: JobRecord) -> Placement | None:
+    def place(
+        self, space: Occupancy, record: JobRecord, budget: int | None = None
+    ) -> Placement | None:
         held, demand = record.placement, record.demand
         if held is None or not record.is_whole:
-            return Placer.place(self, space, record)
-        return self.shaped(space, demand, demand.sized(len(held.slices)), held.role)
+            return Placer.place(self, space, record, budget)
+        return self.shaped(space, demand, demand.sized(len(held.slices)), held.role, budget)
 
 
 PRESENT_SIZE = PresentSize(Locality.RELAXING)
@@ -73,9 +75,9 @@ def grow_into_idle(
 ) -> None:
     """In the order given, each job takes idle GPUs of its own nodes, up to its maximum."""
     for record, placement in _resizable(draft, runs):
-        room, allowance = record.demand.max_count - len(placement.slices), draft.space.allowance
-        if allowance is not None:
-            room = min(room, allowance // WHOLE)
+        room = record.demand.max_count - len(placement.slices)
+        if draft.budget is not None:
+            room = min(room, draft.budget // WHOLE)
         extra = idle_beside(draft, record, placement, room) if room > 0 else []
         if extra:
             larger = resized(draft.view, placement, (*placement.slices, *extra))

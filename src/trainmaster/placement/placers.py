@@ -45,10 +45,15 @@ class Placer:
     def __post_init__(self) -> None:
         object.__setattr__(self, "insists", self.locality is Locality.CONSOLIDATED)
 
-    def place(self, space: Occupancy, record: JobRecord) -> Placement | None:
-        """The job's nominal shape, or None where it does not fit now; a frozen run in its own place."""
+    def place(
+        self, space: Occupancy, record: JobRecord, budget: int | None = None
+    ) -> Placement | None:
+        """The job's nominal shape, or None where it does not fit now; a frozen run in its own place.
+
+        A budget bounds its total share.
+        """
         demand = record.demand
-        if space.allowance is not None and not space.affords(demand.nominal.total_share):
+        if budget is not None and demand.nominal.total_share > budget:
             return None
         if record.frozen is not None and can_thaw(space, record, record.frozen):
             return record.frozen
@@ -62,10 +67,11 @@ class Placer:
         demand: Demand,
         shape: Shape,
         role: Role = Role.GUARANTEED,
+        budget: int | None = None,
     ) -> Placement | None:
-        """This shape of a job, or None where it does not fit or is not affordable now."""
+        """This shape of a job, or None where it does not fit now or is above the budget."""
         sharing = demand.mode
-        if not space.affords(shape.total_share):
+        if budget is not None and shape.total_share > budget:
             return None
         if shape.parts or sharing is not Sharing.EXCLUSIVE:
             return place_parts(space, demand, shape, sharing, role)

@@ -10,8 +10,10 @@ from tests.builders import (
 )
 from tests.unit.core.stage import Strings
 from trainmaster.core.admission import Claims
+from trainmaster.core.draft import Draft
 from trainmaster.core.invariants import check
 from trainmaster.core.lifecycle import Phase
+from trainmaster.core.view import View
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Part, Run, Shape, gpus
@@ -270,8 +272,11 @@ def test_only_free_gpus_can_be_reserved() -> None:
 def test_a_policy_that_raises_leaves_running_jobs_alone_and_is_reported() -> None:
     world = Strings("1x2").running("a", 0)
 
-    def broken(view: object, memo: object, now: int) -> Plan:
-        world.state.occupancy.book(world.on(1), gpus(1))
+    def broken(view: View, memo: object, now: int) -> Plan:
+        draft = Draft(view)
+        draft.suspend(world.job("a"))
+        draft.start(world.job("b"), world.on(1))
+        draft.reserve(world.job("b"), world.on(0).slices, None)
         raise ZeroDivisionError("by nobody")
 
     world.script.plan = broken  # type: ignore[method-assign, assignment]
@@ -284,6 +289,7 @@ def test_a_policy_that_raises_leaves_running_jobs_alone_and_is_reported() -> Non
     assert "test_admission.py" in refusal.detail
     assert world.phase("a") is Phase.RUNNING
     assert world.state.occupancy.total_free() == 1
+    check(world.state)
 
 
 def test_a_refused_move_of_a_promised_thaw_leaves_the_books_as_they_were() -> None:

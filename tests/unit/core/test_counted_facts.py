@@ -101,12 +101,12 @@ class Ranks:
         return self.asked
 
 
-def test_only_a_job_that_was_restated_is_ranked_again() -> None:
+def test_only_a_job_that_is_invalidated_is_ranked_again() -> None:
     strings = Strings().submit("a").submit("b").running("c", 0)
     view, ranks = strings.controller.view, Ranks()
     assert ranks.in_line(view) == ["a", "b", "c"]
     assert ranks.in_line(view) == []
-    view.restate(strings.job("b"))
+    view.invalidate_rank(strings.job("b"))
     assert ranks.in_line(view) == ["b"]
 
 
@@ -115,7 +115,7 @@ def test_restating_a_run_touches_its_nodes_and_is_news() -> None:
     view = strings.controller.view
     view.read_dirty_nodes()
     strings.state.log.woken_by_event = False
-    view.restate(strings.job("a"))
+    view.invalidate_rank(strings.job("a"))
     assert (view.read_dirty_nodes(), strings.state.log.woken_by_event) == ({0}, True)
 
 
@@ -124,7 +124,7 @@ def test_restating_a_job_stirs_its_queue() -> None:
     strings = Strings().submit("a", queue="q").submit("b", queue="p")
     view = strings.controller.view
     assert view.dirty_queues == set(), "a pass has been made"
-    view.restate(strings.job("a"))
+    view.invalidate_rank(strings.job("a"))
     assert view.dirty_queues == {"q"}
 
 
@@ -132,7 +132,7 @@ def test_rerank_ranks_everybody_once() -> None:
     strings = Strings().submit("a").submit("b")
     view, ranks = strings.controller.view, Ranks()
     ranks.in_line(view)
-    view.rerank()
+    view.invalidate_ranks()
     assert ranks.in_line(view) == ["a", "b"]
     assert ranks.in_line(view) == []
 
@@ -142,7 +142,7 @@ def test_rerank_reaches_into_the_parts_and_keeps_what_they_have_counted() -> Non
     view, ranks = strings.controller.view, Ranks()
     parts = queue_views_of(view)
     assert [ranks.in_line(parts[name]) for name in ("p", "q")] == [["b"], ["a", "c"]]
-    view.rerank()
+    view.invalidate_ranks()
     assert queue_views_of(view) is parts
     assert parts["q"].waiting_count == 1
     assert [ranks.in_line(parts[name]) for name in ("p", "q")] == [["b"], ["a", "c"]]

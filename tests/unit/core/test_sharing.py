@@ -132,20 +132,6 @@ def test_a_job_of_unknown_memory_is_packed_only_with_all_of_it() -> None:
     assert strings.refused(a.Start("a", packed)) == [("a", Refused.NOT_ADMISSIBLE)]
 
 
-# -- allowance -----------------------------------------------------------------------------------
-
-
-def test_an_allowance_bounds_what_is_booked() -> None:
-    space, demand = Occupancy(parse_shorthand("1x4")), Demand(Shape(2), 2, 2)
-    space.allowance = 3 * WHOLE
-    assert space.affords(2 * WHOLE)
-    first = on(space.topology, 0, 1)
-    space.book(first, demand)
-    assert not space.affords(2 * WHOLE)
-    space.unbook(first, demand)
-    assert space.affords(2 * WHOLE)
-
-
 @pytest.mark.parametrize(("memory", "is_refused"), [(6 * GIB, False), (5 * GIB, True)])
 def test_who_asks_to_take_turns_may_be_given_a_part(memory: int, is_refused: bool) -> None:
     """As anybody else may whose memory is known: asking for it must not make it harder."""

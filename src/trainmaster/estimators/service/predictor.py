@@ -134,7 +134,7 @@ class ServicePredictor(Generic[F]):
                 self._nearby.pop(record.seq, None)
             if self._is_stale(seen, now):
                 seen = self._renewed(seen, view, now)
-                view.rerank()
+                view.invalidate_ranks()
             elif self._asks_siblings:
                 self._rerank_siblings(view)
         return seen
@@ -181,7 +181,7 @@ class ServicePredictor(Generic[F]):
             for record in ended.siblings:
                 if record.is_live:
                     self._by_job.pop(record.seq, None)
-                    view.restate(record)
+                    view.invalidate_rank(record)
 
     # -- answering ---------------------------------------------------------------------------------
 

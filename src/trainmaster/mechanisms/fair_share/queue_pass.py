@@ -165,22 +165,17 @@ class QueuePass:
             self._planned(part, leaf, 0)
             return
         free = 0 if is_contended else self.draft.space.total_free() * WHOLE
-        allowance, room = max(0, leaf.budget - leaf.used, free), leaf.headroom
-        self._planned(part, leaf, allowance if room is None else max(0, min(allowance, room)))
+        budget, room = max(0, leaf.budget - leaf.used, free), leaf.headroom
+        self._planned(part, leaf, budget if room is None else max(0, min(budget, room)))
 
-    def _planned(self, part: QueueView, leaf: QueueNode, allowance: int | None) -> None:
-        inner, space, queue = self._inner_of(part.queue), self.draft.space, part.queue
+    def _planned(self, part: QueueView, leaf: QueueNode, budget: int | None) -> None:
+        inner, queue = self._inner_of(part.queue), part.queue
         memo = self._memo_of(queue)
         self._to_ask.discard(queue)
-        space.allowance = allowance
-        try:
-            plan = inner.plan(part, memo, self.now)
-            if plan.actions:
-                space.allowance = 0
-                self.draft.apply(plan)
-                leaf.give(-space.allowance)
-        finally:
-            space.allowance = None
+        with part.within(budget) as view:
+            plan = inner.plan(view, memo, self.now)
+        if plan.actions:
+            leaf.give(self.draft.apply(plan))
         if plan.memo is not memo:
             self._new_memos[queue] = plan.memo
         self._set_wake(queue, sooner(inner, part, plan.memo, plan.wake_at, self.now))

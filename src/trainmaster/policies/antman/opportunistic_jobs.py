@@ -245,7 +245,7 @@ class AntManPass:
 
     def _upgrade(self, record: JobRecord) -> bool:
         """Guaranteed from now on: where it runs, else on GPUs that nobody uses."""
-        draft, space, placement = self.draft, self.draft.space, record.placement
+        draft, placement = self.draft, record.placement
         assert placement is not None
         if draft.is_touched(record):
             return False
@@ -253,13 +253,10 @@ class AntManPass:
         pairs = zip(placement.slices, shares, strict=True)
         slices = tuple(piece._replace(share=share) for piece, share in pairs)
         better = replace(placement, slices=slices, role=Role.GUARANTEED)
-        space.unbook(placement, record.demand)
-        why = space.refusal(better, record.demand)
-        space.book(placement, record.demand)
-        if why is None:
+        if draft.fits_instead(record, better):
             draft.resize(record, better)
             return True
-        if not space.closed.isdisjoint(placement.nodes):
+        if not draft.space.closed.isdisjoint(placement.nodes):
             return False
         draft.suspend(record)
         elsewhere = self._place(record)

@@ -143,7 +143,7 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
         """Into a slot, else in two halves; a job that cannot share gets GPUs for itself."""
         space, demand = occupants.draft.space, record.demand
         if not self._can_share(record):
-            return RELAXING.place(space, record)
+            return RELAXING.place(space, record, occupants.draft.budget)
         label = label_of(record)
         ceiling = self._fixed or self._tuner.ceiling(lessons, label)
         is_open = self._open_to(occupants, lessons, label)

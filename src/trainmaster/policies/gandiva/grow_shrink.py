@@ -24,7 +24,7 @@ def grow(shift: TimeSlicing) -> None:
     Not in a pass that takes GPUs from others: those are not idle before they have been left.
     """
     draft = shift.draft
-    if draft.space.allowance is not None:
+    if draft.budget is not None:
         return
     if any(draft.is_evicted(record) for record in shift.roster.holding.values()):
         return

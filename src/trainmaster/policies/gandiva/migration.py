@@ -133,7 +133,7 @@ class Migration:
         old = record.placement
         assert old is not None
         self.draft.suspend(record)
-        new = RELAXING.place(self.draft.space, record)
+        new = RELAXING.place(self.draft.space, record, self.draft.budget)
         if new is None or (len(new.nodes), -new.span) >= (len(old.nodes), -old.span):
             self.draft.restore(record)
             return False
@@ -222,7 +222,7 @@ class Migration:
             self.draft.suspend(mover)
         if all(self._leave(mover, node) for mover in movers):
             placement = self._on(record, ((node, record.demand.nominal.count),))
-            if placement is not None and self.draft.space.affords(placement.total_share):
+            if placement is not None and self.draft.affords(placement.total_share):
                 self._send(record, placement)
                 for mover in movers:
                     self.roster.assume(mover, self.heading[mover.id])

@@ -55,7 +55,7 @@ class StarvingJobs:
 
     def give_back(self) -> None:
         """Nothing is kept any more."""
-        self.shift.draft.space.give_back(self._kept)
+        self.shift.draft.give_back(tuple(self._kept))
         self._kept.clear()
 
     def _serve(self, record: JobRecord, taken: set[int]) -> bool:
@@ -90,8 +90,8 @@ class StarvingJobs:
         shift, space = self.shift, self.shift.draft.space
         for node, _ in home:
             first = space.first_gpu[node]
-            idle = [space.whole_slices[first + local] for local in bits(space.whole[node])]
-            space.withhold(idle)
+            idle = tuple(space.whole_slices[first + local] for local in bits(space.whole[node]))
+            shift.draft.withhold(idle)
             self._kept += idle
             shift.held.add(node)
             for each in shift.view.residents(node):

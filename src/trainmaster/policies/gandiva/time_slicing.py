@@ -74,10 +74,10 @@ class TimeSlicing:
 
     def free_place(self, record: JobRecord) -> Placement | None:
         """Idle GPUs for this job: at home, else by affinity; a gang wider than any server: anywhere."""
-        space, demand = self.draft.space, record.demand
+        draft, space, demand = self.draft, self.draft.space, record.demand
         if not takes_turns(record):
-            return RELAXING.place(space, record)
-        if not space.affords(demand.nominal.total_share) or space.has_too_few(demand):
+            return RELAXING.place(space, record, draft.budget)
+        if not draft.affords(demand.nominal.total_share) or space.has_too_few(demand):
             return None
         home = self.roster.home(record)
         if home is not None:
@@ -86,7 +86,7 @@ class TimeSlicing:
                 return placement
         count = demand.nominal.count
         if space.fewest_nodes(space.kinds_for(demand), demand, count) > 1:
-            return RELAXING.place(space, record)
+            return RELAXING.place(space, record, draft.budget)
         node = free_server(space, self.roster.servers, demand, count)
         return None if node is None else self._at(record, ((node, count),))
 
@@ -221,7 +221,7 @@ class TimeSlicing:
         for victim in victims:
             self.suspend(victim)
         share = record.demand.nominal.total_share
-        placement = self._at(record, home) if self.draft.space.affords(share) else None
+        placement = self._at(record, home) if self.draft.affords(share) else None
         if placement is None:
             for victim in reversed(victims):
                 self.draft.restore(victim)

@@ -34,8 +34,6 @@ def _dealt(tasks: int, machine: int, machines: int) -> int:
 
 def place_evenly(space: Occupancy, demand: Demand, count: int, role: Role) -> Placement | None:
     """So many whole GPUs in equal parts on the fewest, emptiest nodes; None where that is not possible."""
-    if not space.affords(demand.sized(count).total_share):
-        return None
     for row, _ in rows_for(space, space.kinds_for(demand), count):
         placement = _on_row(space, row, demand, count, role)
         if placement is not None:

@@ -128,7 +128,7 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
         mark = draft.checkpoint()
         for tries_left in reversed(range(TRIES)):
             waiting = [each for each in view.waiting() if each.group not in left_out]
-            headcount = self.allocation(view, pool_of(draft.space, staff), now)
+            headcount = self.allocation(view, pool_of(draft, staff), now)
             runs_first = not tries_left
             for record in in_turn((*staff, *waiting), self.guards, now, runs_first=runs_first):
                 headcount.give_least(record)
@@ -156,7 +156,7 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
         self, view: View, draft: Draft, ranks: RankIndex, memo: Memo, now: int
     ) -> WorkerPlacement:
         """Pay what is owed to runs; waiting jobs share the rest of what is free."""
-        workers, pool = self.worker_placement(draft), pool_of(draft.space, ())
+        workers, pool = self.worker_placement(draft), pool_of(draft, ())
         for job, count in memo.owed.items():
             record = view.jobs.get(job)
             if record is not None and self._is_movable(record, draft, now):

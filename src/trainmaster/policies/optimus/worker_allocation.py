@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from trainmaster.core.draft import Draft
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
 from trainmaster.mechanisms.gpu_claims import Pool, types_held, usable_types
@@ -13,15 +14,16 @@ from trainmaster.policies.optimus.convergence_forecast import ConvergenceForecas
 from trainmaster.policies.optimus.marginal_gain import Task, TaskClaim, grow
 
 
-def pool_of(space: Occupancy, staff: Iterable[JobRecord]) -> Pool:
+def pool_of(draft: Draft, staff: Iterable[JobRecord]) -> Pool:
     """GPUs to be divided, by type: what is free, and what these runs hold."""
+    space, budget = draft.space, draft.budget
     left, held = [free * WHOLE for free in space.free_gpus], 0
     for record in staff:
         assert record.placement is not None
         for piece in record.placement.slices:
             left[space.node_type[piece.node]] += WHOLE
             held += WHOLE
-    return Pool(left, None if space.allowance is None else space.allowance + held)
+    return Pool(left, None if budget is None else budget + held)
 
 
 class WorkerAllocation:

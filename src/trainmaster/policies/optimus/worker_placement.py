@@ -76,9 +76,10 @@ class WorkerPlacement(Reallocation):
             placement = self._thawed(record, count) or self.place(record, count)
             if placement is None:
                 shape = demand.sized(count)
-                placement = RELAXING.shaped(self.space, demand, shape, record.job.role)
+                role, budget = record.job.role, self.draft.budget
+                placement = RELAXING.shaped(self.space, demand, shape, role, budget)
         else:
-            placement = RELAXING.place(self.space, record)
+            placement = RELAXING.place(self.space, record, self.draft.budget)
         if placement is not None:
             self.draft.start(record, placement)
         return placement is not None
@@ -88,11 +89,14 @@ class WorkerPlacement(Reallocation):
         frozen = record.frozen
         if frozen is None or len(frozen.slices) != count:
             return None
-        found = RELAXING.place(self.space, record)
+        found = RELAXING.place(self.space, record, self.draft.budget)
         return found if found is frozen else None
 
     def place(self, record: JobRecord, count: int) -> Placement | None:
-        return place_evenly(self.space, record.demand, count, record.job.role)
+        demand = record.demand
+        if not self.draft.affords(demand.sized(count).total_share):
+            return None
+        return place_evenly(self.space, demand, count, record.job.role)
 
     def _shrink(self, record: JobRecord, count: int) -> None:
         """Keep the nodes where it has most."""
@@ -111,7 +115,7 @@ class WorkerPlacement(Reallocation):
             self.owed[record.id] = count
         while extra:
             grown = resized(self.draft.view, held, by_gpu((*held.slices, *extra)))
-            if self.fits_larger(record, held, grown):
+            if self.draft.fits_instead(record, grown):
                 self.draft.resize(record, grown)
                 break
             extra.pop()

@@ -132,11 +132,18 @@ def rack_placer(space: Occupancy, ladders: Ladders, demand: Demand, step: int) -
 class Refusing(Placer):
     """Places nobody: for a job that sleeps."""
 
-    def place(self, space: Occupancy, record: JobRecord) -> Placement | None:
+    def place(
+        self, space: Occupancy, record: JobRecord, budget: int | None = None
+    ) -> Placement | None:
         return None
 
     def shaped(
-        self, space: Occupancy, demand: Demand, shape: Shape, role: Role = Role.GUARANTEED
+        self,
+        space: Occupancy,
+        demand: Demand,
+        shape: Shape,
+        role: Role = Role.GUARANTEED,
+        budget: int | None = None,
     ) -> Placement | None:
         return None
 

@@ -114,12 +114,12 @@ class GrantPlacement:
         return self._estimator.speed(record.job, profile, there, self.corrections)
 
     def _place(self, record: JobRecord, count: int) -> Placement | None:
-        demand = record.demand
-        if record.is_whole and not demand.is_elastic and self.draft.space.has_too_few(demand):
+        demand, space, budget = record.demand, self.draft.space, self.draft.budget
+        if record.is_whole and not demand.is_elastic and space.has_too_few(demand):
             return None
         if count == demand.nominal.count:
-            return RELAXING.place(self.draft.space, record)
-        return RELAXING.shaped(self.draft.space, demand, demand.sized(count))
+            return RELAXING.place(space, record, budget)
+        return RELAXING.shaped(space, demand, demand.sized(count), budget=budget)
 
     def give_to_all(self, waiting: Sequence[JobRecord]) -> bool:
         """Where all who wait fit into what is free, nobody need be asked: everyone would win."""
@@ -190,13 +190,12 @@ class GrantPlacement:
 
     def _idle_beside(self, record: JobRecord, mine: Placement, room: int) -> list[Slice]:
         """Idle GPUs of its nodes that these can carry beside those that it has or had."""
-        draft, space = self.draft, self.draft.space
+        draft = self.draft
         if not draft.is_evicted(record):
             return idle_beside(draft, record, mine, room)
-        space.book(mine, record.demand)
-        found = idle_beside(draft, record, mine, room)
-        space.unbook(mine, record.demand)
-        return found
+        with draft.trial():
+            draft.restore(record)
+            return idle_beside(draft, record, mine, room)
 
     def has_all(self, contender: Contender) -> bool:
         """Whether none of its jobs is left without GPUs."""

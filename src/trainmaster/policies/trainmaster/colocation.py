@@ -386,8 +386,10 @@ class Joining(Placer):
     own: Placer
     colocation: Colocation
 
-    def place(self, space: Occupancy, record: JobRecord) -> Placement | None:
-        found = self.own.place(space, record)
+    def place(
+        self, space: Occupancy, record: JobRecord, budget: int | None = None
+    ) -> Placement | None:
+        found = self.own.place(space, record, budget)
         if found is None:
             return self.colocation.join(record)
         if found == record.frozen:

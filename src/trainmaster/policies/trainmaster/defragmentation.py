@@ -108,13 +108,12 @@ class Defragmentation:
                 missing -= size
         if missing > 0 or len(movers) > MOST_MOVERS:
             return False
-        draft, space = self.draft, self.draft.space
+        draft = self.draft
         mark = draft.checkpoint()
         for mover in movers:
             draft.suspend(mover)
-        space.close(node)
-        has_left = all(self._leave(mover) for mover in movers)
-        space.open(node)
+        with draft.closed(node):
+            has_left = all(self._leave(mover) for mover in movers)
         if not has_left:
             draft.roll_back(mark)
         return has_left

@@ -203,6 +203,6 @@ def learn_locality(p: Pass) -> None:
     if p.is_look_due and p.locality is not None:
         observed = p.locality.losses.observed(seen, p.now + terms.look_ms)
         if observed.believed is not seen.believed:
-            p.view.rerank()
+            p.view.invalidate_ranks()
         p.remember(locality=observed)
         use_locality(p)

@@ -56,8 +56,10 @@ class ContentionAware(Placer):
         object.__setattr__(self, "locality", self.inner.locality)
         object.__setattr__(self, "insists", self.inner.insists)
 
-    def place(self, space: Occupancy, record: JobRecord) -> Placement | None:
-        found = self.inner.place(space, record)
+    def place(
+        self, space: Occupancy, record: JobRecord, budget: int | None = None
+    ) -> Placement | None:
+        found = self.inner.place(space, record, budget)
         if found is None or found == record.frozen or not record.is_whole:
             return found
         count, node = len(found.slices), found.slices[0].node

@@ -74,7 +74,7 @@ class Giving:
     ) -> list[Giver]:
         """Shrink runs for those who wait and find no room, best rank first; who has shrunk."""
         space, candidates = self.draft.space, ranks.candidates(now)
-        booked: list[tuple[Placement, JobRecord]] = []
+        started: list[JobRecord] = []
         for _, group, record in candidates:
             placement = placer_of(record).place(space, record)
             if placement is None:
@@ -82,12 +82,12 @@ class Giving:
             if placement is None:
                 candidates.drop(group)
                 continue
-            space.book(placement, record.demand)
-            booked.append((placement, record))
+            self.draft.start(record, placement)
+            started.append(record)
             if not space.total_free() and not any(each.has_grown for each in self.givers):
                 break
-        for placement, record in reversed(booked):
-            space.unbook(placement, record.demand)
+        for record in reversed(started):
+            self.draft.cancel_start(record)
         return [each for each in self.givers if self.draft.is_placed(each.record)]
 
     def _cleared(self, record: JobRecord, placer_of: PlacerOf) -> Placement | None:

@@ -85,23 +85,21 @@ class QueueRound(QueuePass):
             start_promised(self, promised)
             settle(self)
 
-    def _planned(self, part: QueueView, leaf: QueueNode, allowance: int | None) -> None:
+    def _planned(self, part: QueueView, leaf: QueueNode, budget: int | None) -> None:
         """Run the queue's jobs in its order, within what it may hold more."""
-        p, space = self._pass, self.draft.space
+        p, draft = self._pass, self.draft
         self._to_ask.discard(part.queue)
         if part.is_settled():
             self._set_wake(part.queue, None)
             return
         ranks = self.line_of(part)
         assert ranks is not None
-        room = UNLIMITED if allowance is None else allowance
+        room = UNLIMITED if budget is None else budget
         stuck = p.caches.stuck_in.setdefault(part.queue, {})
-        space.allowance = room
-        try:
-            run_in_order(part, self.draft, ranks, p.now, p.group, p.placer, stuck)
-            leaf.give(room - space.allowance)
-        finally:
-            space.allowance = None
+        with draft.within(room):
+            run_in_order(part, draft, ranks, p.now, p.group, p.placer, stuck)
+            assert draft.budget is not None
+            leaf.give(room - draft.budget)
         self._set_wake(part.queue, ranks.next_expiry())
 
     def _may_fit(self, part: QueueView, room: int | None) -> bool:

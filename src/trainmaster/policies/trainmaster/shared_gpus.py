@@ -14,6 +14,7 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.mechanisms.gpu_occupants import staying_on
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.units import WHOLE
 
@@ -73,10 +74,12 @@ class SharedGpus:
 
     def on(self, gpu: int) -> list[JobRecord]:
         """Those who will be on this GPU, in order of submission."""
-        draft, found = self.draft, []
-        for record in self.view.residents(draft.space.node_of[gpu]):
-            if not draft.is_touched(record) and self._is_on(record.placement, gpu):
-                found.append(record)
+        draft = self.draft
+        found = [
+            record
+            for record, placement in staying_on(draft, gpu)
+            if self.is_ours(placement) and not draft.is_placed(record)
+        ]
         for job in draft.placed():
             record = self.view.jobs[job]
             if self._is_on(draft.placement_of(record), gpu):
@@ -124,13 +127,12 @@ class SharedGpus:
 
     def make_room(self, gpu: int, tenants: list[JobRecord], record: JobRecord) -> Placement | None:
         """Let the others hold less, so that it can join them; None, and all as before, if it cannot."""
-        draft, space = self.draft, self.draft.space
-        share = WHOLE // (len(tenants) + 1)
+        draft, share = self.draft, WHOLE // (len(tenants) + 1)
         mark = draft.checkpoint()
         for each in tenants:
             self.give(each, gpu, share)
         placement = self.slice_of(record, gpu, share)
-        if space.affords(share) and space.refusal(placement, record.demand) is None:
+        if draft.affords(share) and draft.space.refusal(placement, record.demand) is None:
             return placement
         draft.roll_back(mark)
         return None

@@ -70,10 +70,10 @@ class StarvationGuard:
         for record in (
             view.jobs[job] for job in owed.until if job in view.jobs and job not in until
         ):
-            view.restate(record)
+            view.invalidate_rank(record)
         for record in added:
             until[record.id] = record.attained + _run_owed(record)
-            view.restate(record)
+            view.invalidate_rank(record)
         return OwedRuns(FrozenMap(until), next_look)
 
     def _due(self, view: View, owed: dict[str, int], now: int) -> tuple[list[JobRecord], int]:

@@ -172,7 +172,7 @@ class DeadlineAdmission:
             if isinstance(answer, Commitment):
                 accepted[record.id] = answer
                 notices.append(answer.told)
-                view.restate(record)
+                view.invalidate_rank(record)
             else:
                 declined[record.id] = answer
                 notices.append(answer)
@@ -312,7 +312,7 @@ def _rebooked(
         new = commitment
         if stretches != commitment.stretches or is_late != commitment.is_late:
             new = replace(commitment, stretches=stretches, booked_ms=now, is_late=is_late)
-            view.restate(view.jobs[job])
+            view.invalidate_rank(view.jobs[job])
         notice = _news(commitment, new, view.jobs[job])
         if notice is not None:
             new = replace(new, told=notice)
