@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass
 
@@ -12,8 +12,8 @@ from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.queue import Queue
 from trainmaster.model.result import Stint
 from trainmaster.model.trace import Outcome, TracedJob
-from trainmaster.model.units import NOMINAL, WHOLE
-from trainmaster.sim.cost import CostMeter
+from trainmaster.model.units import NOMINAL
+from trainmaster.sim.cost import CostMeter, OverlapMeter
 
 
 @dataclass(slots=True, eq=False)
@@ -29,8 +29,6 @@ class Account:
     profiling_ms: int = 0
     """Profiling that is still to be done before it can train."""
     attempt_index: int = 0
-    target: int = 0
-    """Work at which the present attempt ends."""
     credited: int = 0
     """Work done in all; at the end it is needed + lost."""
     lost: int = 0
@@ -60,19 +58,17 @@ class Account:
         if has_failures:
             self.failed_attempts = self.traced.failed_attempts_ms
             self.outcome = self.traced.outcome
-        self.target = self._target()
 
-    def _target(self) -> int:
-        if self.attempt_index < len(self.failed_attempts):
-            return self.failed_attempts[self.attempt_index] * NOMINAL
-        return self.needed
-
-    def failures_left(self) -> bool:
+    @property
+    def has_failures_left(self) -> bool:
         return self.attempt_index < len(self.failed_attempts)
 
-    def next_attempt(self) -> None:
-        self.attempt_index += 1
-        self.target = self._target()
+    @property
+    def target(self) -> int:
+        """Work at which the present attempt ends."""
+        if self.has_failures_left:
+            return self.failed_attempts[self.attempt_index] * NOMINAL
+        return self.needed
 
     def work_left(self) -> int:
         """All work from the start of the present attempt to the end for good."""
@@ -95,11 +91,8 @@ class Ledger:
         """None where GPUs have no price."""
         self.progressing = 0
         """Thousandths of a GPU making progress now."""
-        self._busy: dict[int, int] = {}
-        """Thousandths of each shared GPU that runs make progress on; opportunistic ones add to others."""
-        self._beyond = 0
-        self._overlap = 0
-        self._overlap_ms = 0
+        self.overlap = OverlapMeter()
+        """Of runs that make progress."""
         self.active = 0
         self.ended_count = 0
         self.stints: list[Stint] | None = [] if keep_stints else None
@@ -113,11 +106,8 @@ class Ledger:
         """The same in all."""
         self.using: defaultdict[str, int] = defaultdict(int)
         """Thousandths of a GPU held, by queue."""
-        self.notices: dict[str, list[tuple[int, DeadlineNotice]]] = {}
+        self.notices: defaultdict[str, list[tuple[int, DeadlineNotice]]] = defaultdict(list)
         """What was told of each job's deadline, and when."""
-
-    def told(self, notice: DeadlineNotice, now: int) -> None:
-        self.notices.setdefault(notice.job, []).append((now, notice))
 
     def submitted(self, account: Account, now: int) -> None:
         self._count(1, now)
@@ -161,37 +151,18 @@ class Ledger:
             gpus = tuple(self._placements.pop(job.id).gpus())
             self.stints.append(Stint(job.id, gpus, account.holding_since_ms, now))
 
-    def started(self, account: Account, now: int) -> None:
-        if account.start_ms is None:
-            account.start_ms = now
-
     def progress(self, placement: Placement, sign: int, now: int) -> None:
         """A run begins (1) or ceases (-1) to make progress there; a GPU counts once, however shared."""
         if placement.sharing is Sharing.EXCLUSIVE:
             self.progressing += sign * placement.total_share
-            return
-        self.overlap(now)
-        for piece in placement.slices:
-            before = self._busy.get(piece.gpu, 0)
-            after = self._busy[piece.gpu] = before + sign * piece.share
-            beyond = max(0, after - WHOLE) - max(0, before - WHOLE)
-            self._beyond += beyond
-            self.progressing += after - before - beyond
-
-    def overlap(self, now: int) -> int:
-        """GPU time up to now in which runs made progress on a GPU beyond the whole of it."""
-        self._overlap += self._beyond * (now - self._overlap_ms)
-        self._overlap_ms = now
-        return self._overlap
+        else:
+            self.progressing += self.overlap.count(placement, sign, now)
 
     def trained(self, account: Account, share: int, ms: int, work: int) -> None:
         account.trained += share * ms
         account.attempt_trained += share * ms
         account.trained_ms += ms
         account.credited += work
-
-    def charged(self, account: Account, share: int, ms: int) -> None:
-        account.charged += share * ms
 
     def failed(self, account: Account, work: int) -> None:
         """An attempt came to nothing."""
@@ -232,17 +203,16 @@ class Fairness:
     def __init__(self, queues: Mapping[str, Queue], gpus_milli: int) -> None:
         self._queues = queues
         self._gpus_milli = gpus_milli
-        self._jobs: dict[str, int] = {}
+        self._jobs: Counter[str] = Counter()
         self._parts: dict[str, float] = {}
         """Of the active queues: which part of the GPUs is theirs."""
         self._since_ms = 0
-        self.entitled: dict[str, float] = {}
+        self.entitled: defaultdict[str, float] = defaultdict(float)
         """GPU time by queue: thousandths of a GPU x ms."""
 
     def joined(self, queue: str, now: int) -> None:
-        count = self._jobs.get(queue, 0)
-        self._jobs[queue] = count + 1
-        if count == 0:
+        self._jobs[queue] += 1
+        if self._jobs[queue] == 1:
             self._share_out(now)
 
     def left(self, queue: str, now: int) -> None:
@@ -258,7 +228,7 @@ class Fairness:
     def count_up_to(self, now: int) -> None:
         span = self._gpus_milli * (now - self._since_ms)
         for queue, part in self._parts.items():
-            self.entitled[queue] = self.entitled.get(queue, 0.0) + part * span
+            self.entitled[queue] += part * span
         self._since_ms = now
 
     def parts(self, active: Sequence[str]) -> dict[str, float]:

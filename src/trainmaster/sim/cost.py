@@ -29,6 +29,39 @@ def money(booked: int) -> float:
     return booked / UNIT
 
 
+class OverlapMeter:
+    """Adds up, over time, what runs have of shared GPUs beyond the whole of each of them.
+
+    Opportunistic runs use a GPU in addition to others: GPU time and cost must not count it twice.
+    """
+
+    def __init__(self, prices: Sequence[int] | None = None) -> None:
+        self._prices = prices
+        """By GPU, where the sum is one of money; None = in GPU time."""
+        self._shares: dict[int, int] = {}
+        self._beyond = 0
+        self._sum = 0
+        self._since_ms = 0
+
+    def count(self, placement: Placement, sign: int, now: int) -> int:
+        """A run comes (1) or goes (-1); thousandths of GPUs that are in use in addition, or no more."""
+        self.up_to(now)
+        changed = 0
+        for piece in placement.slices:
+            before = self._shares.get(piece.gpu, 0)
+            after = self._shares[piece.gpu] = before + sign * piece.share
+            beyond = max(0, after - WHOLE) - max(0, before - WHOLE)
+            self._beyond += beyond * (1 if self._prices is None else self._prices[piece.gpu])
+            changed += after - before - beyond
+        return changed
+
+    def up_to(self, now: int) -> int:
+        """The sum up to now."""
+        self._sum += self._beyond * (now - self._since_ms)
+        self._since_ms = now
+        return self._sum
+
+
 class CostMeter:
     """Who holds what at which price, and how much of it is the same GPU held twice."""
 
@@ -36,15 +69,8 @@ class CostMeter:
         self._prices = [
             round((kind.price_per_hour or 0.0) * MILLION) for kind in topology.type_of_gpu
         ]
-        self.whole_cluster = sum(self._prices) * WHOLE
-        """What all devices cost together, per hour."""
-        self._shares: dict[int, int] = {}
-        """Thousandths held of each shared GPU; opportunistic runs add to others."""
         self._shared: dict[str, Placement] = {}
-        self._beyond = 0
-        """What is paid per hour beyond the price of the GPUs that are held."""
-        self._overlap = 0
-        self._overlap_ms = 0
+        self._overlap = OverlapMeter(self._prices)
 
     @classmethod
     def of(cls, topology: Topology) -> CostMeter | None:
@@ -57,31 +83,18 @@ class CostMeter:
         if placement.sharing is Sharing.EXCLUSIVE:
             return WHOLE * sum([prices[piece.gpu] for piece in placement.slices])
         self._shared[job] = placement
-        self._share(placement, 1, now)
+        self._overlap.count(placement, 1, now)
         return sum([piece.share * prices[piece.gpu] for piece in placement.slices])
 
     def left(self, job: str, now: int) -> None:
         placement = self._shared.pop(job, None)
         if placement is not None:
-            self._share(placement, -1, now)
-
-    def _share(self, placement: Placement, sign: int, now: int) -> None:
-        self.overlap(now)
-        for piece in placement.slices:
-            before = self._shares.get(piece.gpu, 0)
-            after = self._shares[piece.gpu] = before + sign * piece.share
-            beyond = max(0, after - WHOLE) - max(0, before - WHOLE)
-            self._beyond += beyond * self._prices[piece.gpu]
-
-    def overlap(self, now: int) -> int:
-        """What was paid up to now for more than the whole of a GPU."""
-        self._overlap += self._beyond * (now - self._overlap_ms)
-        self._overlap_ms = now
-        return self._overlap
+            self._overlap.count(placement, -1, now)
 
     def idle(self, makespan_ms: int, spent: int, now: int) -> int:
         """What the cluster cost over the makespan while nobody held it."""
-        return self.whole_cluster * makespan_ms - (spent - self.overlap(now))
+        whole_cluster = sum(self._prices) * WHOLE
+        return whole_cluster * makespan_ms - (spent - self._overlap.up_to(now))
 
 
 def wasted_part(spent: int, wasted: int, held: int) -> int:

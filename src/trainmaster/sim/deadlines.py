@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from trainmaster.model.deadline_notices import DeadlineNotice, DeadlineOutcome
+from trainmaster.model.deadline_notices import DeadlineOutcome
 from trainmaster.model.job import Job
 from trainmaster.model.result import DeadlineResult, JobResult, Verdict
 from trainmaster.sim.driver import Simulation
@@ -19,37 +19,27 @@ def with_deadlines(results: list[JobResult], simulation: Simulation) -> list[Job
     if all(traced.job.deadline_ms is None for traced in jobs):
         return results
     return [
-        replace(found, deadline=_came_of(traced.job, found.finish_ms, simulation))
+        replace(found, deadline=_outcome(traced.job, found.finish_ms, simulation))
         for found, traced in zip(results, jobs, strict=True)
     ]
 
 
-def _came_of(job: Job, finish_ms: int | None, simulation: Simulation) -> DeadlineResult | None:
-    """Nothing, if the job was rejected or not submitted by the horizon."""
-    if job.deadline_ms is not None and job.id not in simulation.ledger.accounts:
-        return DeadlineResult(job.deadline_ms, is_asked=False)
-    told = simulation.ledger.notices.get(job.id, ())
-    return deadline_of(job, finish_ms, told, simulation.now)
-
-
-def deadline_of(
-    job: Job, finish_ms: int | None, notices: Sequence[tuple[int, DeadlineNotice]], now: int
-) -> DeadlineResult | None:
-    """Of a job that has one."""
+def _outcome(job: Job, finish_ms: int | None, simulation: Simulation) -> DeadlineResult | None:
     deadline = job.deadline_ms
     if deadline is None:
         return None
+    if job.id not in simulation.ledger.accounts:  # rejected, or not submitted by the horizon
+        return DeadlineResult(deadline, is_asked=False)
+    notices = simulation.ledger.notices[job.id]
     answer = notices[0][1] if notices else None
-    is_met: bool | None = None
-    if finish_ms is not None or now > deadline:
-        is_met = finish_ms is not None and finish_ms <= deadline
+    is_over = finish_ms is not None or simulation.now > deadline
     slips = [when for when, notice in notices if notice.what is DeadlineOutcome.SLIPPED]
     return DeadlineResult(
         deadline_ms=deadline,
         verdict=Verdict.NONE if answer is None else VERDICTS[answer.what],
         predicted_finish_ms=None if answer is None else answer.finish_ms,
         feasible_ms=None if answer is None else answer.feasible_ms,
-        is_met=is_met,
+        is_met=finish_ms is not None and finish_ms <= deadline if is_over else None,
         warned_ms=slips[0] if slips else None,
         notices=tuple(notices),
     )

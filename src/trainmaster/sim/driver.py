@@ -25,7 +25,7 @@ from trainmaster.placement.placers import ever_fits
 from trainmaster.sim.accounting import Account, Ledger
 from trainmaster.sim.cost import CostMeter
 from trainmaster.sim.engine import SimEngine
-from trainmaster.sim.model_splits import Splitter
+from trainmaster.sim.model_splits import with_splits
 from trainmaster.sim.node_failures import NodeSchedule
 from trainmaster.sim.progress import MEASURING_ERROR, ProgressReports
 from trainmaster.sim.timeseries import Sampler
@@ -108,7 +108,7 @@ class Simulation:
         self.engine = SimEngine(Speeds(world, topology, scenario.seed), self.ledger, self._profile)
         jobs = scenario.trace.jobs
         if policy.splits:
-            jobs = tuple(map(Splitter(world.split_ppm).split, jobs))
+            jobs = with_splits(jobs, world.split_ppm)
         self.accepted, self.rejected = split_by_fit(jobs, topology, is_moldable=policy.is_moldable)
         self.sampler = Sampler(self.controller, self.ledger, arrival_span(self.accepted))
         self.now = self.accepted[0].job.submit_ms if self.accepted else 0
@@ -131,21 +131,16 @@ class Simulation:
         """Until every job has ended, the horizon, or enough is known; interrupted, what is so far."""
         with paused_garbage_collection():
             try:
-                self._run(on_progress, is_enough)
+                self.define_queues()
+                steps = 0
+                while self.step() and not (is_enough is not None and is_enough()):
+                    steps += 1
+                    if on_progress is not None and steps % PROGRESS_EVERY == 0:
+                        on_progress(self.ledger.ended_count, len(self.accepted), self.now)
             finally:
                 self.engine.settle_all(self.now)
                 self.sampler.end(self.now)
                 self.ledger.fairness.count_up_to(self.now)
-
-    def _run(self, on_progress: Progress | None, is_enough: Callable[[], bool] | None) -> None:
-        self.define_queues()
-        steps = 0
-        while self.step():
-            steps += 1
-            if is_enough is not None and is_enough():
-                break
-            if on_progress is not None and steps % PROGRESS_EVERY == 0:
-                on_progress(self.ledger.ended_count, len(self.accepted), self.now)
 
     def define_queues(self) -> None:
         """State the queues before anything happens, be it to a node ahead of the first arrival."""
@@ -223,7 +218,7 @@ class Simulation:
         if refusals:
             self.refusals.extend(refusals)
         for notice in notices:
-            self.ledger.told(notice, now)
+            self.ledger.notices[notice.job].append((now, notice))
         for order in orders:
             self.engine.execute(order, now)
         for job, phase in ended_unsuccessfully:
@@ -262,7 +257,7 @@ class Simulation:
     def _measured_speedups(self, job: Job) -> Profile | None:
         """How fast an elastic job is on more GPUs: the truth, unless nothing is to be known.
 
-        DeadlineOutcome at once, for the pass has to choose a size; paid for ahead of the first run.
+        It is known at once, for the pass has to choose a size; paid for ahead of the first run.
         """
         demand = job.demand
         if not demand.is_elastic or not self.scenario.estimates.known:

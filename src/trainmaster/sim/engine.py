@@ -97,21 +97,17 @@ class SimEngine:
         if delay:
             self._schedule(run, now + delay)
         else:
-            self._started(run, now, self.pending_facts)
+            self._begin_training(run, now, self.pending_facts)
 
-    def _started(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
+    def _begin_training(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
+        """It has been started, thawed or resized."""
+        account, was = run.account, run.activity
         self._charge(run, now)
-        run.account.profiling_ms = 0
-        self._ledger.started(run.account, now)
+        if was is Activity.STARTING:
+            account.profiling_ms = 0
+            account.start_ms = now if account.start_ms is None else account.start_ms
         felt_by = self._train(run, now)
-        facts.append(e.RunStarted(run.run, run.speed_ppm))
-        if felt_by:
-            self._reprice(felt_by, now, facts)
-
-    def _thawed(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
-        self._charge(run, now)
-        felt_by = self._train(run, now)
-        facts.append(e.RunResumed(run.run, run.speed_ppm))
+        facts.append(BEGINNINGS[was](run))
         if felt_by:
             self._reprice(felt_by, now, facts)
 
@@ -149,7 +145,7 @@ class SimEngine:
     def _charge(self, run: SimRun, now: int) -> None:
         """Charge the time since as overhead on its GPUs."""
         if now > run.since_ms:
-            self._ledger.charged(run.account, run.share, now - run.since_ms)
+            run.account.charged += run.share * (now - run.since_ms)
             run.since_ms = now
 
     def _stop_training(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
@@ -180,8 +176,8 @@ class SimEngine:
         self.futile_suspensions = 0
         account = run.account
         self._leave(run, now)
-        if account.failures_left():
-            account.next_attempt()
+        if account.has_failures_left:
+            account.attempt_index += 1
             self._ledger.failed(account, run.work)
             facts.append(e.RunFailed(run.run, work=0))
             facts.append(self._profile(account))
@@ -204,26 +200,19 @@ class SimEngine:
 
     # -- suspending ------------------------------------------------------------------------------
 
-    def _freeze(self, order: a.Freeze, now: int) -> None:
-        self._begin_suspension(order.run, now, freezes=True)
-
-    def _halt(self, order: a.Halt, now: int) -> None:
-        self._begin_suspension(order.run, now, freezes=False)
-
-    def _begin_suspension(self, name: Run, now: int, *, freezes: bool) -> None:
-        run = self._find(name)
+    def _suspend(self, order: a.Freeze | a.Halt, now: int) -> None:
+        run = self._find(order.run)
         if run is None:
             return
-        if (
-            run.activity is Activity.FROZEN
-        ):  # it saves and ends as others do, but holds no GPUs meanwhile
+        if run.activity is Activity.FROZEN:
+            # It saves and ends as others do, but holds no GPUs meanwhile.
             run.freezes = False
             self._schedule(run, now + self._world.switching.suspending(self._size(run)))
             return
         is_training = run.activity is Activity.TRAINING
         self._stop_training(run, now, self.pending_facts)
         run.activity = Activity.SUSPENDING
-        run.freezes = freezes and run.account.traced.stays_in_memory
+        run.freezes = isinstance(order, a.Freeze) and run.account.traced.stays_in_memory
         delay = 0
         if is_training:
             delay = self._world.switching.suspending(self._size(run), freezes=run.freezes)
@@ -290,13 +279,6 @@ class SimEngine:
         cost = self._world.switching.resizing(self._size(run)) if is_noticed else 0
         self._schedule(run, now + cost)
 
-    def _resized(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
-        self._charge(run, now)
-        felt_by = self._train(run, now)
-        facts.append(e.RunResized(run.run, run.work, run.speed_ppm))
-        if felt_by:
-            self._reprice(felt_by, now, facts)
-
     # -- tracker ---------------------------------------------------------------------------------
 
     def _reprice(self, runs: Sequence[SimRun], now: int, facts: list[e.Event]) -> None:
@@ -336,10 +318,9 @@ class SimEngine:
         """The machine stops, unnoticed: gangs with a part there stand still and hold their GPUs."""
         facts: list[e.Event] = []
         self._dead.add(node)
-        hit = [
-            (run, run.speed_ppm) for run in self._on(node) if run.activity is not Activity.FROZEN
-        ]
-        for run, speed_ppm in hit:
+        hit = [run for run in self._on(node) if run.activity is not Activity.FROZEN]
+        speeds = [run.speed_ppm for run in hit]
+        for run, speed_ppm in zip(hit, speeds, strict=True):
             self._stop_training(run, now, facts)
             run.activity, run.ticket, run.speed_ppm = Activity.STALLED, 0, speed_ppm
         return facts
@@ -386,18 +367,24 @@ class SimEngine:
 
 EXECUTIONS: dict[type, Callable[[SimEngine, Any, int], None]] = {
     a.Launch: SimEngine._launch,
-    a.Freeze: SimEngine._freeze,
-    a.Halt: SimEngine._halt,
+    a.Freeze: SimEngine._suspend,
+    a.Halt: SimEngine._suspend,
     a.Thaw: SimEngine._thaw,
     a.Kill: SimEngine._kill,
     a.Reshape: SimEngine._reshape,
 }
 
 ENDINGS: dict[Activity, Callable[[SimEngine, SimRun, int, list[e.Event]], None]] = {
-    Activity.STARTING: SimEngine._started,
+    Activity.STARTING: SimEngine._begin_training,
     Activity.TRAINING: SimEngine._reached,
     Activity.SUSPENDING: SimEngine._suspended,
     Activity.FROZEN: SimEngine._suspended,
-    Activity.THAWING: SimEngine._thawed,
-    Activity.RESIZING: SimEngine._resized,
+    Activity.THAWING: SimEngine._begin_training,
+    Activity.RESIZING: SimEngine._begin_training,
+}
+
+BEGINNINGS: dict[Activity, Callable[[SimRun], e.Event]] = {
+    Activity.STARTING: lambda run: e.RunStarted(run.run, run.speed_ppm),
+    Activity.THAWING: lambda run: e.RunResumed(run.run, run.speed_ppm),
+    Activity.RESIZING: lambda run: e.RunResized(run.run, run.work, run.speed_ppm),
 }

@@ -7,19 +7,13 @@ from collections.abc import Iterable, Sequence
 from trainmaster.config.options import effective
 from trainmaster.model.result import Bin, JobResult, Result, Status, Summary
 from trainmaster.model.topology import CPU_TYPE
-from trainmaster.model.trace import Outcome, TracedJob
+from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import HOUR, SECOND, WHOLE
 from trainmaster.sim.accounting import Account, Ledger, jain
 from trainmaster.sim.cost import money, queue_costs, total, wasted_part
 from trainmaster.sim.deadlines import with_deadlines
 from trainmaster.sim.driver import Simulation, arrival_span
 from trainmaster.sim.timeseries import SIZE_BINS
-
-STATUS = {
-    Outcome.SUCCEEDED: Status.SUCCEEDED,
-    Outcome.FAILED: Status.FAILED,
-    Outcome.CANCELLED: Status.CANCELLED,
-}
 
 
 def percentile(ordered: Sequence[float], part: float) -> float | None:
@@ -68,43 +62,21 @@ def _is_open(job: JobResult) -> bool:
 
 def _job_results(simulation: Simulation) -> list[JobResult]:
     """One per job of the trace, in the trace's order."""
-    accounts, gpus = simulation.ledger.accounts, simulation.scenario.topology.training_gpus
-    nothing = None if simulation.ledger.cost_meter is None else 0.0
+    accounts = simulation.ledger.accounts
     rejected = {traced.job.id for traced in simulation.rejected}
     found = []
     for traced in simulation.scenario.trace.jobs:
-        account = accounts.get(traced.job.id)
-        if account is None:
-            status = Status.REJECTED if traced.job.id in rejected else Status.UNFINISHED
-            found.append(_untouched(traced, status, nothing))
+        account = accounts.get(traced.job.id) or Account(traced, has_failures=False)
+        if account.status is not None:
+            status = Status(account.status.value)
         else:
-            found.append(_job_result(account, simulation.ledger, simulation.now, gpus))
+            status = Status.REJECTED if traced.job.id in rejected else Status.UNFINISHED
+        found.append(_job_result(account, status, simulation))
     return found
 
 
-def _untouched(traced: TracedJob, status: Status, cost: float | None) -> JobResult:
-    job = traced.job
-    return JobResult(
-        job_id=job.id,
-        queue=job.queue,
-        gpus_milli=job.demand.nominal.total_share,
-        service_ms=traced.service_ms,
-        submit_ms=job.submit_ms,
-        start_ms=None,
-        finish_ms=None,
-        suspended_ms=0,
-        held=0,
-        preemptions=0,
-        migrations=0,
-        status=status,
-        rho=None,
-        cost=cost,
-        cost_wasted=cost,
-    )
-
-
-def _job_result(account: Account, ledger: Ledger, now: int, gpus: int) -> JobResult:
-    traced, record = account.traced, account.record
+def _job_result(account: Account, status: Status, simulation: Simulation) -> JobResult:
+    traced, record, now, ledger = account.traced, account.record, simulation.now, simulation.ledger
     end = now if account.finish_ms is None else account.finish_ms
     held = account.held
     if account.holding:
@@ -125,8 +97,8 @@ def _job_result(account: Account, ledger: Ledger, now: int, gpus: int) -> JobRes
         held=held,
         preemptions=record.preemptions if record is not None else 0,
         migrations=record.migrations if record is not None else 0,
-        status=Status.UNFINISHED if account.status is None else STATUS[account.status],
-        rho=rho_of(account, ledger, gpus),
+        status=status,
+        rho=rho_of(account, ledger, simulation.scenario.topology.training_gpus),
         cost=cost,
         cost_wasted=cost_wasted,
     )
@@ -175,7 +147,7 @@ def utilisation(simulation: Simulation, span_ms: int) -> float | None:
     accounts = simulation.ledger.accounts.values()
     on_gpus = [account for account in accounts if _is_on_gpus(account.traced)]
     trained = sum(account.trained - account.on_slots for account in on_gpus)
-    busy = trained - simulation.ledger.overlap(simulation.now)
+    busy = trained - simulation.ledger.overlap.up_to(simulation.now)
     gpus = simulation.scenario.topology.training_gpus
     return busy / (gpus * WHOLE * span_ms) if span_ms else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections import deque
 from collections.abc import Iterable
 from enum import IntEnum
 from random import Random
@@ -34,8 +35,7 @@ class NodeSchedule:
     ) -> None:
         self._breakage = breakage
         self._random = Random(f"nodes/{seed}")
-        self._planned = sorted(planned, key=lambda planned: planned.at_ms)
-        self._next_planned = 0
+        self._planned = deque(sorted(planned, key=lambda planned: planned.at_ms))
         self.is_busy = bool(self._planned) or self._breakage.mtbf_ms is not None
         """Whether anything will ever happen to nodes."""
         self._gone: set[int] = set()
@@ -55,44 +55,33 @@ class NodeSchedule:
         """The next change; while nothing runs or arrives, failures of healthy nodes change nothing."""
         is_waited_for = not is_idle or any(turn is not Turn.FAILS for _, _, turn in self._due)
         times = [self._due[0][0]] if self._due and is_waited_for else []
-        if self._next_planned < len(self._planned):
-            times.append(self._planned[self._next_planned].at_ms)
+        if self._planned:
+            times.append(self._planned[0].at_ms)
         return min(times, default=None)
 
     def facts_at(self, now: int, engine: SimEngine) -> list[e.Event]:
         facts: list[e.Event] = []
-        while self._next_planned < len(self._planned):
-            planned = self._planned[self._next_planned]
-            if planned.at_ms > now:
-                break
-            self._next_planned += 1
-            if isinstance(planned.event, e.NodeLeft):
-                node = planned.event.node
-                self._gone.add(node)
-                facts += [*engine.break_node(node, now), *engine.lose_node(node, now)]
+        while self._planned and self._planned[0].at_ms <= now:
+            event = self._planned.popleft().event
+            if isinstance(event, e.NodeLeft):
+                self._gone.add(event.node)
+                facts += engine.break_node(event.node, now)
+                facts += engine.lose_node(event.node, now)
             else:
-                if isinstance(planned.event, e.NodeJoined):
-                    self._gone.discard(planned.event.node)
-                facts.append(planned.event)
+                if isinstance(event, e.NodeJoined):
+                    self._gone.discard(event.node)
+                facts.append(event)
         while self._due and self._due[0][0] <= now:
             _, node, turn = self._due.pop(0)
-            if node not in self._gone:
-                facts += self._turned(node, turn, now, engine)
-            after, following = self._next_turn(turn)
+            is_here = node not in self._gone
+            if turn is Turn.FAILS:
+                facts += engine.break_node(node, now) if is_here else ()
+                after, following = self._breakage.detection_ms, Turn.NOTICED
+            elif turn is Turn.NOTICED:
+                facts += engine.lose_node(node, now) if is_here else ()
+                after, following = self._breakage.repair_ms, Turn.RETURNS
+            else:
+                facts += [e.NodeJoined(node)] if is_here else ()
+                after, following = self._lifetime(), Turn.FAILS
             insort(self._due, (now + after, node, following))
         return facts
-
-    def _turned(self, node: int, turn: Turn, now: int, engine: SimEngine) -> list[e.Event]:
-        if turn is Turn.FAILS:
-            return engine.break_node(node, now)
-        if turn is Turn.NOTICED:
-            return engine.lose_node(node, now)
-        return [e.NodeJoined(node)]
-
-    def _next_turn(self, turn: Turn) -> tuple[int, Turn]:
-        """What follows, and after how long."""
-        if turn is Turn.FAILS:
-            return self._breakage.detection_ms, Turn.NOTICED
-        if turn is Turn.NOTICED:
-            return self._breakage.repair_ms, Turn.RETURNS
-        return self._lifetime(), Turn.FAILS

@@ -22,7 +22,7 @@ def to_json(results: Sequence[Result], wall_s: Mapping[str, float]) -> str:
 
 
 def _entry(result: Result, wall_s: float | None) -> str:
-    summary = {key: rounded(value) for key, value in asdict(result.summary).items()}
+    summary = _rounded_all(asdict(result.summary))
     summary["wall_s"] = rounded(wall_s)
     for last in ("events", "cost", "cost_wasted", "cost_idle"):
         summary[last] = summary.pop(last)
@@ -35,9 +35,10 @@ def _entry(result: Result, wall_s: float | None) -> str:
         "delays": None if result.delays is None else _delays(result.delays),
         "queues": [_rounded_all(asdict(each)) for each in result.queues],
     }
-    has_deadlines = any(job.deadline is not None for job in result.jobs)
-    fields = _fields_with_deadline if has_deadlines else job_fields
-    jobs = ",\n".join(json.dumps(fields(job)) for job in result.jobs)
+    rows = [job_fields(job) for job in result.jobs]
+    if any(job.deadline is not None for job in result.jobs):
+        rows = [row | deadline_fields(job) for row, job in zip(rows, result.jobs, strict=True)]
+    jobs = ",\n".join(map(json.dumps, rows))
     return json.dumps(head)[:-1] + ', "jobs": [\n' + jobs + "\n]}"
 
 
@@ -73,10 +74,6 @@ def job_fields(job: JobResult) -> dict[str, object]:
         "cost_wasted": rounded(job.cost_wasted),
         "status": job.status.value,
     }
-
-
-def _fields_with_deadline(job: JobResult) -> dict[str, object]:
-    return job_fields(job) | deadline_fields(job)
 
 
 def deadline_fields(job: JobResult) -> dict[str, object]:
