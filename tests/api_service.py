@@ -21,10 +21,10 @@ from trainmaster.daemon.response_models import DeviceRow, NodeRow, PolicyRow, Qu
 from trainmaster.daemon.service_api import (
     Accepted,
     Change,
-    Changes,
     Conflict,
     Forecast,
     Health,
+    JobChanges,
     JobStatus,
     LogFile,
     NotFound,
@@ -147,18 +147,13 @@ class MemoryService:
             self._tell(known, "moved", {"on": [node]})
         await self._settle()
 
-    async def change(self, job: str, changes: Changes) -> None:
+    async def change(self, job: str, changes: JobChanges) -> None:
         for known in self._live(job):
-            asked, row = known.asked, known.row
-            if changes.priority is not None:
-                asked = replace(asked, priority=changes.priority)
-            if changes.retries is not None:
-                asked = replace(asked, retries=changes.retries)
-            if changes.queue is not None:
-                row = replace(row, queue=changes.queue)
-            if changes.name is not None:
-                row = replace(row, name=changes.name)
-            known.asked, known.row = asked, row
+            stated = changes.model_dump(exclude_unset=True)
+            own = {name: stated[name] for name in ("priority", "retries") if name in stated}
+            known.asked = replace(known.asked, job=replace(known.asked.job, **own))
+            shown = {name: stated[name] for name in ("queue", "name") if name in stated}
+            known.row = replace(known.row, **shown)
             self._tell(known, "changed")
         await self._settle()
 
@@ -234,7 +229,7 @@ class MemoryService:
         known = self._named(job)
         found = []
         for attempt in range(1, known.attempt + 1):
-            for rank in range(known.asked.demand.nominal.count):
+            for rank in range(known.asked.job.demand.nominal.count):
                 base = self.log_path(known.row.id, attempt, rank)
                 older = sorted(base.parent.glob(f"{base.name}.*"), reverse=True)
                 found.append(LogFile(attempt, rank, (*older, base)))
@@ -383,14 +378,14 @@ class MemoryService:
     def _row(self, id: str, asked: Submission, array: str | None, index: int | None) -> JobRow:
         return JobRow(
             id=id,
-            name=asked.name,
-            user=asked.user,
-            queue=asked.queue,
+            name=asked.recipe.name,
+            user=asked.job.user,
+            queue=asked.job.queue,
             state="held" if asked.is_held else "pending",
             submit_ms=self.now,
             start_ms=None,
             finish_ms=None,
-            gpus=asked.demand.nominal.total_share,
+            gpus=asked.job.demand.nominal.total_share,
             exit_code=None,
             array=array,
             array_index=index,
@@ -437,7 +432,7 @@ class MemoryService:
             if known.row.state != "pending":
                 continue
             free = self._free()
-            need = known.asked.demand.nominal.count
+            need = known.asked.job.demand.nominal.count
             if need > len(free):
                 break
             known.devices = tuple(free[:need])
@@ -463,8 +458,8 @@ class MemoryService:
     def _reason(self, known: Known) -> Reason | None:
         if known.row.state != "pending":
             return None
-        free, need = len(self._free()) * WHOLE, known.asked.demand.nominal.total_share
-        if known.asked.demand.nominal.count > self.devices:
+        free, need = len(self._free()) * WHOLE, known.asked.job.demand.nominal.total_share
+        if known.asked.job.demand.nominal.count > self.devices:
             return Reason(Why.NEVER_FITS, need, free, self.devices * WHOLE)
         holders = tuple(k.row.id for k in self.known.values() if k.devices)
         return Reason(Why.NOT_ENOUGH_FREE, need, free, free, held_by=holders)
@@ -478,8 +473,8 @@ class MemoryService:
         if last is not None:
             said = Progress(last.at_ms, last.step, known.total_steps, last.loss, last.samples_per_s)
         history = JobHistory(
-            priority=known.asked.priority,
-            retries=known.asked.retries,
+            priority=known.asked.job.priority,
+            retries=known.asked.job.retries,
             preemptions=known.preemptions,
             attempts=known.attempt,
             gpu_ms=ran * row.gpus,

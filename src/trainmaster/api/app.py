@@ -18,9 +18,9 @@ from trainmaster.api.routes import cluster, jobs
 from trainmaster.api.routes import logs as output
 from trainmaster.api.routes import submit as submitting
 from trainmaster.api.routes import web as pages
+from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.response_models import JobDetails, Shape
-from trainmaster.daemon.service_api import Service
 
 ROOT = "/api/v1"
 REFERENCE = "#/components/schemas/{model}"
@@ -40,7 +40,7 @@ TAGS = [
 
 
 def create_app(
-    service: Service, meters: Metrics | None = None, hosts: Collection[str] = ()
+    service: Daemon, meters: Metrics | None = None, hosts: Collection[str] = ()
 ) -> FastAPI:
     """The application of one manager; `hosts` are names by which it may be asked besides localhost."""
     app = FastAPI(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
-from trainmaster.daemon.service_api import JobStatus, NotFound, Service
+from trainmaster.daemon.daemon import Daemon
+from trainmaster.daemon.service_api import JobStatus, NotFound
 
 ELEMENT = re.compile(r"(.+)_(\d+)")
 """`sweep_3`: the third element of the array `sweep`."""
 
 
-async def find_job(service: Service, job: str) -> JobStatus:
+async def find_job(service: Daemon, job: str) -> JobStatus:
     """The job that is meant, or NotFound with what was asked for."""
     try:
         return await service.queries.job(job)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from trainmaster.api import messages as wording
+from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.response_models import QueueRow
-from trainmaster.daemon.service_api import Health, Service
 from trainmaster.model.job_state import WAITING_STATES, JobState
 from trainmaster.store.rows import JobFilter
 
@@ -31,59 +31,63 @@ class _Now:
         return iter(self._families)
 
 
-async def page(service: Service, meters: Metrics) -> bytes:
+QUEUE_GAUGES: tuple[tuple[str, str, Callable[[QueueRow], float]], ...] = (
+    (
+        "pending_jobs",
+        "Jobs that wait, those that are held included.",
+        lambda queue: queue.waiting + queue.held,
+    ),
+    ("running_jobs", "Jobs that hold devices.", lambda queue: queue.running),
+    (
+        "held_jobs",
+        "Jobs that wait for their owner, for others, or for their array.",
+        lambda queue: queue.held,
+    ),
+    ("queue_allocated_gpus", "GPUs that a queue's jobs hold.", lambda queue: queue.gpus),
+    (
+        "queue_guaranteed_gpus",
+        "GPUs that a queue can always get back.",
+        lambda queue: queue.guaranteed_gpus,
+    ),
+)
+
+
+async def page(service: Daemon, metrics: Metrics) -> bytes:
     """All of it as text."""
     health = service.health()
-    families = [_leading(health)]
+    works = health.role == "active" and not health.trouble
+    up = "1 where this manager works; 0 where it has trouble or stands by."
+    families = [_gauge("up", up, ("role",), [((health.role,), works)])]
     if health.role == "active":
-        families += _queues(service.queries.queues())
-        counts = await service.queries.counts()
-        families += [_states(counts), await _unadmitted(service, counts), *_devices(service)]
+        queues, counts = service.queries.queues(), await service.queries.counts()
+        families += [
+            _gauge(name, words, ("queue",), [((each.name,), of(each)) for each in queues])
+            for name, words, of in QUEUE_GAUGES
+        ]
+        states = [((state,), count) for state, count in counts.items()]
+        families += [
+            _gauge("jobs", "Jobs in each state, ended ones included.", ("state",), states),
+            await _unadmitted(service, counts),
+            *_devices(service),
+        ]
     registry = CollectorRegistry()
     registry.register(_Now(families))
-    return generate_latest(meters.registry) + generate_latest(registry)
+    return generate_latest(metrics.registry) + generate_latest(registry)
 
 
-def _gauge(name: str, help_text: str, labels: tuple[str, ...] = ()) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"trainmaster_{name}", help_text, labels=list(labels))
+def _gauge(
+    name: str,
+    help_text: str,
+    labels: tuple[str, ...],
+    values: Iterable[tuple[tuple[str, ...], float]],
+) -> Metric:
+    gauge = GaugeMetricFamily(f"trainmaster_{name}", help_text, labels=labels)
+    for labelled, value in values:
+        gauge.add_metric(labelled, value)
+    return gauge
 
 
-def _leading(health: Health) -> Metric:
-    found = _gauge(
-        "up", "1 where this manager works; 0 where it has trouble or stands by.", ("role",)
-    )
-    found.add_metric([health.role], float(health.role == "active" and not health.trouble))
-    return found
-
-
-def _queues(queues: Sequence[QueueRow]) -> list[Metric]:
-    pending = _gauge("pending_jobs", "Jobs that wait, those that are held included.", ("queue",))
-    running = _gauge("running_jobs", "Jobs that hold devices.", ("queue",))
-    held = _gauge(
-        "held_jobs", "Jobs that wait for their owner, for others, or for their array.", ("queue",)
-    )
-    allocated = _gauge("queue_allocated_gpus", "GPUs that a queue's jobs hold.", ("queue",))
-    guaranteed = _gauge(
-        "queue_guaranteed_gpus", "GPUs that a queue can always get back.", ("queue",)
-    )
-    for queue in queues:
-        name = [queue.name]
-        pending.add_metric(name, queue.waiting + queue.held)
-        running.add_metric(name, queue.running)
-        held.add_metric(name, queue.held)
-        allocated.add_metric(name, queue.gpus)
-        guaranteed.add_metric(name, queue.guaranteed_gpus)
-    return [pending, running, held, allocated, guaranteed]
-
-
-def _states(counts: Mapping[str, int]) -> Metric:
-    found = _gauge("jobs", "Jobs in each state, ended ones included.", ("state",))
-    for state, count in counts.items():
-        found.add_metric([state], count)
-    return found
-
-
-async def _unadmitted(service: Service, counts: Mapping[str, int]) -> Metric:
+async def _unadmitted(service: Daemon, counts: Mapping[str, int]) -> Metric:
     """Waiting jobs by reason: one source with `explain`. Very long queues are read in part."""
     now = service.queries.now_ms()
     counted: Counter[str] = Counter()
@@ -101,19 +105,17 @@ async def _unadmitted(service: Service, counts: Mapping[str, int]) -> Metric:
     unread = sum(counts.get(state, 0) for state in LOOKED_AT) - counted.total()
     counted[UNKNOWN] += max(0, unread)
     counted[wording.HELD] += counts.get("held", 0)  # what is held has no other reason
-    found = _gauge(
-        "unadmitted_jobs", "Jobs that wait, by the reason that `explain` gives.", ("reason",)
-    )
-    for reason, count in sorted(counted.items()):
-        if count:
-            found.add_metric([reason], count)
-    return found
+    found = [((reason,), count) for reason, count in sorted(counted.items()) if count]
+    words = "Jobs that wait, by the reason that `explain` gives."
+    return _gauge("unadmitted_jobs", words, ("reason",), found)
 
 
-def _devices(service: Service) -> list[Metric]:
-    total = _gauge("node_devices", "Devices of a node.", ("node", "type", "state"))
-    used = _gauge("node_used_devices", "Devices of a node that a job is on.", ("node", "type"))
-    for node in service.queries.nodes():
-        total.add_metric([node.name, node.type, node.state], len(node.devices))
-        used.add_metric([node.name, node.type], sum(bool(each.jobs) for each in node.devices))
-    return [total, used]
+def _devices(service: Daemon) -> list[Metric]:
+    nodes = service.queries.nodes()
+    total = [((each.name, each.type, each.state), len(each.devices)) for each in nodes]
+    used = [((each.name, each.type), sum(bool(d.jobs) for d in each.devices)) for each in nodes]
+    own = ("node", "type")
+    return [
+        _gauge("node_devices", "Devices of a node.", (*own, "state"), total),
+        _gauge("node_used_devices", "Devices of a node that a job is on.", own, used),
+    ]

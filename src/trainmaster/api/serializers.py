@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import fields
 
 from trainmaster.api import messages as wording
 from trainmaster.daemon.job_history import Progress
@@ -142,17 +143,8 @@ def explanation(
     )
 
 
-def holder(status: JobStatus) -> Holder:
-    row = status.row
-    return Holder(
-        id=row.id,
-        name=row.name,
-        user=row.user,
-        queue=row.queue,
-        state=JobState(row.state),
-        gpus=amount(row.gpus),
-        devices=list(status.devices),
-    )
+def holder(row: JobRow) -> Holder:
+    return Holder(**{each.name: getattr(row, each.name) for each in fields(Holder)})
 
 
 def story_entry(row: stored.StoryRow) -> StoryEntry:

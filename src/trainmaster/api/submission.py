@@ -17,7 +17,7 @@ from trainmaster.api.command_parsing import (
 from trainmaster.config.job_file import JobFile
 from trainmaster.config.validation import ConfigError
 from trainmaster.daemon.service_api import Submission
-from trainmaster.model.job import Demand, Shape
+from trainmaster.model.job import Demand, Job, Shape
 from trainmaster.model.launch_spec import LaunchSpec, Ranks
 from trainmaster.model.placement import Role, Sharing
 
@@ -38,14 +38,13 @@ def submission_of(model: JobFile, defaults: Defaults, spec: Mapping[str, object]
     workdir, keeps_code = _workdir(model, defaults)
     _check_data(model, workdir)
     program = program_of(model.command)
-    ranks = _ranks(model)
-    return Submission(
-        name=model.name or _fit_name(program),
-        user=model.user or defaults.user,
+    user = model.user or defaults.user
+    job = Job(
+        id="",
+        submit_ms=0,
         demand=demand_of(model, defaults.device_type),
-        recipe=_recipe(model, workdir, ranks, model.user or defaults.user, program),
-        spec=spec,
         queue=model.queue,
+        user=user,
         app=program[:100],
         model=model.model or "",
         role=Role(model.role),
@@ -54,6 +53,11 @@ def submission_of(model: JobFile, defaults: Defaults, spec: Mapping[str, object]
         grace_ms=model.grace_period,
         deadline_ms=model.deadline,
         iterations=model.iterations,
+    )
+    return Submission(
+        job=job,
+        recipe=_recipe(model, workdir, user, program),
+        spec=spec,
         array=model.array,
         depends_on=model.depends_on,
         keeps_code=keeps_code,
@@ -75,8 +79,8 @@ def demand_of(model: JobFile, device_type: str | None = None) -> Demand:
     )
 
 
-def _recipe(model: JobFile, workdir: Path, ranks: Ranks, user: str, program: str) -> LaunchSpec:
-    command = model.command
+def _recipe(model: JobFile, workdir: Path, user: str, program: str) -> LaunchSpec:
+    command, ranks = model.command, _ranks(model)
     # Amounts of the file are for each GPU; a launcher's one process may hold all of a node's.
     times = model.gpus.most if ranks is Ranks.PER_NODE else 1
     return LaunchSpec(

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.daemon.code_snapshot import keep_again, keep_code
@@ -20,9 +20,9 @@ from trainmaster.daemon.queries import Queries
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.service_api import (
     Accepted,
-    Changes,
     Conflict,
     Forecast,
+    JobChanges,
     JobStatus,
     NotFound,
     Refusal,
@@ -122,15 +122,16 @@ class Commands:
     def _checked(self, asked: Submission) -> Submission:
         """The submission with the defaults of this cluster; a Refusal where it can never run here."""
         state = self._driver.controller.state
-        demand = _on_slots(asked.demand, state.topology)
-        asked = replace(asked, demand=self._demands.setdefault(demand, demand))
+        demand = _on_slots(asked.job.demand, state.topology)
+        demand = self._demands.setdefault(demand, demand)
+        asked = replace(asked, job=replace(asked.job, demand=demand))
         is_moldable = self._driver.controller.policy.is_moldable
-        if not ever_fits(self._empty, asked.demand, is_moldable=is_moldable):
+        if not ever_fits(self._empty, demand, is_moldable=is_moldable):
             raise Refusal(
-                f"{asked.name or 'the job'} asks for {_demand_words(asked)}, but {_capacity(state.topology)}:"
-                " ask for less, or for another type."
+                f"{asked.recipe.name or 'the job'} asks for {_demand_words(asked)}, but"
+                f" {_capacity(state.topology)}: ask for less, or for another type."
             )
-        self._check_queue(asked.queue)
+        self._check_queue(asked.job.queue)
         if asked.array is not None and len(asked.array.indices) > MOST_ELEMENTS:
             raise Refusal(f"an array has at most {MOST_ELEMENTS:,} jobs.")
         return asked
@@ -199,7 +200,7 @@ class Commands:
             job = submitted_job(asked, id, now)
             yield LiveJob(
                 job=job,
-                name=asked.name,
+                name=recipe.name,
                 stored=StoredSubmission(recipe, job, depends_on, kept_array),
                 spec=asked.spec,
                 array=None if index is None else number,
@@ -241,19 +242,18 @@ class Commands:
                 raise Conflict(f"job {live.id} does not run now, so it cannot save.")
             await self._driver.engine.save(live.record.run)
 
-    async def change(self, job: str, changes: Changes) -> None:
-        events = []
-        if changes.queue is not None:
+    async def change(self, job: str, changes: JobChanges) -> None:
+        events, stated = [], changes.model_dump(exclude_unset=True)
+        shown = {name: _shown(name, value) for name, value in stated.items()}
+        if "queue" in stated:
             self._check_queue(changes.queue)
         for live in await self._changeable(job):
-            changed = _changed(live.job, changes)
-            live.respecify(_changed_fields(changes))
-            if changes.name is not None:
-                live.name = changes.name
-            if changes.max_runtime_ms is not None:
-                live.with_runtime(changes.max_runtime_ms)
+            live.respecify(shown)
+            live.name = stated.get("name", live.name)
+            if "max_runtime" in stated:
+                live.with_runtime(changes.max_runtime)
                 self._driver.limit(live)
-            events.append(LoggedEvent(e.JobChanged(changed), _changed_fields(changes)))
+            events.append(LoggedEvent(e.JobChanged(_changed(live.job, stated)), shown))
         await self._submit_events(events)
 
     async def move(self, job: str, node: str) -> None:
@@ -342,37 +342,20 @@ def _submitted(live: LiveJob) -> LoggedEvent:
     return LoggedEvent(e.JobSubmitted(live.job, held=bool(live.holds)), detail)
 
 
-def _changed(job: Job, changes: Changes) -> Job:
-    return replace(
-        job,
-        priority=job.priority if changes.priority is None else changes.priority,
-        queue=job.queue if changes.queue is None else changes.queue,
-        retries=job.retries if changes.retries is None else changes.retries,
-        deadline_ms=job.deadline_ms
-        if changes.deadline_ms is None
-        else job.submit_ms + changes.deadline_ms,
-    )
+def _changed(job: Job, stated: Mapping[str, Any]) -> Job:
+    own = {name: stated[name] for name in ("priority", "queue", "retries") if name in stated}
+    if "deadline" in stated:
+        own["deadline_ms"] = job.submit_ms + stated["deadline"]
+    return replace(job, **own)
 
 
-def _changed_fields(changes: Changes) -> dict[str, object]:
+def _shown(name: str, value: Any) -> object:
     """In the words of a job file."""
-    values: dict[str, object] = {
-        "priority": changes.priority,
-        "queue": changes.queue,
-        "max_runtime": _seconds(changes.max_runtime_ms),
-        "deadline": _seconds(changes.deadline_ms),
-        "retries": changes.retries,
-        "name": changes.name,
-    }
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _seconds(ms: int | None) -> str | None:
-    return None if ms is None else f"{ms / SECOND:g}s"
+    return f"{value / SECOND:g}s" if name in ("max_runtime", "deadline") else value
 
 
 def _demand_words(asked: Submission) -> str:
-    demand, said = asked.demand, asked.recipe
+    demand, said = asked.job.demand, asked.recipe
     count, kind = demand.nominal.total_share / WHOLE, demand.gpu_type or "GPU"
     words = [f"{count:g} {kind}" if count == 1 else f"{count:g} {kind}s"]
     if said.memory is not None and demand.host_memory is not None:

@@ -44,7 +44,7 @@ class Settings:
 
 
 class Daemon:
-    """Implements `Service`."""
+    """One manager, as the API sees it. Methods raise Refusal and nothing else for a user's fault."""
 
     def __init__(
         self,

@@ -198,7 +198,8 @@ class Driver:
         touched.update(self.controller.state.promises)
         started = perf_counter()
         decision = self.controller.step(now, [logged.event for logged in events])
-        self.metrics.stepped(perf_counter() - started)
+        self.metrics.passes.observe(perf_counter() - started)
+        self.metrics.steps.inc()
         batch = self._batch(now, events, decision, touched, seq)
         count_events(self.metrics, events, self.jobs, now)
         return _Step(events, decision, batch, touched)
@@ -329,7 +330,7 @@ class Driver:
             del self.jobs[live.id]
             self.dispatcher.forget(live.id)
             self.limits.forget(live.id)
-            self.metrics.finished(live.job.queue, states[live.id])
+            self.metrics.finished.labels(live.job.queue, states[live.id]).inc()
         for live in ended:
             for waiting in self.dependencies.dependents_of(live):
                 self.check_dependencies(waiting, lambda id: states.get(id) or self.state_of(id))

@@ -191,18 +191,6 @@ def named_devices(placement: Placement | None, topology: Topology) -> tuple[str,
 
 def submitted_job(asked: Submission, id: str, now: int) -> Job:
     """The controller's value of a submission."""
-    return Job(
-        id=id,
-        submit_ms=now,
-        demand=asked.demand,
-        queue=asked.queue,
-        user=asked.user,
-        app=asked.app,
-        model=asked.model,
-        role=asked.role,
-        priority=asked.priority,
-        retries=asked.retries,
-        grace_ms=asked.grace_ms,
-        deadline_ms=None if asked.deadline_ms is None else now + asked.deadline_ms,
-        iterations=asked.iterations,
-    )
+    after = asked.job.deadline_ms
+    deadline = None if after is None else now + after
+    return replace(asked.job, id=id, submit_ms=now, deadline_ms=deadline)

@@ -28,7 +28,7 @@ class LoggedEvent:
     """An event, and the details of it for the job's story."""
 
     event: e.Event
-    detail: Mapping[str, object] = field(default_factory=dict)
+    detail: Mapping[str, Any] = field(default_factory=dict)
 
 
 def events_of(report: r.Report, live: LiveJob, now: int) -> Iterator[LoggedEvent]:

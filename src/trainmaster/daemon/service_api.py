@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
+from pydantic import ConfigDict, Field
+
+from trainmaster.config.job_file import Duration, JobName, Name, Priority, Retries
+from trainmaster.config.validation import StrictModel
 from trainmaster.daemon.job_history import JobHistory
-from trainmaster.model.job import Demand
+from trainmaster.model.job import Job
 from trainmaster.model.launch_spec import LaunchSpec
-from trainmaster.model.placement import Role
 from trainmaster.model.reasons import Reason
 from trainmaster.model.submission import Array, Dependency
-from trainmaster.model.units import SECOND
 from trainmaster.store.rows import JobRow
-
-if TYPE_CHECKING:
-    from trainmaster.daemon.commands import Commands
-    from trainmaster.daemon.queries import Queries
 
 
 class Refusal(Exception):
@@ -40,28 +37,29 @@ class Unavailable(Refusal):
 # -- requests ------------------------------------------------------------------------------------------
 
 
+class JobChanges(StrictModel):
+    """What may be changed of a job that has not ended; what is left out stays as it is."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    name: JobName = Field(default="", description="What to call it.")
+    queue: Name = Field(default="", description="The queue that it waits in.")
+    priority: Priority = Field(0, description="Higher goes first.")
+    retries: Retries = Field(0, description="How often it is started again.")
+    max_runtime: Duration = Field(0, description="How long it may run in all.")
+    deadline: Duration = Field(0, description="How long after the submission it must be done.")
+
+
 @dataclass(frozen=True, slots=True)
 class Submission:
     """A job as somebody asked for it: checked, with every default filled in."""
 
-    name: str
-    user: str
-    demand: Demand
+    job: Job
+    """Without an id as yet; `submit_ms` is 0, and `deadline_ms` counts from the submission."""
     recipe: LaunchSpec
-    """Its `workdir` is the user's own; where `keeps_code`, the daemon replaces it by the copy."""
+    """Its `workdir` is the user's own; where `keeps_code`, the manager replaces it by the copy."""
     spec: Mapping[str, object]
     """The job file as submitted, for showing."""
-    queue: str = "default"
-    app: str = ""
-    """The program, for history: what `history` of policies goes by."""
-    model: str = ""
-    role: Role = Role.GUARANTEED
-    priority: int = 0
-    retries: int = 2
-    grace_ms: int = 30 * SECOND
-    deadline_ms: int | None = None
-    """After the submission."""
-    iterations: int | None = None
     array: Array | None = None
     depends_on: tuple[Dependency, ...] = ()
     keeps_code: bool = True
@@ -76,18 +74,6 @@ class Accepted:
     ids: tuple[str, ...]
     was_known: bool = False
     """It had been submitted before, with the same idempotency key."""
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What `set` may change of a job; None = as it is."""
-
-    priority: int | None = None
-    queue: str | None = None
-    max_runtime_ms: int | None = None
-    deadline_ms: int | None = None
-    retries: int | None = None
-    name: str | None = None
 
 
 # -- answers -----------------------------------------------------------------------------------------
@@ -147,25 +133,3 @@ class LogFile:
     attempt: int
     rank: int
     paths: tuple[Path, ...]
-
-
-class Service(Protocol):
-    """The daemon as the API sees it. Methods raise Refusal and nothing else for a user's fault."""
-
-    @property
-    def commands(self) -> Commands:
-        """Unavailable while another daemon leads."""
-        ...
-
-    @property
-    def queries(self) -> Queries: ...
-
-    def health(self) -> Health: ...
-
-    async def record_trace(self) -> str:
-        """The history as a native trace (CSV)."""
-        ...
-
-    def record_events(self) -> AsyncIterator[str]:
-        """The event log as lines of JSON: a snapshot first, then steps."""
-        ...

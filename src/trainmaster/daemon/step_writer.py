@@ -23,7 +23,7 @@ class StepWriter:
 
     def __init__(self, store: Store, metrics: Metrics, seq: int) -> None:
         self._store = store
-        self._meters = metrics
+        self._metrics = metrics
         self.seq = seq
         """The last step that was written."""
         self.trouble = ""
@@ -61,4 +61,4 @@ class StepWriter:
         if self.trouble != trouble:
             log.error("the store cannot be written", why=trouble)
         self.trouble = trouble
-        self._meters.store_failed()
+        self._metrics.store_errors.inc()

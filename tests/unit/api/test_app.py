@@ -130,7 +130,7 @@ def test_cpu_slots_are_taken_where_there_are_no_gpus(
 ) -> None:
     service.device_type = "cpu"
     submit(client)
-    assert service.known["1"].asked.demand.gpu_type == "cpu"
+    assert service.known["1"].asked.job.demand.gpu_type == "cpu"
 
 
 # -- looking -------------------------------------------------------------------------------------------
@@ -384,14 +384,15 @@ def test_reading_while_the_database_is_away_says_so(
 
 def test_metrics_count_what_happens(service: MemoryService) -> None:
     meters = Metrics()
-    meters.admitted("default", 1_500)
-    meters.preempted("default")
-    meters.evicted("default", "policy")
-    meters.suspended("freeze", 20)
-    meters.lost_work(3_000)
-    meters.packed(1.2)
-    meters.stepped(0.002)
-    meters.store_failed()
+    meters.admission_wait.labels("default").observe(1.5)
+    meters.preempted.labels("default").inc()
+    meters.evicted.labels("default", "policy").inc()
+    meters.suspend_latency.labels("freeze").observe(0.02)
+    meters.lost_work.inc(3)
+    meters.packing_slowdown.observe(1.2)
+    meters.passes.observe(0.002)
+    meters.steps.inc()
+    meters.store_errors.inc()
     with TestClient(create_app(service, meters), base_url="http://localhost") as client:
         submit(client, gpus=3)
         submit(client, gpus=2)

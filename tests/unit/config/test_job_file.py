@@ -41,15 +41,15 @@ def complaint(kind: type[Exception], read: Callable[..., object], value: object)
 def test_a_command_is_enough(tmp_path: Path) -> None:
     asked = submitted("command: python train.py --lr 3\n", tmp_path)
     assert asked.recipe.command == ("/bin/sh", "-c", "python train.py --lr 3")
-    assert (asked.name, asked.app, asked.user, asked.queue) == (
+    assert (asked.recipe.name, asked.job.app, asked.job.user, asked.job.queue) == (
         "train.py",
         "train.py",
         "ada",
         "default",
     )
-    assert asked.demand.nominal.count == 1
+    assert asked.job.demand.nominal.count == 1
     assert asked.recipe.workdir == str(tmp_path)
-    assert (asked.retries, asked.grace_ms, asked.keeps_code) == (2, 30 * SECOND, True)
+    assert (asked.job.retries, asked.job.grace_ms, asked.keeps_code) == (2, 30 * SECOND, True)
     assert asked.recipe.ranks is Ranks.PER_GPU
     assert asked.spec == {"command": "python train.py --lr 3"}
 
@@ -88,11 +88,11 @@ held: true
 """,
         Path("/"),
     )
-    demand, recipe = asked.demand, asked.recipe
+    demand, recipe = asked.job.demand, asked.recipe
     assert (demand.min_count, demand.max_count, demand.gpu_type) == (2, 8, "H100")
     assert (demand.nominal.memory, demand.host_memory, demand.cpus) == (10 * GIB, 64 * GIB, 4500)
     assert demand.sharing is Sharing.TIME
-    assert asked.role is Role.OPPORTUNISTIC
+    assert asked.job.role is Role.OPPORTUNISTIC
     assert recipe.env == (("EPOCHS", "10"), ("LR", "0.1"), ("NAME", "no"))
     assert recipe.checkpoint_dir == str(tmp_path / "saved")
     assert recipe.max_runtime_ms == 4 * HOUR
@@ -100,8 +100,8 @@ held: true
     assert not recipe.may_stay_in_memory
     assert asked.array == Array(tuple(range(10)), 3)
     assert asked.depends_on == (Dependency("12"), Dependency("13", When.ANY), Dependency("14_2"))
-    assert (asked.deadline_ms, asked.iterations, asked.priority) == (2 * DAY, 9000, 7)
-    assert (asked.user, asked.keeps_code, asked.is_held) == ("grace", False, True)
+    assert (asked.job.deadline_ms, asked.job.iterations, asked.job.priority) == (2 * DAY, 9000, 7)
+    assert (asked.job.user, asked.keeps_code, asked.is_held) == ("grace", False, True)
 
 
 MISTAKES = {
@@ -177,9 +177,9 @@ def test_a_relative_folder_needs_somewhere_to_begin() -> None:
 
 def test_cpu_slots_stand_in_where_there_are_no_gpus(tmp_path: Path) -> None:
     [(model, raw)] = jobs_in_json({"command": "x"})
-    assert submission_of(model, Defaults("a", tmp_path, "cpu"), raw).demand.gpu_type == "cpu"
+    assert submission_of(model, Defaults("a", tmp_path, "cpu"), raw).job.demand.gpu_type == "cpu"
     [(model, raw)] = jobs_in_json({"command": "x", "gpus": "H100:1"})
-    assert submission_of(model, Defaults("a", tmp_path, "cpu"), raw).demand.gpu_type == "H100"
+    assert submission_of(model, Defaults("a", tmp_path, "cpu"), raw).job.demand.gpu_type == "H100"
 
 
 def test_amounts() -> None:

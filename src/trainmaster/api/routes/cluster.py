@@ -22,7 +22,8 @@ from trainmaster.config.job_file import Name
 from trainmaster.config.queues import queues_from
 from trainmaster.config.validation import ConfigError, StrictModel, checked
 from trainmaster.daemon import response_models as models
-from trainmaster.daemon.service_api import Service, Unavailable
+from trainmaster.daemon.daemon import Daemon
+from trainmaster.daemon.service_api import Unavailable
 from trainmaster.model.queue import Queue
 
 PING_S = 15
@@ -66,7 +67,7 @@ class PolicyChoice(StrictModel):
 BODIES: tuple[type[BaseModel], ...] = (QueueTerms, PolicyChoice)
 
 
-def routes(service: Service) -> APIRouter:
+def routes(service: Daemon) -> APIRouter:
     router = APIRouter()
     _nodes_and_queues(router, service)
     _policy(router, service)
@@ -76,7 +77,7 @@ def routes(service: Service) -> APIRouter:
     return router
 
 
-def _nodes_and_queues(router: APIRouter, service: Service) -> None:
+def _nodes_and_queues(router: APIRouter, service: Daemon) -> None:
     @router.get(
         "/nodes",
         tags=["cluster"],
@@ -110,7 +111,7 @@ def _nodes_and_queues(router: APIRouter, service: Service) -> None:
         raise ApiError(404, f"There is no queue {name}.")
 
 
-def _queue(service: Service, name: str, terms: QueueTerms) -> Queue:
+def _queue(service: Daemon, name: str, terms: QueueTerms) -> Queue:
     """The queue, checked against the others that are defined."""
     described: list[dict[str, object]] = [
         {
@@ -130,7 +131,7 @@ def _queue(service: Service, name: str, terms: QueueTerms) -> Queue:
         raise ApiError(422, str(error)) from None
 
 
-def _policy(router: APIRouter, service: Service) -> None:
+def _policy(router: APIRouter, service: Daemon) -> None:
     @router.get(
         "/policy",
         tags=["policy"],
@@ -176,7 +177,7 @@ LastEventId = Annotated[
 ]
 
 
-def _watching(router: APIRouter, service: Service) -> None:
+def _watching(router: APIRouter, service: Daemon) -> None:
     @router.get(
         "/changes",
         tags=["watching"],
@@ -202,7 +203,7 @@ def _watching(router: APIRouter, service: Service) -> None:
         )
 
 
-def _recording(router: APIRouter, service: Service) -> None:
+def _recording(router: APIRouter, service: Daemon) -> None:
     @router.get(
         "/record/trace",
         tags=["history"],
@@ -254,7 +255,7 @@ def _schema(router: APIRouter) -> None:
         return Response(schema.published(), media_type="application/json")
 
 
-async def _changes(service: Service, after: int | None) -> AsyncIterator[ServerSentEvent]:
+async def _changes(service: Daemon, after: int | None) -> AsyncIterator[ServerSentEvent]:
     async for each in service.queries.changes(after):
         said = json.dumps(vars(rows.change_row(each)), ensure_ascii=False)
         yield ServerSentEvent(said, event=each.what.replace("\n", " "), id=str(each.seq))

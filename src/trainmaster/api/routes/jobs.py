@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from trainmaster.api import params
@@ -14,11 +14,12 @@ from trainmaster.api import serializers as rows
 from trainmaster.api.job_lookup import find_job
 from trainmaster.api.request_body import object_of
 from trainmaster.api.responses import ApiError, Json, answers, changes, takes
-from trainmaster.config.job_file import Duration, JobName, Name, Priority, Retries
+from trainmaster.config.job_file import Name
 from trainmaster.config.units import MOST_ELEMENTS
 from trainmaster.config.validation import StrictModel, checked
 from trainmaster.daemon import response_models as models
-from trainmaster.daemon.service_api import Changes, JobStatus, NotFound, Service
+from trainmaster.daemon.daemon import Daemon
+from trainmaster.daemon.service_api import JobChanges, JobStatus, NotFound
 from trainmaster.model.job_state import WAITING_STATES, JobState
 from trainmaster.store.rows import JobFilter
 from trainmaster.text.suggest import did_you_mean
@@ -27,26 +28,13 @@ STATES = [state.value for state in JobState]
 MOST_HOLDERS = 20
 
 
-class JobChanges(StrictModel):
-    """What may be changed of a job that has not ended; what is left out stays as it is."""
-
-    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
-
-    name: JobName = Field(default="", description="What to call it.")
-    queue: Name = Field(default="", description="The queue that it waits in.")
-    priority: Priority = Field(0, description="Higher goes first.")
-    retries: Retries = Field(0, description="How often it is started again.")
-    max_runtime: Duration = Field(0, description="How long it may run in all.")
-    deadline: Duration = Field(0, description="How long after the submission it must be done.")
-
-
 class Destination(StrictModel):
     """Where to move a job."""
 
     node: Name = Field(description="The node's name.", examples=["n0"])
 
 
-def routes(service: Service) -> APIRouter:
+def routes(service: Daemon) -> APIRouter:
     router = APIRouter(tags=["jobs"])
     _list(router, service)
     _details(router, service)
@@ -55,7 +43,7 @@ def routes(service: Service) -> APIRouter:
     return router
 
 
-def _list(router: APIRouter, service: Service) -> None:
+def _list(router: APIRouter, service: Daemon) -> None:
     """Many jobs."""
 
     @router.get(
@@ -91,7 +79,7 @@ def _list(router: APIRouter, service: Service) -> None:
         return Json(models.JobList(listed, last, dict(await service.queries.counts())))
 
 
-def _details(router: APIRouter, service: Service) -> None:
+def _details(router: APIRouter, service: Daemon) -> None:
     """One job: what it is, why it waits, what has happened to it."""
 
     @router.get(
@@ -122,7 +110,7 @@ def _details(router: APIRouter, service: Service) -> None:
         return Json(models.Story([rows.story_entry(each) for each in story]))
 
 
-def _reports(router: APIRouter, service: Service) -> None:
+def _reports(router: APIRouter, service: Daemon) -> None:
     """One job from within: what its program says, and what it sees."""
 
     @router.get(
@@ -161,7 +149,7 @@ ACTIONS = {
 """Commands that take a job and nothing else: their summaries and descriptions."""
 
 
-def _commands(router: APIRouter, service: Service) -> None:
+def _commands(router: APIRouter, service: Daemon) -> None:
     for name in ACTIONS:
         _action(router, service, name)
 
@@ -184,13 +172,16 @@ def _commands(router: APIRouter, service: Service) -> None:
         **takes(JobChanges, models.JobRow),
     )
     async def change(job: params.JobId, request: Request) -> Response:
-        wanted = changes_of(checked(JobChanges, await object_of(request)))
+        wanted = checked(JobChanges, await object_of(request))
+        if not wanted.model_fields_set:
+            names = ", ".join(JobChanges.model_fields)
+            raise ApiError(422, f"There is nothing to change: give one of {names}.")
         status = await find_job(service, job)
         await service.commands.change(status.row.id, wanted)
         return await _row_now(service, status)
 
 
-def _action(router: APIRouter, service: Service, name: str) -> None:
+def _action(router: APIRouter, service: Daemon, name: str) -> None:
     summary, description = ACTIONS[name]
 
     async def do(job: params.JobId) -> Response:
@@ -210,12 +201,12 @@ def _action(router: APIRouter, service: Service, name: str) -> None:
     )
 
 
-async def _row_now(service: Service, before: JobStatus) -> Response:
+async def _row_now(service: Daemon, before: JobStatus) -> Response:
     status = await service.queries.job(before.row.id)
     return Json(rows.job_row(status, service.queries.now_ms()))
 
 
-async def _waiting_element(service: Service, status: JobStatus) -> JobStatus:
+async def _waiting_element(service: Daemon, status: JobStatus) -> JobStatus:
     """Of an array, its first element that waits: its reason is what the array waits for."""
     row = status.row
     if row.state not in WAITING_STATES or row.array is not None or status.reason is not None:
@@ -229,32 +220,17 @@ async def _waiting_element(service: Service, status: JobStatus) -> JobStatus:
     return replace(first, remarks=(*status.remarks, *first.remarks))
 
 
-async def _explanation(service: Service, status: JobStatus) -> models.Explanation:
+async def _explanation(service: Daemon, status: JobStatus) -> models.Explanation:
     """Why it waits, with the jobs in its way as they are now."""
     queries, status = service.queries, await _waiting_element(service, status)
     holders = []
     for other in () if status.reason is None else status.reason.held_by[:MOST_HOLDERS]:
         with suppress(NotFound):
-            holders.append(rows.holder(await queries.job(other)))
+            other_row = rows.job_row(await queries.job(other), queries.now_ms())
+            holders.append(rows.holder(other_row))
     waits = status.row.state in WAITING_STATES
     forecast = await queries.forecast(status.row.id) if waits else None
     return rows.explanation(status, forecast, holders, queries.now_ms())
-
-
-def changes_of(wanted: JobChanges) -> Changes:
-    """What was said, as the manager takes it."""
-    said = wanted.model_fields_set
-    if not said:
-        names = ", ".join(JobChanges.model_fields)
-        raise ApiError(422, f"There is nothing to change: give one of {names}.")
-    return Changes(
-        priority=wanted.priority if "priority" in said else None,
-        queue=wanted.queue if "queue" in said else None,
-        max_runtime_ms=wanted.max_runtime if "max_runtime" in said else None,
-        deadline_ms=wanted.deadline if "deadline" in said else None,
-        retries=wanted.retries if "retries" in said else None,
-        name=wanted.name if "name" in said else None,
-    )
 
 
 def _states(given: list[str] | None) -> frozenset[str]:

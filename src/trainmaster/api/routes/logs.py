@@ -21,7 +21,8 @@ from trainmaster.api.job_lookup import find_job
 from trainmaster.api.logs import Follower, Log
 from trainmaster.api.messages import why_waiting
 from trainmaster.api.responses import ApiError, errors
-from trainmaster.daemon.service_api import JobStatus, LogFile, Service
+from trainmaster.daemon.daemon import Daemon
+from trainmaster.daemon.service_api import JobStatus, LogFile
 from trainmaster.model.job_state import ENDED_STATES
 
 SHORTEST_S, LONGEST_S = 0.1, 0.5
@@ -36,7 +37,7 @@ EVENT_SCHEMA = {"$ref": "#/components/schemas/SentEvent"}
 EXAMPLE = 'event: log\nid: 1;0.917.23\ndata: {"attempt": 1, "rank": 0, "bytes": "c3RlcCAxCg=="}\n\n'
 
 
-def routes(service: Service) -> APIRouter:
+def routes(service: Daemon) -> APIRouter:
     router = APIRouter(tags=["jobs"])
 
     @router.get(
@@ -120,7 +121,7 @@ def _chosen(files: Sequence[LogFile], job: str, attempt: int | None, rank: str) 
 
 
 async def _followed(
-    service: Service,
+    service: Daemon,
     job: str,
     attempt: int | None,
     rank: str,

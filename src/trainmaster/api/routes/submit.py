@@ -25,8 +25,9 @@ from trainmaster.api.request_body import (
 from trainmaster.api.responses import ApiError, Json, answer, errors, schema
 from trainmaster.api.submission import Defaults, submission_of
 from trainmaster.config.job_file import JobFile, Raw, jobs_in_json, jobs_in_yaml
+from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.response_models import AcceptedJob, AcceptedJobs, CheckedJob, CheckedJobs
-from trainmaster.daemon.service_api import Accepted, Service, Submission
+from trainmaster.daemon.service_api import Accepted, Submission
 from trainmaster.model.topology import CPU_TYPE
 
 YAML_EXAMPLE = "name: resnet\ncommand: python train.py\ngpus: 2\n---\ncommand: python evaluate.py\n"
@@ -69,7 +70,7 @@ Key = Annotated[
 DryRun = Annotated[bool, Query(description="Only say what would become of it.")]
 
 
-def routes(service: Service) -> APIRouter:
+def routes(service: Daemon) -> APIRouter:
     router = APIRouter(tags=["jobs"])
 
     @router.post(
@@ -115,7 +116,7 @@ def _read(body: bytes, kind: str, defaults: Defaults) -> tuple[list[Submission],
     return [submission_of(model, defaults, raw) for model, raw in found], digest
 
 
-async def _checked(service: Service, asked: Submission) -> CheckedJob:
+async def _checked(service: Daemon, asked: Submission) -> CheckedJob:
     status, forecast = await service.commands.check(asked)
     now = service.queries.now_ms()
     return CheckedJob(rows.job_details(status, now), rows.forecast_row(forecast, now))
@@ -123,7 +124,7 @@ async def _checked(service: Service, asked: Submission) -> CheckedJob:
 
 def _accepted(asked: Submission, accepted: Accepted) -> AcceptedJob:
     first, *elements = accepted.ids
-    return AcceptedJob(first, asked.name, elements or [first])
+    return AcceptedJob(first, asked.recipe.name, elements or [first])
 
 
 def _me() -> str:
@@ -134,7 +135,7 @@ def _me() -> str:
         return f"uid-{os.getuid()}"
 
 
-def _device_type(service: Service) -> str | None:
+def _device_type(service: Daemon) -> str | None:
     """`cpu` on machines without GPUs, where CPU slots stand in for them."""
     kinds = {node.type for node in service.queries.nodes()}
     return CPU_TYPE if kinds == {CPU_TYPE} else None

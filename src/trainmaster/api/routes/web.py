@@ -18,9 +18,10 @@ from trainmaster.api import serializers as rows
 from trainmaster.api.job_lookup import find_job
 from trainmaster.api.logs import Log
 from trainmaster.api.responses import Json, answer, errors
+from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.response_models import HealthRow, JobDetails, ProgressRow
-from trainmaster.daemon.service_api import LogFile, Refusal, Service
+from trainmaster.daemon.service_api import LogFile, Refusal
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.units import SECOND
 from trainmaster.store.rows import JobFilter
@@ -42,7 +43,7 @@ HEADERS = {
 }
 
 
-def routes(service: Service, counters: Metrics) -> APIRouter:
+def routes(service: Daemon, counters: Metrics) -> APIRouter:
     router = APIRouter()
 
     @router.get(
@@ -90,7 +91,7 @@ def routes(service: Service, counters: Metrics) -> APIRouter:
     return router
 
 
-async def _overview(service: Service) -> str:
+async def _overview(service: Daemon) -> str:
     health = service.health()
     page = {"title": "Trainmaster", "version": __version__, "trouble": health.trouble}
     try:
@@ -100,7 +101,7 @@ async def _overview(service: Service) -> str:
     return render("overview.html", {**page, **found})
 
 
-async def _cluster(service: Service) -> dict[str, object]:
+async def _cluster(service: Daemon) -> dict[str, object]:
     """All that the first page shows."""
     queries = service.queries
     now, counts = queries.now_ms(), await queries.counts()
@@ -119,7 +120,7 @@ async def _cluster(service: Service) -> dict[str, object]:
     }
 
 
-async def _job(service: Service, job: str) -> str:
+async def _job(service: Daemon, job: str) -> str:
     queries = service.queries
     status = await find_job(service, job)
     now, id = queries.now_ms(), status.row.id
