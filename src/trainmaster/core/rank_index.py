@@ -127,6 +127,10 @@ class RankIndex:
         ]
         return min(keys, default=None)
 
+    def heads(self) -> Iterator[JobRecord]:
+        """The first waiting job of each group."""
+        return (line.entries[0][4] for line in self.waiting.values() if line.entries)
+
     def ages(self) -> bool:
         """Whether some running job's rank gets worse by mere passing of time."""
         return any(line.rate > 0 and line.entries for line in self.running.values())

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmaster.core.lifecycle import Phase
+from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.units import NOMINAL
@@ -63,21 +64,21 @@ class Defragmentation:
 
     def make_room(self) -> None:
         """Move small runs away for the first gangs in line that only find GPUs apart."""
-        space, ranks, round_ = self.draft.space, self._pass.ranks, self._pass.round
+        space, ranks = self.draft.space, self._pass.ranks
         if space.total_free() < 2 or not ranks.has_waiting():
             return
-        candidates = ranks.candidates(self.now)
-        helped = 0
-        for _, group, record in candidates:
+        candidates = (
+            ranks.candidates(self.now)
+            if isinstance(ranks, RankIndex)
+            else ranks.candidates_within_budgets(self.now)
+        )
+        for helped, (_, group, record) in enumerate(candidates):
             candidates.drop(group)
-            if round_ is not None and not round_.is_within_budget(record):
-                continue
             demand = record.demand
             count = demand.nominal.count
             is_gang = count > 1 and record.is_whole
             if helped == MOST_HELPED or not is_gang or space.has_too_few(demand):
                 return
-            helped += 1
             is_small = space.fewest_nodes(space.kinds_for(demand), demand, count) == 1
             placer = self.locality.placer(record)
             if is_small and placer.insists and placer.place(space, record) is None:

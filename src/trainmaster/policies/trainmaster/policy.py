@@ -180,7 +180,6 @@ def rank_jobs(p: Pass) -> None:
     if p.has_queues:
         p.round = QueueRound(p)
         p.draft = p.round.draft
-        p.round.divide()
         p.ranks = QueueRanks(p.round)
     else:
         p.ranks = rank_order(p)

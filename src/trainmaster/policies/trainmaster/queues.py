@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from heapq import merge
 
 from trainmaster.core.queue_views import QueueView, queue_views_of
-from trainmaster.core.rank_index import Key, Line, RankIndex
+from trainmaster.core.rank_index import Candidates, Key, Line, RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
@@ -28,6 +28,7 @@ from trainmaster.placement.placers import Placer
 from trainmaster.policies.trainmaster.delay_scheduling import unstick
 from trainmaster.policies.trainmaster.priority import promised_now, rank
 from trainmaster.policies.trainmaster.scheduling_pass import Pass
+from trainmaster.policies.trainmaster.shared_gpus import can_share
 
 UNLIMITED = 1 << 60
 
@@ -55,24 +56,39 @@ class QueueRound(QueuePass):
         parts = queue_views_of(p.view)
         tree = p.caches.trees.tree(p.view.queues, (*parts, *self.shares.usage.average))
         tree.count(parts)
-        order = QueueOrder(p)
+        self._order = order = QueueOrder(p)
         super().__init__(p.view, parts, tree, lambda _: order, self.shares.rounds, p.guards, p.now)
         self._pass = p
         self._total = capacity(p.view)
+        self._is_divided = False
+        self._lines: dict[str, RankIndex] = {}
         self._to_ask |= {name for name, part in parts.items() if part.waiting_count}
+
+    def line_of(self, part: QueueView) -> RankIndex:
+        """The queue's jobs in their order, ranked once a pass."""
+        found = self._lines.get(part.queue)
+        if found is None:
+            ranks = self._order.line(part, None, self.now)
+            found = self._lines[part.queue] = ranks
+        return found
 
     # -- dividing ----------------------------------------------------------------------------------
 
-    def divide(self) -> None:
-        """Give every queue its budget."""
+    def _divide(self, promised: list[JobRecord]) -> None:
+        """Give every queue its budget; it does not depend on what the draft has changed."""
+        if not self._is_divided:
+            divide(self, self.shares, self._total, self._pass.settings.half_life_ms, promised)
+            self._is_divided = True
+
+    def budget_rooms(self) -> dict[str, int]:
+        """By queue: how much more it may hold within its budget."""
+        leaves = self.tree.leaves
         if self.is_enough_for_all(self._total):
-            for name, part in self.parts.items():
-                self.tree.leaves[name].budget = part.wanted
+            budgets = {name: part.wanted for name, part in self.parts.items()}
         else:
             self._divide(promised_now(self._pass))
-
-    def _divide(self, promised: list[JobRecord]) -> None:
-        divide(self, self.shares, self._total, self._pass.settings.half_life_ms, promised)
+            budgets = {name: leaves[name].budget for name in self.parts}
+        return {name: leaves[name].room_below(budget) for name, budget in budgets.items()}
 
     def start_jobs(self) -> None:
         """Every queue's jobs run within its budget; then GPUs are taken back, and lent."""
@@ -93,7 +109,6 @@ class QueueRound(QueuePass):
             self._set_wake(part.queue, None)
             return
         ranks = self.line_of(part)
-        assert ranks is not None
         room = UNLIMITED if budget is None else budget
         stuck = p.caches.stuck_in.setdefault(part.queue, {})
         with draft.within(room):
@@ -103,9 +118,15 @@ class QueueRound(QueuePass):
         self._set_wake(part.queue, ranks.next_expiry())
 
     def _may_fit(self, part: QueueView, room: int | None) -> bool:
-        """Jobs that can share may fit where no GPU is free."""
-        packs = self._pass.colocation is not None and part.smallest_waiting is not None
-        return packs or super()._may_fit(part, room)
+        """A job that can share may fit where no GPU is free."""
+        if super()._may_fit(part, room):
+            return True
+        smallest = part.smallest_waiting
+        if smallest is None or (room is not None and smallest > room):
+            return False
+        if self._pass.colocation is None:
+            return False
+        return any(can_share(record) for record in self.line_of(part).heads())
 
     def start(self, leaf: QueueNode, record: JobRecord, placement: Placement) -> None:
         super().start(leaf, record, placement)
@@ -135,19 +156,13 @@ class QueueRound(QueuePass):
         self.recount()
         return self.tree.leaves[record.job.queue].headroom
 
-    def is_within_budget(self, record: JobRecord) -> bool:
-        """Whether the job could start within its queue's budget."""
-        leaf = self.tree.leaves[record.job.queue]
-        return record.demand.nominal.total_share <= leaf.room_below(leaf.budget)
-
 
 class QueueRanks:
     """The ranks of all queues' jobs together, for stages that look at the whole cluster."""
 
     def __init__(self, round_: QueueRound) -> None:
         self._round = round_
-        lines = {name: round_.line_of(part) for name, part in round_.parts.items()}
-        self._by_queue = {name: ranks for name, ranks in lines.items() if ranks is not None}
+        self._by_queue = {name: round_.line_of(part) for name, part in round_.parts.items()}
 
     @property
     def running(self) -> Mapping[Hashable, Line]:
@@ -165,7 +180,19 @@ class QueueRanks:
         return None if ranks is None else ranks.key_of(record, now)
 
     def candidates(self, now: int) -> QueueCandidates:
-        return QueueCandidates(self._by_queue, self._round, now)
+        leaves = self._round.tree.leaves
+        return self._candidates({name: leaves[name].headroom for name in self._by_queue}, now)
+
+    def candidates_within_budgets(self, now: int) -> QueueCandidates:
+        return self._candidates(self._round.budget_rooms(), now)
+
+    def _candidates(self, rooms: Mapping[str, int | None], now: int) -> QueueCandidates:
+        found = dict[str, tuple[Candidates, int | None]]()
+        for name, room in rooms.items():
+            smallest = self._round.parts[name].smallest_waiting
+            if smallest is not None and (room is None or smallest <= room):
+                found[name] = (self._by_queue[name].candidates(now), room)
+        return QueueCandidates(found)
 
     def next_expiry(self) -> int | None:
         times = [ranks.next_expiry() for ranks in self._by_queue.values()]
@@ -173,29 +200,28 @@ class QueueRanks:
 
 
 class QueueCandidates:
-    """Waiting jobs of all queues that the maxima allow to start, best rank first."""
+    """Waiting jobs of several queues that fit the room of their queue, best rank first."""
 
-    def __init__(self, ranks: Mapping[str, RankIndex], round_: QueueRound, now: int) -> None:
-        self._round = round_
-        self._by_queue = {name: each.candidates(now) for name, each in ranks.items()}
-        self._dropped: set[Hashable] = set()
+    def __init__(self, by_queue: Mapping[str, tuple[Candidates, int | None]]) -> None:
+        self._by_queue = by_queue
 
     def drop(self, group: Hashable) -> None:
         """Nothing more of this group fits in this pass."""
-        self._dropped.add(group)
+        assert isinstance(group, tuple)
+        queue, inner = group
+        self._by_queue[queue][0].drop(inner)
 
     def __iter__(self) -> Iterator[tuple[Key, Hashable, JobRecord]]:
-        leaves = self._round.tree.leaves
-        for key, queue, group, record in merge(
-            *(self._of(name) for name in self._by_queue), key=lambda each: each[0]
-        ):
-            is_full = leaves[queue].full_for(record.demand.nominal.total_share)
-            if (queue, group) not in self._dropped and not is_full:
-                yield key, (queue, group), record
+        # keys are of different jobs, so that nothing behind them is ever compared
+        return merge(*(self._of(queue) for queue in self._by_queue))
 
-    def _of(self, queue: str) -> Iterator[tuple[Key, str, Hashable, JobRecord]]:
-        for key, group, record in self._by_queue[queue]:
-            yield key, queue, group, record
+    def _of(self, queue: str) -> Iterator[tuple[Key, Hashable, JobRecord]]:
+        candidates, room = self._by_queue[queue]
+        for key, group, record in candidates:
+            if room is None or record.demand.nominal.total_share <= room:
+                yield key, (queue, group), record
+            else:
+                candidates.drop(group)
 
 
 def divide_between_queues(p: Pass) -> None:
