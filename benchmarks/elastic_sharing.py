@@ -24,8 +24,8 @@ from trainmaster.evaluation.suites.eight_models import trace as workload
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.model.trace import Trace
 from trainmaster.model.units import NOMINAL
-from trainmaster.perf.network_contention import Neighbours
-from trainmaster.perf.perf_model import DEFAULT, IDEAL, World
+from trainmaster.perf.network_contention import NetworkContention
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, PerfModel
 from trainmaster.perf.scaling import Elasticity
 from trainmaster.sim.driver import Scenario, Simulation
 from trainmaster.sim.metrics import result_of
@@ -38,7 +38,7 @@ LINE_UP: tuple[tuple[str, dict[str, str]], ...] = (
 )
 
 
-def curves(base: World) -> World:
+def curves(base: PerfModel) -> PerfModel:
     """The same world with these models' curves."""
     tables = {
         model.name.replace("-", ""): {n: round(model.speedup(n) * NOMINAL) for n in COUNTS}
@@ -47,7 +47,7 @@ def curves(base: World) -> World:
     return replace(base, elasticity=Elasticity(base.elasticity.doubling_ppm, tables))
 
 
-ALONE = replace(DEFAULT, name="alone", neighbours=Neighbours())
+ALONE = replace(DEFAULT, name="alone", neighbours=NetworkContention())
 """The default world, but jobs on one server do not slow each other down."""
 WORLDS = (IDEAL, ALONE, DEFAULT)
 
@@ -66,7 +66,7 @@ class Found:
 
 
 def run(
-    trace: Trace, cluster: str, world: World, name: str, options: dict[str, str], seed: int
+    trace: Trace, cluster: str, world: PerfModel, name: str, options: dict[str, str], seed: int
 ) -> Found:
     kind = policy_class(name)
     policy = kind(read_options(name, kind.options_type, options))

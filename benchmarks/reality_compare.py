@@ -11,7 +11,7 @@ from statistics import fmean
 from benchmarks.reality_costs import PARTS, Costs, beyond
 from benchmarks.reality_live import LiveRun, LiveStory
 from benchmarks.reality_workload import SLOTS, Contender
-from trainmaster.config.performance import world_from
+from trainmaster.config.performance import perf_model_from
 from trainmaster.daemon.policies import policy_of
 from trainmaster.gpu.devices import machine
 from trainmaster.model.trace import Trace, TracedJob
@@ -86,7 +86,7 @@ def simulated(
         )
         for story in stories
     ]
-    world = world_from(costs.perf(), "calibrated")
+    world = perf_model_from(costs.perf(), "calibrated")
     trace = Trace(tuple(sorted(jobs, key=lambda traced: traced.job.submit_ms)))
     scenario = Scenario(trace, machine(SLOTS).topology, SLOTS, world, Estimates(known=False))
     simulation = Simulation(scenario, policy_of(contender.policy, contender.options))

@@ -23,7 +23,7 @@ from trainmaster.model.topology import (
 )
 from trainmaster.model.trace import Outcome, Trace, TracedJob
 from trainmaster.model.units import GIB, MINUTE, NOMINAL, SECOND, WHOLE, to_ms
-from trainmaster.perf.perf_model import IDEAL, World
+from trainmaster.perf.perf_model import IDEAL, PerfModel
 from trainmaster.sim.driver import Scenario, Simulation
 from trainmaster.sim.metrics import result_of
 
@@ -136,7 +136,7 @@ def _content(name: str) -> str:
 def a_scenario(
     jobs: Iterable[TracedJob],
     topology: str | Topology,
-    world: World = IDEAL,
+    world: PerfModel = IDEAL,
     *,
     node_changes: tuple[e.NodeChange, ...] = (),
     until_s: float | None = None,
@@ -146,7 +146,7 @@ def a_scenario(
         trace=a_trace(*jobs),
         topology=cluster(topology) if isinstance(topology, str) else topology,
         cluster=str(topology),
-        world=world,
+        perf=world,
         node_changes=node_changes,
         until_ms=None if until_s is None else to_ms(until_s),
         seed=seed,
@@ -186,9 +186,9 @@ def on(
     return Placement(slices, topology.span_of_gpus(devices), **kind)  # type: ignore[arg-type]
 
 
-def costly(world: World = IDEAL, **switching: object) -> World:
+def costly(world: PerfModel = IDEAL, **switching: object) -> PerfModel:
     """A world in which switching takes time: `costly(suspend_ms=5000)`."""
-    return replace(world, switching=replace(world.switching, **switching))  # type: ignore[arg-type]
+    return replace(world, preemption_cost=replace(world.preemption_cost, **switching))  # type: ignore[arg-type]
 
 
 __all__ = [

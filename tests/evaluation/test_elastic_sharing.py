@@ -6,12 +6,12 @@ import pytest
 
 from benchmarks.elastic_sharing import ALONE, Found, curves, run
 from trainmaster.evaluation.suites.eight_models import MODELS, trace
-from trainmaster.perf.perf_model import IDEAL, World
+from trainmaster.perf.perf_model import IDEAL, PerfModel
 
 POLICIES = ("fifo", "max-min", "afs-l")
 
 
-def found(world: World, seed: int) -> dict[str, Found]:
+def found(world: PerfModel, seed: int) -> dict[str, Found]:
     jobs = trace(64, 64, seed, largest=16)
     return {name: run(jobs, "16x4", curves(world), name, {}, seed) for name in POLICIES}
 
@@ -23,7 +23,9 @@ def test_there_are_eight_models_of_three_kinds() -> None:
 
 @pytest.mark.parametrize("world", [IDEAL, ALONE], ids=["ideal", "switching and spans cost"])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_dynamic_shares_beat_static_ones_in_mean_jct_and_makespan(world: World, seed: int) -> None:
+def test_dynamic_shares_beat_static_ones_in_mean_jct_and_makespan(
+    world: PerfModel, seed: int
+) -> None:
     """AFS-L aims at the mean alone: it lets the longest jobs wait, so that they end last."""
     got = found(world, seed)
     static, fair, afs = got["fifo"], got["max-min"], got["afs-l"]

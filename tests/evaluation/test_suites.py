@@ -10,7 +10,7 @@ import pytest
 
 from trainmaster.catalog import policy_class, policy_names
 from trainmaster.config.options import read_options
-from trainmaster.config.performance import world_from
+from trainmaster.config.performance import perf_model_from
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.evaluation.suite import Contender, Experiment, FromFile, Standing, Trial, Workload
 from trainmaster.evaluation.suites import SUITES, suite_names, suite_of
@@ -79,7 +79,7 @@ def test_every_policy_exists_and_takes_its_settings(contender: Contender) -> Non
 def test_every_world_can_be_read(experiment: Experiment) -> None:
     for conditions in experiment.conditions:
         if not isinstance(conditions.perf, str):
-            world_from(conditions.perf, conditions.name)
+            perf_model_from(conditions.perf, conditions.name)
 
 
 @pytest.mark.parametrize("workload", DRAWN.values(), ids=DRAWN)

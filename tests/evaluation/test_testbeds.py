@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from trainmaster.config.performance import world_from
+from trainmaster.config.performance import perf_model_from
 from trainmaster.evaluation import one_gpu_mix
 from trainmaster.evaluation.score import Score
 from trainmaster.evaluation.suite import Trial
@@ -128,7 +128,7 @@ def test_512_jobs_of_8_models_ask_512_gpus_for_one_and_a_half_times_what_they_ha
 
 
 def test_the_models_curves_can_be_read_and_fall_short_of_linear() -> None:
-    world = world_from({"base": "ideal", "elastic": eight_models.curves()}, "curves")
+    world = perf_model_from({"base": "ideal", "elastic": eight_models.curves()}, "curves")
     job = next(each.job for each in eight_models.craft(512, 0).jobs if each.job.model == "alexnet")
     speedups = dict(world.speedups_of(job))
     assert 1_800_000 < speedups[2] < 2_000_000

@@ -10,7 +10,7 @@ from trainmaster.model.queue import Queue
 from trainmaster.model.result import Result
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import to_ms
-from trainmaster.perf.perf_model import IDEAL, World
+from trainmaster.perf.perf_model import IDEAL, PerfModel
 from trainmaster.policies.trainmaster.options import LocalityTerms, PackingTerms, ResizingTerms
 from trainmaster.policies.trainmaster.policy import Trainmaster
 from trainmaster.sim.driver import Estimates, Scenario
@@ -42,7 +42,7 @@ def by(user: str, app: str, job: TracedJob) -> TracedJob:
 def situation(
     jobs: Iterable[TracedJob],
     cluster: str = "1x1",
-    world: World = IDEAL,
+    world: PerfModel = IDEAL,
     *,
     queues: Iterable[Queue] = (),
 ) -> Scenario:

@@ -19,7 +19,7 @@ from trainmaster.model.reasons import Why
 from trainmaster.model.result import Result
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import GIB, NOMINAL, WHOLE, to_ms
-from trainmaster.perf.perf_model import DEFAULT, IDEAL, World
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, PerfModel
 from trainmaster.sim.metrics import result_of
 
 GPU_MEMORY = 16
@@ -51,7 +51,7 @@ def opportunistic(traced: TracedJob) -> TracedJob:
 def antman(
     jobs: list[TracedJob],
     topology: str = "1x1",
-    world: World = IDEAL,
+    world: PerfModel = IDEAL,
     queues: dict[str, int] | None = None,
     **options: object,
 ) -> Result:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import a_policy, a_scenario, cluster, finishes, one, simulated
-from trainmaster.config.performance import world_from
+from trainmaster.config.performance import perf_model_from
 from trainmaster.core.controller import Controller
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
@@ -18,7 +18,7 @@ from trainmaster.model.plan import FrozenMap
 from trainmaster.model.result import Result
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import GIB, NOMINAL, WHOLE, to_ms
-from trainmaster.perf.perf_model import IDEAL, World
+from trainmaster.perf.perf_model import IDEAL, PerfModel
 from trainmaster.policies.big_brain.packing_factor_tuner import (
     PackingFactorTuner,
     TunerMemo,
@@ -29,9 +29,9 @@ from trainmaster.policies.big_brain.policy import BigBrain, label_of
 from trainmaster.sim.driver import Simulation
 from trainmaster.sim.metrics import result_of
 
-LINEAR = world_from({"base": "ideal", "sharing": {"law": "linear"}}, "linear")
+LINEAR = perf_model_from({"base": "ideal", "sharing": {"law": "linear"}}, "linear")
 """Seed 004, Figure 5: the process time grows in proportion to the jobs on a GPU."""
-H200 = world_from({"base": "ideal", "sharing": {"law": "h200"}}, "h200")
+H200 = perf_model_from({"base": "ideal", "sharing": {"law": "h200"}}, "h200")
 """gpu-facts.md: measured on an H200."""
 
 
@@ -58,7 +58,7 @@ def a_job(
 
 
 def big_brain(
-    jobs: Sequence[TracedJob], topology: str = "1x1", world: World = IDEAL, **options: object
+    jobs: Sequence[TracedJob], topology: str = "1x1", world: PerfModel = IDEAL, **options: object
 ) -> Result:
     return result_of(simulated(a_scenario(jobs, topology, world), a_policy("big-brain", **options)))
 
@@ -212,7 +212,7 @@ UNIT_S = 1000
     ],
     ids=["linear law", "H200, small", "H200, filling"],
 )
-def test_four_unit_jobs_at_once(world: World, busy: float, means: tuple[float, ...]) -> None:
+def test_four_unit_jobs_at_once(world: PerfModel, busy: float, means: tuple[float, ...]) -> None:
     jobs = [a_job(f"j{n}", UNIT_S, busy=busy) for n in range(4)]
     for factor, mean in zip((1, 2, 4), means, strict=True):
         result = big_brain(jobs, world=world, concurrency=factor)
@@ -224,14 +224,14 @@ def test_four_unit_jobs_at_once(world: World, busy: float, means: tuple[float, .
 
 
 def tuned(
-    jobs: Sequence[TracedJob], world: World, **options: object
+    jobs: Sequence[TracedJob], world: PerfModel, **options: object
 ) -> tuple[Simulation, PackingFactorTuner]:
     simulation = simulated(a_scenario(jobs, "1x1", world), a_policy("big-brain", **options))
     assert isinstance(simulation.policy, BigBrain)
     return simulation, PackingFactorTuner(30_000)
 
 
-def factor_found(jobs: Sequence[TracedJob], world: World) -> int:
+def factor_found(jobs: Sequence[TracedJob], world: PerfModel) -> int:
     simulation, tuner = tuned(jobs, world)
     lessons = simulation.controller.memo
     assert isinstance(lessons, TunerMemo)
@@ -245,7 +245,7 @@ def factor_found(jobs: Sequence[TracedJob], world: World) -> int:
     [(LINEAR, 0.25, 1), (H200, 0.25, 4), (H200, 1.0, 1)],
     ids=["linear law", "H200, small", "H200, filling"],
 )
-def test_the_tuner_finds_the_best_factor(world: World, busy: float, factor: int) -> None:
+def test_the_tuner_finds_the_best_factor(world: PerfModel, busy: float, factor: int) -> None:
     jobs = [a_job(f"j{n}", 200, busy=busy) for n in range(16)]
     assert factor_found(jobs, world) == factor
 

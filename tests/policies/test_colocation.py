@@ -21,7 +21,7 @@ from trainmaster.model.result import Result
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import GIB, NOMINAL, SECOND, WHOLE
 from trainmaster.perf.default_parameters import SHARED_GPU
-from trainmaster.perf.perf_model import IDEAL, World
+from trainmaster.perf.perf_model import IDEAL, PerfModel
 from trainmaster.policies.trainmaster.colocation_speeds import NOTHING_MEASURED, Kind
 from trainmaster.policies.trainmaster.options import PackingTerms
 from trainmaster.policies.trainmaster.policy import Memo, Trainmaster
@@ -32,7 +32,7 @@ TERMS = PackingTerms(trial_ms=10 * SECOND)
 PUBLISHED = replace(IDEAL, interferes=True, shared_gpu=SHARED_GPU)
 
 
-def where(**pairs: float) -> World:
+def where(**pairs: float) -> PerfModel:
     """A world with these speeds too: `good_bad=0.4` is what good keeps beside bad."""
     named = {tuple(names.split("_")): round(rate * NOMINAL) for names, rate in pairs.items()}
     shared = replace(SHARED_GPU, pairs={**SHARED_GPU.pairs, **named})  # type: ignore[dict-item]
@@ -49,7 +49,7 @@ def small(
 def ended(
     jobs: list[TracedJob],
     topology: str = "1x1",
-    world: World = PUBLISHED,
+    world: PerfModel = PUBLISHED,
     terms: PackingTerms = TERMS,
 ) -> dict[str, float | None]:
     """When each job ended, in seconds."""
@@ -60,7 +60,9 @@ def packing(terms: PackingTerms) -> Trainmaster:
     return ours(packing=terms, min_run_s=0)
 
 
-def run(jobs: list[TracedJob], topology: str, world: World, terms: PackingTerms = TERMS) -> Result:
+def run(
+    jobs: list[TracedJob], topology: str, world: PerfModel, terms: PackingTerms = TERMS
+) -> Result:
     return outcome_of(a_scenario(jobs, topology, world), packing(terms))
 
 

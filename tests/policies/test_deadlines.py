@@ -224,7 +224,7 @@ def test_a_slip_names_the_old_and_the_new_prediction() -> None:
     """A drained server halves the room: one of two promises cannot be kept."""
     changes = (at(10, e.NodeLeft(0)),)
     jobs = [asked("a", 1, 50, within_s=60), asked("b", 1, 50, within_s=70)]
-    world = replace(IDEAL, breakage=replace(IDEAL.breakage, checkpoint_ms=1_000))
+    world = replace(IDEAL, node_failures=replace(IDEAL.node_failures, checkpoint_ms=1_000))
     result = outcome_of(a_scenario(jobs, "2x1", world, node_changes=changes), punctual())
     slips = [
         (job.job_id, notice.earlier_ms, notice.finish_ms)

@@ -18,8 +18,8 @@ from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import HOUR, NOMINAL, SECOND, WHOLE
 from trainmaster.perf.default_parameters import LOCALITY, NEIGHBOURS
 from trainmaster.perf.locality import Locality
-from trainmaster.perf.perf_model import IDEAL, World
-from trainmaster.perf.preemption_cost import Switching
+from trainmaster.perf.perf_model import IDEAL, PerfModel
+from trainmaster.perf.preemption_cost import PreemptionCost
 from trainmaster.policies.trainmaster.delay_scheduling import WITNESSES
 from trainmaster.policies.trainmaster.options import LocalityTerms
 from trainmaster.policies.trainmaster.policy import Memo, Trainmaster
@@ -36,7 +36,9 @@ def near(terms: LocalityTerms) -> Trainmaster:
     return ours(locality=terms, learn="off", siblings="off", packing="off")
 
 
-def ran(jobs: list[TracedJob], world: World, policy: Trainmaster, cluster: str = "2x4") -> Result:
+def ran(
+    jobs: list[TracedJob], world: PerfModel, policy: Trainmaster, cluster: str = "2x4"
+) -> Result:
     return outcome_of(a_scenario(jobs, cluster, world), policy)
 
 
@@ -104,7 +106,7 @@ def a_history(model: str) -> list[TracedJob]:
     return halves(*gangs, *ticks, until_s=90_000)
 
 
-def waits_s(world: World, model: str) -> list[float]:
+def waits_s(world: PerfModel, model: str) -> list[float]:
     result = ran(a_history(model), world, still(left_s=1_000))
     return [waited_s(result, f"g{n}") for n in range(12)]
 
@@ -139,7 +141,7 @@ def test_what_was_seen_is_kept_in_the_memo() -> None:
 # -- company ---------------------------------------------------------------------------------------
 
 
-def beside(terms: LocalityTerms, world: World) -> Result:
+def beside(terms: LocalityTerms, world: PerfModel) -> Result:
     """n0 has a single job and 7 free GPUs; n1 two single ones, a gang, and 2 free for a late gang."""
     jobs = [
         traced("short", 7, 5),
@@ -164,7 +166,7 @@ def test_small_gangs_keep_away_from_each_other() -> None:
 
 def gathering(*, start_s: int = 0, **terms: int) -> Result:
     """The gang starts apart at once; at 3,000 s both nodes are free but for itself."""
-    world = replace(FAR, switching=Switching(start_ms=start_s * SECOND))
+    world = replace(FAR, preemption_cost=PreemptionCost(start_ms=start_s * SECOND))
     return ran(halves(a_gang("vgg16", 20_000)), world, near(replace(IMPATIENT, **terms)))
 
 

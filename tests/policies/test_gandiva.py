@@ -25,7 +25,7 @@ from trainmaster.model.placement import Sharing
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import GIB, NOMINAL, SECOND, WHOLE
 from trainmaster.perf.gpu_interference import SharedGpu
-from trainmaster.perf.perf_model import IDEAL, World
+from trainmaster.perf.perf_model import IDEAL, PerfModel
 from trainmaster.policies.gandiva.policy import Memo
 from trainmaster.policies.gandiva.trial_packing import is_worth_it
 from trainmaster.sim.driver import Scenario
@@ -253,7 +253,7 @@ def test_without_affinity_small_jobs_would_break_up_every_server(
 # -- packing ---------------------------------------------------------------------------------------
 
 
-def a_pair_world(left: Mapping[tuple[str, str], float]) -> World:
+def a_pair_world(left: Mapping[tuple[str, str], float]) -> PerfModel:
     """What each model keeps of its speed beside another; nothing else costs anything."""
     pairs = {pair: round(part * NOMINAL) for pair, part in left.items()}
     return replace(IDEAL, name="pairs", interferes=True, shared_gpu=SharedGpu(pairs=pairs))

@@ -18,7 +18,7 @@ from trainmaster.model.job import gpus
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import NOMINAL, SECOND, WHOLE
-from trainmaster.perf.perf_model import IDEAL, World
+from trainmaster.perf.perf_model import IDEAL, PerfModel
 from trainmaster.policies.goodput.optimizer import GoodputOptimizer, Standing, worth
 from trainmaster.sim.driver import Scenario
 
@@ -211,7 +211,7 @@ def test_the_penalty_spares_moves_that_cost(seed: int) -> None:
 
 
 @pytest.mark.parametrize("world", [IDEAL, ALONE], ids=["ideal", "switching and spans cost"])
-def test_dynamic_shares_beat_static_ones(world: World) -> None:
+def test_dynamic_shares_beat_static_ones(world: PerfModel) -> None:
     trace = workload(64, 64, 0, largest=16)
     static, dynamic = (
         run(trace, "16x4", curves(world), name, {}, 0) for name in ("fifo", "goodput")

@@ -17,7 +17,7 @@ from trainmaster.model.job import Demand, Shape, gpus
 from trainmaster.model.placement import Placement
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import NOMINAL
-from trainmaster.perf.perf_model import DEFAULT, IDEAL, World
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, PerfModel
 from trainmaster.perf.scaling import Elasticity
 from trainmaster.policies.optimus.convergence_forecast import fitted_speeds
 from trainmaster.policies.optimus.marginal_gain import Task, TaskClaim, give_first, grow
@@ -99,7 +99,7 @@ def test_it_stops_where_nothing_is_gained_or_nothing_is_left() -> None:
 # -- the same through simulations ------------------------------------------------------------------
 
 
-def tables(**models: tuple[float, ...]) -> World:
+def tables(**models: tuple[float, ...]) -> PerfModel:
     made: Mapping[str, Mapping[int, int]] = {
         name: {n + 1: round(speed * NOMINAL) for n, speed in enumerate(speeds)}
         for name, speeds in models.items()
@@ -307,7 +307,7 @@ def test_growth_waits_for_gpus_that_another_run_is_leaving() -> None:
         return next(now for job, _, now in reshapes if job == "b" and now >= shrunk_at) - shrunk_at
 
     options = OptimusOptions(interval_s=60, learn="given")
-    resizing = DEFAULT.switching.resizing(0)
+    resizing = DEFAULT.preemption_cost.resizing(0)
     assert 0 < resizing <= grown_at(Optimus(options)) < 60_000
     assert grown_at(Careless(options)) == 60_000
 

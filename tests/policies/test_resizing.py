@@ -16,7 +16,7 @@ from trainmaster.model.job import gpus
 from trainmaster.model.plan import FrozenMap, Plan
 from trainmaster.model.units import MINUTE, SECOND
 from trainmaster.perf.perf_model import IDEAL
-from trainmaster.perf.preemption_cost import Switching
+from trainmaster.perf.preemption_cost import PreemptionCost
 from trainmaster.perf.scaling import Elasticity
 from trainmaster.policies.trainmaster.locality_estimator import ANY_BESIDE, LocalityObservations
 from trainmaster.policies.trainmaster.memo import ResizingMemo
@@ -164,7 +164,7 @@ def test_without_growing_it_takes_as_long_as_on_one_gpu() -> None:
 
 def test_a_run_rests_longer_where_changes_of_hands_cost_more() -> None:
     """Starting takes 30 s: ten times that, counted from the start."""
-    world = replace(IDEAL, switching=Switching(start_ms=30 * SECOND))
+    world = replace(IDEAL, preemption_cost=PreemptionCost(start_ms=30 * SECOND))
     jobs = [traced("a", gpus(1, maximum=2), 1_000)]
     assert sizes(a_scenario(jobs, "1x2", world), ON) == [(0, "a", 1), (330, "a", 2)]
     eager = replace(ON, rest_switches=0)
@@ -172,7 +172,7 @@ def test_a_run_rests_longer_where_changes_of_hands_cost_more() -> None:
 
 
 def test_some_gpus_stay_idle_for_newcomers_where_getting_them_back_takes_time() -> None:
-    world = replace(IDEAL, switching=Switching(start_ms=SECOND))
+    world = replace(IDEAL, preemption_cost=PreemptionCost(start_ms=SECOND))
     jobs = [traced("a", gpus(8, maximum=16), 1_000)]
     assert sizes(a_scenario(jobs, "1x16", world), ON) == [(0, "a", 8), (61, "a", 15)]
     assert sizes(a_scenario(jobs, "1x16"), ON) == [(0, "a", 8), (60, "a", 16)]

@@ -23,7 +23,7 @@ from trainmaster.model.result import Result
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import GIB, NOMINAL, SECOND, WHOLE
 from trainmaster.perf.default_parameters import LOCALITY, SHARED_GPU
-from trainmaster.perf.perf_model import IDEAL, World
+from trainmaster.perf.perf_model import IDEAL, PerfModel
 from trainmaster.policies.trainmaster.options import LocalityTerms, PackingTerms
 from trainmaster.sim.driver import Estimates, Scenario
 
@@ -36,7 +36,7 @@ FAR = replace(IDEAL, locality=LOCALITY)
 def ran(
     jobs: Sequence[TracedJob],
     cluster: str,
-    world: World = IDEAL,
+    world: PerfModel = IDEAL,
     queues: Sequence[Queue] = HALVES,
     **options: object,
 ) -> Result:

@@ -180,7 +180,7 @@ class Drive:
     def work_is_conserved(self) -> None:
         for name, account in self.simulation.ledger.accounts.items():
             outcome = (
-                account.traced.outcome if self.scenario.world.has_failures else Outcome.SUCCEEDED
+                account.traced.outcome if self.scenario.perf.has_failures else Outcome.SUCCEEDED
             )
             assert account.status is outcome, f"{name} ended as {account.status}"
             assert account.credited == account.needed + account.lost, f"work of {name}"

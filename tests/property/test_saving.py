@@ -16,28 +16,28 @@ from tests.property.worlds import CONTENDERS, FRAIL, FREEZING, scenarios
 from trainmaster.core.controller import Controller
 from trainmaster.model import events as e
 from trainmaster.model.units import SECOND
-from trainmaster.perf.perf_model import DEFAULT, IDEAL, Breakage, World
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, NodeFailures, PerfModel
 from trainmaster.sim.driver import Scenario
 
 UNNOTICED = replace(
     FRAIL,
     name="unnoticed",
-    breakage=replace(FRAIL.breakage, detection_ms=9 * SECOND),
+    node_failures=replace(FRAIL.node_failures, detection_ms=9 * SECOND),
     profiling_ms=2 * SECOND,
 )
 
 
-def periodic(world: World, every_s: int, detection_s: int | None = None) -> World:
-    breakage = Breakage(checkpoint_ms=every_s * SECOND)
+def periodic(world: PerfModel, every_s: int, detection_s: int | None = None) -> PerfModel:
+    node_failures = NodeFailures(checkpoint_ms=every_s * SECOND)
     if detection_s is not None:
-        breakage = replace(
-            breakage,
+        node_failures = replace(
+            node_failures,
             mtbf_ms=100 * SECOND,
             repair_ms=10 * SECOND,
             detection_ms=detection_s * SECOND,
         )
-    switching = replace(world.switching, saves_on_demand=False)
-    return replace(world, name="periodic", switching=switching, breakage=breakage)
+    switching = replace(world.preemption_cost, saves_on_demand=False)
+    return replace(world, name="periodic", preemption_cost=switching, node_failures=node_failures)
 
 
 PERIODIC = (
@@ -52,8 +52,8 @@ every_contender = pytest.mark.parametrize("contender", CONTENDERS)
 every_policy = pytest.mark.parametrize("contender", ONE_OF_EACH.values())
 
 
-def in_world(scenario: Scenario, world: World) -> Scenario:
-    return replace(scenario, world=world)
+def in_world(scenario: Scenario, world: PerfModel) -> Scenario:
+    return replace(scenario, perf=world)
 
 
 def driven(scenario: Scenario, contender: str, **how: object) -> Drive:
@@ -94,7 +94,7 @@ def books_are_in_order(drive: Drive) -> None:
 @settings(some, max_examples=10)
 @given(scenario=scenarios(), world=st.sampled_from(PERIODIC))
 def test_nothing_is_lost_twice_where_suspending_does_not_save(
-    contender: str, scenario: Scenario, world: World
+    contender: str, scenario: Scenario, world: PerfModel
 ) -> None:
     drive = driven(in_world(scenario, world), contender, checked=False)
     books_are_in_order(drive)
@@ -104,7 +104,7 @@ def test_nothing_is_lost_twice_where_suspending_does_not_save(
 @some
 @given(scenario=scenarios(), world=st.sampled_from((*PERIODIC, UNNOTICED)), seed=st.integers(0, 99))
 def test_dropping_every_cache_changes_no_order(
-    contender: str, scenario: Scenario, world: World, seed: int
+    contender: str, scenario: Scenario, world: PerfModel, seed: int
 ) -> None:
     scenario = in_world(scenario, world)
     remembering = driven(scenario, contender, checked=False)
@@ -116,7 +116,7 @@ def test_dropping_every_cache_changes_no_order(
 @settings(some, max_examples=5)
 @given(scenario=scenarios(), world=st.sampled_from((*PERIODIC, UNNOTICED)))
 def test_a_replayed_log_gives_the_same_decisions(
-    contender: str, scenario: Scenario, world: World
+    contender: str, scenario: Scenario, world: PerfModel
 ) -> None:
     log = driven(in_world(scenario, world), contender, checked=False).steps
     stored = pickle.loads(pickle.dumps([(step.now, step.events) for step in log]))
@@ -124,8 +124,8 @@ def test_a_replayed_log_gives_the_same_decisions(
     controller = Controller(
         scenario.topology,
         a_policy(name, **options),
-        can_freeze=world.switching.can_freeze,
-        saves_on_demand=world.switching.saves_on_demand,
+        can_freeze=world.preemption_cost.can_freeze,
+        saves_on_demand=world.preemption_cost.saves_on_demand,
     )
     for (now, events), step in zip(stored, log, strict=True):
         assert controller.step(now, events) == step.decision, f"at {now}"
@@ -134,7 +134,7 @@ def test_a_replayed_log_gives_the_same_decisions(
 @settings(some, max_examples=30)
 @given(scenario=scenarios(), world=st.sampled_from(PERIODIC[:2]))
 def test_who_suspends_nobody_ends_everybody_and_loses_only_by_nodes(
-    scenario: Scenario, world: World
+    scenario: Scenario, world: PerfModel
 ) -> None:
     drive = driven(in_world(scenario, world), "fifo skip")
     drive.everything_ended()

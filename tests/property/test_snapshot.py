@@ -36,7 +36,7 @@ def recorded(scenario: Scenario, contender: str, seed: int) -> Sequence[Step]:
 
 
 def begun(scenario: Scenario, contender: str) -> Controller:
-    switching = scenario.world.switching
+    switching = scenario.perf.preemption_cost
     return Controller(
         scenario.topology,
         made(contender),
@@ -47,7 +47,7 @@ def begun(scenario: Scenario, contender: str) -> Controller:
 
 def again(controller: Controller, scenario: Scenario, contender: str) -> Controller:
     body = json.loads(json.dumps(snapshot_of(controller)))
-    switching = scenario.world.switching
+    switching = scenario.perf.preemption_cost
     other, lost = restored(
         body,
         scenario.topology,
@@ -98,7 +98,7 @@ def test_on_another_topology_what_is_gone_is_lost_and_the_rest_goes_on(
     for step in steps[: chance.randint(0, len(steps))]:
         controller.step(step.now, step.events)
     topology = without(scenario.topology, chance)
-    can_freeze = scenario.world.switching.can_freeze
+    can_freeze = scenario.perf.preemption_cost.can_freeze
     other, lost = restored(
         snapshot_of(controller), topology, made(contender), can_freeze=can_freeze
     )

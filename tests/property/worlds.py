@@ -14,7 +14,7 @@ from trainmaster.model.placement import Role, Sharing
 from trainmaster.model.topology import NodeSpec, Topology, build
 from trainmaster.model.trace import Outcome, Trace, TracedJob
 from trainmaster.model.units import GIB, SECOND, WHOLE
-from trainmaster.perf.perf_model import DEFAULT, IDEAL, Breakage, Switching
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, NodeFailures, PreemptionCost
 from trainmaster.sim.driver import Estimates, Scenario
 
 SAMPLES = str(Path(__file__).with_name("service_samples.csv"))
@@ -153,16 +153,20 @@ TYPE_CHOICES = (*[None] * 8, "fast", "cpu", "gpu|cpu")
 FREEZING = replace(
     DEFAULT,
     name="freezing",
-    switching=Switching(2_000, 3_000, 4_000, 1_500, 2_500, can_freeze=True),
+    preemption_cost=PreemptionCost(2_000, 3_000, 4_000, 1_500, 2_500, can_freeze=True),
 )
 BREAKING = replace(
     DEFAULT,
     name="breaking",
-    breakage=Breakage(mtbf_ms=200 * SECOND, repair_ms=20 * SECOND, checkpoint_ms=3 * SECOND),
+    node_failures=NodeFailures(
+        mtbf_ms=200 * SECOND, repair_ms=20 * SECOND, checkpoint_ms=3 * SECOND
+    ),
     locality=replace(DEFAULT.locality, error_ppm=100_000),
 )
-FREE_FREEZING = replace(IDEAL, name="free freezing", switching=Switching(can_freeze=True))
-FRAIL = replace(FREEZING, name="frail", breakage=BREAKING.breakage)
+FREE_FREEZING = replace(
+    IDEAL, name="free freezing", preemption_cost=PreemptionCost(can_freeze=True)
+)
+FRAIL = replace(FREEZING, name="frail", node_failures=BREAKING.node_failures)
 WORLDS = (IDEAL, DEFAULT, FREEZING, BREAKING, FREE_FREEZING, FRAIL)
 
 
@@ -277,7 +281,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         trace=draw(workloads()),
         topology=topology,
         cluster="random",
-        world=draw(st.sampled_from(WORLDS)),
+        perf=draw(st.sampled_from(WORLDS)),
         estimates=draw(st.sampled_from(estimates)),
         node_changes=draw(st.one_of(st.just(()), changes(len(topology.nodes)))),
         seed=draw(st.integers(0, 3)),
@@ -291,5 +295,5 @@ def calm_scenarios(draw: st.DrawFn) -> Scenario:
         trace=draw(workloads(plain=True)),
         topology=draw(topologies(uniform=True)),
         cluster="calm",
-        world=IDEAL,
+        perf=IDEAL,
     )

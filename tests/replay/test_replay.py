@@ -21,7 +21,7 @@ def recorded(scenario: Scenario, contender: str) -> list[Step]:
 
 def fresh(scenario: Scenario, contender: str) -> Controller:
     name, options = CONTENDERS[contender]
-    switching = scenario.world.switching
+    switching = scenario.perf.preemption_cost
     return Controller(
         scenario.topology,
         a_policy(name, **options),

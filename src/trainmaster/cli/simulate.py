@@ -65,7 +65,7 @@ def simulate(
         cluster=cluster,
         topology=described.topology,
         node_changes=described.changes,
-        world=inputs.world_of(perf),
+        perf=inputs.perf_model_of(perf),
         estimates=inputs.estimates_of(estimates),
         queues=inputs.queues_of(queues),
         until_ms=None if until_s is None else to_ms(inputs.finite(until_s, "--until-s")),
@@ -76,7 +76,7 @@ def simulate(
     remark("Note", [*scenario.trace.notes, *inputs.idle_limits(scenario.queues, policies)])
     unmet = inputs.unmet_guarantees(scenario.queues, scenario.topology, policies)
     remark("Warning", unmet)
-    inputs.check_spans(scenario.world, scenario.topology)
+    inputs.check_spans(scenario.perf, scenario.topology)
     _compare(scenario, policies, trace.resolve().name, json, report)
 
 

@@ -21,12 +21,12 @@ from trainmaster.config.validation import (
 from trainmaster.model.placement import Sharing
 from trainmaster.model.units import HOUR, NOMINAL, SECOND
 from trainmaster.perf import default_parameters as published
-from trainmaster.perf.gpu_interference import Law, MeasuredInterference, SharedGpu
+from trainmaster.perf.gpu_interference import MeasuredInterference, SharedGpu, SharingLaw
 from trainmaster.perf.interpolation import Table
 from trainmaster.perf.locality import PER_DOUBLING, Locality
 from trainmaster.perf.model_zoo import table_name
-from trainmaster.perf.network_contention import Neighbours
-from trainmaster.perf.perf_model import DEFAULT, IDEAL, World
+from trainmaster.perf.network_contention import NetworkContention
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, PerfModel
 from trainmaster.perf.scaling import Elasticity
 
 BASES = {"ideal": IDEAL, "default": DEFAULT}
@@ -136,7 +136,7 @@ class Opportunistic(FileModel):
 class SharingSection(FileModel):
     """What jobs lose beside each other on a GPU."""
 
-    law: Annotated[Law, Field(strict=False)] = Law.LINEAR
+    law: Annotated[SharingLaw, Field(strict=False)] = SharingLaw.LINEAR
     constant_ppm: Annotated[int, scaled(NOMINAL, least=-(10**15), gt=-1e9, lt=1e9)] = Field(
         default=0, alias="a"
     )
@@ -230,23 +230,23 @@ class PerfFile(FileModel):
     profiling_s: Seconds | None = None
 
 
-def world_from(raw: object, name: str, lines: Lines | None = None) -> World:
+def perf_model_from(raw: object, name: str, lines: Lines | None = None) -> PerfModel:
     """The base that the file names (default: default), with what the file states."""
     said = checked(PerfFile, raw, name, lines)
     base = BASES[said.base]
     stated = said.model_fields_set
     interferes = base.interferes or "sharing" in stated
     if said.neighbours is False:
-        neighbours = Neighbours()
+        neighbours = NetworkContention()
     else:
         interferes = interferes or "neighbours" in stated
-        neighbours = Neighbours(
+        neighbours = NetworkContention(
             {**base.neighbours.server, **said.neighbours.server},
             {**base.neighbours.nic, **said.neighbours.nic},
         )
-    breakage = said.node_failures.stated()
+    node_failures = said.node_failures.stated()
     if said.checkpoint_every_s is not None:
-        breakage["checkpoint_ms"] = said.checkpoint_every_s
+        node_failures["checkpoint_ms"] = said.checkpoint_every_s
     efficiency = said.elastic.default_efficiency or said.elastic_efficiency
     return replace(
         base,
@@ -260,8 +260,8 @@ def world_from(raw: object, name: str, lines: Lines | None = None) -> World:
         interferes=_or(said.interference, interferes),
         shared_gpu=said.sharing.over(base.shared_gpu),
         neighbours=neighbours,
-        switching=replace(base.switching, **said.switch.changes()),
-        breakage=replace(base.breakage, **breakage),
+        preemption_cost=replace(base.preemption_cost, **said.switch.changes()),
+        node_failures=replace(base.node_failures, **node_failures),
         has_failures=_or(said.failures, base.has_failures),
         split_ppm=_or(said.split_speed, base.split_ppm),
         profiling_ms=_or(said.profiling_s, base.profiling_ms),

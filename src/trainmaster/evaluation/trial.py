@@ -9,7 +9,7 @@ from typing import Any
 
 from trainmaster.config.cluster import Cluster
 from trainmaster.config.options import read_options
-from trainmaster.config.performance import BASES, world_from
+from trainmaster.config.performance import BASES, perf_model_from
 from trainmaster.config.queues import queues_from
 from trainmaster.config.validation import ConfigError
 from trainmaster.evaluation.score import Scored
@@ -19,7 +19,7 @@ from trainmaster.evaluation.workloads import cluster_of, stream_of
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Refused
 from trainmaster.model.trace import Trace, TracedJob
-from trainmaster.perf.perf_model import World
+from trainmaster.perf.perf_model import PerfModel
 from trainmaster.policy_files import policy_named
 from trainmaster.sim.driver import Estimates, Scenario, Simulation, estimates_from
 
@@ -36,7 +36,7 @@ class Stage:
         self.gpus = self.cluster.topology.training_gpus
         self._workload = workload
         self._queues = queues_of(workload)
-        self._world = world_of(conditions)
+        self._perf = perf_model_of(conditions)
         self._estimates = estimates_of(conditions)
         self._seed = seed
 
@@ -46,7 +46,7 @@ class Stage:
             trace=Trace(tuple(jobs)),
             topology=self.cluster.topology,
             cluster=called if isinstance(called, str) else self._workload.name,
-            world=self._world,
+            perf=self._perf,
             estimates=self._estimates,
             queues=self._queues,
             node_changes=self.cluster.changes,
@@ -61,11 +61,11 @@ def queues_of(workload: Workload) -> dict[str, Queue]:
     return queues_from(workload.queues, f"the queues of {workload.name}")
 
 
-def world_of(conditions: Conditions) -> World:
+def perf_model_of(conditions: Conditions) -> PerfModel:
     """What is true of speeds and costs under these conditions."""
     perf = conditions.perf
     if isinstance(perf, Mapping):
-        return world_from(perf, conditions.name)
+        return perf_model_from(perf, conditions.name)
     if perf not in BASES:
         raise ConfigError(f"{conditions.name}: perf is {' or '.join(BASES)}, not {perf!r}.")
     return BASES[perf]

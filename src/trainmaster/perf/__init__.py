@@ -1,1 +1,1 @@
-"""What the world does to jobs: speed by placement, interference, the cost of switching. Mathematics only."""
+"""What a simulated cluster does to jobs: speed by placement, interference, costs. Mathematics only."""

@@ -1,4 +1,4 @@
-"""The numbers of the default world, each with its source; docs/perf.md tells how they were chosen.
+"""The numbers of the default performance model, each with its source (docs/perf.md tells more).
 
 Philly = ATC'19, Tiresias = NSDI'19, Gandiva = OSDI'18, AntMan = OSDI'20, Gavel = OSDI'20; H200 = measured
 for this project on one NVIDIA H200.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from trainmaster.model.placement import Sharing
 from trainmaster.model.units import NOMINAL, SECOND
-from trainmaster.perf.gpu_interference import Law, MeasuredInterference, SharedGpu
+from trainmaster.perf.gpu_interference import MeasuredInterference, SharedGpu, SharingLaw
 from trainmaster.perf.locality import Locality
 from trainmaster.perf.model_zoo import DEFAULT_MODEL
-from trainmaster.perf.network_contention import Neighbours
-from trainmaster.perf.preemption_cost import Switching
+from trainmaster.perf.network_contention import NetworkContention
+from trainmaster.perf.preemption_cost import PreemptionCost
 from trainmaster.perf.scaling import Elasticity
 
 # Philly's ResNet-50: 98.0 against 114.8 images/s on another server; between racks: the same loss once
@@ -71,16 +71,16 @@ _UNTOUCHED = {2: NOMINAL}
 # Gandiva: 1, 2 and 4 jobs on a NIC.
 _NIC_INCEPTION3 = {2: 835_000, 4: 700_000}
 _NIC_DEEPSPEECH = {2: 950_000, 4: 950_000}
-# Who does not suffer from distance has little to say to its peers: Tiresias, Figure 3.
+# A model that does not suffer from distance exchanges little: Tiresias, Figure 3.
 _QUIET = dict.fromkeys(("resnet152", "resnet101", "inception4", "googlenet"), _UNTOUCHED)
 
-NEIGHBOURS = Neighbours(
+NEIGHBOURS = NetworkContention(
     server={
-        # A model nobody measured: the mean of three that were, two jobs on one NIC (Gandiva).
+        # A model that was not measured: the mean of three that were, two jobs on one NIC (Gandiva).
         DEFAULT_MODEL: {2: 850_000},
         # Philly's ResNet-50 on one server: 75.6 beside another job against 114.8 images/s alone.
         "resnet50": {2: 658_500},
-        # Nobody measured these two on a shared server: what they lose on a shared NIC.
+        # These two were not measured on a shared server: what they lose on a shared NIC.
         "inception3": _NIC_INCEPTION3,
         "deepspeech": _NIC_DEEPSPEECH,
         **_QUIET,
@@ -131,12 +131,12 @@ PAIRS = {
 }
 
 SHARED_GPU = SharedGpu(
-    law=Law.H200,
+    law=SharingLaw.H200,
     tables=H200,
     pairs=PAIRS,
     # AntMan, Table 5: 9,895 of 10,000 guaranteed jobs lose nothing, 76 up to 3 %.
     tolerance_ppm=30_000,
-    # So that every guest ends; no more than the tolerance, so that hosts can bear it.
+    # So that every opportunistic job ends; at most the tolerance, which guaranteed jobs bear.
     floor_ppm=30_000,
 )
 
@@ -145,7 +145,7 @@ DRIVER_SAVE, DRIVER_LOAD = 1_900_000_000, 5_700_000_000
 COOPERATIVE_SAVE, COOPERATIVE_LOAD = 51 << 30, 47 << 30
 """H200, tensors copied to pinned host memory inside the process and back (1 GiB of state)."""
 
-SWITCHING = Switching(
+PREEMPTION_COST = PreemptionCost(
     # No start_ms: run times of traces were measured from the first launch on, and hold it already.
     # A job that states no memory moves all of its GPU's: 16 GiB take 9.0 s out and 3.0 s in. With 18 s to
     # start the program again that makes 30 s per preemption.

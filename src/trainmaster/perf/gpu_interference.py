@@ -1,8 +1,8 @@
-"""What jobs on one GPU do to each other: three laws, measured pairs, and opportunistic guests.
+"""What jobs on one GPU do to each other: three laws, measured pairs, and opportunistic jobs.
 
 `linear`: k jobs take a + b k times as long each (Big Brain's GPUs); `utilisation`: max(1, sum of SM use,
-sum of bandwidth use) times as long; `h200` is what this project
-measured on an H200 with and without MPS (docs/perf.md).
+sum of bandwidth use) times as long; `h200` is what this project measured on an H200 with and without
+MPS (docs/perf.md).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainmaster.perf.interpolation import Table, between
 from trainmaster.perf.model_zoo import table_name
 
 
-class Guest(NamedTuple):
+class GpuOccupant(NamedTuple):
     """A job on the GPU in question."""
 
     model: str
@@ -28,7 +28,7 @@ class Guest(NamedTuple):
     """Part of the GPU that it keeps busy."""
 
 
-class Law(Enum):
+class SharingLaw(Enum):
     """How jobs on one GPU slow each other down."""
 
     LINEAR = "linear"
@@ -50,7 +50,7 @@ class MeasuredInterference:
 class SharedGpu:
     """The law that holds on shared GPUs, with its numbers."""
 
-    law: Law = Law.UTILISATION
+    law: SharingLaw = SharingLaw.UTILISATION
     constant_ppm: int = 0
     """a of the linear law."""
     per_job_ppm: int = NOMINAL
@@ -62,34 +62,25 @@ class SharedGpu:
     bandwidth: Mapping[str, int] = field(default_factory=dict)
     """Of the utilisation law: part of the memory bandwidth that a model uses when alone."""
     pairs: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """Speed left of the first model beside the second, where somebody measured the pair."""
+    """Speed left of the first model beside the second, where the pair was measured."""
     tolerance_ppm: int = 0
-    """The most that opportunistic guests may cost a guaranteed job."""
+    """The most that opportunistic jobs may cost a guaranteed one."""
     floor_ppm: int = 1
-    """The least that opportunistic guests are left with together."""
+    """The least that opportunistic jobs are left with together."""
 
-    def left(self, mine: Guest, beside: Sequence[Guest], sharing: Sharing) -> int:
+    def left(self, mine: GpuOccupant, beside: Sequence[GpuOccupant], sharing: Sharing) -> int:
         """Speed of a job on a GPU that it shares with others, in parts per million of alone."""
-        hosts = [each for each in beside if each.role is Role.GUARANTEED]
-        if mine.role is Role.OPPORTUNISTIC:
-            return (
-                self._as_guest(hosts, len(beside) - len(hosts))
-                if hosts
-                else self._among(mine, beside, sharing)
-            )
-        among = self._among(mine, hosts, sharing)
-        if len(hosts) == len(beside):
-            return among
-        used = sum(each.busy_ppm for each in (mine, *hosts))
-        lost = min(self.tolerance_ppm, max(0, used + self.floor_ppm - NOMINAL))
-        return among * (NOMINAL - lost) // NOMINAL
+        guaranteed = [each for each in beside if each.role is Role.GUARANTEED]
+        used = sum(each.busy_ppm for each in guaranteed)
+        if mine.role is Role.OPPORTUNISTIC and guaranteed:
+            # What the guaranteed jobs leave idle, in equal parts for the opportunistic ones.
+            return max(self.floor_ppm, NOMINAL - used) // (1 + len(beside) - len(guaranteed))
+        if mine.role is Role.OPPORTUNISTIC or len(guaranteed) == len(beside):
+            return self._among(mine, beside, sharing)
+        lost = min(self.tolerance_ppm, max(0, mine.busy_ppm + used + self.floor_ppm - NOMINAL))
+        return self._among(mine, guaranteed, sharing) * (NOMINAL - lost) // NOMINAL
 
-    def _as_guest(self, hosts: Sequence[Guest], other_guests: int) -> int:
-        """What the guaranteed jobs leave idle, in equal parts for all guests."""
-        idle = NOMINAL - sum(host.busy_ppm for host in hosts)
-        return max(self.floor_ppm, idle) // (1 + other_guests)
-
-    def _among(self, mine: Guest, others: Sequence[Guest], sharing: Sharing) -> int:
+    def _among(self, mine: GpuOccupant, others: Sequence[GpuOccupant], sharing: Sharing) -> int:
         """Among equals."""
         if not others:
             return NOMINAL
@@ -101,16 +92,16 @@ class SharedGpu:
         longer = self._times_as_long((mine, *others), sharing)
         return NOMINAL * NOMINAL // max(NOMINAL, longer)
 
-    def _times_as_long(self, guests: Sequence[Guest], sharing: Sharing) -> int:
-        count = len(guests)
-        if self.law is Law.LINEAR:
+    def _times_as_long(self, jobs: Sequence[GpuOccupant], sharing: Sharing) -> int:
+        count = len(jobs)
+        if self.law is SharingLaw.LINEAR:
             return self.constant_ppm + self.per_job_ppm * count
-        if self.law is Law.UTILISATION:
-            bandwidth = sum(self.bandwidth.get(table_name(guest.model), 0) for guest in guests)
-            return max(sum(guest.busy_ppm for guest in guests), bandwidth)
+        if self.law is SharingLaw.UTILISATION:
+            bandwidth = sum(self.bandwidth.get(table_name(job.model), 0) for job in jobs)
+            return max(sum(job.busy_ppm for job in jobs), bandwidth)
         measured = self.tables[sharing]
         small, filling = _crowded(measured.small, count), _crowded(measured.filling, count)
-        mean = sum(guest.busy_ppm for guest in guests) // count
+        mean = sum(job.busy_ppm for job in jobs) // count
         above = min(NOMINAL, max(0, mean - self.small_util_ppm))
         return small + (filling - small) * above // max(1, NOMINAL - self.small_util_ppm)
 
@@ -121,11 +112,11 @@ def _crowded(table: Table, count: int) -> int:
     return table[most] * count // most if count > most else between(table, count)
 
 
-def guest_on(gpu: int, job: Job, placement: Placement) -> Guest | None:
+def occupant_on(gpu: int, job: Job, placement: Placement) -> GpuOccupant | None:
     """What a job is to others on a GPU: it keeps busy what was measured, else its share of it."""
     for piece in placement.slices:
         if piece.gpu == gpu:
             measured = job.gpu_util_ppm
             busy = piece.share * NOMINAL // WHOLE if measured is None else measured
-            return Guest(job.model, placement.role, busy)
+            return GpuOccupant(job.model, placement.role, busy)
     return None

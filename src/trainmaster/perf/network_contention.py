@@ -26,7 +26,7 @@ class Wire(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
+class NetworkContention:
     """Speed left, in parts per million, by model and by the number of gangs on a wire."""
 
     server: Mapping[str, Table] = field(default_factory=dict)

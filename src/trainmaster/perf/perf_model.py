@@ -1,9 +1,9 @@
-"""A world for jobs to run in: how fast by placement and company, what switching costs, what breaks.
+"""The performance model of a simulation: speed by placement and by other jobs, costs, failures.
 
 `IDEAL` has no locality penalty, no interference, no switch cost and no failures. `DEFAULT` follows
 published and measured figures (docs/perf.md gives each one's source). A file overrides any.
 
-The speed of a run = nominal x locality x GPU type x shape x company, each in parts per million.
+The speed of a run = nominal x locality x GPU type x shape x interference, each in parts per million.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.topology import CPU_TYPE, GpuType, Topology
 from trainmaster.model.units import HOUR, MINUTE, NOMINAL, WHOLE
 from trainmaster.perf import default_parameters as published
-from trainmaster.perf.gpu_interference import SharedGpu, guest_on
+from trainmaster.perf.gpu_interference import SharedGpu, occupant_on
 from trainmaster.perf.locality import Locality
 from trainmaster.perf.model_zoo import table_name
-from trainmaster.perf.network_contention import Neighbours, Wire
-from trainmaster.perf.preemption_cost import Switching
+from trainmaster.perf.network_contention import NetworkContention, Wire
+from trainmaster.perf.preemption_cost import PreemptionCost
 from trainmaster.perf.scaling import Elasticity
 
-__all__ = ["DEFAULT", "IDEAL", "Breakage", "Speeds", "Switching", "World"]
+__all__ = ["DEFAULT", "IDEAL", "NodeFailures", "Speeds", "PreemptionCost", "PerfModel"]
 
 
 @dataclass(frozen=True, slots=True)
-class Breakage:
+class NodeFailures:
     """How often nodes fail, when that is noticed and repaired, and how much work it costs."""
 
     mtbf_ms: int | None = None
@@ -41,7 +41,7 @@ class Breakage:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class PerfModel:
     """All of it, as one value."""
 
     name: str
@@ -52,9 +52,9 @@ class World:
     interferes: bool = True
     """Whether jobs that share a GPU or a wire slow each other down."""
     shared_gpu: SharedGpu = field(default_factory=SharedGpu)
-    neighbours: Neighbours = field(default_factory=Neighbours)
-    switching: Switching = field(default_factory=Switching)
-    breakage: Breakage = Breakage()
+    neighbours: NetworkContention = field(default_factory=NetworkContention)
+    preemption_cost: PreemptionCost = field(default_factory=PreemptionCost)
+    node_failures: NodeFailures = NodeFailures()
     split_ppm: int = NOMINAL
     """Speed of a model split over two GPUs, relative to one that holds all of it."""
     has_failures: bool = True
@@ -79,27 +79,27 @@ class World:
 
 
 class Speeds:
-    """Speeds of placements on one topology in one world; caches only pure results."""
+    """Speeds of placements on one topology; caches only pure results."""
 
-    def __init__(self, world: World, topology: Topology, seed: int = 0) -> None:
-        self.world = world
+    def __init__(self, perf: PerfModel, topology: Topology, seed: int = 0) -> None:
+        self.perf = perf
         self.topology = topology
         self.seed = seed
-        self._is_near = world.locality == Locality()
+        self._is_near = perf.locality == Locality()
         self._by_place: dict[tuple[str, str | None, int, int, int], int] = {}
         self._best: dict[tuple[str | None, int], tuple[int, int]] = {}
         self._by_gangs: dict[tuple[str, bool, int], int] = {}
         self._by_type: dict[tuple[str, GpuType], int] = {}
         named = {table_name(kind.name) for kind in topology.types}
         self._is_uniform = all(kind.speed_ppm == NOMINAL for kind in topology.types) and not any(
-            named & set(table) for table in world.gpu_speeds.values()
+            named & set(table) for table in perf.gpu_speeds.values()
         )
         self._switch_of_gpu, self._switches = _switches(topology)
 
     # -- alone -----------------------------------------------------------------------------------
 
     def alone(self, job: Job, placement: Placement) -> int:
-        """Speed with nobody beside it, relative to the job's best placement on nominal GPUs."""
+        """Speed without other jobs beside it, relative to the job's best placement on nominal GPUs."""
         count, demand = len(placement.slices), job.demand
         speed = NOMINAL
         if count > 1 and not self._is_near:
@@ -121,7 +121,7 @@ class Speeds:
         return known
 
     def _of_place(self, model: str, demand: Demand, count: int, span: int, nodes: int) -> int:
-        locality, levels = self.world.locality, self.topology.levels
+        locality, levels = self.perf.locality, self.topology.levels
         nearest, fewest = self.nearest(demand, count)
         best = locality.at_span(model, levels[nearest], self.seed)
         here = locality.at_span(model, levels[span], self.seed)
@@ -171,7 +171,7 @@ class Speeds:
         for split in demand.splits:
             if len(split.parts) == len(placement.slices) and split.speed_ppm is not None:
                 return split.speed_ppm
-        return self.world.scaling(len(placement.slices), demand.nominal.count, job.model)
+        return self.perf.scaling(len(placement.slices), demand.nominal.count, job.model)
 
     def _of_types(self, model: str, placement: Placement) -> int:
         """The slowest GPU sets the pace."""
@@ -181,21 +181,21 @@ class Speeds:
     def _of_type(self, model: str, kind: GpuType) -> int:
         known = self._by_type.get((model, kind))
         if known is None:
-            table = self.world.gpu_speeds.get(table_name(model), {})
+            table = self.perf.gpu_speeds.get(table_name(model), {})
             known = self._by_type[model, kind] = table.get(table_name(kind.name), kind.speed_ppm)
         return known
 
-    # -- in company ------------------------------------------------------------------------------
+    # -- beside others ---------------------------------------------------------------------------
 
     def slowdown(
         self, job: Job, placement: Placement, others: Sequence[tuple[Job, Placement]]
     ) -> int:
         """How much others on its GPUs leave of the speed alone, in parts per million."""
-        if not self.world.interferes or not others or placement.sharing is Sharing.EXCLUSIVE:
+        if not self.perf.interferes or not others or placement.sharing is Sharing.EXCLUSIVE:
             return NOMINAL
-        law, worst = self.world.shared_gpu, NOMINAL
+        law, worst = self.perf.shared_gpu, NOMINAL
         for gpu in placement.gpus():
-            mine, *beside = (guest_on(gpu, *each) for each in ((job, placement), *others))
+            mine, *beside = (occupant_on(gpu, *each) for each in ((job, placement), *others))
             assert mine is not None
             company = [each for each in beside if each is not None]
             worst = min(worst, law.left(mine, company, placement.sharing))
@@ -219,7 +219,7 @@ class Speeds:
         known = self._by_gangs.get(key)
         if known is None:
             wire = Wire.NIC if is_far else Wire.SERVER
-            known = self._by_gangs[key] = self.world.neighbours.left(job.model, wire, gangs)
+            known = self._by_gangs[key] = self.perf.neighbours.left(job.model, wire, gangs)
         return known
 
     # -- memory ----------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class Speeds:
 
     def moving(self, placement: Placement) -> int:
         """Bytes that each of its GPUs moves out or in, where that takes time; else 0."""
-        cost = self.world.switching
+        cost = self.perf.preemption_cost
         if cost.save_bytes_s is None and cost.load_bytes_s is None:
             return 0
         return self.memory_of(placement)
@@ -252,15 +252,15 @@ def _switches(topology: Topology) -> tuple[tuple[int, ...], int]:
     return tuple(found), count
 
 
-IDEAL = World(name="ideal", has_failures=False, interferes=False)
+IDEAL = PerfModel(name="ideal", has_failures=False, interferes=False)
 
-DEFAULT = World(
+DEFAULT = PerfModel(
     name="default",
     locality=published.LOCALITY,
     elasticity=published.ELASTICITY,
     shared_gpu=published.SHARED_GPU,
     neighbours=published.NEIGHBOURS,
-    switching=published.SWITCHING,
-    breakage=Breakage(detection_ms=published.DETECTION_MS),
+    preemption_cost=published.PREEMPTION_COST,
+    node_failures=NodeFailures(detection_ms=published.DETECTION_MS),
     split_ppm=published.SPLIT_PPM,
 )

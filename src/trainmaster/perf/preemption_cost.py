@@ -12,7 +12,7 @@ from trainmaster.model.units import SECOND, ceil_div
 
 
 @dataclass(frozen=True, slots=True)
-class Switching:
+class PreemptionCost:
     """Fixed parts in ms on the run's GPUs, and how fast GPU memory goes out and comes back."""
 
     start_ms: int = 0

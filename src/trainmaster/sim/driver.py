@@ -20,7 +20,7 @@ from trainmaster.model.reasons import Refusal
 from trainmaster.model.topology import Topology
 from trainmaster.model.trace import Outcome, Trace, TracedJob
 from trainmaster.model.units import NOMINAL, WHOLE
-from trainmaster.perf.perf_model import Speeds, World
+from trainmaster.perf.perf_model import PerfModel, Speeds
 from trainmaster.placement.placers import ever_fits
 from trainmaster.sim.accounting import Account, Ledger
 from trainmaster.sim.cost import CostMeter
@@ -71,7 +71,7 @@ class Scenario:
     topology: Topology
     cluster: str
     """What the user calls the topology."""
-    world: World
+    perf: PerfModel
     estimates: Estimates = Estimates()
     queues: Mapping[str, Queue] = field(default_factory=dict)
     node_changes: tuple[e.NodeChange, ...] = ()
@@ -90,13 +90,13 @@ class Simulation:
     def __init__(self, scenario: Scenario, policy: Policy) -> None:
         self.scenario = scenario
         self.policy = policy
-        world, topology = scenario.world, scenario.topology
-        switching = world.switching
+        perf, topology = scenario.perf, scenario.topology
+        cost = perf.preemption_cost
         self.controller = Controller(
             topology,
             policy,
-            can_freeze=switching.can_freeze,
-            saves_on_demand=switching.saves_on_demand,
+            can_freeze=cost.can_freeze,
+            saves_on_demand=cost.saves_on_demand,
         )
         gpus = topology.training_gpus * WHOLE
         self.ledger = Ledger(
@@ -105,10 +105,10 @@ class Simulation:
             keep_stints=scenario.keep_stints,
             cost_meter=CostMeter.of(topology),
         )
-        self.engine = SimEngine(Speeds(world, topology, scenario.seed), self.ledger, self._profile)
+        self.engine = SimEngine(Speeds(perf, topology, scenario.seed), self.ledger, self._profile)
         jobs = scenario.trace.jobs
         if policy.splits:
-            jobs = with_splits(jobs, world.split_ppm)
+            jobs = with_splits(jobs, perf.split_ppm)
         self.accepted, self.rejected = split_by_fit(jobs, topology, is_moldable=policy.is_moldable)
         self.sampler = Sampler(self.controller, self.ledger, arrival_span(self.accepted))
         self.now = self.accepted[0].job.submit_ms if self.accepted else 0
@@ -120,7 +120,7 @@ class Simulation:
         self._wake_at: int | None = None
         self._random = Random(f"estimates/{scenario.seed}")
         self.nodes = NodeSchedule(
-            world.breakage, scenario.node_changes, len(topology.nodes), self.now, scenario.seed
+            perf.node_failures, scenario.node_changes, len(topology.nodes), self.now, scenario.seed
         )
         self.reports = self._progress_reports()
         self._profiles: dict[tuple[str, int, int], Profile] = {}
@@ -246,12 +246,12 @@ class Simulation:
                 self.ledger.waits(account.record, 1)
 
     def _submit(self, traced: TracedJob, now: int) -> e.JobSubmitted:
-        account = Account(traced, has_failures=self.scenario.world.has_failures)
+        account = Account(traced, has_failures=self.scenario.perf.has_failures)
         self.ledger.submitted(account, now)
         estimate, oracle = self._known(account)
         profile = self._measured_speedups(traced.job)
         if profile is not None and self.policy.profiles:
-            account.profiling_ms = self.scenario.world.profiling_ms
+            account.profiling_ms = self.scenario.perf.profiling_ms
         return e.JobSubmitted(traced.job, estimate, oracle, profile)
 
     def _measured_speedups(self, job: Job) -> Profile | None:
@@ -265,7 +265,7 @@ class Simulation:
         key = (job.model, demand.min_count, demand.max_count)
         profile = self._profiles.get(key)
         if profile is None:
-            table = self.scenario.world.speedups_of(job)
+            table = self.scenario.perf.speedups_of(job)
             beyond = tuple((count, speed) for count, speed in table if count > 1)
             profile = self._profiles[key] = Profile(speedups=((1, NOMINAL), *beyond))
         return profile

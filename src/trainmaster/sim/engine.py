@@ -25,20 +25,20 @@ class SimEngine:
         self, speeds: Speeds, ledger: Ledger, profile: Callable[[Account], e.JobProfiled]
     ) -> None:
         self._speeds = speeds
-        self._world = speeds.world
+        self._perf = speeds.perf
         self._ledger = ledger
         self._profile = profile
         """What is newly known of a job whose attempt has failed."""
         self.runs: dict[str, SimRun] = {}
-        self.interference = InterferenceTracker(speeds) if speeds.world.interferes else None
-        """Which runs slow each other down; None in a world without interference."""
+        self.interference = InterferenceTracker(speeds) if speeds.perf.interferes else None
+        """Which runs slow each other down; None in a model without interference."""
         kinds = speeds.topology.type_of_gpu
         self._slots = {gpu for gpu, kind in enumerate(kinds) if kind.name == CPU_TYPE}
         self._heap: list[tuple[int, int, SimRun]] = []
         self._tickets = 0
         self.pending_facts: list[e.Event] = []
-        self._saves_on_demand = self._world.switching.saves_on_demand
-        self._save_every = self._world.breakage.checkpoint_ms * NOMINAL
+        self._saves_on_demand = self._perf.preemption_cost.saves_on_demand
+        self._save_every = self._perf.node_failures.checkpoint_ms * NOMINAL
         """Work between two checkpoints."""
         self._dead: set[int] = set()
         """Nodes whose failure is not known yet."""
@@ -91,7 +91,7 @@ class SimEngine:
         run.since_ms = now
         if self._stalls(run):
             return
-        cost = self._world.switching
+        cost = self._perf.preemption_cost
         delay = cost.start_ms if order.run.attempt == 1 else cost.resuming(self._size(run))
         delay += account.profiling_ms
         if delay:
@@ -207,7 +207,7 @@ class SimEngine:
         if run.activity is Activity.FROZEN:
             # It saves and ends as others do, but holds no GPUs meanwhile.
             run.freezes = False
-            self._schedule(run, now + self._world.switching.suspending(self._size(run)))
+            self._schedule(run, now + self._perf.preemption_cost.suspending(self._size(run)))
             return
         is_training = run.activity is Activity.TRAINING
         self._stop_training(run, now, self.pending_facts)
@@ -215,7 +215,7 @@ class SimEngine:
         run.freezes = isinstance(order, a.Freeze) and run.account.traced.stays_in_memory
         delay = 0
         if is_training:
-            delay = self._world.switching.suspending(self._size(run), freezes=run.freezes)
+            delay = self._perf.preemption_cost.suspending(self._size(run), freezes=run.freezes)
         if delay:
             self._schedule(run, now + delay)
         else:
@@ -252,7 +252,7 @@ class SimEngine:
         self._ledger.took(run.account, run.share, run.placement, now)
         run.activity, run.since_ms = Activity.THAWING, now
         if not self._stalls(run):
-            self._schedule(run, now + self._world.switching.thawing(self._size(run)))
+            self._schedule(run, now + self._perf.preemption_cost.thawing(self._size(run)))
 
     def _kill(self, order: a.Kill, now: int) -> None:
         run = self._find(order.run)
@@ -276,7 +276,7 @@ class SimEngine:
         run.activity, run.since_ms = Activity.RESIZING, now
         if self._stalls(run):
             return
-        cost = self._world.switching.resizing(self._size(run)) if is_noticed else 0
+        cost = self._perf.preemption_cost.resizing(self._size(run)) if is_noticed else 0
         self._schedule(run, now + cost)
 
     # -- tracker ---------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ class InterferenceTracker:
 
     def __init__(self, speeds: Speeds) -> None:
         self._speeds = speeds
-        self._has_wires = bool(speeds.world.neighbours)
+        self._has_wires = bool(speeds.perf.neighbours)
         self._on_gpu: Crowd = {}
         self._on_wire: Crowd = {}
 

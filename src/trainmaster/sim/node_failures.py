@@ -9,7 +9,7 @@ from enum import IntEnum
 from random import Random
 
 from trainmaster.model import events as e
-from trainmaster.perf.perf_model import Breakage
+from trainmaster.perf.perf_model import NodeFailures
 from trainmaster.sim.engine import SimEngine
 
 
@@ -27,29 +27,29 @@ class NodeSchedule:
 
     def __init__(
         self,
-        breakage: Breakage,
+        node_failures: NodeFailures,
         planned: Iterable[e.NodeChange],
         nodes: int,
         start_ms: int,
         seed: int,
     ) -> None:
-        self._breakage = breakage
+        self._node_failures = node_failures
         self._random = Random(f"nodes/{seed}")
         self._planned = deque(sorted(planned, key=lambda planned: planned.at_ms))
-        self.is_busy = bool(self._planned) or self._breakage.mtbf_ms is not None
+        self.is_busy = bool(self._planned) or self._node_failures.mtbf_ms is not None
         """Whether anything will ever happen to nodes."""
         self._gone: set[int] = set()
         """Nodes that left by plan: nothing breaks or is repaired there."""
         self._due: list[tuple[int, int, Turn]] = []
         """(when, node, what) for failures and repairs."""
-        if self._breakage.mtbf_ms is not None:
+        if self._node_failures.mtbf_ms is not None:
             for node in range(nodes):
                 self._due.append((start_ms + self._lifetime(), node, Turn.FAILS))
             self._due.sort()
 
     def _lifetime(self) -> int:
-        assert self._breakage.mtbf_ms is not None
-        return 1 + round(self._random.expovariate(1.0 / self._breakage.mtbf_ms))
+        assert self._node_failures.mtbf_ms is not None
+        return 1 + round(self._random.expovariate(1.0 / self._node_failures.mtbf_ms))
 
     def next_time(self, *, is_idle: bool) -> int | None:
         """The next change; while nothing runs or arrives, failures of healthy nodes change nothing."""
@@ -76,10 +76,10 @@ class NodeSchedule:
             is_here = node not in self._gone
             if turn is Turn.FAILS:
                 facts += engine.break_node(node, now) if is_here else ()
-                after, following = self._breakage.detection_ms, Turn.NOTICED
+                after, following = self._node_failures.detection_ms, Turn.NOTICED
             elif turn is Turn.NOTICED:
                 facts += engine.lose_node(node, now) if is_here else ()
-                after, following = self._breakage.repair_ms, Turn.RETURNS
+                after, following = self._node_failures.repair_ms, Turn.RETURNS
             else:
                 facts += [e.NodeJoined(node)] if is_here else ()
                 after, following = self._lifetime(), Turn.FAILS

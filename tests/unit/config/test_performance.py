@@ -6,27 +6,27 @@ from dataclasses import replace
 
 import pytest
 
-from trainmaster.config.performance import world_from
+from trainmaster.config.performance import perf_model_from
 from trainmaster.config.validation import ConfigError
 from trainmaster.model.placement import Sharing
 from trainmaster.model.units import HOUR, NOMINAL, SECOND
 from trainmaster.perf.default_parameters import H200
-from trainmaster.perf.gpu_interference import Law
-from trainmaster.perf.network_contention import Neighbours
+from trainmaster.perf.gpu_interference import SharingLaw
+from trainmaster.perf.network_contention import NetworkContention
 from trainmaster.perf.perf_model import DEFAULT, IDEAL
 
 
 def test_an_empty_file_is_the_default_under_another_name() -> None:
-    world = world_from({}, "mine")
+    world = perf_model_from({}, "mine")
     assert world.name == "mine"
     assert replace(world, name="default") == DEFAULT
-    ideal = replace(world_from({"base": "ideal"}, "x"), name="ideal")
+    ideal = replace(perf_model_from({"base": "ideal"}, "x"), name="ideal")
     tables = replace(ideal.shared_gpu, tables={})
     assert replace(ideal, shared_gpu=tables) == IDEAL, "the tables are there in case a law is named"
 
 
 def test_everything_can_be_said() -> None:
-    world = world_from(
+    world = perf_model_from(
         {
             "base": "ideal",
             "speed": {
@@ -74,13 +74,13 @@ def test_everything_can_be_said() -> None:
     assert locality.node_counts == {"mine": {4: {2: 700_000, 4: 400_000}}}
     assert locality.widths == {"default": {150: 900_000}}
     assert world.gpu_speeds == {"mine": {"k80": 100_000}}
-    switching = world.switching
+    switching = world.preemption_cost
     assert (switching.start_ms, switching.suspend_ms, switching.resume_ms) == (1_000, 2_500, 3_000)
     assert (switching.thaw_ms, switching.resize_ms, switching.can_freeze) == (0, 4_000, True)
     assert switching.freeze_ms == 250
-    assert (world.breakage.mtbf_ms, world.breakage.repair_ms) == (100 * HOUR, 2 * HOUR)
-    assert world.breakage.checkpoint_ms == 60 * SECOND
-    assert (world.breakage.detection_ms, world.profiling_ms) == (64 * SECOND, 40 * SECOND)
+    assert (world.node_failures.mtbf_ms, world.node_failures.repair_ms) == (100 * HOUR, 2 * HOUR)
+    assert world.node_failures.checkpoint_ms == 60 * SECOND
+    assert (world.node_failures.detection_ms, world.profiling_ms) == (64 * SECOND, 40 * SECOND)
     assert not switching.saves_on_demand
     assert (switching.save_bytes_s, switching.load_bytes_s) == (1_900_000_000, 2_500_000_000)
     assert (world.has_failures, world.interferes) == (True, True), (
@@ -88,11 +88,11 @@ def test_everything_can_be_said() -> None:
     )
     assert (world.doubling_ppm, locality.error_ppm) == (900_000, 100_000)
     assert world.elasticity.models == {"mine": {1: NOMINAL, 3: 2_500_000}}
-    assert world.neighbours == Neighbours(
+    assert world.neighbours == NetworkContention(
         {"default": {2: 800_000}}, {"mine": {2: 700_000, 4: 600_000}}
     )
     law = world.shared_gpu
-    assert (law.law, law.constant_ppm, law.per_job_ppm) == (Law.H200, -50_000, 1_060_000)
+    assert (law.law, law.constant_ppm, law.per_job_ppm) == (SharingLaw.H200, -50_000, 1_060_000)
     assert law.tables[Sharing.MPS].small == {1: NOMINAL, 2: 1_500_000}
     assert law.tables[Sharing.MPS].filling == H200[Sharing.MPS].filling
     assert law.tables[Sharing.TIME].filling == {1: NOMINAL, 2: 3_000_000}
@@ -102,7 +102,7 @@ def test_everything_can_be_said() -> None:
 
 
 def test_what_a_file_says_of_a_model_replaces_what_was_measured_of_its_nodes() -> None:
-    world = world_from({"speed": {"models": {"ResNet-50": {"rack": 0.5}}}}, "x")
+    world = perf_model_from({"speed": {"models": {"ResNet-50": {"rack": 0.5}}}}, "x")
     assert world.locality.at_span("resnet50", "rack") == 500_000
     assert "resnet50" not in world.locality.node_counts
     assert "resnet50" not in world.locality.widths
@@ -110,19 +110,19 @@ def test_what_a_file_says_of_a_model_replaces_what_was_measured_of_its_nodes() -
 
 
 def test_neighbours_and_interference_can_be_turned_off() -> None:
-    assert not world_from({"neighbours": False}, "x").neighbours
-    assert not world_from({"interference": False}, "x").interferes
-    assert not world_from({"base": "ideal", "neighbours": False}, "x").interferes
+    assert not perf_model_from({"neighbours": False}, "x").neighbours
+    assert not perf_model_from({"interference": False}, "x").interferes
+    assert not perf_model_from({"base": "ideal", "neighbours": False}, "x").interferes
 
 
 def test_speeds_by_size_may_be_in_any_unit() -> None:
     tiny = {1: 0.000_001_4, 2: 0.000_002_6, 4: 0.000_004_9}
-    world = world_from({"elastic": {"models": {"a": tiny}}}, "x")
+    world = perf_model_from({"elastic": {"models": {"a": tiny}}}, "x")
     assert world.elasticity.models["a"] == {1: NOMINAL, 2: 1_857_143, 4: 3_500_000}
 
 
 def test_the_short_form_of_efficiency() -> None:
-    assert world_from({"elastic_efficiency": 0.7}, "x").doubling_ppm == 700_000
+    assert perf_model_from({"elastic_efficiency": 0.7}, "x").doubling_ppm == 700_000
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def test_the_short_form_of_efficiency() -> None:
      ("none", (None, None))],
 )  # fmt: skip
 def test_ways_for_memory_to_travel(path: str, rates: tuple[int | None, int | None]) -> None:
-    found = world_from({"switch": {"path": path}}, "x").switching
+    found = perf_model_from({"switch": {"path": path}}, "x").preemption_cost
     assert (found.save_bytes_s, found.load_bytes_s) == rates
 
 
 def test_a_model_keeps_the_spans_that_the_file_does_not_name() -> None:
-    world = world_from({"speed": {"models": {"vgg16": {"rack": 0.5}}}}, "x")
+    world = perf_model_from({"speed": {"models": {"vgg16": {"rack": 0.5}}}}, "x")
     assert world.locality.at_span("vgg16", "rack") == 500_000
     assert world.locality.at_span("vgg16", "cluster") == 623_200
     assert DEFAULT.locality.at_span("vgg16", "rack") == 730_000, "the default itself is untouched"
@@ -339,4 +339,4 @@ MISTAKES = {
 @pytest.mark.parametrize(("mapping", "sentence"), MISTAKES.values(), ids=MISTAKES)
 def test_mistake(mapping: dict[str, object], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        world_from(mapping, "x")
+        perf_model_from(mapping, "x")

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import a_job, cluster, fraction, on
-from trainmaster.config.performance import world_from
+from trainmaster.config.performance import perf_model_from
 from trainmaster.model.job import Demand, Job, Shape
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.units import NOMINAL, WHOLE
-from trainmaster.perf.perf_model import DEFAULT, IDEAL, Speeds, World
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, PerfModel, Speeds
 
-LINEAR = world_from({"sharing": {"law": "linear", "a": 0, "b": 1}}, "linear")
-M2 = world_from({"sharing": {"law": "utilisation"}}, "m2")
+LINEAR = perf_model_from({"sharing": {"law": "linear", "a": 0, "b": 1}}, "linear")
+M2 = perf_model_from({"sharing": {"law": "utilisation"}}, "m2")
 
 
 def small(name: str = "s", model: str = "") -> Job:
@@ -26,7 +26,7 @@ def filling(name: str = "f") -> Job:
 
 
 def left(
-    mine: Job, others: list[Job], world: World = DEFAULT, sharing: Sharing = Sharing.TIME
+    mine: Job, others: list[Job], world: PerfModel = DEFAULT, sharing: Sharing = Sharing.TIME
 ) -> int:
     """What a job on GPU 0 keeps of its speed beside these."""
     topology = cluster("1x1")
@@ -38,7 +38,7 @@ def left(
 
 
 def times_longer(
-    job: Job, count: int, world: World = DEFAULT, sharing: Sharing = Sharing.TIME
+    job: Job, count: int, world: PerfModel = DEFAULT, sharing: Sharing = Sharing.TIME
 ) -> float:
     return NOMINAL / left(job, [job] * (count - 1), world, sharing)
 
@@ -58,7 +58,7 @@ def test_m2_shares_what_there_is_once_more_is_wanted() -> None:
 
 
 def test_m2_takes_the_memorys_bandwidth_where_that_is_scarcer() -> None:
-    world = world_from({"sharing": {"law": "utilisation", "bandwidth": {"LM": 0.75}}}, "m2")
+    world = perf_model_from({"sharing": {"law": "utilisation", "bandwidth": {"LM": 0.75}}}, "m2")
     assert left(small(model="lm"), [small(model="lm")], world) == NOMINAL * 2 // 3
     assert left(small(model="lm"), [small()], world) == NOMINAL
 
@@ -81,12 +81,12 @@ def test_of_unequal_parts_each_counts_on_its_own_gpu() -> None:
 
 
 def test_the_linear_law_with_the_figures_of_a_machine() -> None:
-    world = world_from({"sharing": {"law": "linear", "a": -0.05, "b": 1.0643}}, "fitted")
+    world = perf_model_from({"sharing": {"law": "linear", "a": -0.05, "b": 1.0643}}, "fitted")
     assert times_longer(small(), 2, world) == pytest.approx(2 * 1.0643 - 0.05, rel=1e-3)
 
 
 def test_nobody_is_faster_in_company() -> None:
-    cheap = world_from({"sharing": {"law": "linear", "a": 0, "b": 0.1}}, "cheap")
+    cheap = perf_model_from({"sharing": {"law": "linear", "a": 0, "b": 0.1}}, "cheap")
     assert left(small(), [small()], cheap) == NOMINAL
 
 
@@ -129,7 +129,7 @@ def test_jobs_in_between_lie_in_between() -> None:
 def test_section_12_four_unit_jobs() -> None:
     """Mean JCT at concurrency 1, 2 and 4, as batches: the H200 wants 2 or more, the linear law 1."""
 
-    def mean_jct(job: Job, at_once: int, world: World) -> float:
+    def mean_jct(job: Job, at_once: int, world: PerfModel) -> float:
         longer = times_longer(job, at_once, world)
         batches = 4 // at_once
         return sum(longer * (batch + 1) for batch in range(batches)) / batches
@@ -167,7 +167,7 @@ def test_three_are_no_pair_and_another_law_has_none() -> None:
     lm = small(model="lm")
     assert left(lm, [lm, lm]) == left(small(), [small(), small()])
     assert left(lm, [lm], LINEAR) == NOMINAL // 2
-    paired = world_from({"sharing": {"law": "linear", "pairs": {"lm": {"lm": 0.7}}}}, "p")
+    paired = perf_model_from({"sharing": {"law": "linear", "pairs": {"lm": {"lm": 0.7}}}}, "p")
     assert left(lm, [lm], paired) == 700_000
 
 
@@ -192,7 +192,9 @@ def test_a_host_loses_at_most_the_tolerance() -> None:
     assert left(host(600_000), [guest()], sharing=Sharing.MPS) == NOMINAL
     assert left(host(980_000), [guest()], sharing=Sharing.MPS) == 990_000
     assert left(host(NOMINAL), [guest(), guest()], sharing=Sharing.MPS) == 970_000
-    strict = world_from({"sharing": {"opportunistic": {"tolerance": 0, "floor": 0.5}}}, "strict")
+    strict = perf_model_from(
+        {"sharing": {"opportunistic": {"tolerance": 0, "floor": 0.5}}}, "strict"
+    )
     assert left(host(NOMINAL), [guest()], strict, Sharing.MPS) == NOMINAL
     assert left(guest(), [host(NOMINAL)], strict, Sharing.MPS) == NOMINAL // 2
 

@@ -10,19 +10,19 @@ import pytest
 
 from tests.builders import a_job, cluster, on
 from trainmaster.config.cluster import cluster_from
-from trainmaster.config.performance import world_from
+from trainmaster.config.performance import perf_model_from
 from trainmaster.model.job import Demand, Job, Part, Shape, gpus
 from trainmaster.model.topology import Topology
 from trainmaster.model.units import NOMINAL
 from trainmaster.perf.model_zoo import MODELS, skew_ppm, table_name
-from trainmaster.perf.perf_model import DEFAULT, IDEAL, Speeds, World
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, PerfModel, Speeds
 
 RACKS = "rack a: n1[4] n2[4]  rack b: n3[4] n4[4]"
 SINGLES = "n1[4] n2[4] n3[4] n4[4]"
 
 
 def speed(
-    world: World, job: Job, *devices: int, text: str | Topology = RACKS, seed: int = 0
+    world: PerfModel, job: Job, *devices: int, text: str | Topology = RACKS, seed: int = 0
 ) -> int:
     topology = cluster(text) if isinstance(text, str) else text
     return Speeds(world, topology, seed).alone(job, on(topology, *devices))
@@ -41,7 +41,7 @@ def test_the_best_placement_runs_at_nominal_speed() -> None:
 
 
 def test_no_placement_is_faster_than_the_best() -> None:
-    odd = world_from({"speed": {"default": {"rack": 0.5, "cluster": 0.9}}}, "odd")
+    odd = perf_model_from({"speed": {"default": {"rack": 0.5, "cluster": 0.9}}}, "odd")
     assert speed(odd, a_job("a", 8), *range(8)) == NOMINAL
     assert speed(odd, a_job("a", 8), *range(4), *range(8, 12)) == NOMINAL
 
@@ -180,7 +180,7 @@ def test_the_slowest_gpu_sets_the_pace() -> None:
 
 def test_a_models_own_speed_on_a_type_beats_the_types() -> None:
     mixed = "n1[2fast] n2[2slow]"
-    world = world_from({"base": "ideal", "gpu_speed": {"ResNet-50": {"Slow": 0.141}}}, "gavel")
+    world = perf_model_from({"base": "ideal", "gpu_speed": {"ResNet-50": {"Slow": 0.141}}}, "gavel")
     assert speed(world, a_job("a", 1, model="resnet50"), 2, text=mixed) == 141_000
     assert speed(world, a_job("a", 1, model="resnet50"), 0, text=mixed) == NOMINAL
     assert speed(world, a_job("a", 1, model="lm"), 2, text=mixed) == NOMINAL // 2
@@ -203,7 +203,7 @@ def test_between_doublings_the_speed_grows_evenly_and_never_falls() -> None:
     assert found[2] == (found[1] + found[3]) // 2
 
 
-MEASURED = world_from({"elastic": {"models": {"resnet50": {1: 100, 2: 190, 4: 340}}}}, "m")
+MEASURED = perf_model_from({"elastic": {"models": {"resnet50": {1: 100, 2: 190, 4: 340}}}}, "m")
 
 
 def test_a_measured_table_is_read_between_its_rows_and_is_flat_beyond() -> None:

@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import a_policy, a_scenario, at, cluster, fraction, on, one, outcome_of, traced
-from trainmaster.config.performance import world_from
+from trainmaster.config.performance import perf_model_from
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Shape, gpus
 from trainmaster.model.placement import Sharing
 from trainmaster.model.topology import Topology
 from trainmaster.model.units import GIB, SECOND
-from trainmaster.perf.default_parameters import SWITCHING
-from trainmaster.perf.perf_model import DEFAULT, IDEAL, Speeds, Switching, World
+from trainmaster.perf.default_parameters import PREEMPTION_COST
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, PerfModel, PreemptionCost, Speeds
 
-MOVING = replace(IDEAL, name="moving", switching=SWITCHING)
+MOVING = replace(IDEAL, name="moving", preemption_cost=PREEMPTION_COST)
 
 
 @pytest.mark.parametrize(
@@ -34,34 +34,36 @@ def test_the_times_of_the_driver_on_an_h200(
     """Within 15 % of what was measured: bytes / bandwidth is nearly the whole story."""
     size = round(gib * GIB)
     for found, (least, most) in (
-        (SWITCHING.suspending(size), checkpoint),
-        (SWITCHING.thawing(size), restore),
+        (PREEMPTION_COST.suspending(size), checkpoint),
+        (PREEMPTION_COST.thawing(size), restore),
     ):
         assert 0.85 * least <= found / SECOND <= 1.15 * most
 
 
 def test_the_cooperative_path_is_twenty_times_as_fast() -> None:
-    path = world_from({"base": "ideal", "switch": {"path": "cooperative"}}, "x").switching
+    path = perf_model_from(
+        {"base": "ideal", "switch": {"path": "cooperative"}}, "x"
+    ).preemption_cost
     assert 150 <= path.suspending(8 * GIB) <= 175
     assert 150 <= path.thawing(8 * GIB) <= 175
 
 
 def test_a_preemption_of_a_job_that_states_no_memory_costs_about_thirty_seconds() -> None:
     size = 16 * GIB
-    cost = DEFAULT.switching
+    cost = DEFAULT.preemption_cost
     assert cost.suspending(size) + cost.resuming(size) == pytest.approx(30 * SECOND, rel=0.01)
     assert cost.resizing(size) == pytest.approx(30 * SECOND, rel=0.01)
 
 
 def test_without_bandwidths_memory_does_not_matter() -> None:
-    cost = Switching(suspend_ms=5, resume_ms=25, thaw_ms=2, resize_ms=30)
+    cost = PreemptionCost(suspend_ms=5, resume_ms=25, thaw_ms=2, resize_ms=30)
     found = (cost.suspending(GIB), cost.resuming(GIB), cost.thawing(GIB), cost.resizing(GIB))
     assert found == (5, 25, 2, 30)
 
 
 def test_freezing_takes_as_long_as_halting_unless_it_is_said() -> None:
-    assert Switching(suspend_ms=5).suspending(0, freezes=True) == 5
-    cost = Switching(suspend_ms=5, freeze_ms=1)
+    assert PreemptionCost(suspend_ms=5).suspending(0, freezes=True) == 5
+    cost = PreemptionCost(suspend_ms=5, freeze_ms=1)
     assert (cost.suspending(0, freezes=True), cost.suspending(0)) == (1, 5)
 
 
@@ -78,7 +80,7 @@ def test_stated_memory_counts_else_the_gpus_by_share() -> None:
     assert speeds.memory_of(on(topology, 0, share=250, sharing=Sharing.MPS)) == 8 * GIB
 
 
-def ends(demand: Demand, world: World, topology: str | Topology = "1x2") -> int | None:
+def ends(demand: Demand, world: PerfModel, topology: str | Topology = "1x2") -> int | None:
     """When a job of 100 s ends that a short one of the same shape puts aside at 10 s."""
     jobs = [traced("long", demand, 100), traced("short", demand, 10, at_s=10)]
     return one(outcome_of(a_scenario(jobs, topology, world), a_policy("srtf")), "long").finish_ms
@@ -91,11 +93,15 @@ def stated(gib: int) -> Demand:
 def test_jobs_that_state_little_memory_are_cheap_to_put_aside() -> None:
     by_memory = {gib: ends(stated(gib), MOVING) for gib in (1, 4, 16)}
     assert by_memory == {
-        gib: 110 * SECOND + SWITCHING.suspending(gib * GIB) + SWITCHING.resuming(gib * GIB)
+        gib: 110 * SECOND
+        + PREEMPTION_COST.suspending(gib * GIB)
+        + PREEMPTION_COST.resuming(gib * GIB)
         for gib in (1, 4, 16)
     }
     assert ends(gpus(2), MOVING) == by_memory[16], "unstated: all that the GPU has"
-    flat = replace(MOVING, switching=replace(SWITCHING, save_bytes_s=None, load_bytes_s=None))
+    flat = replace(
+        MOVING, preemption_cost=replace(PREEMPTION_COST, save_bytes_s=None, load_bytes_s=None)
+    )
     assert {ends(stated(gib), flat) for gib in (1, 4, 16)} == {128 * SECOND}
 
 
@@ -103,7 +109,7 @@ def test_moving_costs_both_ways() -> None:
     jobs = [traced("a", stated(4), 100)]
     scenario = a_scenario(jobs, "2x2", MOVING, node_changes=(at(10, e.NodeDraining(0)),))
     moved = one(outcome_of(scenario, a_policy("fifo")), "a")
-    both = SWITCHING.suspending(4 * GIB) + SWITCHING.resuming(4 * GIB)
+    both = PREEMPTION_COST.suspending(4 * GIB) + PREEMPTION_COST.resuming(4 * GIB)
     assert (moved.migrations, moved.finish_ms) == (1, 100 * SECOND + both)
 
 
@@ -112,21 +118,21 @@ def test_growing_costs_both_ways() -> None:
     result = outcome_of(
         a_scenario([traced("a", soft, 30)], "1x2", MOVING), a_policy("fifo", elastic="malleable")
     )
-    assert one(result, "a").finish_ms == SWITCHING.resizing(4 * GIB) + 15 * SECOND
+    assert one(result, "a").finish_ms == PREEMPTION_COST.resizing(4 * GIB) + 15 * SECOND
 
 
 def test_a_frozen_run_returns_by_the_same_bandwidth_without_a_restart() -> None:
     """Four GPUs, one idle all the time: its host memory has room for the frozen run."""
-    world = replace(MOVING, switching=replace(SWITCHING, can_freeze=True))
+    world = replace(MOVING, preemption_cost=replace(PREEMPTION_COST, can_freeze=True))
     three = Demand(Shape(3, memory=4 * GIB), 3, 3)
-    expected = 110 * SECOND + SWITCHING.suspending(4 * GIB) + SWITCHING.thawing(4 * GIB)
+    expected = 110 * SECOND + PREEMPTION_COST.suspending(4 * GIB) + PREEMPTION_COST.thawing(4 * GIB)
     assert ends(three, world, "1x4") == expected
 
 
 def test_runs_that_share_a_gpu_feel_each_other_again_after_a_thaw() -> None:
     """Two halves by turns, both frozen for a whole job from 4 to 5 s, then by turns again."""
-    world = world_from({"base": "ideal", "sharing": {"law": "linear"}}, "turns")
-    world = replace(world, switching=Switching(can_freeze=True))
+    world = perf_model_from({"base": "ideal", "sharing": {"law": "linear"}}, "turns")
+    world = replace(world, preemption_cost=PreemptionCost(can_freeze=True))
     half = fraction(0.5, sharing=Sharing.TIME)
     half = replace(half, host_memory=GIB)
     whole = Demand(Shape(1), 1, 1, host_memory=GIB)

@@ -18,14 +18,14 @@ from tests.builders import (
     simulated,
     traced,
 )
-from trainmaster.config.performance import world_from
+from trainmaster.config.performance import perf_model_from
 from trainmaster.model import events as e
 from trainmaster.model.job import Source, gpus
 from trainmaster.model.placement import Sharing
 from trainmaster.model.result import Status
 from trainmaster.model.trace import Outcome
 from trainmaster.model.units import NOMINAL, SECOND
-from trainmaster.perf.perf_model import IDEAL, Breakage
+from trainmaster.perf.perf_model import IDEAL, NodeFailures
 from trainmaster.sim.driver import Estimates, Scenario, Simulation
 
 FAILING = replace(IDEAL, name="failing", has_failures=True)
@@ -72,7 +72,7 @@ def test_jobs_end_as_the_trace_says(outcome: Outcome, status: Status, wasted_h: 
 
 
 def test_a_lost_node_throws_a_job_back_to_its_last_checkpoint() -> None:
-    world = replace(IDEAL, breakage=Breakage(checkpoint_ms=4_000))
+    world = replace(IDEAL, node_failures=NodeFailures(checkpoint_ms=4_000))
     changes = (at(10, e.NodeLeft(0)), at(20, e.NodeJoined(0)))
     run = simulated(
         a_scenario([traced("a", 1, 30)], "1x1", world, node_changes=changes), a_policy("fifo")
@@ -87,7 +87,7 @@ def test_a_lost_node_throws_a_job_back_to_its_last_checkpoint() -> None:
 
 def test_a_checkpoint_counts_from_the_last_suspension() -> None:
     """A suspension saves: what is lost later counts from there."""
-    world = replace(IDEAL, breakage=Breakage(checkpoint_ms=4_000))
+    world = replace(IDEAL, node_failures=NodeFailures(checkpoint_ms=4_000))
     jobs = [traced("a", 1, 30), traced("short", 1, 1, at_s=3)]
     changes = (at(9, e.NodeLeft(0)), at(9, e.NodeJoined(0)))
     run = simulated(a_scenario(jobs, "1x1", world, node_changes=changes), a_policy("srtf"))
@@ -106,7 +106,9 @@ def test_a_drained_node_is_left_by_moving_and_counts_as_a_migration() -> None:
 
 
 def test_node_failures_follow_the_seed() -> None:
-    world = replace(IDEAL, breakage=Breakage(mtbf_ms=20_000, repair_ms=5_000, checkpoint_ms=1_000))
+    world = replace(
+        IDEAL, node_failures=NodeFailures(mtbf_ms=20_000, repair_ms=5_000, checkpoint_ms=1_000)
+    )
     jobs = [traced(f"j{n}", 1, 20, at_s=n) for n in range(6)]
 
     def ends(seed: int) -> dict[str, float | None]:
@@ -129,7 +131,7 @@ def test_a_promised_launch_does_not_go_to_a_node_that_is_lost() -> None:
 
 
 def test_mps_neighbours_slow_each_other_and_time_slices_alternate() -> None:
-    world = world_from({"sharing": {"law": "utilisation"}}, "sharing")
+    world = perf_model_from({"sharing": {"law": "utilisation"}}, "sharing")
     busy = [traced(n, fraction(0.5), 10, gpu_util_ppm=NOMINAL) for n in "ab"]
     assert finishes(outcome_of(a_scenario(busy, "1x1", world), a_policy("fifo"))) == {
         "a": 20,
@@ -137,7 +139,7 @@ def test_mps_neighbours_slow_each_other_and_time_slices_alternate() -> None:
     }
     half = fraction(0.5, sharing=Sharing.TIME)
     timed = [traced("a", half, 10), traced("b", half, 5)]
-    linear = world_from({"sharing": {"law": "linear"}}, "linear")
+    linear = perf_model_from({"sharing": {"law": "linear"}}, "linear")
     assert finishes(outcome_of(a_scenario(timed, "1x1", linear), a_policy("fifo"))) == {
         "a": 15,
         "b": 10,

@@ -13,11 +13,11 @@ from trainmaster.model import events as e
 from trainmaster.model.job import Demand, gpus
 from trainmaster.model.trace import Outcome, TracedJob
 from trainmaster.model.units import NOMINAL, SECOND, WHOLE
-from trainmaster.perf.perf_model import DEFAULT, IDEAL, Breakage, World
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, NodeFailures, PerfModel
 from trainmaster.sim.driver import Estimates, Simulation
 from trainmaster.sim.node_failures import NodeSchedule
 
-BREAKAGE = Breakage(
+BREAKAGE = NodeFailures(
     mtbf_ms=1, repair_ms=100 * SECOND, checkpoint_ms=4 * SECOND, detection_ms=5 * SECOND
 )
 NEVER = 1 << 50
@@ -26,9 +26,9 @@ NEVER = 1 << 50
 class Fated(NodeSchedule):
     """Nodes that fail after these seconds, one after the other, and never again."""
 
-    def __init__(self, breakage: Breakage, lives_s: Sequence[float | None]) -> None:
+    def __init__(self, node_failures: NodeFailures, lives_s: Sequence[float | None]) -> None:
         self._lives = iter([NEVER if life is None else round(life * SECOND) for life in lives_s])
-        super().__init__(breakage, (), len(lives_s), 0, 0)
+        super().__init__(node_failures, (), len(lives_s), 0, 0)
 
     def _lifetime(self) -> int:
         return next(self._lives, NEVER)
@@ -39,13 +39,13 @@ def fated(
     cluster: str,
     *lives_s: float | None,
     policy: Policy | None = None,
-    world: World = IDEAL,
-    breakage: Breakage = BREAKAGE,
+    world: PerfModel = IDEAL,
+    node_failures: NodeFailures = BREAKAGE,
 ) -> Simulation:
     """A run on nodes that live so long each."""
-    world = replace(world, breakage=breakage)
+    world = replace(world, node_failures=node_failures)
     simulation = Simulation(a_scenario(jobs, cluster, world), policy or a_policy("fifo"))
-    simulation.nodes = Fated(breakage, lives_s)
+    simulation.nodes = Fated(node_failures, lives_s)
     simulation.run()
     assert not simulation.refusals
     return simulation
@@ -71,7 +71,9 @@ def test_a_failure_is_known_only_later_and_the_gpus_are_held_meanwhile() -> None
 
 def test_without_detection_time_it_is_known_at_once() -> None:
     at_once = replace(BREAKAGE, detection_ms=0)
-    assert ends(fated([traced("a", 1, 30)], "2x1", 10, None, breakage=at_once)) == {"a": 10 + 22}
+    assert ends(fated([traced("a", 1, 30)], "2x1", 10, None, node_failures=at_once)) == {
+        "a": 10 + 22
+    }
 
 
 def test_repair_begins_when_the_failure_is_noticed() -> None:
@@ -130,14 +132,14 @@ def test_a_run_that_grows_onto_a_dead_node_stands_still() -> None:
 
 
 def test_planned_departures_are_known_at_once() -> None:
-    world = replace(IDEAL, breakage=replace(BREAKAGE, mtbf_ms=None))
+    world = replace(IDEAL, node_failures=replace(BREAKAGE, mtbf_ms=None))
     scenario = a_scenario([traced("a", 1, 30)], "2x1", world, node_changes=(at(10, e.NodeLeft(0)),))
     assert finishes(outcome_of(scenario, a_policy("fifo"))) == {"a": 10 + 22}
 
 
 def test_the_default_world_notices_after_fourteen_seconds_and_the_ideal_one_at_once() -> None:
-    assert DEFAULT.breakage.detection_ms == 14 * SECOND
-    assert IDEAL.breakage.detection_ms == 0
+    assert DEFAULT.node_failures.detection_ms == 14 * SECOND
+    assert IDEAL.node_failures.detection_ms == 0
 
 
 # -- profiling ---------------------------------------------------------------------------------------
@@ -179,7 +181,15 @@ def test_a_job_is_measured_once_however_often_it_is_launched() -> None:
 
 def test_measuring_that_was_cut_short_begins_anew() -> None:
     """The node fails at 5, while the job is being measured; 7 s are measured on the other one."""
-    breakage = replace(BREAKAGE, detection_ms=0)
+    node_failures = replace(BREAKAGE, detection_ms=0)
     jobs = [traced("a", SOFT, 30)]
-    run = fated(jobs, "2x2", 5, None, policy=a_policy("max-min"), world=PROFILED, breakage=breakage)
+    run = fated(
+        jobs,
+        "2x2",
+        5,
+        None,
+        policy=a_policy("max-min"),
+        world=PROFILED,
+        node_failures=node_failures,
+    )
     assert ends(run) == {"a": 5 + 7 + 30}

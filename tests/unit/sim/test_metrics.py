@@ -162,7 +162,7 @@ def test_jain_follows_the_queues_weights() -> None:
     jobs = (traced("a", 3, 10, queue="x"), traced("b", 1, 10, queue="y"))
     plain = a_scenario(jobs, "1x4")
     queues = {"x": Queue("x", weight=3), "y": Queue("y", weight=1)}
-    weighted = Scenario(plain.trace, plain.topology, "1x4", plain.world, queues=queues)
+    weighted = Scenario(plain.trace, plain.topology, "1x4", plain.perf, queues=queues)
     assert outcome_of(weighted, a_policy("fifo")).summary.jain_index == 1
 
 

@@ -26,7 +26,7 @@ from trainmaster.evaluation.suite import (
     Suite,
     Workload,
 )
-from trainmaster.evaluation.trial import world_of
+from trainmaster.evaluation.trial import perf_model_of
 from trainmaster.model.topology import Topology
 from trainmaster.model.trace import Trace
 from trainmaster.policy_files import policy_named
@@ -88,7 +88,7 @@ def experiment_of(wanted: Wanted, policies: str) -> Experiment:
     chosen = settings_of(policies, wanted.set_options)
     conditions = conditions_of(wanted)
     topology = inputs.cluster_of(wanted.cluster).topology
-    inputs.check_spans(world_of(conditions), topology)
+    inputs.check_spans(perf_model_of(conditions), topology)
     queues = _queues(wanted, trace, topology, lineup(policies, wanted.set_options))
     workload = Workload(
         name=wanted.trace.name,
@@ -138,7 +138,7 @@ def cluster_of(text: str) -> str | Mapping[str, object]:
 
 
 def conditions_of(wanted: Wanted) -> Conditions:
-    inputs.world_of(wanted.perf)
+    inputs.perf_model_of(wanted.perf)
     inputs.estimates_of(wanted.estimates)
     perf = wanted.perf if wanted.perf in BASES else read_yaml(Path(wanted.perf), "the perf file")[0]
     return Conditions(f"perf {wanted.perf}, estimates {wanted.estimates}", perf, wanted.estimates)
@@ -146,8 +146,8 @@ def conditions_of(wanted: Wanted) -> Conditions:
 
 def _seeds(wanted: Wanted, conditions: Conditions) -> int:
     """One, where nothing is left to chance: the others would only repeat it."""
-    world, estimates = world_of(conditions), inputs.estimates_of(wanted.estimates)
-    is_drawn = world.breakage.mtbf_ms is not None or world.locality.error_ppm or estimates.error
+    perf, estimates = perf_model_of(conditions), inputs.estimates_of(wanted.estimates)
+    is_drawn = perf.node_failures.mtbf_ms is not None or perf.locality.error_ppm or estimates.error
     if is_drawn:
         return SEEDS if wanted.seeds is None else wanted.seeds
     if wanted.seeds is not None and wanted.seeds > 1:

@@ -1,4 +1,4 @@
-"""From the words of the command line to what a simulation takes: cluster, world, estimates, queues."""
+"""From the words of the command line to what a simulation takes: cluster, performance, estimates, queues."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.files import read_text, read_yaml
 from trainmaster.config.cluster import Cluster, cluster_from
 from trainmaster.config.options import divides_queues
-from trainmaster.config.performance import BASES, world_from
+from trainmaster.config.performance import BASES, perf_model_from
 from trainmaster.config.queues import guaranteed_in, queues_from
 from trainmaster.config.yaml_file import read_mapping
 from trainmaster.model.queue import Queue
 from trainmaster.model.topology import ISLAND_LEVELS, SHORTHAND_LEVELS, Topology, parse_shorthand
 from trainmaster.model.units import WHOLE
-from trainmaster.perf.perf_model import World
+from trainmaster.perf.perf_model import PerfModel
 from trainmaster.sim.driver import Estimates, estimates_from
 from trainmaster.text.suggest import did_you_mean
 
@@ -57,7 +57,7 @@ def _machine_list(path: Path, content: str) -> Cluster | None:
     return None
 
 
-def world_of(text: str) -> World:
+def perf_model_of(text: str) -> PerfModel:
     """`ideal`, `default`, or a YAML file that changes some of it."""
     if text in BASES:
         return BASES[text]
@@ -66,7 +66,7 @@ def world_of(text: str) -> World:
         hint = did_you_mean(text, BASES, "name one of these.")
         raise BadInput(f"--perf {text} is neither ideal, default nor a file; {hint}")
     raw, lines = read_yaml(path, "the perf file")
-    return world_from(raw, str(path), lines)
+    return perf_model_from(raw, str(path), lines)
 
 
 def estimates_of(text: str) -> Estimates:
@@ -125,10 +125,10 @@ def _queues_named(names: Sequence[str]) -> str:
     return f"{'queues' if len(names) > 1 else 'queue'} {', '.join(names[:NAMED])}{more}"
 
 
-def check_spans(world: World, topology: Topology) -> None:
+def check_spans(perf: PerfModel, topology: Topology) -> None:
     """A speed for a level that the cluster does not have is most likely a misspelling."""
     known = {*SHORTHAND_LEVELS, "cluster", *ISLAND_LEVELS, *topology.levels}
-    locality = world.locality
+    locality = perf.locality
     tables = {"speed.default": locality.spans}
     tables.update({f"speed.models.{name}": table for name, table in locality.models.items()})
     for where, table in tables.items():

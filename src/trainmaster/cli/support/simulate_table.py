@@ -63,7 +63,7 @@ def _headline(scenario: Scenario, trace_name: str, summary: Summary) -> str:
     load = f", load {summary.load:.2f}" if summary.load is not None else ""
     gpus = plural(scenario.topology.training_gpus, "GPU")
     jobs = plural(summary.jobs, "job")
-    return f"{trace_name} on {scenario.cluster}: {jobs}, {gpus}{load}, perf {scenario.world.name}"
+    return f"{trace_name} on {scenario.cluster}: {jobs}, {gpus}{load}, perf {scenario.perf.name}"
 
 
 def _table(shown: Sequence[Ran], everyone: Sequence[Ran]) -> Table:

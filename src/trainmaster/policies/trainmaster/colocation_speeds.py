@@ -19,7 +19,7 @@ from trainmaster.model.placement import Role, Sharing
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import NOMINAL
 from trainmaster.perf.default_parameters import SHARED_GPU
-from trainmaster.perf.gpu_interference import Guest
+from trainmaster.perf.gpu_interference import GpuOccupant
 from trainmaster.perf.model_zoo import table_name
 
 TENTH = NOMINAL // 10
@@ -130,5 +130,5 @@ def predicted_by_law(mine: Kind, beside: Sequence[Kind], sharing: Sharing) -> in
             return pair
     if mine.busy_ppm is None or any(each.busy_ppm is None for each in beside):
         return None
-    guests = [Guest("", Role.GUARANTEED, each.busy_ppm or 0) for each in (mine, *beside)]
+    guests = [GpuOccupant("", Role.GUARANTEED, each.busy_ppm or 0) for each in (mine, *beside)]
     return SHARED_GPU.left(guests[0], guests[1:], sharing)

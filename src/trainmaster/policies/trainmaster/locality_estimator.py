@@ -25,7 +25,7 @@ from trainmaster.model.units import NOMINAL
 from trainmaster.perf.default_parameters import LOCALITY, NEIGHBOURS
 from trainmaster.perf.model_zoo import table_name
 from trainmaster.perf.network_contention import Wire
-from trainmaster.perf.perf_model import Speeds, World
+from trainmaster.perf.perf_model import PerfModel, Speeds
 
 FAITH = 1
 """Runs that what is believed without them counts for."""
@@ -96,7 +96,7 @@ class PublishedLosses:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
-        self._speeds = Speeds(World("published", locality=LOCALITY), topology)
+        self._speeds = Speeds(PerfModel("published", locality=LOCALITY), topology)
 
     def loss(self, model: str, demand: Demand, count: int, span: int, nodes: int) -> int:
         """Part of its speed that a gang is said to lose there, at its nearest nothing."""
