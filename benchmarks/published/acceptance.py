@@ -21,7 +21,6 @@ from trainmaster.evaluation.comparisons import (
     ratio,
 )
 from trainmaster.evaluation.number_format import (
-    basis_words,
     change_words,
     load_words,
     ratio_words,
@@ -31,21 +30,8 @@ from trainmaster.evaluation.report.figures import DotPanel, dot_plot
 from trainmaster.evaluation.score import Score
 from trainmaster.evaluation.statistics import Estimate
 from trainmaster.evaluation.suite import RANKED_TRACKS, Standing, track_words
-from trainmaster.report.document import (
-    Block,
-    Column,
-    Entry,
-    Figure,
-    Heading,
-    Listing,
-    Paragraph,
-    Row,
-    Table,
-    Tone,
-    plain,
-    quoted,
-)
 from trainmaster.report.metrics import signed_duration
+from trainmaster.report.rendering import Cell, Column, Figure, Table, quoted
 from trainmaster.text import formatting as wording
 from trainmaster.text.formatting import ABSENT
 
@@ -216,13 +202,6 @@ def rho_max(score: Score) -> float | None:
 
 # -- the section -----------------------------------------------------------------------------------
 
-RULE = (
-    "The goal: where LAS's excess is at least 20 % of its mean JCT, an excess at least 10 % below that"
-    " of the best published policy without an oracle (those called tuned are tuned on a disjoint prefix"
-    " of the same trace, and the best of all is chosen with hindsight); elsewhere within 1 % of it."
-    " The 99th percentile of rho and the share of jobs with rho above 1 at most 1.1 times that policy's;"
-    " the largest rho at most LAS's + 1 on every seed."
-)
 WORDS = {
     Criterion.EXCESS: "excess",
     Criterion.RHO_P99: "99th percentile of rho",
@@ -231,23 +210,21 @@ WORDS = {
 }
 
 
-def goal(verdicts: Sequence[Verdict]) -> Iterator[Block]:
-    """Nothing when our own policy took no part."""
-    if not verdicts:
-        return
-    ours = verdicts[0].ours.label
-    met = sum(each.is_met for each in verdicts)
-    yield Heading(f"The goal for {quoted(ours)}", "goal")
-    yield Paragraph(RULE, is_lead=True)
-    yield Paragraph(
-        f"Met on {met} of {len(verdicts)}: {_by_track(verdicts)}.{_lower_count(verdicts)}"
-    )
-    yield _figure(verdicts)
-    yield _table(verdicts)
-    misses = [each for each in verdicts if not each.is_met]
-    if misses:
-        yield Heading("Where it is missed, and by how much", "misses", 3)
-        yield Listing(tuple(_miss(each) for each in misses))
+def goal_context(judged: Sequence[Verdict]) -> dict[str, object]:
+    """What the template says of the goal; nothing of it when our own policy took no part."""
+    if not judged:
+        return {}
+    to_best = [each.to_best for each in judged if each.to_best is not None]
+    return {
+        "verdicts": judged,
+        "ours": quoted(judged[0].ours.label),
+        "by_track": _by_track(judged),
+        "surely_lower": sum(each.is_below for each in to_best),
+        "to_best": to_best,
+        "goal_figure": _figure(judged),
+        "goal_table": Table(COLUMNS, [_row(each) for each in judged]),
+        "misses": [_miss(each) for each in judged if not each.is_met],
+    }
 
 
 def _by_track(verdicts: Sequence[Verdict]) -> str:
@@ -256,14 +233,6 @@ def _by_track(verdicts: Sequence[Verdict]) -> str:
         tracks.setdefault(each.comparison.experiment.track, []).append(each.is_met)
     parts = [f"{track_words(track)} {sum(met)} of {len(met)}" for track, met in tracks.items()]
     return wording.listing(parts)
-
-
-def _lower_count(verdicts: Sequence[Verdict]) -> str:
-    sure = sum(each.to_best is not None and each.to_best.is_below for each in verdicts)
-    return (
-        f" On {sure} the excess lies below that of the best published policy with its whole interval"
-        " (or, without one, its value)."
-    )
 
 
 def name_of(verdict: Verdict) -> str:
@@ -286,12 +255,7 @@ def _figure(verdicts: Sequence[Verdict]) -> Figure:
         "Excess over that of the best published policy (log scale, less is better)",
         references=(CLEARLY_LOWER, 1.0),
     )
-    caption = (
-        "Our excess over that of the best published policy. Filled: the goal is met; hollow: missed in"
-        " some part. Lines at 0.9, the goal where waiting matters, and at 1. The upright mark is SRSF,"
-        f" which knows every run time. {basis_words(list(found.values()))}"
-    )
-    return Figure("overall-goal", caption, chart.svg())
+    return Figure("overall-goal", chart.svg())
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
@@ -302,46 +266,29 @@ def _distinct(names: Sequence[str]) -> list[str]:
     ]
 
 
-WORDS_COLUMNS = ("track and workload", "best published", "verdict")
-COLUMNS = tuple(
-    Column(title, is_number=title not in WORDS_COLUMNS)
-    for title in (
-        *("track and workload", "load", "floor", "LAS", "best published", "its mean JCT", "ours"),
-        *("excess ratio", "allowed", "verdict", "excess / SRSF's", "mean JCT / floor"),
-    )
+COLUMNS = (
+    *("track and workload", "load", "floor", "LAS", Column("best published", is_words=True)),
+    *("its mean JCT", "ours", "excess ratio", "allowed", Column("verdict", is_words=True)),
+    *("excess / SRSF's", "mean JCT / floor"),
 )
 
 
-def _table(verdicts: Sequence[Verdict]) -> Table:
-    caption = (
-        "The goal's table. Floor: the mean service alone at the best placement, which no policy goes"
-        " below without growing jobs. LAS, best and ours: mean JCT. Excess ratio: ours over the best"
-        " published policy's, with its 95 % interval where there is one. t: transient, the load is 1 or"
-        " more."
-    )
-    return Table(caption, COLUMNS, tuple(_row(each) for each in verdicts))
-
-
-def _row(verdict: Verdict) -> Row:
+def _row(verdict: Verdict) -> tuple[str | Cell, ...]:
     comparison, ours, las = verdict.comparison, verdict.ours, verdict.las
     to_bound = None if verdict.bound is None else ratio(ours, verdict.bound, excess)
-    return Row(
-        (
-            *plain(
-                name_of(verdict),
-                load_words(comparison.load, comparison.is_transient),
-                wording.duration(_floor(ours)),
-                wording.duration(None if las is None else las.mean(mean_jct)),
-                f"{verdict.best.label} {quoted(verdict.best.chosen)}".strip(),
-                wording.duration(verdict.best.mean(mean_jct)),
-                wording.duration(ours.mean(mean_jct)),
-                _ratio_words(verdict),
-            ),
-            Entry(_allowed_words(verdict), Tone.SOFT),
-            _verdict_entry(verdict),
-            Entry(ratio_words(None if to_bound is None else to_bound.value)),
-            Entry(ratio_words(_over_floor(ours))),
-        )
+    return (
+        name_of(verdict),
+        load_words(comparison.load, comparison.is_transient),
+        wording.duration(_floor(ours)),
+        wording.duration(None if las is None else las.mean(mean_jct)),
+        f"{verdict.best.label} {quoted(verdict.best.chosen)}".strip(),
+        wording.duration(verdict.best.mean(mean_jct)),
+        wording.duration(ours.mean(mean_jct)),
+        _ratio_words(verdict),
+        Cell(_allowed_words(verdict), "soft"),
+        _verdict_cell(verdict),
+        ratio_words(None if to_bound is None else to_bound.value),
+        ratio_words(_over_floor(ours)),
     )
 
 
@@ -369,17 +316,17 @@ def _allowed_words(verdict: Verdict) -> str:
     return f"\N{LESS-THAN OR EQUAL TO} {bound}"
 
 
-def _verdict_entry(verdict: Verdict) -> Entry:
+def _verdict_cell(verdict: Verdict) -> Cell:
     if verdict.is_met:
-        return Entry("met", Tone.MET)
+        return Cell("met", "met")
     if verdict.excess_check is None:
-        return Entry(f"undecided: {_undecided(verdict)}", Tone.MISSED)
-    return Entry("missed: " + ", ".join(c.criterion.value for c in verdict.misses), Tone.MISSED)
+        return Cell(f"undecided: {_undecided(verdict)}", "missed")
+    return Cell("missed: " + ", ".join(c.criterion.value for c in verdict.misses), "missed")
 
 
 def _undecided(verdict: Verdict) -> str:
     ours, best = verdict.ours, verdict.best
-    if ours.total(lambda score: score.unfinished):
+    if ours.unfinished:
         return "unfinished jobs"
     return "failed trials" if ours.scores.keys() != best.scores.keys() else "rejected jobs"
 

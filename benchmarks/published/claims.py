@@ -21,18 +21,7 @@ from trainmaster.evaluation.comparisons import (
 )
 from trainmaster.evaluation.number_format import ratio_words, with_interval
 from trainmaster.evaluation.statistics import Estimate, geometric_mean
-from trainmaster.report.document import (
-    Block,
-    Column,
-    Entry,
-    Heading,
-    Listing,
-    Paragraph,
-    Row,
-    Table,
-    Tone,
-    plain,
-)
+from trainmaster.report.rendering import Cell, Column, Table
 from trainmaster.text import formatting as wording
 
 ALIKE = 0.01
@@ -152,52 +141,31 @@ def _instances(claim: Claim, found: Sequence[Comparison]) -> Iterator[Instance]:
 
 # -- the section -----------------------------------------------------------------------------------
 
-WORDS_COLUMNS = ("claim", "by whom", "measure")
-COLUMNS = tuple(
-    Column(title, is_number=title not in WORDS_COLUMNS)
-    for title in (*WORDS_COLUMNS, "held", "draw", "reversed", "ratio", "lowest", "highest")
+COLUMNS = (
+    *("claim", Column("by whom", is_words=True), Column("measure", is_words=True)),
+    *("held", "draw", "reversed", "ratio", "lowest", "highest"),
 )
 
 
-def orderings(found: Sequence[Comparison]) -> Iterator[Block]:
+def claims_context(found: Sequence[Comparison]) -> dict[str, object]:
     weighed = weigh(found)
-    if not weighed:
-        return
-    yield Heading("The published orderings", "orderings")
-    yield Paragraph(
-        "Each claim on every comparison in which both sides took part; not the papers' numbers, which"
-        " belong to their clusters and traces, but who comes before whom. A draw: the interval reaches"
-        " over 1 or, without one, the two are within 1 %."
-    )
-    yield Table(
-        "Published orderings. Ratio: the geometric mean over the comparisons, below 1 speaks for the"
-        " claim; lowest and highest: the single comparisons.",
-        COLUMNS,
-        tuple(_row(each) for each in weighed),
-    )
-    against = tuple(_against(each) for each in weighed if each.count(Outcome.REVERSED))
-    if against:
-        yield Heading("Where they did not hold", "reversed", 3)
-        yield Listing(against)
+    return {
+        "claims": weighed,
+        "claims_table": Table(COLUMNS, [_row(each) for each in weighed]),
+        "reversals": [_against(each) for each in weighed if each.count(Outcome.REVERSED)],
+    }
 
 
-def _row(weighed: Weighed) -> Row:
+def _row(weighed: Weighed) -> tuple[str | Cell, ...]:
     values = [each.found.value for each in weighed.instances]
-    turned = weighed.count(Outcome.REVERSED)
-    held = weighed.count(Outcome.HELD)
+    held, turned = weighed.count(Outcome.HELD), weighed.count(Outcome.REVERSED)
     claim = weighed.claim
-    return Row(
-        (
-            *plain(str(claim), claim.source, claim.measured),
-            Entry(str(held), Tone.MET if held and not turned else Tone.PLAIN),
-            Entry(str(weighed.count(Outcome.DRAW))),
-            Entry(str(turned), Tone.MISSED if turned else Tone.PLAIN),
-            *plain(
-                ratio_words(geometric_mean(values)),
-                ratio_words(min(values)),
-                ratio_words(max(values)),
-            ),
-        )
+    return (
+        *(str(claim), claim.source, claim.measured),
+        Cell(str(held), "met" if held and not turned else ""),
+        str(weighed.count(Outcome.DRAW)),
+        Cell(str(turned), "missed" if turned else ""),
+        *map(ratio_words, (geometric_mean(values), min(values), max(values))),
     )
 
 

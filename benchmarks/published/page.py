@@ -4,44 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from benchmarks.published.ablations import ablations
-from benchmarks.published.acceptance import Verdict, goal, verdicts
-from benchmarks.published.claims import orderings
+from benchmarks.published.ablations import ablated
+from benchmarks.published.acceptance import Verdict, goal_context, verdicts
+from benchmarks.published.claims import claims_context
 from benchmarks.published.size_bins import size_bins
 from trainmaster.evaluation.comparisons import Comparison
 from trainmaster.evaluation.number_format import change_words
-from trainmaster.evaluation.report.page import compose_report
+from trainmaster.evaluation.report import page
 from trainmaster.evaluation.report.ranking import wins
-from trainmaster.evaluation.score import Campaign
+from trainmaster.evaluation.score import SHORT_S, SMALL_GPUS, Campaign
 from trainmaster.evaluation.statistics import geometric_mean
 from trainmaster.evaluation.suite import Standing
-from trainmaster.report.document import Document, Heading, quoted
+from trainmaster.report.rendering import Article, article, quoted
 from trainmaster.text import formatting as wording
 
+TEMPLATE = Path(__file__).with_name("published.md")
 
-def compose(campaign: Campaign, found: tuple[Comparison, ...]) -> Document:
+
+def compose(campaign: Campaign, found: tuple[Comparison, ...]) -> Article:
     """The goal first; claims, bins and ablations before the sections on waiting and method."""
-    general, judged = compose_report(campaign, found), verdicts(found)
-    blocks = general.blocks
-    later = next(i for i, b in enumerate(blocks) if _is_heading(b, "waiting", "methods"))
-    return replace(
-        general,
-        title=_sentence(judged) or general.title,
-        abstract=(*_abstract(judged, found), *general.abstract),
-        blocks=(
-            *goal(judged),
-            *blocks[:later],
-            *size_bins(found),
-            *orderings(found),
-            *ablations(found),
-            *blocks[later:],
-        ),
+    judged, header = verdicts(found), page.header_of(campaign, found)
+    header = replace(
+        header,
+        title=_sentence(judged) or header.title,
+        abstract=(*_abstract(judged, found), *header.abstract),
     )
-
-
-def _is_heading(block: object, *anchors: str) -> bool:
-    return isinstance(block, Heading) and block.anchor in anchors
+    context = {
+        **page.context_of(campaign, found),
+        **goal_context(judged),
+        **claims_context(found),
+        "bins": size_bins(found),
+        "ablated": ablated(found),
+        "small_gpus": SMALL_GPUS,
+        "short_s": SHORT_S,
+    }
+    return article(header, TEMPLATE, context, page.NOTES, [page.TEMPLATE.parent])
 
 
 def _sentence(judged: Sequence[Verdict]) -> str | None:

@@ -15,12 +15,12 @@ from trainmaster.evaluation.number_format import (
     ratio_words,
     with_interval,
 )
-from trainmaster.evaluation.report.figures import Steps
+from trainmaster.evaluation.report.figures import SweptValues
 from trainmaster.evaluation.report.ranking import records, wins
 from trainmaster.evaluation.report.sweeps import setting_sweep, steps_of, sweeps
 from trainmaster.evaluation.statistics import Basis, Estimate, Interval
 from trainmaster.evaluation.suite import Contender, Suite
-from trainmaster.report.document import markdown_words
+from trainmaster.report.rendering import markdown_words
 
 LAS, FIFO = Contender("las", "las"), Contender("fifo", "fifo")
 
@@ -128,8 +128,8 @@ def test_contenders_that_differ_in_one_number_are_a_sweep() -> None:
 
 
 def test_crowded_steps_are_set_apart_evenly() -> None:
-    assert Steps("s", (0, 10, 60, 300), ("0", "10", "60", "300")).places == (0, 1, 2, 3)
-    assert Steps("load", (0.5, 0.7, 1.2), ("", "", "")).places == (0.5, 0.7, 1.2)
+    assert SweptValues("s", (0, 10, 60, 300), ("0", "10", "60", "300")).places == (0, 1, 2, 3)
+    assert SweptValues("load", (0.5, 0.7, 1.2), ("", "", "")).places == (0.5, 0.7, 1.2)
 
 
 def test_the_winner_is_never_above_the_next() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.published.acceptance import Criterion, Verdict, goal, judge, verdicts
+from benchmarks.published.acceptance import Criterion, Verdict, goal_context, judge, verdicts
 from tests.evaluation.made_up import order, score
 from tests.evaluation.test_report import campaign_of
 from trainmaster.evaluation.comparisons import comparisons
@@ -103,7 +103,7 @@ def test_bounds_and_ablations_are_no_published_policies() -> None:
 def test_without_us_there_is_no_verdict() -> None:
     found = campaign_of(LAS, BEST, scores={"las": [at(1.0)], "tiresias-l tuned": [at(2.0)]})
     assert verdicts(comparisons(found)) == ()
-    assert list(goal(())) == []
+    assert goal_context(()) == {}
 
 
 def test_sweeps_are_not_judged() -> None:
@@ -118,7 +118,7 @@ def test_unfinished_jobs_leave_it_undecided() -> None:
     judged = verdict([replace(cut, rho_max=None)], [at(2_000.0)], [at(1_000.0)])
     assert judged.checks == ()
     assert not judged.is_met
-    assert "undecided" in str(list(goal([judged])))
+    assert "undecided" in str(goal_context([judged]))
 
 
 def test_an_interval_that_reaches_over_the_bound_is_not_sure() -> None:
@@ -130,7 +130,7 @@ def test_an_interval_that_reaches_over_the_bound_is_not_sure() -> None:
 
 def test_a_miss_says_whether_the_gain_was_there_to_be_had() -> None:
     short = verdict([at(980.0)], [at(2_000.0)], [at(1_000.0)], srsf=950.0)
-    words = str(list(goal([short])))
+    words = str(goal_context([short]))
     assert "missed by 8.0 % of it" in words
     assert (
         "Out of reach by ordering alone: even srsf, which knows every run time, only reaches 0.95."
@@ -143,13 +143,13 @@ def test_unfinished_jobs_on_one_seed_leave_it_undecided() -> None:
     ours = [at(500.0), replace(cut, rho_over_1=None, rho_max=None)]
     judged = verdict(ours, [at(2_000.0)] * 2, [at(1_000.0)] * 2)
     assert not judged.is_met
-    assert "undecided: unfinished jobs" in str(list(goal([judged])))
+    assert "undecided: unfinished jobs" in str(goal_context([judged]))
 
 
 def test_a_failed_trial_of_ours_leaves_it_undecided() -> None:
     judged = verdict([at(500.0)], [at(2_000.0)] * 2, [at(1_000.0)] * 2)
     assert not judged.is_met
-    assert "undecided: failed trials" in str(list(goal([judged])))
+    assert "undecided: failed trials" in str(goal_context([judged]))
 
 
 def test_a_contender_that_failed_on_a_seed_is_not_the_best() -> None:
@@ -166,4 +166,4 @@ def test_rejected_jobs_that_others_serve_leave_it_undecided() -> None:
     judged = verdict([at(500.0, jobs=790, rejected=10)], [at(2_000.0)], [at(1_000.0)])
     assert not judged.is_met
     assert judged.to_best is None
-    assert "undecided: rejected jobs" in str(list(goal([judged])))
+    assert "undecided: rejected jobs" in str(goal_context([judged]))

@@ -80,8 +80,10 @@ class Entrant:
         """Whether every seed has it."""
         return bool(self.scores) and len(self.values(measure)) == len(self.scores)
 
-    def total(self, measure: Callable[[Score], int]) -> int:
-        return sum(measure(score) for score in self.scores.values())
+    @property
+    def unfinished(self) -> int:
+        """Jobs that did not end, over all seeds."""
+        return sum(score.unfinished for score in self.scores.values())
 
     @property
     def chosen(self) -> str:
@@ -146,6 +148,10 @@ class Comparison:
     @property
     def is_transient(self) -> bool:
         return any(score.is_transient for each in self.entrants for score in each.scores.values())
+
+    @property
+    def has_unfinished(self) -> bool:
+        return any(each.unfinished for each in self.entrants)
 
     @property
     def jobs(self) -> int:

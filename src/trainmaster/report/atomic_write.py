@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,10 +15,14 @@ class ReportError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReportFile:
-    """A file to be: its name, below the report's directory, and its bytes."""
+    """A file to be: its name, below the report's directory, and its bytes, or what makes them."""
 
     name: str
-    content: bytes
+    source: bytes | Callable[[], bytes]
+
+    @property
+    def content(self) -> bytes:
+        return self.source if isinstance(self.source, bytes) else self.source()
 
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -8,7 +8,7 @@ from dataclasses import fields
 from trainmaster.model.result import JobResult, Result, Stint, Summary
 from trainmaster.model.units import SECOND, WHOLE
 from trainmaster.report.figures import CAUSES, Drawn, Quantity
-from trainmaster.report.series import Contender
+from trainmaster.report.policy_run import PolicyRun
 from trainmaster.report.step_function import Window
 from trainmaster.sim.result_json import DEADLINE_FIELDS, deadline_fields
 
@@ -22,11 +22,11 @@ QUEUE_COLUMNS = ("policy", "queue", "jobs", "gpu_s", "cost", "cost_wasted")
 BIN_COLUMNS = ("policy", "size", "jobs", "avg_jct_s", "p50_jct_s", "p95_jct_s", "avg_queue_s")
 
 
-def summary_csv(contenders: Sequence[Contender]) -> str:
+def summary_csv(runs: Sequence[PolicyRun]) -> str:
     names = [field.name for field in fields(Summary)]
     rows = [
         [each.label, each.result.cluster, *(getattr(each.result.summary, name) for name in names)]
-        for each in contenders
+        for each in runs
     ]
     return _table(["policy", "cluster", *names], rows)
 
@@ -53,10 +53,10 @@ def _job(job: JobResult) -> str:
     return f"{_quoted(job.job_id)},{seconds},{held},{counts},{job.status.value},{costs}"
 
 
-def queues_csv(contenders: Sequence[Contender]) -> str:
+def queues_csv(runs: Sequence[PolicyRun]) -> str:
     rows = (
         (each.label, q.queue, q.jobs, q.gpu_s, q.cost, q.cost_wasted)
-        for each in contenders
+        for each in runs
         for q in each.result.queues
     )
     return _table(QUEUE_COLUMNS, rows)
@@ -67,37 +67,37 @@ def distribution_csv(lines: Sequence[Drawn], value: str) -> str:
     rows = (
         f"{label},{x:.3f},{part:.6f}"
         for each in lines
-        for label in [_quoted(each.contender.label)]
+        for label in [_quoted(each.run.label)]
         for x, part in zip(each.steps.xs.tolist(), each.steps.ys.tolist(), strict=True)
     )
     return _lines(("policy", value, "part"), rows)
 
 
-def curve_csv(quantity: Quantity, contenders: Sequence[Contender]) -> str:
+def curve_csv(quantity: Quantity, runs: Sequence[PolicyRun]) -> str:
     """A whole step function per policy, in the trace's own time."""
     rows = (
         f"{label},{time_s:.3f},{level:.6f}"
-        for each in contenders
+        for each in runs
         for label, curve in [(_quoted(each.label), quantity.curve(each.result))]
         for time_s, level in zip(curve.times_s, curve.values, strict=True)
     )
     return _lines(("policy", "time_s", quantity.slug), rows)
 
 
-def sizes_csv(contenders: Sequence[Contender]) -> str:
+def sizes_csv(runs: Sequence[PolicyRun]) -> str:
     rows = (
         (each.label, b.label, b.jobs, b.avg_jct_s, b.p50_jct_s, b.p95_jct_s, b.avg_queue_s)
-        for each in contenders
+        for each in runs
         for b in each.result.bins
     )
     return _table(BIN_COLUMNS, rows)
 
 
-def delays_csv(contenders: Sequence[Contender]) -> str:
+def delays_csv(runs: Sequence[PolicyRun]) -> str:
     columns = ["policy", *(f"{cause.replace(' ', '_')}_s" for cause in CAUSES)]
     rows: list[list[Cell]] = [
         [each.label, *(cause(each.result.delays) for cause in CAUSES.values())]
-        for each in contenders
+        for each in runs
         if each.result.delays is not None
     ]
     return _table(columns, rows)

@@ -7,17 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from trainmaster.model.deadline_notices import DeadlineNotice, DeadlineOutcome, Decline
 from trainmaster.model.result import JobResult
 from trainmaster.model.units import to_seconds
-from trainmaster.report.document import (
-    Block,
-    Column,
-    Entry,
-    Heading,
-    Listing,
-    Paragraph,
-    Row,
-    Table,
-)
-from trainmaster.report.series import Contender
+from trainmaster.report.policy_run import PolicyRun
+from trainmaster.report.rendering import Column, Row, Table
 from trainmaster.sim.deadlines import Tally, tally
 from trainmaster.text import formatting as wording
 
@@ -36,33 +27,31 @@ COLUMNS: tuple[tuple[str, str, Callable[[Tally], int]], ...] = (
 )
 
 
-def deadlines(contenders: Sequence[Contender]) -> Iterator[Block]:
-    """A row per policy, and what was told of promises that slipped; nothing without deadlines."""
-    if all(job.deadline is None for each in contenders for job in each.result.jobs):
-        return
-    yield Heading("Deadlines", "deadlines")
-    yield Paragraph(
-        "Accepted: promised at submission. A policy that does not judge deadlines promises nothing."
-    )
-    columns = (Column("policy", False), *(Column(title, hint=hint) for title, hint, _ in COLUMNS))
-    yield Table("", columns, tuple(_row(each) for each in contenders))
-    for each in contenders:
-        if slips := tuple(_slips(each)):
-            yield Heading(f"What {each.label} had to take back", f"slips-{each.slug}", 3)
-            yield Listing(slips)
+def deadline_table(runs: Sequence[PolicyRun]) -> Table | None:
+    """A row per policy; nothing without deadlines."""
+    if all(job.deadline is None for run in runs for job in run.result.jobs):
+        return None
+    columns = [Column(title, hint=hint) for title, hint, _ in COLUMNS]
+    return Table(["policy", *columns], [_row(run) for run in runs])
 
 
-def _row(contender: Contender) -> Row:
-    found = tally(contender.result.jobs)
+def _row(run: PolicyRun) -> Row:
+    found = tally(run.result.jobs)
     counts = (wording.ABSENT if found is None else wording.count(of(found)) for _, _, of in COLUMNS)
-    return Row((Entry(contender.label), *map(Entry, counts)), slot=contender.slot)
+    return Row((run.label, *counts), slot=run.slot)
 
 
-def _slips(contender: Contender) -> Iterator[str]:
+def slips_by_policy(runs: Sequence[PolicyRun]) -> list[tuple[PolicyRun, list[str]]]:
+    """What was told of promises that slipped, for each policy that had any."""
+    found = ((run, list(_slips(run))) for run in runs)
+    return [(run, slips) for run, slips in found if slips]
+
+
+def _slips(run: PolicyRun) -> Iterator[str]:
     """What was told of accepted deadlines after their acceptance; long lists are cut, and say so."""
     said = [
         f"{wording.clock(to_seconds(when))}: {worded(notice, job)}"
-        for job in contender.result.jobs
+        for job in run.result.jobs
         if job.deadline is not None
         for when, notice in job.deadline.notices
         if notice.what in (DeadlineOutcome.SLIPPED, DeadlineOutcome.RECOVERED)

@@ -12,7 +12,7 @@ from trainmaster.report import charts, palette
 from trainmaster.report.charts import HALF_IN, INK, SOFT, WIDE_IN, Chart, Mark, empty_chart, styled
 from trainmaster.report.gantt import Gantt, Stay
 from trainmaster.report.metrics import BAR_METRICS
-from trainmaster.report.series import Contender
+from trainmaster.report.policy_run import PolicyRun
 from trainmaster.report.step_function import (
     SMOOTH_POINTS,
     Steps,
@@ -32,19 +32,19 @@ THIN_ABOVE = 64
 SMALLEST_LABEL_PT = 9.0
 
 
-def colour(contender: Contender) -> str:
-    return palette.policy_shade(contender.slot).light
+def colour(run: PolicyRun) -> str:
+    return palette.policy_shade(run.slot).light
 
 
-def _css(contender: Contender) -> str:
-    return f"series s{contender.slot}"
+def _css(run: PolicyRun) -> str:
+    return f"series s{run.slot}"
 
 
-def _name(contender: Contender) -> str:
-    return wording.shortened(contender.label, LONGEST_NAME)
+def _name(run: PolicyRun) -> str:
+    return wording.shortened(run.label, LONGEST_NAME)
 
 
-def _legend(chart: Chart, contenders: Sequence[Contender], *, are_lines: bool = True) -> None:
+def _legend(chart: Chart, runs: Sequence[PolicyRun], *, are_lines: bool = True) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -52,9 +52,9 @@ def _legend(chart: Chart, contenders: Sequence[Contender], *, are_lines: bool = 
         Line2D([], [], color=colour(each), lw=2.2, ls=charts.dashes(each.slot))
         if are_lines
         else Patch(color=colour(each))
-        for each in contenders
+        for each in runs
     ]
-    chart.legend(handles, [_name(each) for each in contenders])
+    chart.legend(handles, [_name(each) for each in runs])
 
 
 # -- distributions -----------------------------------------------------------------------------------
@@ -64,15 +64,13 @@ def _legend(chart: Chart, contenders: Sequence[Contender], *, are_lines: bool = 
 class Drawn:
     """One policy's line."""
 
-    contender: Contender
+    run: PolicyRun
     steps: Steps
 
 
-def lines_of(
-    contenders: Sequence[Contender], values: Callable[[Result], Steps]
-) -> tuple[Drawn, ...]:
+def lines_of(runs: Sequence[PolicyRun], values: Callable[[Result], Steps]) -> tuple[Drawn, ...]:
     """Of the policies that have anything to draw."""
-    lines = (Drawn(each, values(each.result)) for each in contenders)
+    lines = (Drawn(each, values(each.result)) for each in runs)
     return tuple(line for line in lines if not line.steps.is_empty)
 
 
@@ -108,7 +106,7 @@ def _distribution(lines: Sequence[Drawn], title: str) -> tuple[Chart, Any, float
 def _with_lines(chart: Chart, panel: Any, lines: Sequence[Drawn]) -> Chart:
     low, high = panel.get_xlim()
     for each in reversed(lines):
-        steps, own = thinned_ranks(each.steps), each.contender
+        steps, own = thinned_ranks(each.steps), each.run
         # The line starts on the floor and runs on to the right edge.
         xs = [max(float(steps.xs[0]), low), *steps.xs.clip(low).tolist(), high]
         ys = [0.0, *steps.ys.tolist(), float(steps.ys[-1])]
@@ -116,7 +114,7 @@ def _with_lines(chart: Chart, panel: Any, lines: Sequence[Drawn]) -> Chart:
             xs, ys, where="post", color=colour(own), lw=1.9, ls=charts.dashes(own.slot)
         )
         chart.mark(line, _css(own), own.label)
-    _legend(chart, [each.contender for each in lines])
+    _legend(chart, [each.run for each in lines])
     return chart
 
 
@@ -124,16 +122,16 @@ def _with_lines(chart: Chart, panel: Any, lines: Sequence[Drawn]) -> Chart:
 
 
 @styled
-def jct_bars(contenders: Sequence[Contender]) -> Chart:
+def jct_bars(runs: Sequence[PolicyRun]) -> Chart:
     """Mean, p95 and p99 side by side, each on its own scale, a bar per policy."""
-    if not contenders:
+    if not runs:
         return empty_chart("No policy was run.")
-    chart = Chart("Job completion times by policy", WIDE_IN, 0.7 + 0.3 * len(contenders))
+    chart = Chart("Job completion times by policy", WIDE_IN, 0.7 + 0.3 * len(runs))
     for place, panel in enumerate(chart.panels(1, len(BAR_METRICS))):
         metric = BAR_METRICS[place]
-        values = [metric.of(each.result.summary) for each in contenders]
+        values = [metric.of(each.result.summary) for each in runs]
         longest = max((value for value in values if value), default=1.0)
-        for row, (each, value) in enumerate(zip(contenders, values, strict=True)):
+        for row, (each, value) in enumerate(zip(runs, values, strict=True)):
             unknown = "unfinished jobs" if each.result.summary.unfinished else "not known"
             said = unknown if value is None else wording.duration(value)
             (bar,) = panel.barh(row, max(value or 0.0, 0.004 * longest), 0.72, color=colour(each))
@@ -143,8 +141,8 @@ def jct_bars(contenders: Sequence[Contender]) -> Chart:
             panel.text((value or 0.0) + 0.02 * longest, row, said, va="center", style=style)
         panel.set_title(metric.label)
         panel.set(xlim=(0, 1.35 * longest), xticks=[])
-        _name_rows(panel, [_name(each) for each in contenders] if place == 0 else [])
-        panel.set_ylim(len(contenders) - 0.5, -0.5)
+        _name_rows(panel, [_name(each) for each in runs] if place == 0 else [])
+        panel.set_ylim(len(runs) - 0.5, -0.5)
     return chart
 
 
@@ -156,22 +154,22 @@ def _name_rows(panel: Any, names: Sequence[str]) -> None:
 
 
 @styled
-def size_bars(contenders: Sequence[Contender]) -> Chart:
+def size_bars(runs: Sequence[PolicyRun]) -> Chart:
     """Mean completion time by size class, a group of bars per class."""
-    labels = list(dict.fromkeys(b.label for each in contenders for b in each.result.bins if b.jobs))
-    known = [b.avg_jct_s for each in contenders for b in each.result.bins if b.avg_jct_s]
+    labels = list(dict.fromkeys(b.label for each in runs for b in each.result.bins if b.jobs))
+    known = [b.avg_jct_s for each in runs for b in each.result.bins if b.avg_jct_s]
     if not labels or not known:
         return empty_chart("No job finished.", HALF_IN)
     chart = Chart("Mean completion time by job size", HALF_IN, 3.7)
     (panel,) = chart.panels()
     charts.set_duration(panel.yaxis, max(known), "Mean completion time")
-    width = min(0.24, 0.84 / len(contenders))
-    for place, each in enumerate(contenders):
+    width = min(0.24, 0.84 / len(runs))
+    for place, each in enumerate(runs):
         for group, label in enumerate(labels):
             found = _bin(each, label)
             if found is None or found.avg_jct_s is None:
                 continue
-            left = group + (place - len(contenders) / 2) * width
+            left = group + (place - len(runs) / 2) * width
             (bar,) = panel.bar(
                 left, found.avg_jct_s, width * 0.92, align="edge", color=colour(each)
             )
@@ -179,16 +177,16 @@ def size_bars(contenders: Sequence[Contender]) -> Chart:
                 f"mean {wording.duration(found.avg_jct_s)}, p95 {wording.duration(found.p95_jct_s)}"
             )
             chart.mark(bar, _css(each), f"{each.label}, {label}: {said}")
-    jobs = [max(b.jobs for e in contenders if (b := _bin(e, label))) for label in labels]
+    jobs = [max(b.jobs for e in runs if (b := _bin(e, label))) for label in labels]
     names = [f"{name}\n{wording.plural(n, 'job')}" for name, n in zip(labels, jobs, strict=True)]
     panel.set_xticks(range(len(labels)), names, fontsize=9 if len(labels) < 6 else 7.5)
     panel.grid(False, axis="x")
-    _legend(chart, contenders, are_lines=False)
+    _legend(chart, runs, are_lines=False)
     return chart
 
 
-def _bin(contender: Contender, label: str) -> Bin | None:
-    return next((b for b in contender.result.bins if b.label == label), None)
+def _bin(run: PolicyRun, label: str) -> Bin | None:
+    return next((b for b in run.result.bins if b.label == label), None)
 
 
 CAUSES: dict[str, Callable[[Delays], float]] = {
@@ -200,9 +198,9 @@ CAUSES: dict[str, Callable[[Delays], float]] = {
 
 
 @styled
-def delay_bars(contenders: Sequence[Contender]) -> Chart:
+def delay_bars(runs: Sequence[PolicyRun]) -> Chart:
     """Waiting by cause, stacked, a bar per policy."""
-    known = [(each, each.result.delays) for each in contenders if each.result.delays is not None]
+    known = [(each, each.result.delays) for each in runs if each.result.delays is not None]
     if not known:
         return empty_chart("Not recorded.", HALF_IN)
     totals = [sum(cause(delays) for cause in CAUSES.values()) for _, delays in known]
@@ -267,11 +265,9 @@ QUANTITIES = (
 )
 
 
-def strips_of(
-    quantity: Quantity, contenders: Sequence[Contender], origin_s: float
-) -> tuple[Drawn, ...]:
+def strips_of(quantity: Quantity, runs: Sequence[PolicyRun], origin_s: float) -> tuple[Drawn, ...]:
     """The curve of each policy that recorded the quantity, over the time since the first submission."""
-    return lines_of(contenders, lambda result: from_curve(quantity.curve(result), origin_s))
+    return lines_of(runs, lambda result: from_curve(quantity.curve(result), origin_s))
 
 
 def is_dense(strip: Drawn) -> bool:
@@ -288,7 +284,7 @@ def strips(quantity: Quantity, drawn: Sequence[Drawn], span_s: float) -> Chart:
     highest = max(float(each.steps.ys.max()) for each in drawn)
     panels = chart.panels(len(drawn), 1, sharex=True, sharey=True)
     for panel, strip in zip(panels, drawn, strict=True):
-        own, steps = strip.contender, thinned(strip.steps)
+        own, steps = strip.run, thinned(strip.steps)
         width, alpha = (0.6, 0.4) if is_dense(strip) else (1.8, 1.0)
         area = panel.fill_between(
             steps.xs, steps.ys, step="post", color=colour(own), alpha=0.13, lw=0
@@ -323,9 +319,7 @@ def gantt_chart(gantt: Gantt, window: Window, origin_s: float) -> Chart:
     if not gantt.stays:
         return empty_chart("No GPU was held in this hour.")
     lane_pt = _lane_pt(gantt.gpus)
-    chart = Chart(
-        f"GPUs held under {gantt.contender.label}", WIDE_IN, 0.6 + lane_pt * gantt.gpus / 72
-    )
+    chart = Chart(f"GPUs held under {gantt.run.label}", WIDE_IN, 0.6 + lane_pt * gantt.gpus / 72)
     (panel,) = chart.panels()
     panel.set_facecolor(charts.IDLE)
     length_s = to_seconds(window.length_ms)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from trainmaster.model.result import Result, Stint
-from trainmaster.report.series import Contender
+from trainmaster.report.policy_run import PolicyRun
 from trainmaster.report.step_function import Window, busiest_hour
 
 MOST_NAMED_GPUS = 24
@@ -56,7 +56,7 @@ class Stay:
 class Gantt:
     """One policy's chart of the hour."""
 
-    contender: Contender
+    run: PolicyRun
     rows: tuple[Row, ...]
     hidden_nodes: int
     stays: tuple[Stay, ...]
@@ -76,18 +76,18 @@ class GanttHour:
     charts: tuple[Gantt, ...]
 
 
-def gantt_hour(contenders: Sequence[Contender]) -> GanttHour | None:
+def gantt_hour(runs: Sequence[PolicyRun]) -> GanttHour | None:
     """The charts of the busiest hour, or None when no stint was kept."""
-    window = busiest_hour([each.result for each in contenders])
+    window = busiest_hour([each.result for each in runs])
     if window is None or window.length_ms <= 0:
         return None
-    inside = [_stints_inside(each.result, window) for each in contenders]
+    inside = [_stints_inside(each.result, window) for each in runs]
     jobs = dict.fromkeys(stint.job_id for stints in inside for stint in stints)
     colours = {job_id: place for place, job_id in enumerate(jobs)}
-    most = MOST_BARS // len(contenders)
+    most = MOST_BARS // len(runs)
     charts = [
         _chart(each, stints, window, colours, most)
-        for each, stints in zip(contenders, inside, strict=True)
+        for each, stints in zip(runs, inside, strict=True)
     ]
     return GanttHour(window, tuple(charts))
 
@@ -108,18 +108,18 @@ def _stints_inside(result: Result, window: Window) -> list[Stint]:
 
 
 def _chart(
-    contender: Contender,
+    run: PolicyRun,
     stints: Sequence[Stint],
     window: Window,
     colours: dict[str, int],
     most_bars: int,
 ) -> Gantt:
-    nodes = nodes_of(contender.result)
+    nodes = nodes_of(run.result)
     shown = tuple(node for node in nodes if node.first_gpu + node.gpus <= MOST_GPUS) or nodes[:1]
     gpus = sum(node.gpus for node in shown)
     first_gpus = {node.first_gpu for node in shown}
     lanes = _lanes(stints)
-    away = _times_away(contender.result, {stint.job_id for stint in stints})
+    away = _times_away(run.result, {stint.job_id for stint in stints})
     stays = [
         Stay(stint, bars, colours[stint.job_id], away.get(stint))
         for stint in stints
@@ -129,7 +129,7 @@ def _chart(
     rows = shown
     if gpus <= MOST_NAMED_GPUS:
         rows = tuple(Row(f"GPU {gpu}", gpu, 1) for gpu in range(gpus))
-    return Gantt(contender, rows, len(nodes) - len(shown), kept, len(stays) - len(kept))
+    return Gantt(run, rows, len(nodes) - len(shown), kept, len(stays) - len(kept))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainmaster.report.series import Contender
+from trainmaster.report.policy_run import PolicyRun
 from trainmaster.text import formatting as wording
 
 SAME = 1.005
@@ -24,36 +24,34 @@ class Headline:
 class Scored:
     """A policy with a mean completion time."""
 
-    contender: Contender
+    run: PolicyRun
     jct_s: float
 
     @property
     def label(self) -> str:
-        return self.contender.label
+        return self.run.label
 
 
-def headline(contenders: Sequence[Contender]) -> Headline:
+def headline(runs: Sequence[PolicyRun]) -> Headline:
     """Best mean JCT against the worst, and against the first, the baseline."""
     scored = [
-        Scored(each, jct)
-        for each in contenders
-        if (jct := each.result.summary.avg_jct_s) is not None
+        Scored(each, jct) for each in runs if (jct := each.result.summary.avg_jct_s) is not None
     ]
-    details = [_unfinished(each) for each in contenders if each.result.summary.unfinished]
+    details = [_unfinished(each) for each in runs if each.result.summary.unfinished]
     if not scored:
-        return Headline(_without_means(contenders), tuple(details))
+        return Headline(_without_means(runs), tuple(details))
     best = min(scored, key=lambda each: each.jct_s)
     worst = max(scored, key=lambda each: each.jct_s)
     baseline = scored[0]
-    if baseline.contender.slot == 0 and baseline not in (best, worst):
+    if baseline.run.slot == 0 and baseline not in (best, worst):
         against = _advantage(baseline.jct_s, best.jct_s)
         details.insert(0, f"Against {baseline.label}, the first named, {best.label} is {against}.")
     return Headline(_comparison(scored, best, worst), tuple(details))
 
 
-def advantage_over_first(contender: Contender, first: Contender) -> float | None:
+def advantage_over_first(run: PolicyRun, first: PolicyRun) -> float | None:
     """How many times shorter the mean JCT is than the first policy's."""
-    own, other = contender.result.summary.avg_jct_s, first.result.summary.avg_jct_s
+    own, other = run.result.summary.avg_jct_s, first.result.summary.avg_jct_s
     return None if not own or not other else other / own
 
 
@@ -81,22 +79,22 @@ def _advantage(longer_s: float, shorter_s: float) -> str:
     return f"{factor:,.{digits}f} times faster"
 
 
-def _without_means(contenders: Sequence[Contender]) -> str:
-    if not any(each.result.summary.jobs for each in contenders):
+def _without_means(runs: Sequence[PolicyRun]) -> str:
+    if not any(each.result.summary.jobs for each in runs):
         return "There were no jobs to compare."
-    if not any(each.result.summary.finished for each in contenders):
+    if not any(each.result.summary.finished for each in runs):
         return "No job finished under any policy, so there is no completion time to compare."
-    fewest = min(contenders, key=lambda each: each.result.summary.unfinished)
+    fewest = min(runs, key=lambda each: each.result.summary.unfinished)
     left = wording.plural(fewest.result.summary.unfinished, "job")
-    if len(contenders) == 1:
+    if len(runs) == 1:
         return f"{fewest.label} left {left} unfinished at the horizon."
     return f"No policy finished every job: {fewest.label} comes closest, with {left} left over."
 
 
-def _unfinished(contender: Contender) -> str:
-    summary, horizon = contender.result.summary, contender.result.horizon_s
+def _unfinished(run: PolicyRun) -> str:
+    summary, horizon = run.result.summary, run.result.horizon_s
     where = f"at the horizon ({wording.duration(horizon)})" if horizon is not None else "at the end"
-    left = f"{contender.label} left {wording.plural(summary.unfinished, 'job')} unfinished {where}"
+    left = f"{run.label} left {wording.plural(summary.unfinished, 'job')} unfinished {where}"
     if summary.avg_jct_lower_bound_s is None:
         return f"{left}, so it has no mean completion time."
     bound = wording.duration(summary.avg_jct_lower_bound_s)

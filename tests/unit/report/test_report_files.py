@@ -18,7 +18,7 @@ from trainmaster.model.result import Result
 from trainmaster.report import atomic_write as publish
 from trainmaster.report.atomic_write import ReportError, ReportFile
 from trainmaster.report.page import report_files, write_report
-from trainmaster.report.series import line_up
+from trainmaster.report.policy_run import name_runs
 
 PNG = b"\x89PNG"
 EXPECTED = {
@@ -185,6 +185,6 @@ def test_a_real_size_limit_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_names_unfit_for_files_are_made_fit(three_policies: tuple[Result, ...]) -> None:
     names = ("../evil/$x", "fifo", "FIFO", "", "fifo")
-    contenders = line_up([replace(three_policies[0], policy=name) for name in names])
-    assert [each.slug for each in contenders] == ["evil-x", "fifo", "FIFO-2", "policy", "fifo-3"]
-    assert contenders[-1].label == "fifo (3)"
+    runs = name_runs([replace(three_policies[0], policy=name) for name in names])
+    assert [each.slug for each in runs] == ["evil-x", "fifo", "FIFO-2", "policy", "fifo-3"]
+    assert runs[-1].label == "fifo (3)"

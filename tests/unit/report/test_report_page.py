@@ -16,7 +16,7 @@ from trainmaster.report import figures, palette
 from trainmaster.report.gantt import MOST_BARS
 from trainmaster.report.headline import headline
 from trainmaster.report.page import PAGE, report_files
-from trainmaster.report.series import line_up
+from trainmaster.report.policy_run import name_runs
 
 VOID = {"meta", "br", "wbr"}
 ALWAYS = ("jobs", "finished", "rejected", "unfinished", "gpu_hours_wasted", "preemptions")
@@ -82,7 +82,7 @@ def cut_off(result: Result, *, finished: int) -> Result:
 
 
 def said(results: Sequence[Result]) -> str:
-    found = headline(line_up(results))
+    found = headline(name_runs(results))
     return " ".join([found.sentence, *found.details])
 
 
@@ -202,7 +202,7 @@ def test_eight_policies_have_eight_colours(make_result: Callable[..., Result]) -
     for paper in palette.css().split("@media(prefers-color-scheme:dark)"):
         colours = re.findall(r"--s[0-7]:(#\w+);", paper)
         assert len(set(colours)) == len(colours) == 8
-    drawn = figures.jct_bars(line_up(results)).svg()
+    drawn = figures.jct_bars(name_runs(results)).svg()
     assert all(f"fill: var(--s{slot}," in drawn for slot in range(8))
 
 

@@ -15,7 +15,7 @@ from trainmaster.report import charts
 from trainmaster.report import step_function as steps
 from trainmaster.report.figures import described
 from trainmaster.report.gantt import gantt_hour
-from trainmaster.report.series import line_up
+from trainmaster.report.policy_run import name_runs
 from trainmaster.report.step_function import Steps
 from trainmaster.text import formatting as wording
 
@@ -102,7 +102,7 @@ def test_gantt_shows_gaps_sharing_and_the_same_colour(make_result: Callable[...,
     )
     first = replace(make_result("fifo", jobs=10), stints=stints, cluster="1x4", gpus=4)
     second = replace(first, policy="las", stints=stints[3:])
-    hour = gantt_hour(line_up([first, second]))
+    hour = gantt_hour(name_runs([first, second]))
     assert hour is not None
     a, c, d, b, again = hour.charts[0].stays
     assert [(bar.top, bar.depth) for bar in a.bars] == [(0, 2)]
@@ -129,7 +129,7 @@ def test_rows_are_gpus_or_nodes(
 ) -> None:
     nodes = tuple((node.name, node.gpus) for node in parse_shorthand(cluster).nodes)
     result = replace(make_result("fifo", jobs=10), cluster=cluster, gpus=gpus, nodes=nodes)
-    hour = gantt_hour(line_up([result]))
+    hour = gantt_hour(name_runs([result]))
     assert hour is not None
     chart = hour.charts[0]
     assert [row.label for row in chart.rows[:2]] == labels

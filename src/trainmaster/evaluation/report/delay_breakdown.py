@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from trainmaster.evaluation.comparisons import Comparison, Entrant
 from trainmaster.evaluation.report.figures import stacked_bars
 from trainmaster.evaluation.report.ranking import rivals
-from trainmaster.report.document import Block, Figure, Heading, Paragraph, slug
+from trainmaster.report.rendering import Figure, slug
 
 ASKED = "delay"
 """An experiment with this in its name is about waiting."""
 MOST_PANELS = 9
 
 
-def waiting(found: Sequence[Comparison]) -> Iterator[Block]:
-    """The experiments on delays; without one, the first comparison with locality."""
+def delay_figures(found: Sequence[Comparison]) -> list[tuple[Comparison, Figure]]:
+    """Of the experiments on delays; without one, of the first comparison with locality."""
     recorded = [each for each in found if any(_sizes(entrant) for entrant in each.entrants)]
     asked = [each for each in recorded if ASKED in each.experiment.name]
     chosen = asked or [each for each in recorded if each.experiment.track == "placement"][:1]
-    if not chosen:
-        return
-    yield Heading("Why jobs waited", "waiting")
-    yield Paragraph(
-        "Every second that a job waits is put down to one cause: fair share (its queue holds its share"
-        " already), fragmentation (enough GPUs are free, but not where the job can use them), contention"
-        " (too few are free, or the policy's order holds the job back)."
-    )
-    for place, each in enumerate(chosen):
-        yield _figure(each, place)
+    return [(each, _figure(each, place)) for place, each in enumerate(chosen, 1)]
 
 
 def _figure(comparison: Comparison, place: int) -> Figure:
     entrants = [each for each in rivals(comparison) if _sizes(each)][:MOST_PANELS]
-    caption = (
-        f"Waiting by size and cause: {comparison.experiment.title}, {comparison.title}. Each bar"
-        " is all the waiting of the jobs of one size, in parts; beside it the job-hours (the mean over"
-        " seeds)."
-    )
-    chart = stacked_bars(caption, {each.label: _sizes(each) for each in entrants})
-    return Figure(f"overall-waiting-{slug(comparison.title)}-{place + 1}", caption, chart.svg())
+    label = f"Waiting by size and cause: {comparison.experiment.title}, {comparison.title}"
+    chart = stacked_bars(label, {each.label: _sizes(each) for each in entrants})
+    return Figure(f"overall-waiting-{slug(comparison.title)}-{place}", chart.svg())
 
 
 def _sizes(entrant: Entrant) -> dict[str, tuple[float, float, float]]:

@@ -1,9 +1,11 @@
-"""A section for each experiment: its question, what was run, a figure, and all metrics."""
+"""The section of each experiment: what was run, its figures, and all metrics."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from trainmaster.evaluation.comparisons import (
     Comparison,
@@ -13,83 +15,112 @@ from trainmaster.evaluation.comparisons import (
     ratios_to_baseline,
     typical,
 )
-from trainmaster.evaluation.number_format import basis_words, with_interval
+from trainmaster.evaluation.number_format import with_interval
 from trainmaster.evaluation.report.figures import DotPanel, dot_plot
 from trainmaster.evaluation.report.ranking import rivals
-from trainmaster.evaluation.report.series_style import Cast
 from trainmaster.evaluation.report.sweeps import (
     SWEPT_TRACKS,
-    setting_figures,
+    ShownSpread,
+    ShownSweep,
     setting_sweep,
-    sweep_blocks,
+    shown_spreads,
+    shown_sweeps,
     sweeps,
 )
 from trainmaster.evaluation.statistics import Estimate, geometric_mean
 from trainmaster.evaluation.suite import Contender, Experiment, Standing, track_title
-from trainmaster.report.document import (
-    Block,
-    Column,
-    Entry,
-    Figure,
-    Heading,
-    Paragraph,
-    Row,
-    Table,
-    Tone,
-    plain,
-    slug,
-)
 from trainmaster.report.metrics import Metric, named, shown
+from trainmaster.report.rendering import Cell, Column, Figure, Row, Table, slug
 from trainmaster.text import formatting as wording
 
 MOST_OPEN = 2
 """So many tables of an experiment are open."""
+GREY = 7
+"""The palette's slot for the first bound, which is not a rival."""
 METRICS = named(
     *("avg_jct_s", "passed_jct_s", "avg_excess_s", "p50_jct_s", "p95_jct_s", "p99_jct_s"),
     *("p99_rho", "rho_over_1", "max_rho", "preemptions", "gpu_hours_wasted", "gpu_util", "cost"),
 )
 
 
-def experiments(found: Sequence[Comparison], cast: Cast) -> Iterator[Block]:
-    """Track by track, each experiment with all its comparisons."""
-    tracks: dict[str, dict[str, list[Comparison]]] = {}
+@dataclass(frozen=True, slots=True)
+class ShownDots:
+    """Ratios to the baseline, with their figure."""
+
+    figure: Figure
+    subject: str
+    ratios: list[Estimate]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What the report shows of one experiment."""
+
+    experiment: Experiment
+    workloads: Table
+    sweeps: list[ShownSweep]
+    spreads: list[ShownSpread]
+    dots: ShownDots | None
+    metrics: list[tuple[Comparison, Table]]
+
+
+def experiments(found: Sequence[Comparison]) -> dict[str, list[Section]]:
+    """Each experiment with all its comparisons, by the title of its track."""
+    groups: dict[str, list[Comparison]] = {}
     for each in found:
-        experiment = each.experiment
-        tracks.setdefault(experiment.track, {}).setdefault(experiment.name, []).append(each)
-    for track, by_experiment in tracks.items():
-        yield Heading(track_title(track), f"track-{slug(track)}")
-        for group in by_experiment.values():
-            yield from _experiment(group[0].experiment, group, cast)
+        groups.setdefault(each.experiment.name, []).append(each)
+    tracks: dict[str, list[Section]] = {}
+    for group in groups.values():
+        title = track_title(group[0].experiment.track)
+        tracks.setdefault(title, []).append(_section(group, colour_slots(found)))
+    return tracks
 
 
-def _experiment(experiment: Experiment, found: Sequence[Comparison], cast: Cast) -> Iterator[Block]:
-    yield Heading(experiment.title, f"experiment-{slug(experiment.name)}", 3)
-    yield Paragraph(experiment.question, is_lead=True)
-    yield _workloads(experiment, found)
+def _section(found: Sequence[Comparison], slots: Mapping[str, int]) -> Section:
+    experiment = found[0].experiment
     is_swept = experiment.track in SWEPT_TRACKS
     swept = sweeps(found) if is_swept else ()
-    yield from sweep_blocks(experiment, swept, cast)
     by_setting = [made for each in found if is_swept and (made := setting_sweep(each)) is not None]
-    if by_setting:
-        yield from setting_figures(experiment, by_setting)
     is_drawn = bool(swept) or any(each.is_whole for each in by_setting)
-    if not is_drawn and _has_ratios(found):
-        yield _dots(experiment, found)
-    for place, each in enumerate(found):
-        yield metrics_table(each, is_folded=bool(swept) or place >= MOST_OPEN)
-
-
-def _workloads(experiment: Experiment, found: Sequence[Comparison]) -> Table:
-    """What ran: jobs, cluster, load as realised, seeds."""
-    titles = ("jobs measured", "GPUs", "load, realised", "seeds", "rejected")
-    columns = (
-        Column("workload", is_number=False),
-        *map(Column, titles),
-        Column("ended after the last arrival, at most"),
+    return Section(
+        experiment,
+        _workloads(found),
+        list(shown_sweeps(experiment, swept, slots)),
+        list(shown_spreads(experiment, by_setting)),
+        None if is_drawn else _dots(experiment, found),
+        [
+            (each, metrics_table(each, is_folded=bool(swept) or place >= MOST_OPEN))
+            for place, each in enumerate(found)
+        ],
     )
-    rows = tuple(Row(plain(*_workload(each))) for each in found)
-    caption = f"{experiment.title}: what was run. Every contender meets the same jobs."
-    return Table(caption, columns, rows)
+
+
+def colour_slots(found: Sequence[Comparison]) -> dict[str, int]:
+    """Every label with its place in the palette, whose strongest colours come first.
+
+    Ours is the first, a bound is grey, the others by how often they are drawn as lines.
+    """
+    contenders = {each.label: each.contender for c in found for each in c.entrants}
+    lines = Counter(
+        each.label for c in found if c.experiment.track in SWEPT_TRACKS for each in c.entrants
+    )
+    bound = next((c.label for c in contenders.values() if c.standing is Standing.BOUND), None)
+    others = sorted(
+        (each for each in contenders.values() if each.label != bound),
+        key=lambda each: (each.standing is not Standing.OURS, -lines[each.label]),
+    )
+    free = (slot for slot in range(len(contenders) + 1) if slot != GREY)
+    slots = {each.label: slot for each, slot in zip(others, free, strict=False)}
+    return slots if bound is None else slots | {bound: GREY}
+
+
+def _workloads(found: Sequence[Comparison]) -> Table:
+    """What ran: jobs, cluster, load as realised, seeds."""
+    columns = (
+        *("workload", "jobs measured", "GPUs", "load, realised", "seeds", "rejected"),
+        "ended after the last arrival, at most",
+    )
+    return Table(columns, [_workload(each) for each in found])
 
 
 def _workload(comparison: Comparison) -> tuple[str, ...]:
@@ -110,36 +141,31 @@ def _workload(comparison: Comparison) -> tuple[str, ...]:
 # -- dot plots ---------------------------------------------------------------------------------------
 
 
-def _has_ratios(found: Sequence[Comparison]) -> bool:
-    measure = common_subject(found).measure
-    return any(
-        len(ratios_to_baseline(each, measure)) > 1 and len(rivals(each)) > 1 for each in found
-    )
-
-
-def _dots(experiment: Experiment, found: Sequence[Comparison]) -> Figure:
+def _dots(experiment: Experiment, found: Sequence[Comparison]) -> ShownDots | None:
+    """Nothing where no two rivals can be compared."""
     subject = common_subject(found)
-    by_title = [(each.title, ratios_to_baseline(each, subject.measure)) for each in found]
-    everything = [estimate for _, ratios in by_title for estimate in ratios.values()]
+    panels = [DotPanel(each.title, ratios_to_baseline(each, subject.measure)) for each in found]
+    if not any(
+        len(panel.ratios) > 1 and len(rivals(each)) > 1
+        for each, panel in zip(found, panels, strict=True)
+    ):
+        return None
     chart = dot_plot(
         experiment.title,
-        _rows(experiment, [ratios for _, ratios in by_title]),
-        [DotPanel(title, ratios, {}) for title, ratios in by_title],
+        _rows(experiment, panels),
+        panels,
         f"{subject.name[0].upper()}{subject.name[1:]} / that of {experiment.baseline} (log scale)",
     )
-    caption = (
-        f"{experiment.title}: {subject.name} over that of {experiment.baseline}, less is better."
-        f" Hollow dots are bounds. {basis_words(everything)}"
-    )
-    return Figure(slug(experiment.name), caption, chart.svg())
+    ratios = [estimate for panel in panels for estimate in panel.ratios.values()]
+    return ShownDots(Figure(slug(experiment.name), chart.svg()), subject.name, ratios)
 
 
-def _rows(experiment: Experiment, panels: Sequence[dict[str, Estimate]]) -> dict[str, str]:
+def _rows(experiment: Experiment, panels: Sequence[DotPanel]) -> dict[str, str]:
     """Labels with their standing, lowest first by the geometric mean over the panels."""
 
     def place(contender: Contender) -> tuple[bool, float]:
-        values = [found[contender.label].value for found in panels if contender.label in found]
-        middle = geometric_mean(values)
+        label = contender.label
+        middle = geometric_mean([p.ratios[label].value for p in panels if label in p.ratios])
         return (middle is None, middle or 0.0)
 
     return {each.label: each.standing.value for each in sorted(experiment.contenders, key=place)}
@@ -160,21 +186,15 @@ def metrics_table(comparison: Comparison, is_folded: bool) -> Table:
     rows = []
     for each in sorted(entrants, key=lambda each: order.get(each.label, math.inf)):
         is_bound = each.standing is Standing.BOUND
-        name = Entry(f"{each.label} (bound)", Tone.SOFT) if is_bound else Entry(each.label)
-        cells = []
+        cells = [Cell(f"{each.label} (bound)", "soft") if is_bound else Cell(each.label)]
+        cells.append(Cell(_ratio(each, comparison)))
         for metric in metrics:
             words = _words(each, metric)
             is_best = words == best[metric.key] and not is_bound
-            cells.append(Entry(words, Tone.BEST if is_best else Tone.PLAIN))
-        rows.append(
-            Row((name, Entry(_ratio(each, comparison)), *cells), each.standing is Standing.OURS)
-        )
-    columns = (
-        Column("contender", is_number=False),
-        Column(f"{subject.name} ratio"),
-        *(Column(metric.label, hint=metric.hint) for metric in metrics),
-    )
-    return Table(_caption(comparison), columns, tuple(rows), is_folded)
+            cells.append(Cell(words, "best" if is_best else ""))
+        rows.append(Row(cells, each.standing is Standing.OURS))
+    hinted = (Column(metric.label, hint=metric.hint) for metric in metrics)
+    return Table(("contender", f"{subject.name} ratio", *hinted), rows, is_folded)
 
 
 def _ratio(entrant: Entrant, comparison: Comparison) -> str:
@@ -185,22 +205,9 @@ def _ratio(entrant: Entrant, comparison: Comparison) -> str:
     return with_interval(found)
 
 
-def _caption(comparison: Comparison) -> str:
-    seeds = comparison.seeds
-    over = f"means over {seeds} seeds" if seeds > 1 else "one trace"
-    notes = [f"{comparison.subject.name} ratio: over that of {comparison.experiment.baseline}"]
-    if any(each.total(lambda score: score.unfinished) for each in comparison.entrants):
-        notes.append("with unfinished jobs a mean is only known to be at least what is shown")
-    return f"{comparison.title}: all metrics, {over}; {'; '.join(notes)}."
-
-
 def _words(entrant: Entrant, metric: Metric) -> str:
     value = entrant.mean(metric.of)
-    if (
-        value is None
-        and metric.key == "avg_jct_s"
-        and entrant.total(lambda score: score.unfinished)
-    ):
+    if value is None and metric.key == "avg_jct_s" and entrant.unfinished:
         least = entrant.values(lambda score: score.lower_bound_s or score.mean_jct_s)
         if least:
             return f"\N{GREATER-THAN OR EQUAL TO} {metric.words(sum(least.values()) / len(least))}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -32,7 +32,7 @@ class DotPanel:
 
     title: str
     ratios: Mapping[str, Estimate]
-    limits: Mapping[str, float]
+    limits: Mapping[str, float] = field(default_factory=dict)
     """Rows with a mark of their own, such as what an oracle reaches."""
 
 
@@ -108,7 +108,7 @@ def _dot(chart: Chart, axes: Any, place: int, name: str, standing: str, panel: D
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class SweptValues:
     """What was varied: its name, the values in their order and how they are written."""
 
     title: str
@@ -155,7 +155,7 @@ class LinePanel:
 
 
 @styled
-def line_plot(label: str, steps: Steps, panels: Sequence[LinePanel]) -> Chart:
+def line_plot(label: str, steps: SweptValues, panels: Sequence[LinePanel]) -> Chart:
     """The panels side by side, over the same steps."""
     drawn = [panel for panel in panels if panel.points]
     if not drawn:
@@ -199,7 +199,7 @@ def _style(series: Series) -> dict[str, Any]:
     return {"color": shade, "ls": dash, "lw": 2.6 if is_ours else 1.4, "marker": "o", "ms": 3.6}
 
 
-def _line(chart: Chart, axes: Any, series: Series, steps: Steps) -> None:
+def _line(chart: Chart, axes: Any, series: Series, steps: SweptValues) -> None:
     found = [(x, p) for x, p in zip(steps.places, series.points, strict=True) if p is not None]
     (line,) = axes.plot([x for x, _ in found], [p.value for _, p in found], **_style(series))
     chart.mark(line, f"series s{series.slot}", series.label)

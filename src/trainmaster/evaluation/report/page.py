@@ -4,42 +4,34 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from trainmaster.evaluation.comparisons import Comparison, comparisons
-from trainmaster.evaluation.number_format import DAGGER, FOOTNOTE
-from trainmaster.evaluation.report.delay_breakdown import waiting
+from trainmaster.evaluation.number_format import DAGGER, FOOTNOTE, basis_words
+from trainmaster.evaluation.report.delay_breakdown import delay_figures
 from trainmaster.evaluation.report.experiments import experiments
-from trainmaster.evaluation.report.methods import methods
-from trainmaster.evaluation.report.ranking import records, standings, wins
-from trainmaster.evaluation.report.series_style import cast_of
-from trainmaster.evaluation.score import Campaign, Score, Scored
+from trainmaster.evaluation.report.methods import conditions_table, contenders_table, missing
+from trainmaster.evaluation.report.ranking import records, records_table, wins, wins_table
+from trainmaster.evaluation.score import BLOCKS, SERVICE_FLOOR_S, Campaign, Score, Scored
+from trainmaster.evaluation.statistics import RESAMPLES
+from trainmaster.evaluation.suite import WARM_UP
 from trainmaster.report.atomic_write import ReportFile, publish
 from trainmaster.report.charts import standalone
-from trainmaster.report.document import (
-    FIGURES,
-    Block,
-    Document,
-    Figure,
-    Listing,
-    Paragraph,
-    Table,
-    html,
-    markdown,
-    quoted,
-)
 from trainmaster.report.page import PAGE, text_file
+from trainmaster.report.rendering import FIGURES, Article, Header, article, quoted
 from trainmaster.text import formatting as wording
 
+TEMPLATE = Path(__file__).with_name("comparison.md")
+NOTES = {DAGGER: FOOTNOTE}
 MARK = 'data-by="trainmaster"'
 """Tells a figure of ours from any other."""
 TRIAL = ("experiment", "track", "workload", "conditions", "contender", "policy", "standing", "seed")
 APART = ("chosen", "delays", "bins", "excess_blocks_s", "remarks")
 SCORES = tuple(each.name for each in fields(Score) if each.name not in APART)
 
-Compose = Callable[[Campaign, tuple[Comparison, ...]], Document]
+Compose = Callable[[Campaign, tuple[Comparison, ...]], Article]
 
 
 def write_report(campaign: Campaign, directory: Path, compose: Compose | None = None) -> Path:
@@ -59,18 +51,20 @@ def write_report(campaign: Campaign, directory: Path, compose: Compose | None = 
 
 def report_files(campaign: Campaign, compose: Compose | None = None) -> Iterator[ReportFile]:
     """Every file of the report, the page last."""
-    document = (compose or compose_report)(campaign, comparisons(campaign))
-    document = replace(document, blocks=tuple(_footnoted(document.blocks)))
+    made = (compose or compose_report)(campaign, comparisons(campaign))
     yield text_file("scores.csv", scores_csv(campaign))
-    for block in document.blocks:
-        if isinstance(block, Figure):
-            yield text_file(f"{FIGURES}/{block.slug}.svg", standalone(block.svg))
-    yield text_file("README.md", markdown(document))
-    yield text_file(PAGE, html(document, "comparison.html"))
+    for figure in made.figures:
+        yield text_file(f"{FIGURES}/{figure.slug}.svg", standalone(figure.svg))
+    yield text_file("README.md", made.markdown)
+    yield text_file(PAGE, made.page)
 
 
-def compose_report(campaign: Campaign, found: tuple[Comparison, ...]) -> Document:
+def compose_report(campaign: Campaign, found: tuple[Comparison, ...]) -> Article:
     """Who comes first where, every experiment, why jobs waited, and the method."""
+    return article(header_of(campaign, found), TEMPLATE, context_of(campaign, found), NOTES)
+
+
+def header_of(campaign: Campaign, found: Sequence[Comparison]) -> Header:
     best, won = next(iter(records(found)), None), wins(found)
     title = "There is nothing to compare."
     if best is not None:
@@ -78,21 +72,23 @@ def compose_report(campaign: Campaign, found: tuple[Comparison, ...]) -> Documen
             f"{quoted(best.label)} comes nearest to the lowest excess over"
             f" {wording.plural(len(won), 'comparison')}, and has it on {best.wins}."
         )
-    return Document(
-        title=title,
-        kicker=f"{campaign.suite.title} ({campaign.suite.name})",
-        abstract=tuple(cautions(campaign, found)),
-        facts=facts(campaign, found),
-        blocks=(
-            *standings(found),
-            *experiments(found, cast_of(found)),
-            *waiting(found),
-            *methods(campaign, found),
-        ),
+    labels = {each.label for comparison in found for each in comparison.entrants}
+    counts = {
+        "Experiments": len({each.experiment.name for each in found}),
+        "Comparisons": len(found),
+        "Contenders": len(labels),
+        "Trials": len(campaign.scored),
+        "Jobs measured": sum(each.score.jobs for each in campaign.scored),
+    }
+    return Header(
+        title,
+        f"{campaign.suite.title} ({campaign.suite.name})",
+        tuple(_cautions(campaign, found)),
+        [(name, wording.count(number)) for name, number in counts.items()],
     )
 
 
-def cautions(campaign: Campaign, found: Sequence[Comparison]) -> Iterator[str]:
+def _cautions(campaign: Campaign, found: Sequence[Comparison]) -> Iterator[str]:
     if any(each.is_transient for each in found):
         yield "Results at a load of 1 or more are transient and labelled so."
     absent = len(campaign.skipped) + len(campaign.failures)
@@ -100,29 +96,27 @@ def cautions(campaign: Campaign, found: Sequence[Comparison]) -> Iterator[str]:
         yield f"Not everything could be run here: {absent} skipped or failed, listed at the end."
 
 
-def facts(campaign: Campaign, found: Sequence[Comparison]) -> tuple[tuple[str, str], ...]:
-    labels = {each.label for comparison in found for each in comparison.entrants}
-    jobs = sum(score.score.jobs for score in campaign.scored)
-    return (
-        ("Experiments", wording.count(len({each.experiment.name for each in found}))),
-        ("Comparisons", wording.count(len(found))),
-        ("Contenders", wording.count(len(labels))),
-        ("Trials", wording.count(len(campaign.scored))),
-        ("Jobs measured", wording.count(jobs)),
-    )
-
-
-def _footnoted(blocks: Iterable[Block]) -> Iterator[Block]:
-    """The same blocks: tables with marked ratios explain them in their caption, lists in a line below."""
-    for block in blocks:
-        match block:
-            case Table() if any(DAGGER in e.words for row in block.rows for e in row.entries):
-                yield replace(block, caption=f"{block.caption} {FOOTNOTE}")
-            case Listing() if any(DAGGER in each for each in block.items):
-                yield block
-                yield Paragraph(FOOTNOTE)
-            case _:
-                yield block
+def context_of(campaign: Campaign, found: Sequence[Comparison]) -> dict[str, object]:
+    """What the template shows."""
+    won = wins(found)
+    return {
+        "wins": won,
+        "records_table": records_table(records(found)),
+        "wins_table": wins_table(won),
+        "tracks": experiments(found),
+        "delays": delay_figures(found),
+        "contenders": contenders_table(found),
+        "conditions": conditions_table(found),
+        "missing": missing(campaign, found),
+        "plural": wording.plural,
+        "basis_words": basis_words,
+        "dagger": DAGGER,
+        "footnote": FOOTNOTE,
+        "warm_up": WARM_UP,
+        "service_floor_s": SERVICE_FLOOR_S,
+        "resamples": RESAMPLES,
+        "blocks": BLOCKS,
+    }
 
 
 # -- scores.csv --------------------------------------------------------------------------------------

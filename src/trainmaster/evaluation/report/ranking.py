@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainmaster.evaluation.comparisons import (
@@ -16,19 +16,8 @@ from trainmaster.evaluation.comparisons import (
 from trainmaster.evaluation.number_format import load_words, ratio_words, with_interval
 from trainmaster.evaluation.statistics import Estimate, geometric_mean, ranks
 from trainmaster.evaluation.suite import RANKED_TRACKS, Standing, track_words
-from trainmaster.report.document import (
-    Block,
-    Column,
-    Entry,
-    Heading,
-    Paragraph,
-    Row,
-    Table,
-    Tone,
-    plain,
-)
 from trainmaster.report.metrics import signed_duration
-from trainmaster.text import formatting as wording
+from trainmaster.report.rendering import Cell, Column, Row, Table
 
 FEW = 14
 """Rows of a table that is shown open."""
@@ -129,74 +118,45 @@ def _record(label: str, is_ours: bool, found: Sequence[Comparison]) -> Record | 
     )
 
 
-def standings(found: Sequence[Comparison]) -> Iterator[Block]:
-    won = wins(found)
-    if not won:
-        return
-    yield Heading("Who wins where", "standings")
-    clear = sum(win.is_clear for win in won)
-    yield Paragraph(
-        f"Of {wording.plural(len(won), 'comparison')}, the lowest excess is clear of the next one's on"
-        f" {clear} (its whole interval, or its value where there is none, lies below 1); the others are"
-        " ties as far as these traces can tell. Bounds and ablations do not take part."
-    )
-    yield _overall(records(found))
-    yield _each(won)
-
-
-def _overall(all_records: Sequence[Record]) -> Table:
+def records_table(all_records: Sequence[Record]) -> Table:
+    """Every contender over all its comparisons, and by track."""
     tracks = list(dict.fromkeys(track for each in all_records for track in each.by_track))
-    titles = ("wins", "of", "mean rank", "excess / lowest", *map(track_words, tracks))
-    rows = tuple(
+    columns = ("contender", "wins", "of", "mean rank", "excess / lowest", *map(track_words, tracks))
+    rows = [
         Row(
             (
-                *plain(each.label, str(each.wins), str(each.taken), f"{each.mean_rank:.1f}"),
-                Entry(ratio_words(each.overall)),
-                *(_track_entry(each, track, all_records) for track in tracks),
+                *(each.label, str(each.wins), str(each.taken), f"{each.mean_rank:.1f}"),
+                ratio_words(each.overall),
+                *(_track_cell(each, track, all_records) for track in tracks),
             ),
-            is_emphasised=each.is_ours,
+            each.is_ours,
         )
         for each in all_records
-    )
-    caption = (
-        "Every contender over all comparisons that it took part in. Excess / lowest: the geometric mean"
-        " of its excess over the lowest of each comparison; 1 would be the best everywhere (of its mean"
-        " JCT where growing jobs make an excess negative). Then the same by track, the lowest in bold."
-        " Contenders that took part in less than half of what others did stand last."
-    )
-    return Table(caption, (Column("contender", False), *map(Column, titles)), rows)
+    ]
+    return Table(columns, rows)
 
 
-def _track_entry(record: Record, track: str, others: Sequence[Record]) -> Entry:
+def _track_cell(record: Record, track: str, others: Sequence[Record]) -> Cell:
     value = record.by_track.get(track)
     values = [v for each in others if (v := each.by_track.get(track)) is not None]
     is_best = value is not None and value == min(values)
-    return Entry(ratio_words(value), Tone.BEST if is_best else Tone.PLAIN)
+    return Cell(ratio_words(value), "best" if is_best else "")
 
 
-def _each(won: Sequence[Win]) -> Table:
+def wins_table(won: Sequence[Win]) -> Table:
     columns = (
-        Column("experiment and workload", False),
-        Column("load"),
-        Column("lowest excess", False),
-        Column("excess"),
-        Column("next", False),
-        Column("lowest / next"),
+        *("experiment and workload", "load", Column("lowest excess", is_words=True), "excess"),
+        *(Column("next", is_words=True), "lowest / next"),
     )
-    rows = tuple(
-        Row(
-            (
-                Entry(f"{win.comparison.experiment.title}: {win.comparison.title}"),
-                Entry(load_words(win.comparison.load, win.comparison.is_transient)),
-                Entry(win.winner.label, Tone.BEST if win.is_clear else Tone.PLAIN),
-                Entry(signed_duration(win.winner.mean(excess))),
-                Entry(win.runner_up.label),
-                Entry(with_interval(win.lead)),
-            )
+    rows = [
+        (
+            f"{win.comparison.experiment.title}: {win.comparison.title}",
+            load_words(win.comparison.load, win.comparison.is_transient),
+            Cell(win.winner.label, "best" if win.is_clear else ""),
+            signed_duration(win.winner.mean(excess)),
+            win.runner_up.label,
+            with_interval(win.lead),
         )
         for win in won
-    )
-    caption = (
-        "The lowest excess of each comparison and the next one; bold where it is clear of the next."
-    )
-    return Table(caption, columns, rows, is_folded=len(rows) > FEW)
+    ]
+    return Table(columns, rows, is_folded=len(rows) > FEW)

@@ -15,14 +15,13 @@ from trainmaster.evaluation.comparisons import (
     mean_jct,
     ratios_to_baseline,
 )
-from trainmaster.evaluation.number_format import basis_words, with_interval
-from trainmaster.evaluation.report.figures import LinePanel, Series, Steps, line_plot
-from trainmaster.evaluation.report.series_style import Cast
+from trainmaster.evaluation.number_format import with_interval
+from trainmaster.evaluation.report.figures import LinePanel, Series, SweptValues, line_plot
 from trainmaster.evaluation.score import Score
 from trainmaster.evaluation.statistics import SMALLEST, Basis, Estimate
 from trainmaster.evaluation.suite import Contender, Experiment, Standing
 from trainmaster.report.charts import time_unit
-from trainmaster.report.document import Block, Column, Entry, Figure, Row, Table, Tone, slug
+from trainmaster.report.rendering import Cell, Figure, Row, Table, slug
 
 SWEPT_TRACKS = ("sweep", "seed")
 NUMBERED = re.compile(r"^(?P<before>.*?)(?P<number>\d+(?:\.\d+)?)(?P<after>\D*)$")
@@ -38,7 +37,7 @@ class Sweep:
 
     of: str
     """What stays the same: the conditions, or the workload."""
-    steps: Steps
+    steps: SweptValues
     comparisons: tuple[Comparison, ...]
 
 
@@ -47,7 +46,7 @@ class SettingSweep:
     """Contenders of one comparison that differ in one option of their policy."""
 
     comparison: Comparison
-    steps: Steps
+    steps: SweptValues
     entrants: tuple[Entrant, ...]
 
     @property
@@ -79,12 +78,12 @@ def _sweeps(found: Sequence[Comparison], fixed: Name, varied: Name) -> tuple[Swe
         order = sorted(range(len(group)), key=steps.values.__getitem__)
         values = tuple(steps.values[place] for place in order)
         labels = tuple(steps.labels[place] for place in order)
-        ordered = Steps(steps.title, values, labels)
+        ordered = SweptValues(steps.title, values, labels)
         made.append(Sweep(of, ordered, tuple(group[place] for place in order)))
     return tuple(made)
 
 
-def steps_of(names: Sequence[str]) -> Steps | None:
+def steps_of(names: Sequence[str]) -> SweptValues | None:
     """Names that differ in one number only: `load 0.5`, `load 0.7`; `0 s`, `10 s`, `60 s`."""
     matches = [NUMBERED.match(name) for name in names]
     found = [match for match in matches if match is not None]
@@ -96,7 +95,7 @@ def steps_of(names: Sequence[str]) -> Steps | None:
         return None
     before, after = next(iter(around))
     title = f"{before} ({after})" if before and after else before or after
-    return Steps(title, values, tuple(match["number"] for match in found))
+    return SweptValues(title, values, tuple(match["number"] for match in found))
 
 
 def setting_sweep(comparison: Comparison) -> SettingSweep | None:
@@ -121,98 +120,105 @@ def _by_setting(comparison: Comparison, same: Sequence[Entrant]) -> SettingSweep
         return None
     pairs = sorted(zip(texts, same, strict=True), key=lambda pair: float(pair[0]))
     values = tuple(float(text) for text, _ in pairs)
-    steps = Steps(varied[0], values, tuple(text for text, _ in pairs))
+    steps = SweptValues(varied[0], values, tuple(text for text, _ in pairs))
     return SettingSweep(comparison, steps, tuple(each for _, each in pairs))
 
 
 # -- figures -----------------------------------------------------------------------------------------
 
 
-def sweep_blocks(experiment: Experiment, found: Sequence[Sweep], cast: Cast) -> Iterator[Block]:
+@dataclass(frozen=True, slots=True)
+class ShownSweep:
+    """A sweep's figure and table."""
+
+    of: str
+    subject: str
+    varied: str
+    figure: Figure
+    table: Table
+    ratios: list[Estimate]
+    """To the baseline, all that are drawn."""
+
+
+def shown_sweeps(
+    experiment: Experiment, found: Sequence[Sweep], slots: Mapping[str, int]
+) -> Iterator[ShownSweep]:
     """For each sweep the measure itself, the same over the baseline's, and a table of that."""
     for number, sweep in enumerate(found):
         subject = common_subject(sweep.comparisons)
-
-        def average(
-            comparison: Comparison, label: str, measure: Measure = subject.measure
-        ) -> Estimate | None:
-            """Without its interval, which is that of the traces and would hide that of the differences."""
-            entrant = comparison.entrant(label)
-            value = None if entrant is None else entrant.mean(measure)
-            return None if value is None else Estimate(max(value, SMALLEST), None, 1, Basis.NOTHING)
-
-        ratios = {each.key: ratios_to_baseline(each, subject.measure) for each in sweep.comparisons}
+        ratios = [ratios_to_baseline(each, subject.measure) for each in sweep.comparisons]
+        means = [_averages(each, subject.measure) for each in sweep.comparisons]
         title = "Mean excess" if subject is EXCESS else "Mean JCT"
-        means = _series(experiment, sweep, cast, average)
-        compared = _series(experiment, sweep, cast, lambda c, label: ratios[c.key].get(label))  # noqa: B023
         panels = (
-            LinePanel(f"{title} (log)", means),
+            LinePanel(f"{title} (log)", _series(experiment, slots, means)),
             LinePanel(
-                f"Over that of {experiment.baseline} (log)", compared,
+                f"Over that of {experiment.baseline} (log)", _series(experiment, slots, ratios),
                 is_time=False, reference=1.0, room=ROOM,
             ),
         )  # fmt: skip
-        name = f"{experiment.title} ({sweep.of})" if sweep.of else experiment.title
-        caption = (
-            f"{name}: {subject.name}, and the same over that of {experiment.baseline}, by"
-            f" {sweep.steps.title}. Bands: intervals. Dotted: bounds. {basis_words(panels[1].points)}"
-        )
-        suffix = f"-{number + 1}" if number else ""
+        name = slug(experiment.name) + (f"-{number + 1}" if number else "")
         chart = line_plot(experiment.title, sweep.steps, panels)
-        yield Figure(slug(experiment.name) + suffix, caption, chart.svg())
-        yield _table(experiment, sweep, [ratios[each.key] for each in sweep.comparisons], name)
+        yield ShownSweep(
+            sweep.of,
+            subject.name,
+            sweep.steps.title,
+            Figure(name, chart.svg()),
+            _table(experiment, sweep, ratios),
+            panels[1].points,
+        )
+
+
+def _averages(comparison: Comparison, measure: Measure) -> dict[str, Estimate]:
+    """By label, without intervals, which are those of the traces and would hide those of the differences."""
+    means = ((each.label, each.mean(measure)) for each in comparison.entrants)
+    return {
+        label: Estimate(max(value, SMALLEST), None, 1, Basis.NOTHING)
+        for label, value in means
+        if value is not None
+    }
 
 
 def _series(
-    experiment: Experiment,
-    sweep: Sweep,
-    cast: Cast,
-    point: Callable[[Comparison, str], Estimate | None],
+    experiment: Experiment, slots: Mapping[str, int], points: Sequence[Mapping[str, Estimate]]
 ) -> tuple[Series, ...]:
     made = (
         Series(
             each.label,
-            cast.slot(each.label),
+            slots[each.label],
             each.standing.value,
-            tuple(point(comparison, each.label) for comparison in sweep.comparisons),
+            tuple(at.get(each.label) for at in points),
         )
         for each in experiment.contenders
-        if each.label in cast.slots
+        if each.label in slots
     )
     return tuple(series for series in made if any(series.points))
 
 
-def _table(
-    experiment: Experiment, sweep: Sweep, ratios: Sequence[Mapping[str, Estimate]], name: str
-) -> Table:
+def _table(experiment: Experiment, sweep: Sweep, ratios: Sequence[Mapping[str, Estimate]]) -> Table:
     """Ratios to the baseline, a column per step, the lowest of each marked."""
     steps = zip(sweep.steps.labels, sweep.comparisons, strict=True)
     titles = [f"{label}{' t' if each.is_transient else ''}" for label, each in steps]
-    rows = tuple(
+    rows = [
         Row(
-            (Entry(each.label), *(_ratio_entry(each, experiment, found) for found in ratios)),
-            is_emphasised=each.standing is Standing.OURS,
+            (each.label, *(_ratio_cell(each, experiment, found) for found in ratios)),
+            each.standing is Standing.OURS,
         )
         for each in experiment.contenders
-    )
-    caption = (
-        f"{name}: {common_subject(sweep.comparisons).name} over that of {experiment.baseline} by"
-        f" {sweep.steps.title}; t: transient."
-    )
-    return Table(caption, (Column("contender", False), *map(Column, titles)), rows)
+    ]
+    return Table(("contender", *titles), rows)
 
 
-def _ratio_entry(
+def _ratio_cell(
     contender: Contender, experiment: Experiment, ratios: Mapping[str, Estimate]
-) -> Entry:
+) -> Cell:
     if contender.label == experiment.baseline:
-        return Entry("1")
+        return Cell("1")
     usable = (Standing.OURS, Standing.PUBLISHED)
     rivals = [each.label for each in experiment.contenders if each.standing in usable]
     lowest = min((ratios[label].value for label in rivals if label in ratios), default=None)
     found = ratios.get(contender.label)
     is_lowest = found is not None and contender.label in rivals and found.value == lowest
-    return Entry(with_interval(found), Tone.BEST if is_lowest else Tone.PLAIN)
+    return Cell(with_interval(found), "best" if is_lowest else "")
 
 
 # -- contenders that differ in one option ------------------------------------------------------------
@@ -224,13 +230,22 @@ SPREADS: tuple[tuple[str, str, Measure, Measure, Measure], ...] = (
 """Times whose mean, maximum and standard deviation are followed over an option."""
 
 
-def setting_figures(experiment: Experiment, found: Sequence[SettingSweep]) -> Iterator[Figure]:
-    """Mean, maximum and variance by the option, of every time that was kept."""
-    steps = found[0].steps
-    alike = [each for each in found if each.steps == steps]
+@dataclass(frozen=True, slots=True)
+class ShownSpread:
+    """Mean, maximum and variance of a time, by an option of a policy."""
+
+    time: str
+    option: str
+    figure: Figure
+
+
+def shown_spreads(experiment: Experiment, found: Sequence[SettingSweep]) -> Iterator[ShownSpread]:
+    """Of every time that was kept."""
+    alike = [each for each in found if each.steps == found[0].steps]
     for key, name, average, longest, deviation in SPREADS:
         if not any(entrant.has(average) for each in alike for entrant in each.entrants):
             continue
+        steps = alike[0].steps
         spread = LinePanel("", _setting_series(alike, deviation)).points
         unit = time_unit(max((point.high for point in spread), default=1.0))
 
@@ -250,12 +265,10 @@ def setting_figures(experiment: Experiment, found: Sequence[SettingSweep]) -> It
                 is_log=False,
             ),
         )
-        caption = (
-            f"{experiment.title}: mean, maximum and variance of the {name} by {steps.title};"
-            " bands: intervals over seeds."
-        )
+        label = f"{experiment.title}: mean, maximum and variance of the {name} by {steps.title}"
         figure = f"{slug(experiment.name)}-{key}-by-{slug(steps.title)}"
-        yield Figure(figure, caption, line_plot(caption, steps, panels).svg())
+        chart = line_plot(label, steps, panels)
+        yield ShownSpread(name, steps.title, Figure(figure, chart.svg()))
 
 
 def _setting_series(found: Sequence[SettingSweep], measure: Measure) -> tuple[Series, ...]:

@@ -10,7 +10,7 @@ from trainmaster.model.result import Result
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class PolicyRun:
     """One policy's result and how the report speaks of it everywhere."""
 
     result: Result
@@ -21,16 +21,19 @@ class Contender:
     """The label made fit for a file name."""
 
 
-def line_up(results: Sequence[Result]) -> tuple[Contender, ...]:
+def name_runs(results: Sequence[Result]) -> tuple[PolicyRun, ...]:
     """Give every result a label and a file name of its own, also when a policy runs twice."""
-    contenders: list[Contender] = []
     labels: set[str] = set()
     slugs: set[str] = set()
-    for slot, result in enumerate(results):
-        label = _unused(result.policy or "policy", labels, " ({})")
-        slug = _unused(_file_name(result.policy), slugs, "-{}")
-        contenders.append(Contender(result, slot, label, slug))
-    return tuple(contenders)
+    return tuple(
+        PolicyRun(
+            result,
+            slot,
+            _unused(result.policy or "policy", labels, " ({})"),
+            _unused(_file_name(result.policy), slugs, "-{}"),
+        )
+        for slot, result in enumerate(results)
+    )
 
 
 def _file_name(policy: str) -> str:
