@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2] / "src/trainmaster"
 ROOMS = ("policies", "mechanisms", "placement")
 NAMES = {"space", "_space", "occupancy", "_occupancy"}
-BOOKING = {"book", "unbook", "withhold", "give_back", "close", "open", "leave_behind", "undo"}
+BOOKING = {"book", "unbook", "withhold", "give_back", "close", "open", "book_frozen", "undo"}
 
 
 def name_of(node: ast.expr | None) -> str:

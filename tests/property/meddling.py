@@ -53,7 +53,7 @@ class Meddler:
         if kind == "change" and record is not None:
             return e.JobChanged(self._changed(state, record.job))
         is_going = record is not None and record.phase in ALLOCATED
-        if kind == "suspend" and is_going and record.id not in state.promises:
+        if kind == "suspend" and is_going and record.id not in state.pending_launches:
             return e.ActionRequested(Suspend(job))
         if kind == "release":
             return e.JobReleased(chance.choice([*state.on_hold] or live))

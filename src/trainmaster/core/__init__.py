@@ -1,1 +1,1 @@
-"""The deciding machine: facts in, orders out. Pure: no clock, no file, no unseeded chance."""
+"""State, plans and their checks: facts in, orders out. Pure: no clock, no file, no unseeded random number."""

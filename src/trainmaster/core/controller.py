@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from trainmaster.core.admission import admit
 from trainmaster.core.lifecycle import Phase
-from trainmaster.core.pending_launches import break_late, keep_promises
+from trainmaster.core.pending_launches import expire_late_launches, send_ready_launches
+from trainmaster.core.plan_check import admit
 from trainmaster.core.policy import Policy
 from trainmaster.core.reducer import REDUCERS
 from trainmaster.core.state import State
@@ -83,9 +83,9 @@ class Controller:
         self._now = now
         for event in events:
             REDUCERS[type(event)](state, event, now)
-        if state.promises:
-            keep_promises(state, now)
-            break_late(state, now)
+        if state.pending_launches:
+            send_ready_launches(state, now)
+            expire_late_launches(state, now)
         if state.reservations:
             self._expire_reservations(now)
         if state.log.caches_stale or state.new_policy is not None:
@@ -103,7 +103,7 @@ class Controller:
         if state.outbox:
             orders, state.outbox = state.outbox, []
         wake = self._wake_at
-        if state.promises or state.reservations:
+        if state.pending_launches or state.reservations:
             wake = self._next_wake()
         if asked:
             refusals = [*asked, *refusals]
@@ -151,7 +151,7 @@ class Controller:
         except Exception as error:
             self.view.forget()
             self.policy.forget()
-            return [Refusal("", Refused.POLICY_RAISED, _told(error))], ()
+            return [Refusal("", Refused.POLICY_RAISED, _describe(error))], ()
         finally:
             state.occupancy.undo()
         self.memo = plan.memo
@@ -179,8 +179,8 @@ class Controller:
 
     def _next_wake(self) -> int | None:
         state, wake = self.state, self._wake_at
-        if state.promises:
-            soonest = min(promise.expires_ms for promise in state.promises.values())
+        if state.pending_launches:
+            soonest = min(each.expires_ms for each in state.pending_launches.values())
             wake = soonest if wake is None else min(wake, soonest)
         for held in state.reservations.values():
             if held.until_ms is not None:
@@ -202,7 +202,7 @@ class Controller:
         self.policy.forget()
 
 
-def _told(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     """What was raised, and where."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

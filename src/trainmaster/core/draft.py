@@ -33,7 +33,7 @@ from trainmaster.model.plan import M, Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Checkpoint:
     """A point to return to."""
 
     length: int
@@ -241,9 +241,9 @@ class Draft:
 
     # -- taking back ---------------------------------------------------------------------------
 
-    def checkpoint(self) -> Mark:
+    def checkpoint(self) -> Checkpoint:
         """Where things stand; `roll_back` can return here any number of times."""
-        return Mark(
+        return Checkpoint(
             len(self._log),
             self.budget,
             dict(self._evicted),
@@ -253,7 +253,7 @@ class Draft:
             list(self._released),
         )
 
-    def roll_back(self, mark: Mark) -> None:
+    def roll_back(self, mark: Checkpoint) -> None:
         """As if nothing had been decided since the checkpoint."""
         self.space.undo(mark.length)
         self.budget = mark.budget

@@ -6,7 +6,7 @@ Others decide why: an owner suspended it, another job must end first, an array h
 from __future__ import annotations
 
 from trainmaster.core.lifecycle import ALLOCATED, ENDED, WAITING, Cause, Phase
-from trainmaster.core.pending_launches import revoke
+from trainmaster.core.pending_launches import revoke_launch
 from trainmaster.core.state import JobRecord, State
 from trainmaster.core.suspension import suspend
 
@@ -21,12 +21,12 @@ def hold(state: State, record: JobRecord, now: int) -> None:
         record.is_unplanned = True
     elif record.is_moving and record.placement is not None:
         revoke_start(state, record)
-    settle(state, record)
+    hold_if_waiting(state, record)
     state.log.note_job(record)
     state.log.needs_pass = True
 
 
-def settle(state: State, record: JobRecord) -> None:
+def hold_if_waiting(state: State, record: JobRecord) -> None:
     """A job that is to be held is so once it is off its GPUs. It no longer lives among others then."""
     if record.is_held and record.phase in WAITING:
         state.drop_reservation(record.id)
@@ -50,10 +50,10 @@ def release(state: State, record: JobRecord, now: int) -> None:
 
 
 def revoke_start(state: State, record: JobRecord) -> None:
-    """Take a promised start back; one that is still moving is simply suspended when it arrives."""
+    """Take a start back that is not sent yet; a job that is still moving is suspended when it arrives."""
     if record.phase is Phase.STARTING:
-        revoke(state, record)
+        revoke_launch(state, record)
         return
-    state.promises.pop(record.id, None)
+    state.pending_launches.pop(record.id, None)
     state.deallocate(record)
     record.is_moving = False

@@ -33,7 +33,7 @@ def rebuilt(state: State, *, is_checked: bool = True) -> Occupancy:
         if record.frozen is not None and not thaws:
             host = state.frozen_host(record, record.frozen)
             memory = frozen_memory(state.topology, record.frozen)
-            fresh.leave_behind(record.frozen.gpus(), memory, host)
+            fresh.book_frozen(record.frozen.gpus(), memory, host)
     for held in state.reservations.values():
         fresh.withhold(held.slices, open_to_spare=held.open_to is OpenTo.OPPORTUNISTIC)
     for node in state.draining | state.away | set(state.set_aside):

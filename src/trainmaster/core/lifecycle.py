@@ -13,7 +13,7 @@ class Phase(IntEnum):
     PREFLIGHT = 1
     """Tried on one device before the gang is launched."""
     STARTING = 2
-    """Launched, or promised GPUs that are still being released."""
+    """Launched, or about to be on GPUs that are still being released."""
     RUNNING = 3
     SUSPENDING = 4
     SUSPENDED = 5
@@ -43,7 +43,7 @@ class Cause(IntEnum):
     STOPPED = 10
     SUCCEEDED = 11
     FAILED_FOR_GOOD = 12
-    SENT_BACK = 13
+    REQUEUED = 13
     """Failed or lost, and to be tried again."""
     WITHDRAWN = 14
     """Cancelled while it held nothing."""
@@ -64,7 +64,7 @@ EDGES: dict[Phase, dict[Cause, Phase]] = {
     },
     P.PREFLIGHT: {
         C.START_ORDERED: P.STARTING,
-        C.SENT_BACK: P.PENDING,
+        C.REQUEUED: P.PENDING,
         C.FAILED_FOR_GOOD: P.FAILED,
         C.STOP_ORDERED: P.STOPPING,
     },
@@ -76,7 +76,7 @@ EDGES: dict[Phase, dict[Cause, Phase]] = {
         C.REVOKED: P.SUSPENDED,
         C.REVOKED_UNSTARTED: P.PENDING,
         C.STOP_ORDERED: P.STOPPING,
-        C.SENT_BACK: P.PENDING,
+        C.REQUEUED: P.PENDING,
         C.FAILED_FOR_GOOD: P.FAILED,
         C.WITHDRAWN: P.CANCELLED,
     },
@@ -86,7 +86,7 @@ EDGES: dict[Phase, dict[Cause, Phase]] = {
         C.STOP_ORDERED: P.STOPPING,
         C.SUCCEEDED: P.SUCCEEDED,
         C.FAILED_FOR_GOOD: P.FAILED,
-        C.SENT_BACK: P.PENDING,
+        C.REQUEUED: P.PENDING,
         C.STOPPED: P.CANCELLED,
     },
     P.SUSPENDING: {
@@ -94,14 +94,14 @@ EDGES: dict[Phase, dict[Cause, Phase]] = {
         C.STOP_ORDERED: P.STOPPING,
         C.SUCCEEDED: P.SUCCEEDED,
         C.FAILED_FOR_GOOD: P.FAILED,
-        C.SENT_BACK: P.PENDING,
+        C.REQUEUED: P.PENDING,
         C.STOPPED: P.CANCELLED,
     },
     P.SUSPENDED: {
         C.START_ORDERED: P.STARTING,
         C.STOP_ORDERED: P.STOPPING,
         C.WITHDRAWN: P.CANCELLED,
-        C.SENT_BACK: P.PENDING,
+        C.REQUEUED: P.PENDING,
         C.SUCCEEDED: P.SUCCEEDED,
         C.FAILED_FOR_GOOD: P.FAILED,
         C.STOPPED: P.CANCELLED,
@@ -112,7 +112,7 @@ EDGES: dict[Phase, dict[Cause, Phase]] = {
         C.RELEASED_UNSTARTED: P.PENDING,
         C.WITHDRAWN: P.CANCELLED,
         C.STOP_ORDERED: P.STOPPING,
-        C.SENT_BACK: P.HELD,
+        C.REQUEUED: P.HELD,
         C.SUCCEEDED: P.SUCCEEDED,
         C.FAILED_FOR_GOOD: P.FAILED,
         C.STOPPED: P.CANCELLED,
@@ -123,14 +123,14 @@ EDGES: dict[Phase, dict[Cause, Phase]] = {
         C.SUSPEND_ORDERED: P.SUSPENDING,
         C.SUCCEEDED: P.SUCCEEDED,
         C.FAILED_FOR_GOOD: P.FAILED,
-        C.SENT_BACK: P.PENDING,
+        C.REQUEUED: P.PENDING,
         C.STOPPED: P.CANCELLED,
     },
     P.STOPPING: {
         C.STOPPED: P.CANCELLED,
         C.SUCCEEDED: P.SUCCEEDED,
         C.FAILED_FOR_GOOD: P.CANCELLED,
-        C.SENT_BACK: P.CANCELLED,
+        C.REQUEUED: P.CANCELLED,
         C.SUSPENDED: P.CANCELLED,
     },
     P.SUCCEEDED: {},

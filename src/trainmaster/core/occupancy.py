@@ -3,7 +3,7 @@
 Whole free GPUs are kept as one bit mask per node, and nodes as one bit mask per (type, number of
 whole free GPUs): finding the best-fitting node is a few machine words, whatever the cluster's size.
 What is booked here is what jobs are *entitled* to; GPUs that a suspended run has not physically left
-yet are tracked by the controller's promises.
+yet are in `State.releasing`.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ class Occupancy(TopologyIndex):
 
     # -- what frozen runs and reservations hold --------------------------------------------------
 
-    def leave_behind(self, gpus: Iterable[int], memory: int, host: int) -> None:
+    def book_frozen(self, gpus: Iterable[int], memory: int, host: int) -> None:
         """Book what a frozen run keeps: `memory` on each GPU, `host` bytes per GPU on its node."""
         for gpu in gpus:
             self.free_memory[gpu] -= memory

@@ -1,32 +1,32 @@
-"""Launches onto GPUs that others still have to leave: held back, kept, or broken.
+"""Launches onto GPUs that others still have to leave: held back, then sent, or expired.
 
 A plan may start a job on GPUs whose present run it suspends. The entitlement changes hands at once;
-the launch waits until the release is a fact. A promise that is not kept in time sets the late nodes
-aside and sends the job back to be planned again.
+the launch waits until the release is a fact. Where that does not come in time, the late nodes are set
+aside and the job is planned again.
 """
 
 from __future__ import annotations
 
 from trainmaster.core.lifecycle import Cause
-from trainmaster.core.state import PROMISE_SLACK, JobRecord, Promise, State
+from trainmaster.core.state import LAUNCH_SLACK, JobRecord, PendingLaunch, State
 from trainmaster.model.actions import Halt, Launch, Thaw
 from trainmaster.model.job import Run
 from trainmaster.model.placement import Slice
 
 
 def launch(state: State, record: JobRecord, now: int) -> None:
-    """Order the launch of a job that has its placement, or promise it."""
+    """Order the launch of a job that has its placement, or hold it back while others have yet to leave."""
     is_free = record.frozen is None and not state.releasing
     awaiting = set() if is_free else _in_the_way(state, record)
     if awaiting:
-        _promise(state, record, awaiting, now)
+        _hold_back(state, record, awaiting, now)
     else:
         _send(state, record, now)
 
 
-def promise(state: State, record: JobRecord, now: int) -> None:
+def launch_after_step(state: State, record: JobRecord, now: int) -> None:
     """The same from inside the reducer: nothing is launched before all facts of the step are in."""
-    _promise(state, record, _in_the_way(state, record), now)
+    _hold_back(state, record, _in_the_way(state, record), now)
 
 
 def _in_the_way(state: State, record: JobRecord) -> set[Run]:
@@ -45,10 +45,10 @@ def _in_the_way(state: State, record: JobRecord) -> set[Run]:
     return awaiting
 
 
-def _promise(state: State, record: JobRecord, awaiting: set[Run], now: int) -> None:
+def _hold_back(state: State, record: JobRecord, awaiting: set[Run], now: int) -> None:
     graces = [state.jobs[run.job].job.grace_ms for run in awaiting if run.job in state.jobs]
-    expires = now + max(graces, default=0) + PROMISE_SLACK
-    state.promises[record.id] = Promise(record, awaiting, expires)
+    expires = now + max(graces, default=0) + LAUNCH_SLACK
+    state.pending_launches[record.id] = PendingLaunch(record, awaiting, expires)
     for run in awaiting:
         state.awaited.setdefault(run, []).append(record.id)
 
@@ -86,21 +86,21 @@ def released(state: State, run: Run) -> None:
             if not there:
                 del state.releasing[piece.gpu]
     for job in state.awaited.pop(run, ()):
-        promised = state.promises.get(job)
-        if promised is not None:
-            promised.awaiting.discard(run)
+        pending = state.pending_launches.get(job)
+        if pending is not None:
+            pending.awaiting.discard(run)
     if state.set_aside:
-        _forgive(state, run)
+        _reopen_nodes(state, run)
 
 
-def keep_promises(state: State, now: int) -> None:
+def send_ready_launches(state: State, now: int) -> None:
     """Once all facts of the step are in, launch the jobs whose GPUs have been released."""
-    for job in [job for job, promised in state.promises.items() if not promised.awaiting]:
-        _send(state, state.promises.pop(job).record, now)
+    for job in [job for job, each in state.pending_launches.items() if not each.awaiting]:
+        _send(state, state.pending_launches.pop(job).record, now)
 
 
-def _forgive(state: State, run: Run) -> None:
-    """A node whose late runs have all left after all is trusted again."""
+def _reopen_nodes(state: State, run: Run) -> None:
+    """Offer a node again when its late runs have all left after all."""
     for node in [node for node, late in state.set_aside.items() if run in late]:
         state.set_aside[node].discard(run)
         if not state.set_aside[node]:
@@ -108,24 +108,23 @@ def _forgive(state: State, run: Run) -> None:
             state.open_node(node)
 
 
-def break_late(state: State, now: int) -> None:
+def expire_late_launches(state: State, now: int) -> None:
     """Set aside the nodes of releases that never came, and plan their claimants again."""
-    for job in [job for job, each in state.promises.items() if each.expires_ms <= now]:
-        broken = state.promises.pop(job)
-        record = broken.record
+    for job in [job for job, each in state.pending_launches.items() if each.expires_ms <= now]:
+        expired = state.pending_launches.pop(job)
         for gpu, runs in state.releasing.items():
-            late = runs & broken.awaiting
+            late = runs & expired.awaiting
             if late:
                 node = state.topology.node_of_gpu[gpu]
                 state.set_aside.setdefault(node, set()).update(late)
                 state.occupancy.close(node)
-        revoke(state, record)
+        revoke_launch(state, expired.record)
         state.log.needs_pass = True
 
 
-def revoke(state: State, record: JobRecord) -> None:
+def revoke_launch(state: State, record: JobRecord) -> None:
     """Take back a start that has not reached the engine: it costs nothing."""
-    state.promises.pop(record.id, None)
+    state.pending_launches.pop(record.id, None)
     state.deallocate(record)
     record.is_moving = False
     was_started = record.first_start_ms is not None

@@ -43,7 +43,7 @@ class QueueView(View):
 
     # -- keeping up ------------------------------------------------------------------------------
 
-    def deal(self, record: JobRecord) -> None:
+    def note_job(self, record: JobRecord) -> None:
         """Take note that something about this job of ours has changed."""
         self._log.note_job(record)
         known = self._counted.pop(record.seq, None)
@@ -92,7 +92,7 @@ class QueueView(View):
             else:
                 del self._sizes[wanted]
 
-    def deal_end(self, record: JobRecord) -> None:
+    def note_end(self, record: JobRecord) -> None:
         """Take note of a job of ours that has ended since the last pass."""
         self._log.ended.append(record)
 
@@ -101,7 +101,7 @@ class QueueView(View):
         if self._log.ended:
             self._log.ended = []
 
-    def deal_nodes(self, nodes: set[int]) -> None:
+    def note_nodes(self, nodes: set[int]) -> None:
         """Take note of nodes where room may have come up."""
         self._log.note_nodes(nodes)
 
@@ -150,7 +150,7 @@ class QueueView(View):
         finally:
             self._budget = None
 
-    def is_settled(self) -> bool:
+    def has_nothing_to_schedule(self) -> bool:
         return self.waiting_count == 0 and not self._state.draining
 
     def ranked(self, rank: RankOf, now: int, *, group: GroupOf, with_running: bool) -> RankIndex:
@@ -185,19 +185,19 @@ class QueueViews:
         dirty = self._with_ended
         for record in changes.read_jobs():
             part = self._of(record)
-            part.deal(record)
+            part.note_job(record)
             dirty.append(part)
         for part in dirty:
             part.clear_ended()
         self._with_ended = []
         for record in self._view.ended:
             part = self._of(record)
-            part.deal_end(record)
+            part.note_end(record)
             self._with_ended.append(part)
         nodes = changes.read_nodes()
         for part in self._active.values() if nodes else ():
             if part.waiting_count:  # where no job waits, none has been told that there is no room
-                part.deal_nodes(nodes)
+                part.note_nodes(nodes)
         if any(
             part.is_active != (part.queue in self._active) for part in (*dirty, *self._with_ended)
         ):

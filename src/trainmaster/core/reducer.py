@@ -9,9 +9,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from trainmaster.core.holds import hold, release, revoke_start, settle
+from trainmaster.core.holds import hold, hold_if_waiting, release, revoke_start
 from trainmaster.core.lifecycle import WAITING, Cause, Phase
-from trainmaster.core.pending_launches import begin_release, promise, released, revoke
+from trainmaster.core.pending_launches import (
+    begin_release,
+    launch_after_step,
+    released,
+    revoke_launch,
+)
 from trainmaster.core.state import JobRecord, State
 from trainmaster.model import events as e
 from trainmaster.model.actions import Kill
@@ -110,8 +115,8 @@ def stop(state: State, record: JobRecord, now: int) -> None:
     """End a job for good: at once where it holds nothing, by order where it runs."""
     if record.phase is Phase.STOPPING:
         return
-    if record.phase is Phase.STARTING and record.id in state.promises:
-        revoke(state, record)
+    if record.phase is Phase.STARTING and record.id in state.pending_launches:
+        revoke_launch(state, record)
     is_off = record.phase in WAITING or record.phase is Phase.HELD
     if is_off and record.frozen is None:
         state.end(record, Cause.WITHDRAWN)
@@ -191,8 +196,8 @@ def _after_suspension(state: State, record: JobRecord, event: e.RunSuspended, no
     if record.is_moving and record.placement is not None:
         state.move(record, Cause.START_ORDERED)
         released(state, event.run)
-        promise(state, record, now)
-    settle(state, record)
+        launch_after_step(state, record, now)
+    hold_if_waiting(state, record)
 
 
 def _run_resized(state: State, event: e.RunResized, now: int) -> None:
@@ -256,7 +261,7 @@ def _run_failed(state: State, event: e.RunFailed, now: int) -> None:
         return
     record.failures += 1
     if event.retryable and record.failures <= record.job.retries:
-        send_back(state, record, event.work, now)
+        requeue(state, record, event.work, now)
     else:
         record.accrue(now)
         state.end(record, Cause.FAILED_FOR_GOOD)
@@ -266,11 +271,11 @@ def _run_failed(state: State, event: e.RunFailed, now: int) -> None:
 def _run_lost(state: State, event: e.RunLost, now: int) -> None:
     record = _current(state, event.run)
     if record is not None:
-        send_back(state, record, event.work, now)
+        requeue(state, record, event.work, now)
     released(state, event.run)
 
 
-def send_back(state: State, record: JobRecord, work: int, now: int) -> None:
+def requeue(state: State, record: JobRecord, work: int, now: int) -> None:
     """To be tried again, from what its last checkpoint keeps."""
     record.accrue(now)
     state.let_go(record)
@@ -279,10 +284,10 @@ def send_back(state: State, record: JobRecord, work: int, now: int) -> None:
     record.run_since_ms = None
     record.waiting_since_ms = now
     if record.phase is Phase.STOPPING:
-        state.end(record, Cause.SENT_BACK)
+        state.end(record, Cause.REQUEUED)
         return
-    state.move(record, Cause.SENT_BACK)
-    settle(state, record)
+    state.move(record, Cause.REQUEUED)
+    hold_if_waiting(state, record)
     state.log.needs_pass = True
 
 
@@ -300,8 +305,8 @@ def _node_left(state: State, event: e.NodeLeft, now: int) -> None:
     state.occupancy.close(event.node)
     _drop_reservations_on(state, event.node)
     for record in list(state.jobs.values()):
-        is_promised = record.id in state.promises or record.is_moving
-        if is_promised and record.placement is not None and event.node in record.placement.nodes:
+        is_coming = record.id in state.pending_launches or record.is_moving
+        if is_coming and record.placement is not None and event.node in record.placement.nodes:
             revoke_start(state, record)
     state.log.needs_pass = True
 

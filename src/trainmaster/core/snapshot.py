@@ -18,8 +18,8 @@ from trainmaster.core.job_record import JobRecord
 from trainmaster.core.lifecycle import WAITING, Cause, Phase
 from trainmaster.core.pending_launches import released
 from trainmaster.core.policy import Policy
-from trainmaster.core.reducer import send_back
-from trainmaster.core.state import Promise, State, Switches
+from trainmaster.core.reducer import requeue
+from trainmaster.core.state import PendingLaunch, State, Switches
 from trainmaster.core.topology_remap import Layout, Translation, layout_of
 from trainmaster.model.actions import Reserve
 from trainmaster.model.codec import Json, decode, encode
@@ -124,7 +124,8 @@ def _values(state: State) -> dict[str, object]:
         "groups": tuple(state.groups),
         "queues": tuple(state.queues.values()),
         "promises": tuple(
-            (job, frozenset(each.awaiting), each.expires_ms) for job, each in state.promises.items()
+            (job, frozenset(each.awaiting), each.expires_ms)
+            for job, each in state.pending_launches.items()
         ),
         "awaited": tuple((run, tuple(jobs)) for run, jobs in state.awaited.items()),
         "releasing": tuple((gpu, frozenset(runs)) for gpu, runs in state.releasing.items()),
@@ -227,7 +228,7 @@ def _fill(state: State, body: Mapping[str, Json], records: Mapping[int, JobRecor
 def _fill_bookings(state: State, values: Mapping[str, Any]) -> None:
     """Who waits for whom, who is to leave what, and what is kept from everybody."""
     for job, awaiting, expires_ms in values["promises"]:
-        state.promises[job] = Promise(state.jobs[job], set(awaiting), expires_ms)
+        state.pending_launches[job] = PendingLaunch(state.jobs[job], set(awaiting), expires_ms)
     state.awaited = {run: list(jobs) for run, jobs in values["awaited"]}
     state.releasing = {gpu: set(runs) for gpu, runs in values["releasing"]}
     state.leaving = dict(values["leaving"])
@@ -243,13 +244,13 @@ def _fill_bookings(state: State, values: Mapping[str, Any]) -> None:
 def _translated(state: State, new: Translation, now: int) -> tuple[Run, ...]:
     """Put everything where it is now called; what was on devices that are gone is lost."""
     gone = [record for record in state.jobs.values() if _has_lost_its_run(state, record, new)]
-    unpromised = [
+    without_goal = [
         record for record in state.jobs.values() if _has_lost_its_goal(state, record, new)
     ]
     for record in state.jobs.values():
         record.placement = new.placement(record.placement)
         record.frozen = new.placement(record.frozen)
-    for record in unpromised:
+    for record in without_goal:
         _forget_goal(state, record)
     _translate_tables(state, new)
     state.occupancy = rebuilt(state, is_checked=False)
@@ -260,7 +261,7 @@ def _translated(state: State, new: Translation, now: int) -> tuple[Run, ...]:
     for record in gone:
         run = record.run
         lost.append(run)
-        send_back(state, record, record.saved_work, now)
+        requeue(state, record, record.saved_work, now)
         released(state, run)
     state.log.dirty_queues.update(record.job.queue for record in state.jobs.values())
     state.log.needs_pass = True
@@ -269,7 +270,7 @@ def _translated(state: State, new: Translation, now: int) -> tuple[Run, ...]:
 
 def _has_lost_its_goal(state: State, record: JobRecord, new: Translation) -> bool:
     """Whether it is on its way to devices that are gone, and not there yet."""
-    is_coming = record.id in state.promises or (
+    is_coming = record.id in state.pending_launches or (
         record.is_moving and record.phase is Phase.SUSPENDING
     )
     return is_coming and record.placement is not None and not new.has(record.placement.slices)
@@ -290,7 +291,7 @@ def _forget_goal(state: State, record: JobRecord) -> None:
     """It waits again, or will when it has left where it is."""
     record.placement = None
     record.is_moving = False
-    state.promises.pop(record.id, None)
+    state.pending_launches.pop(record.id, None)
     if record.phase is Phase.STARTING:
         was_started = record.first_start_ms is not None
         state.move(record, Cause.REVOKED if was_started else Cause.REVOKED_UNSTARTED)
@@ -306,8 +307,8 @@ def _translate_tables(state: State, new: Translation) -> None:
             releasing[new.gpus[gpu]] = runs
     state.releasing = releasing
     still = set(state.leaving)
-    for promise in state.promises.values():
-        promise.awaiting &= still
+    for pending in state.pending_launches.values():
+        pending.awaiting &= still
     reservations = dict(state.reservations)
     state.reservations = {
         job: replace(held, slices=slices)

@@ -1,4 +1,4 @@
-"""What the controller knows: a record per live job, the occupancy, nodes, queues and promises."""
+"""What the controller knows: a record per live job, the occupancy, nodes, queues and pending launches."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from trainmaster.model.reasons import Refused
 from trainmaster.model.topology import SLOT_TYPE, Topology
 from trainmaster.model.units import MIB, SECOND
 
-__all__ = ["FROZEN_GPU_MEMORY", "PROMISE_SLACK", "JobRecord", "Promise", "State", "Switches"]
+__all__ = ["FROZEN_GPU_MEMORY", "LAUNCH_SLACK", "JobRecord", "PendingLaunch", "State", "Switches"]
 
 FROZEN_GPU_MEMORY = 4 * MIB
 """What a run frozen by the CUDA driver leaves on each GPU (measured, docs/design/0001)."""
-PROMISE_SLACK = 60 * SECOND
+LAUNCH_SLACK = 60 * SECOND
 """How long after its grace period a release may still come before its node is set aside."""
 
 
@@ -46,7 +46,7 @@ class Switches:
 
 @stored_as("core.PendingLaunch")
 @dataclass(slots=True)
-class Promise:
+class PendingLaunch:
     """A launch held back until every run still on its GPUs has left them."""
 
     record: JobRecord
@@ -55,7 +55,7 @@ class Promise:
 
 
 class State:
-    """All of it. Changed only by the reducer and by admitted plans."""
+    """All of it. Facts and admitted plans change it; drafts change the occupancy during a pass."""
 
     def __init__(
         self, topology: Topology, *, can_freeze: bool = False, saves_on_demand: bool = True
@@ -73,9 +73,9 @@ class State:
         self.groups: dict[Demand, int] = {}
         self._group_of: dict[int, tuple[Demand, int]] = {}
         """The same by identity: hashing a demand again for each job is slow."""
-        self.promises: dict[str, Promise] = {}
+        self.pending_launches: dict[str, PendingLaunch] = {}
         self.awaited: dict[Run, list[str]] = {}
-        """Jobs whose promised launch waits for a run to leave, or did."""
+        """Jobs whose launch waits for a run to leave, or did."""
         self.releasing: dict[int, set[Run]] = {}
         """Runs that have been told to leave a GPU and have not said yet that they did."""
         self.leaving: dict[Run, tuple[Slice, ...]] = {}
@@ -84,7 +84,7 @@ class State:
         self.draining: set[int] = set()
         self.away: set[int] = set()
         self.set_aside: dict[int, set[Run]] = {}
-        """Nodes that broke a promise, with the runs that overstayed."""
+        """Nodes that runs did not leave in time, with those runs."""
         self.submitted = 0
         self.job_time_integral = 0
         """Job-milliseconds: how many jobs were live, summed over all time so far."""
@@ -169,18 +169,18 @@ class State:
             self.deallocate(record)
         if record.frozen is not None:
             self.forget_frozen(record)
-        if self.promises:
-            self.promises.pop(record.id, None)
+        if self.pending_launches:
+            self.pending_launches.pop(record.id, None)
 
     def allocate(self, record: JobRecord, placement: Placement) -> Refused | None:
         """These slices are the job's from now on, unless something is in the way: then why."""
         thaws = self.resumes_in_place(record, placement)
         if thaws:
-            self._leave_behind(record, -1)
+            self._book_frozen(record, -1)
         why = self.occupancy.refusal(placement, record.demand)
         if why is not None:
             if thaws:
-                self._leave_behind(record, 1)
+                self._book_frozen(record, 1)
             return why
         self._take(record, placement)
         return None
@@ -188,7 +188,7 @@ class State:
     def restore(self, record: JobRecord, placement: Placement) -> None:
         """Give back what was just taken from it, even on a node that is closed to others."""
         if self.resumes_in_place(record, placement):
-            self._leave_behind(record, -1)
+            self._book_frozen(record, -1)
         self._take(record, placement)
 
     def _take(self, record: JobRecord, placement: Placement) -> None:
@@ -213,7 +213,7 @@ class State:
                 self.residents[last].pop(record.seq, None)
         self.log.note_nodes([piece.node for piece in placement.slices])
         if record.frozen is not None and self.resumes_in_place(record, placement):
-            self._leave_behind(record, 1)
+            self._book_frozen(record, 1)
         return placement
 
     def resumes_in_place(self, record: JobRecord, placement: Placement) -> bool:
@@ -241,20 +241,20 @@ class State:
     def freeze(self, record: JobRecord, placement: Placement) -> None:
         """Its run stays bound to its node, and books what it leaves there."""
         record.frozen = placement
-        self._leave_behind(record, 1)
+        self._book_frozen(record, 1)
 
     def forget_frozen(self, record: JobRecord) -> None:
         """Nothing of its frozen run is left."""
-        self._leave_behind(record, -1)
+        self._book_frozen(record, -1)
         record.frozen = None
 
-    def _leave_behind(self, record: JobRecord, sign: int) -> None:
+    def _book_frozen(self, record: JobRecord, sign: int) -> None:
         """Book (1) or unbook (-1) what a frozen run keeps on its GPUs and in host memory."""
         assert record.frozen is not None
         host = self.frozen_host(record, record.frozen)
         self.log.note_nodes([piece.node for piece in record.frozen.slices])
         memory = frozen_memory(self.topology, record.frozen)
-        self.occupancy.leave_behind(record.frozen.gpus(), sign * memory, sign * host)
+        self.occupancy.book_frozen(record.frozen.gpus(), sign * memory, sign * host)
 
     def frozen_host(self, record: JobRecord, placement: Placement) -> int:
         """Host memory per GPU that holds the frozen run's GPU memory."""

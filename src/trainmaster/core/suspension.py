@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainmaster.core.lifecycle import Cause, Phase
-from trainmaster.core.pending_launches import begin_release, revoke
+from trainmaster.core.pending_launches import begin_release, revoke_launch
 from trainmaster.core.state import JobRecord, State, frozen_memory, is_on_slots
 from trainmaster.model import actions as a
 from trainmaster.model.placement import Placement, Sharing
@@ -43,9 +43,9 @@ NO_CLAIMS = Claims({}, {})
 
 
 def suspend(state: State, record: JobRecord, now: int, claims: Claims = NO_CLAIMS) -> bool:
-    """Take its GPUs from a job that holds some; False where only a promise was taken back."""
-    if record.phase is Phase.STARTING and record.id in state.promises:
-        revoke(state, record)
+    """Take its GPUs from a job that holds some; False where only a pending launch was taken back."""
+    if record.phase is Phase.STARTING and record.id in state.pending_launches:
+        revoke_launch(state, record)
         return False
     placement = record.placement
     assert placement is not None

@@ -148,11 +148,11 @@ class View:
 
     @property
     def dirty_queues(self) -> AbstractSet[str]:
-        """Queues of which some job has changed since the last pass: a fact, no cache."""
+        """Queues of which some job, or its rank, has changed since the last pass."""
         return self._state.log.dirty_queues
 
-    def is_settled(self) -> bool:
-        """Whether nobody waits and no node is to be emptied: a pass would change nothing."""
+    def has_nothing_to_schedule(self) -> bool:
+        """Whether no job waits and no node drains: a pass in rank order would change nothing."""
         return self._state.waiting == 0 and not self._state.draining
 
     def is_stable(self, ranks: RankIndex, now: int) -> bool:

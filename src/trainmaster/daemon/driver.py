@@ -195,7 +195,7 @@ class Driver:
         touched = {
             job for job in map(job_of, (logged.event for logged in events)) if job is not None
         }
-        touched.update(self.controller.state.promises)
+        touched.update(self.controller.state.pending_launches)
         started = perf_counter()
         decision = self.controller.step(now, [logged.event for logged in events])
         self.metrics.passes.observe(perf_counter() - started)

@@ -158,7 +158,7 @@ class Queries:
     def _reason(self, record: JobRecord) -> Reason | None:
         """Why it waits, as the policy explains it."""
         driver = self._driver
-        if record.id in driver.controller.state.promises:
+        if record.id in driver.controller.state.pending_launches:
             return Reason(Why.WAITING_FOR_RELEASE, record.demand.nominal.total_share)
         if record.phase not in WAITING:
             return None

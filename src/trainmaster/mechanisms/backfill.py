@@ -9,7 +9,7 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.mechanisms.rank_order import PlacerOf
+from trainmaster.mechanisms.preemptive_scheduling import PlacerOf
 from trainmaster.model.actions import OpenTo
 from trainmaster.model.job import Shape
 from trainmaster.model.placement import Placement, Sharing
@@ -34,7 +34,7 @@ def start_in_order(
 ) -> bool:
     """Start what may start; True when no job is left waiting. `easy` goes by `remaining`, or estimates."""
     remaining = remaining or view.remaining
-    window: Window | None = None
+    window: BackfillWindow | None = None
     head: JobRecord | None = None
     for job in view.reservations:
         draft.release(view.jobs[job])
@@ -76,7 +76,7 @@ def _fit(
 
 
 @dataclass(slots=True)
-class Window:
+class BackfillWindow:
     """What may be used until the head is expected to start, and how much of it for longer."""
 
     shadow_ms: int | None
@@ -97,13 +97,13 @@ class Window:
 
 def open_window(
     view: View, draft: Draft, head: JobRecord, now: int, remaining: Remaining
-) -> Window:
+) -> BackfillWindow:
     """Look ahead: when will the head fit, and what is left over then?"""
     space, need = draft.space, head.demand.nominal.count
     kinds = space.kinds_for(head.demand)
     free = sum(space.free_gpus[kind] for kind in kinds)
     if free >= need:
-        return Window(shadow_ms=None, spare=0)
+        return BackfillWindow(shadow_ms=None, spare=0)
     ends: list[tuple[int, int]] = []
     for record in view.running():
         end = expected_end(remaining(record, now), record, now)
@@ -113,8 +113,8 @@ def open_window(
     for end, size in sorted(ends):
         free += size
         if free >= need:
-            return Window(shadow_ms=end, spare=free - need)
-    return Window(shadow_ms=None, spare=0)
+            return BackfillWindow(shadow_ms=end, spare=free - need)
+    return BackfillWindow(shadow_ms=None, spare=0)
 
 
 def expected_end(left: int | None, record: JobRecord, now: int) -> int | None:
@@ -127,7 +127,7 @@ def expected_end(left: int | None, record: JobRecord, now: int) -> int | None:
     return now + max(MINUTE, run_ms // 10)
 
 
-def reserve(draft: Draft, head: JobRecord, window: Window) -> None:
+def reserve(draft: Draft, head: JobRecord, window: BackfillWindow) -> None:
     """Hold what is still free for the head; short jobs may use it in the next pass."""
     demand = head.demand
     if demand.mode is not Sharing.EXCLUSIVE:

@@ -12,7 +12,7 @@ from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View, by_demand
-from trainmaster.mechanisms.rank_order import Stuck, run_in_order
+from trainmaster.mechanisms.preemptive_scheduling import Stuck, run_in_order
 from trainmaster.mechanisms.starvation import PreemptionGuards
 from trainmaster.model.placement import Sharing
 from trainmaster.model.plan import Plan, Rank
@@ -101,7 +101,7 @@ class BasePolicy(Generic[O, M]):
 
     def plan(self, view: View, memo: M, now: int) -> Plan[M]:
         """Preemptive: the best-ranked jobs that fit run, whatever runs now."""
-        if view.is_settled():
+        if view.has_nothing_to_schedule():
             return Plan((), memo)
         ranks = self.in_line(view, now, with_running=True)
         draft = Draft(view)
@@ -110,7 +110,7 @@ class BasePolicy(Generic[O, M]):
 
     def wake(self, view: View, memo: M, now: int) -> int | None:
         """When the rank of a run that has just started runs out; for most it never does."""
-        if not self.guards.are_on or view.is_settled():
+        if not self.guards.are_on or view.has_nothing_to_schedule():
             return None
         return self.in_line(view, now, with_running=True).next_expiry()
 

@@ -12,7 +12,7 @@ from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy, M
-from trainmaster.mechanisms.rank_order import run_in_order
+from trainmaster.mechanisms.preemptive_scheduling import run_in_order
 from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.plan import FrozenMap, Plan, Rank
 from trainmaster.model.units import NOMINAL, SECOND, WHOLE, ceil_div
@@ -64,7 +64,7 @@ class DiscretizedQueues(BasePolicy[TiresiasOptions, M]):
 
     def run_queues(self, view: View, resets: Resets, now: int, place: PlaceInQueue) -> Plan[Resets]:
         """Demote, promote and run; the plan's memo is the resets."""
-        if view.is_settled():
+        if view.has_nothing_to_schedule():
             return Plan((), resets)
         promoted: dict[str, int] = {}
 
@@ -93,7 +93,7 @@ class DiscretizedQueues(BasePolicy[TiresiasOptions, M]):
 
     def wake(self, view: View, memo: M, now: int) -> int | None:
         """A run that has just started will cross its threshold at a time that is known now."""
-        ranks = None if view.is_settled() else self.line(view, memo, now)
+        ranks = None if view.has_nothing_to_schedule() else self.line(view, memo, now)
         return None if ranks is None else ranks.next_expiry()
 
     def _rank_from(self, record: JobRecord, base: int, now: int, place: PlaceInQueue) -> Rank:

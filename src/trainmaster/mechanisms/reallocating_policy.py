@@ -20,7 +20,7 @@ from trainmaster.estimators.throughput_calibration import Corrections
 from trainmaster.mechanisms.apply_allocation import carry_out
 from trainmaster.mechanisms.base_policy import BasePolicy, M
 from trainmaster.mechanisms.gpu_claims import AllocationRound, Divider, Limits, Pool, is_divisible
-from trainmaster.mechanisms.rank_order import evacuate, run_in_order
+from trainmaster.mechanisms.preemptive_scheduling import evacuate, run_in_order
 from trainmaster.mechanisms.resize import at_present_size
 from trainmaster.mechanisms.speedup_curves import Curve, Curves, MeasuredSpeeds
 from trainmaster.mechanisms.starvation import PreemptiveOptions
@@ -166,7 +166,7 @@ class ElasticShares(ReallocatingPolicy[O, Memo], Generic[O]):
 
     def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
         elastic = self._live_elastic(view)
-        if not elastic and view.is_settled():
+        if not elastic and view.has_nothing_to_schedule():
             return Plan((), memo)
         ranks = self.in_line(view, now, with_running=True)
         draft = Draft(view)

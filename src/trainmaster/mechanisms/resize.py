@@ -12,7 +12,7 @@ from trainmaster.core.view import View
 from trainmaster.model.placement import Placement, Sharing, Slice
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.gang import bits
-from trainmaster.placement.placers import Locality, Placer
+from trainmaster.placement.placers import LocalityRule, Placer
 
 ELASTIC_MODES = ("rigid", "moldable", "malleable")
 
@@ -32,7 +32,7 @@ class PresentSize(Placer):
         return self.shaped(space, demand, demand.sized(len(held.slices)), held.role, budget)
 
 
-PRESENT_SIZE = PresentSize(Locality.RELAXING)
+PRESENT_SIZE = PresentSize(LocalityRule.RELAXING)
 
 
 def at_present_size(record: JobRecord) -> Placer:

@@ -1,9 +1,8 @@
-"""Two promises that any preemptive policy can make: no job starves, and none is evicted too soon.
+"""Two guards that any preemptive policy can have: no job starves, and none is evicted too soon.
 
-A job that has waited `starve_after_s` goes before all others, and keeps that
-place until it has run as long. A run younger than `min_run_s` is not preempted. Both are ranks, so
-policies that order jobs by rank have them at once; a policy that does not asks `is_starving` and
-`is_protected`.
+A job that has waited `starve_after_s` goes before all others but protected runs, and keeps that place
+until it has run as long. A run younger than `min_run_s` is not preempted. Both are ranks, so policies
+that order jobs by rank have them at once; a policy that does not asks `is_starving` and `is_protected`.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class PreemptionGuards:
         return waited >= self.starve_after_ms and now < record.run_since_ms + self.starve_after_ms
 
     def rank(self, record: JobRecord, rank: Rank, now: int) -> Rank:
-        """The policy's rank, overruled where a promise is due, and valid until one may become so."""
+        """The policy's rank, overruled where a guard holds, and valid until one may begin to."""
         if self.is_protected(record, now):
             return Rank(PROTECTED, record.seq, until_ms=self._until(record, self.min_run_ms))
         if self.is_starving(record, now):
@@ -85,7 +84,7 @@ class PreemptionGuards:
         return None if record.run_since_ms is None else record.run_since_ms + length_ms
 
     def next_due(self, record: JobRecord, now: int) -> int | None:
-        """When a promise to this job begins or ends to hold, for policies without ranks."""
+        """When a guard of this job begins or ends to hold, for policies without ranks."""
         since = record.run_since_ms
         if since is None:
             due = [record.waiting_since_ms + self.starve_after_ms] if self.starve_after_ms else []

@@ -22,7 +22,7 @@ from trainmaster.placement.gang import (
 )
 
 
-class Locality(Enum):
+class LocalityRule(Enum):
     """How much a job insists on being close together."""
 
     CONSOLIDATED = "consolidated"
@@ -37,13 +37,13 @@ class Locality(Enum):
 class Placer:
     """A rule that turns a shape and what is free into slices."""
 
-    locality: Locality
+    locality: LocalityRule
 
     insists: bool = field(init=False)
     """Whether a job may have to wait although enough GPUs are free."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "insists", self.locality is Locality.CONSOLIDATED)
+        object.__setattr__(self, "insists", self.locality is LocalityRule.CONSOLIDATED)
 
     def place(
         self, space: Occupancy, record: JobRecord, budget: int | None = None
@@ -95,7 +95,7 @@ class Placer:
     ) -> list[Share] | None:
         """How many GPUs of which nodes, out of one row; placers with other ideas override this."""
         shares = one_node(space, row, demand, count) if count < len(row) else None
-        if self.locality is Locality.SPREAD:
+        if self.locality is LocalityRule.SPREAD:
             return shares if count == 1 else anywhere(space, row, demand, count)
         if shares is None:
             shares = self._several(space, row, demand, count, kinds)
@@ -109,14 +109,14 @@ class Placer:
         shares = None
         if fewest > 1:
             shares = by_domain(space, row, demand, count, kinds, limit=fewest)
-        if shares is None and self.locality is Locality.RELAXING:
+        if shares is None and self.locality is LocalityRule.RELAXING:
             shares = by_domain(space, row, demand, count, kinds, limit=None)
         return shares
 
 
-CONSOLIDATED = Placer(Locality.CONSOLIDATED)
-RELAXING = Placer(Locality.RELAXING)
-SPREAD = Placer(Locality.SPREAD)
+CONSOLIDATED = Placer(LocalityRule.CONSOLIDATED)
+RELAXING = Placer(LocalityRule.RELAXING)
+SPREAD = Placer(LocalityRule.SPREAD)
 
 
 def has_memory(space: Occupancy, placement: Placement, memory: int) -> bool:

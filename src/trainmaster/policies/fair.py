@@ -24,13 +24,13 @@ from typing import ClassVar
 
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.mechanisms.fair_share.fair_layer import FairLayer, FairMemo, FairOptions
+from trainmaster.mechanisms.fair_share.fair_sharing import FairMemo, FairOptions, FairSharing
 from trainmaster.mechanisms.fair_share.hierarchical_policy import capacity
 from trainmaster.model.plan import FrozenMap, Plan
 from trainmaster.model.reasons import Reason
 
 
-class Fair(FairLayer[FairOptions, FairMemo]):
+class Fair(FairSharing[FairOptions, FairMemo]):
     name = "fair"
     options_type = FairOptions
     inner_defaults: ClassVar = {"fifo": {"backfill": "skip"}}
@@ -45,7 +45,7 @@ class Fair(FairLayer[FairOptions, FairMemo]):
         total, averages = capacity(view), self._averages(memo, now)
         round_ = self.begin(view, memo.rounds, now, *averages)
         starving = FrozenMap[str, int]()
-        if view.is_settled():
+        if view.has_nothing_to_schedule():
             round_.take_note()
         elif not (round_.is_enough_for_all(total) and round_.serve_all()):
             self._divide(round_, total, averages)

@@ -19,7 +19,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.backfill import BACKFILL, start_in_order
 from trainmaster.mechanisms.base_policy import BasePolicy
-from trainmaster.mechanisms.rank_order import evacuate
+from trainmaster.mechanisms.preemptive_scheduling import evacuate
 from trainmaster.mechanisms.resize import ELASTIC_MODES, grow_into_idle, shrink_to_nominal
 from trainmaster.model.plan import Plan, Rank
 
@@ -46,7 +46,7 @@ class Fifo(BasePolicy[FifoOptions]):
         return Rank(-record.job.priority, record.job.submit_ms)
 
     def plan(self, view: View, memo: None, now: int) -> Plan[None]:
-        if view.is_settled() and self.options.elastic != "malleable":
+        if view.has_nothing_to_schedule() and self.options.elastic != "malleable":
             return Plan((), memo)
         order = self.in_line(view, now, with_running=False)
         draft = Draft(view)

@@ -31,7 +31,7 @@ from trainmaster.estimators.service.index import (
 )
 from trainmaster.estimators.service.predictor import Observations
 from trainmaster.mechanisms.base_policy import BasePolicy
-from trainmaster.mechanisms.rank_order import run_in_order
+from trainmaster.mechanisms.preemptive_scheduling import run_in_order
 from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.units import ceil_div, to_ms
@@ -65,7 +65,7 @@ class Gittins(BasePolicy[GittinsOptions, Observations]):
 
     def plan(self, view: View, memo: Observations, now: int) -> Plan[Observations]:
         seen = self.service.learn(memo, view, now)
-        if view.is_settled():
+        if view.has_nothing_to_schedule():
             return Plan((), seen)
         ranks = self.line(view, seen, now)
         if view.is_stable(ranks, now):
@@ -76,7 +76,7 @@ class Gittins(BasePolicy[GittinsOptions, Observations]):
 
     def wake(self, view: View, memo: Observations, now: int) -> int | None:
         """A run that has just started will have another index at a time that is known now."""
-        return None if view.is_settled() else self.line(view, memo, now).next_expiry()
+        return None if view.has_nothing_to_schedule() else self.line(view, memo, now).next_expiry()
 
     def line(self, view: View, memo: Observations, now: int) -> RankIndex:
         return self.in_order(view, lambda record: self.rank_of(memo, record, now), now)

@@ -24,7 +24,7 @@ from trainmaster.mechanisms.fair_share.hierarchical_policy import (
     inner_policy,
 )
 from trainmaster.mechanisms.fair_share.queue_pass import QueuePass, QueuePassMemo
-from trainmaster.mechanisms.fair_share.reclaim import settle
+from trainmaster.mechanisms.fair_share.reclaim import reclaim_and_lend
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Reason
 
@@ -43,7 +43,7 @@ class TwoLevel(HierarchicalPolicy[TwoLevelOptions, QueuePassMemo]):
 
     def plan(self, view: View, memo: QueuePassMemo, now: int) -> Plan[QueuePassMemo]:
         round_, total = self.begin(view, memo, now), capacity(view)
-        if view.is_settled():
+        if view.has_nothing_to_schedule():
             round_.take_note()
         elif round_.is_enough_for_all(total):
             round_.serve_all()
@@ -54,7 +54,7 @@ class TwoLevel(HierarchicalPolicy[TwoLevelOptions, QueuePassMemo]):
     def _share_out(self, round_: QueuePass, total: int) -> None:
         round_.tree.divide_budgets(total)
         round_.plan_within_budgets()
-        settle(round_)
+        reclaim_and_lend(round_)
 
     def wake(self, view: View, memo: QueuePassMemo, now: int) -> int | None:
         return self.wake_of(view, memo, now)

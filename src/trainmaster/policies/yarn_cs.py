@@ -15,7 +15,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.backfill import BACKFILL, start_in_order
 from trainmaster.mechanisms.base_policy import BasePolicy
-from trainmaster.mechanisms.rank_order import evacuate
+from trainmaster.mechanisms.preemptive_scheduling import evacuate
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.placement.placers import CONSOLIDATED, Placer
 
@@ -40,7 +40,7 @@ class YarnCs(BasePolicy[YarnCsOptions]):
         return Rank(-record.job.priority, record.job.submit_ms)
 
     def plan(self, view: View, memo: None, now: int) -> Plan[None]:
-        if view.is_settled():
+        if view.has_nothing_to_schedule():
             return Plan((), memo)
         order = self.in_line(view, now, with_running=False)
         draft = Draft(view)

@@ -65,7 +65,7 @@ class ForecastEngine:
         for record in self._state.jobs.values():
             if record.phase is Phase.RUNNING:
                 self.ends(record, now)
-            elif record.id not in self._state.promises:
+            elif record.id not in self._state.pending_launches:
                 self._settle(record, now)
 
     def _settle(self, record: JobRecord, now: int) -> None:

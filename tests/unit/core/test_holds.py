@@ -94,7 +94,7 @@ def test_a_promised_launch_is_taken_back() -> None:
     assert stage.phase("b") is Phase.STARTING
     assert stage.tell(e.JobHeld("b")) == []
     assert stage.phase("b") is Phase.HELD
-    assert not stage.state.promises
+    assert not stage.state.pending_launches
     assert stage.tell(e.RunSuspended(Run("a", 1), 0)) == []
 
 

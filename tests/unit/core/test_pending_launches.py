@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.core.stage import Strings
 from trainmaster.core.lifecycle import Phase
-from trainmaster.core.state import PROMISE_SLACK
+from trainmaster.core.state import LAUNCH_SLACK
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Run
@@ -25,7 +25,7 @@ def test_a_launch_is_held_back_until_the_release_is_a_fact() -> None:
     world = claimed()
     assert world.phase("new") is Phase.STARTING
     assert world.last is not None
-    assert world.last.wake_at == world.now + GRACE + PROMISE_SLACK
+    assert world.last.wake_at == world.now + GRACE + LAUNCH_SLACK
     assert world.later(5).tell(e.RunSuspended(Run("old", 1), 7)) == [
         a.Launch(Run("new", 1), world.on(0), 0)
     ]
@@ -85,7 +85,7 @@ def test_a_promised_start_can_be_moved_for_free() -> None:
     world = claimed()
     assert world.plan(a.Migrate("new", world.on(1))) == [a.Launch(Run("new", 1), world.on(1), 0)]
     assert world.job("new").migrations == 0
-    assert not world.state.promises
+    assert not world.state.pending_launches
 
 
 def test_a_promised_start_that_moves_waits_for_a_run_that_moves_away_in_the_same_plan() -> None:
@@ -190,7 +190,7 @@ def test_a_promised_thaw_can_be_taken_back() -> None:
     world = frozen().running("b", 0)
     world.plan(a.Suspend("b"), a.Resume("a", world.on(0)))
     world.plan(a.Suspend("a"))
-    assert not world.state.promises
+    assert not world.state.pending_launches
     world.tell(e.RunSuspended(Run("a", 1), 10))
     assert world.tell(e.RunSuspended(Run("b", 1), 0)) == []
     assert world.phase("a") is Phase.SUSPENDED

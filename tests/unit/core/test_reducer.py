@@ -229,7 +229,7 @@ def test_withdrawn_while_frozen_with_a_promise_to_thaw() -> None:
     assert world.tell(e.RunSuspended(Run("b", 1), 0)) == [], "a is being killed"
     world.tell(e.RunStopped(Run("a", 1)))
     assert "a" not in world.state.jobs
-    assert not world.state.promises
+    assert not world.state.pending_launches
 
 
 # -- profiles, queues, nodes -----------------------------------------------------------------------
@@ -260,7 +260,7 @@ def test_a_node_that_leaves_takes_promised_starts_with_it() -> None:
     world.plan(a.Suspend("a"), a.Start("b", world.on(0)))
     world.tell(e.NodeLeft(0), e.RunLost(Run("a", 1)))
     assert world.phase("b") is Phase.PENDING
-    assert not world.state.promises
+    assert not world.state.pending_launches
     assert world.state.occupancy.total_free() == 1
     world.tell(e.NodeJoined(0))
     assert world.state.occupancy.total_free() == 2

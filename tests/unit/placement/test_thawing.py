@@ -24,7 +24,7 @@ def frozen_on_half_a_node(space: Occupancy, host_memory: int | None = None) -> J
     demand = Demand(Shape(2, memory=GIB), 2, 2, host_memory=host_memory)
     record = JobRecord(a_job("cold", demand), 0, 0, None, None)
     record.frozen = on(space.topology, 0, 1, memory=GIB)
-    space.leave_behind(record.frozen.gpus(), GIB, GIB)
+    space.book_frozen(record.frozen.gpus(), GIB, GIB)
     return record
 
 

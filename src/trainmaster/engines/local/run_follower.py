@@ -260,17 +260,17 @@ class RunFollower:
             return True
         ends = self._orders.ends
         if is_unseen and ends:
-            is_settled = await self._settle_unbegun(
+            has_nothing_to_schedule = await self._settle_unbegun(
                 "ended", orphan_cleanup.ended_before_start(ends[-1])
             )
         else:
-            is_settled = await asyncio.to_thread(
+            has_nothing_to_schedule = await asyncio.to_thread(
                 orphan_cleanup.close_lost_run, self._traces, self._after
             )
-        if is_settled:
+        if has_nothing_to_schedule:
             await self._catch_up()
             self._is_over = self.has_ended = True
-        return is_settled
+        return has_nothing_to_schedule
 
     async def _give_up(self) -> None:
         """End everything of a run that cannot be followed, and report how it ended, or that it is lost."""

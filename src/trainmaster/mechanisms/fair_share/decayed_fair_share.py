@@ -94,10 +94,10 @@ def divide(
     memo: SharesMemo,
     total: int,
     half_life_ms: int,
-    promised: Sequence[JobRecord],
+    due: Sequence[JobRecord],
 ) -> None:
     """Give every queue its budget."""
-    tree, sizes = round_.tree, sizes_by_queue(promised)
+    tree, sizes = round_.tree, sizes_by_queue(due)
     if half_life_ms:
         tree.divide_fairly(total)
         tree.remember(memo.counted)

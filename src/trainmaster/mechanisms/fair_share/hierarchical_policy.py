@@ -90,14 +90,14 @@ class HierarchicalPolicy(BasePolicy[Q, M]):
         super().__init__(options)
         kind, self._inner_options = self.chosen_inner(options)
         self._inner_kind = kind
-        self._overrules = self.guards.are_on and not self.keeps_promises(kind)
+        self._overrules = self.guards.are_on and not self.takes_guards(kind)
         self._any_inner: Inner = kind(self._inner_options)
         self._inners: dict[str, Inner] = {}
         self._trees = TreeCache(dict(options.queues.items))
         self.needs_oracle = self._any_inner.needs_oracle
         self.profiles = self.profiles or self._any_inner.profiles
 
-    def keeps_promises(self, kind: Any) -> bool:
+    def takes_guards(self, kind: Any) -> bool:
         """Whether the inner policy can be told of `starve_after_s` and `min_run_s`."""
         return {each.name for each in fields(kind.options_type)}.issuperset(PASSED_ON)
 
@@ -154,14 +154,14 @@ class HierarchicalPolicy(BasePolicy[Q, M]):
         return QueuePass(view, parts, tree, self.inner_of, memo, self.guards, now)
 
     def _overrule(self, parts: Mapping[str, QueueView]) -> None:
-        """Let our promises hold inside queues whose policy cannot be told of them."""
+        """Let the guards hold inside queues whose policy cannot be told of them."""
         if self._overrules:
             for part in parts.values():
                 part.overrule = self.guards.rank
 
     def wake_of(self, view: View, memo: QueuePassMemo, now: int) -> int | None:
         """After runs have started: when their queues' inner policies want to be asked."""
-        if view.is_settled():
+        if view.has_nothing_to_schedule():
             return None
         parts, times = queue_views_of(view), list[int | None]()
         self._overrule(parts)

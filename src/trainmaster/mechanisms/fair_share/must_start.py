@@ -1,8 +1,8 @@
-"""Runs that have to be given now, whatever the queues' parts are: owed ones, and deadlines to keep.
+"""Jobs that are due now, whatever the queues' budgets are: starving ones, and those with deadlines to meet.
 
-What its jobs were promised counts as guaranteed to a queue, so that nobody takes it back. Who waits for
-what it was promised starts at the cost of its own queue first, the worst in line before the others, then
-of those that have had most; not at the cost of anybody else who was promised something.
+What due jobs need counts as guaranteed to their queue, so that no other queue takes it back. One that
+waits starts at the cost of its own queue first, the worst in line before the others, then of those that
+have had most; never at the cost of another job that is due.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trainmaster.model.placement import Placement
 
 
 def sizes_by_queue(records: Sequence[JobRecord]) -> dict[str, int]:
-    """Thousandths of a GPU that jobs of each queue were promised."""
+    """Thousandths of a GPU that these jobs of each queue need."""
     found: dict[str, int] = {}
     for record in records:
         queue = record.job.queue
@@ -24,7 +24,7 @@ def sizes_by_queue(records: Sequence[JobRecord]) -> dict[str, int]:
     return found
 
 
-def start_promised(round_: QueuePass, records: Sequence[JobRecord]) -> None:
+def start_due_jobs(round_: QueuePass, records: Sequence[JobRecord]) -> None:
     """Start those that wait, in this order; all queues have planned within their parts before."""
     spared = {record.seq for record in records}
     for record in records:

@@ -211,7 +211,7 @@ class QueuePass:
         return self._inner_of(part.queue).line(part, self._memo_of(part.queue), self.now)
 
     def _keeps_line(self, part: QueueView) -> bool:
-        """Whether a starving job of the queue is not to be passed by an inner policy that knows none."""
+        """Whether the first in line starves, and the inner policy does not know that it must not pass it."""
         if part.overrule is None or not self.guards.starve_after_ms or not part.waiting_count:
             return False
         ranks = self.line_of(part)
@@ -226,7 +226,7 @@ class QueuePass:
         return may_accumulate(record, self._least(record), leaf, space, self.placer_of)
 
     def _first_that_collects(self, part: QueueView) -> Iterator[JobRecord]:
-        """Of a queue that holds less than its part: to the others it owes nothing."""
+        """The first starving job for which GPUs accumulate, of a queue that holds less than its budget."""
         leaf = self.tree.leaves[part.queue]
         ranks = self.line_of(part) if part.waiting_count and leaf.used < leaf.budget else None
         for _, _, record in ranks.candidates(self.now) if ranks is not None else ():
@@ -369,7 +369,7 @@ class QueuePass:
 
 
 def sooner(inner: Inner, part: QueueView, memo: Any, wake: int | None, now: int) -> int | None:
-    """That time, or when a promise of ours to a job of the queue begins or ends to hold."""
+    """That time, or when a guard of a job of the queue begins or ends to hold."""
     line = inner.line(part, memo, now) if part.overrule is not None else None
     due = line.next_expiry() if line is not None else None
     return wake if due is None or (wake is not None and wake < due) else due

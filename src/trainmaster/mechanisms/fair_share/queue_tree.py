@@ -164,14 +164,14 @@ class QueueTree:
         self,
         total: int,
         weigh: Callable[[QueueNode], int] | None = None,
-        promised: Mapping[str, int] | None = None,
+        due: Mapping[str, int] | None = None,
     ) -> None:
         """Give every queue its budget, and a claim that states its guarantee within its demand.
 
-        What is promised to jobs of a queue counts as guaranteed to it.
+        What due jobs of a queue need counts as guaranteed to it.
         """
         for name, leaf in self.leaves.items():
-            self._ask(leaf, leaf.wanted, promised.get(name, 0) if promised else 0, weigh)
+            self._ask(leaf, leaf.wanted, due.get(name, 0) if due else 0, weigh)
         for node in self._inner:
             most = sum([child.claim.most or 0 for child in node.children])
             least = sum([child.claim.least for child in node.children])

@@ -145,7 +145,7 @@ class ReclaimReach:
 
     @property
     def likeness(self) -> Hashable:
-        """Jobs alike in this need what the smaller of them needs, and more; None = nobody is alike."""
+        """A key of jobs of which larger ones find no room where a smaller one finds none; None = no key."""
         if not self._is_counted:
             return None
         return (self._kinds, self._clearing is not None)
@@ -174,7 +174,7 @@ class ReclaimReach:
         return self._clearing.is_needed(victim)
 
 
-def settle(round_: QueuePass) -> None:
+def reclaim_and_lend(round_: QueuePass) -> None:
     """Give every queue its part back from queues that hold more, guarantees too, and lend what is left."""
     budgets = Reclaim(round_, _budget, worst_in_line)
     guarantees = Reclaim(round_, guaranteed, worst_in_line)

@@ -97,7 +97,7 @@ class AntMan(BasePolicy[AntManOptions, Memo]):
 
     def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
         guests = self._guests(view, memo)
-        is_idle = view.is_settled() and not any(_is_demoted(guest) for guest in guests)
+        is_idle = view.has_nothing_to_schedule() and not any(_is_demoted(guest) for guest in guests)
         if is_idle:
             return Plan((), tuple(guest.id for guest in guests))
         quotas = self._known_quotas(view)

@@ -24,7 +24,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.gpu_occupants import staying_on
-from trainmaster.mechanisms.rank_order import evacuate
+from trainmaster.mechanisms.preemptive_scheduling import evacuate
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.units import NOMINAL, to_ms
@@ -94,7 +94,7 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
         lessons = self._tuner.learned(memo, view, now)
         draft = Draft(view)
         occupants = Occupants(draft)
-        if not view.is_settled():
+        if not view.has_nothing_to_schedule():
             if view.draining:
                 evacuate(view, draft, self.placer)
             for _, _, record in self.in_line(view, now, with_running=False).candidates(now):
@@ -104,12 +104,12 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
                 occupants.start(record, placement)
         if self._fixed is None:
             lessons = self._tuner.watching(lessons, self._company(occupants, lessons), now)
-        due = None if view.is_settled() else self._tuner.due(lessons, view, now)
+        due = None if view.has_nothing_to_schedule() else self._tuner.due(lessons, view, now)
         return draft.plan(lessons, due)
 
     def wake(self, view: View, memo: TunerMemo, now: int) -> int | None:
         """A run that has just started can be measured from now on."""
-        return None if view.is_settled() else self._tuner.due(memo, view, now)
+        return None if view.has_nothing_to_schedule() else self._tuner.due(memo, view, now)
 
     def _company(
         self, occupants: Occupants, lessons: TunerMemo

@@ -31,7 +31,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.gpu_claims import Pool
-from trainmaster.mechanisms.rank_order import evacuate, run_in_order
+from trainmaster.mechanisms.preemptive_scheduling import evacuate, run_in_order
 from trainmaster.mechanisms.reallocating_policy import ReallocatingOptions, ReallocatingPolicy
 from trainmaster.mechanisms.resize import at_present_size
 from trainmaster.mechanisms.speedup_curves import Curve, MeasuredSpeeds
@@ -119,7 +119,7 @@ class Goodput(ReallocatingPolicy[GoodputOptions, Memo]):
 
     def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
         elastic = self._live_elastic(view)
-        if not elastic and view.is_settled():
+        if not elastic and view.has_nothing_to_schedule():
             return Plan((), Memo(memo.measured))
         order = self.in_line(view, now, with_running=True)
         draft = Draft(view)

@@ -26,7 +26,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.gpu_claims import Pool
-from trainmaster.mechanisms.rank_order import evacuate
+from trainmaster.mechanisms.preemptive_scheduling import evacuate
 from trainmaster.mechanisms.resize import at_present_size, can_resize
 from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.codec import stored_as
@@ -94,7 +94,7 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
     # -- one pass --------------------------------------------------------------------------------
 
     def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
-        if view.is_settled() and not self._has_elastic(view):
+        if view.has_nothing_to_schedule() and not self._has_elastic(view):
             return Plan((), Memo())
         ranks = self.in_line(view, now, with_running=True)
         draft = Draft(view)

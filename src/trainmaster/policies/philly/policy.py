@@ -29,7 +29,7 @@ from trainmaster.config.options import (
 )
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.mechanisms.fair_share.fair_layer import FairLayer, FairMemo, FairOptions
+from trainmaster.mechanisms.fair_share.fair_sharing import FairMemo, FairOptions, FairSharing
 from trainmaster.mechanisms.fair_share.hierarchical_policy import DividingOptions, capacity
 from trainmaster.mechanisms.fair_share.queue_pass import Inner, QueuePass
 from trainmaster.mechanisms.fair_share.queue_tree import QueueNode
@@ -78,7 +78,7 @@ class PhillyMemo:
     searches: Searches = field(default_factory=FrozenMap)
 
 
-class Philly(FairLayer[PhillyOptions, PhillyMemo]):
+class Philly(FairSharing[PhillyOptions, PhillyMemo]):
     name = "philly"
     options_type = PhillyOptions
 
@@ -115,7 +115,7 @@ class Philly(FairLayer[PhillyOptions, PhillyMemo]):
         round_ = self.begin(view, memo.fair.rounds, now)
         searching = SearchPass(round_, memo.searches, self._search, self._terms)
         starving = FrozenMap[str, int]()
-        if view.is_settled():
+        if view.has_nothing_to_schedule():
             round_.take_note()
         elif self._serve_all(round_, searching, total):
             searching.drop_started()

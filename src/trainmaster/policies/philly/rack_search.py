@@ -23,7 +23,7 @@ from trainmaster.model.job import Demand, Shape
 from trainmaster.model.placement import Placement, Role
 from trainmaster.model.topology import Topology
 from trainmaster.placement.gang import Row, Share, bits, by_domain, fewest_nodes
-from trainmaster.placement.placers import RELAXING, Locality, Placer
+from trainmaster.placement.placers import RELAXING, LocalityRule, Placer
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def rack_placer(space: Occupancy, ladders: Ladders, demand: Demand, step: int) -
     ladder = ladders.of(space, space.kinds_for(demand), demand, demand.nominal.count)
     if ladder is not None and step >= ladder.last:
         return RELAXING
-    return RackPlacer(Locality.CONSOLIDATED, step, ladders)
+    return RackPlacer(LocalityRule.CONSOLIDATED, step, ladders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Refusing(Placer):
         return None
 
 
-REFUSING = Refusing(Locality.CONSOLIDATED)
+REFUSING = Refusing(LocalityRule.CONSOLIDATED)
 
 
 def _best_first(

@@ -29,7 +29,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.backfill import BACKFILL, start_in_order
 from trainmaster.mechanisms.base_policy import BasePolicy
-from trainmaster.mechanisms.rank_order import evacuate
+from trainmaster.mechanisms.preemptive_scheduling import evacuate
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap, Plan, Rank
 from trainmaster.model.units import NOMINAL
@@ -72,7 +72,7 @@ class Qssf(BasePolicy[QssfOptions, Memo]):
 
     def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
         memo = self._with_news(view, memo)
-        if view.is_settled():
+        if view.has_nothing_to_schedule():
             return Plan((), memo)
         ranks = self._ranked(view, memo, now, with_running=False)
         draft = Draft(view)

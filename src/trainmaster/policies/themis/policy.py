@@ -27,7 +27,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.estimators.throughput import NOTHING_MEASURED, Corrections
 from trainmaster.mechanisms.base_policy import BasePolicy
-from trainmaster.mechanisms.rank_order import evacuate
+from trainmaster.mechanisms.preemptive_scheduling import evacuate
 from trainmaster.mechanisms.resize import grow_into_idle
 from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.codec import stored_as
@@ -100,7 +100,7 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
         if index.has_changed:
             index.has_changed = False
             memo = replace(memo, census=memo.census.counted(index.jobs, now))
-        if view.is_settled() and not index.elastic:
+        if view.has_nothing_to_schedule() and not index.elastic:
             return Plan((), memo)
         draft = Draft(view)
         if view.draining:
@@ -118,7 +118,7 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
 
     def wake(self, view: View, memo: Memo, now: int) -> int | None:
         index = self._follow(view, memo)
-        return None if view.is_settled() and not index.elastic else self._ends.next()
+        return None if view.has_nothing_to_schedule() and not index.elastic else self._ends.next()
 
     def _round(
         self, index: AppIndex, memo: Memo, granting: GrantPlacement, pool: list[JobRecord], now: int

@@ -16,7 +16,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from trainmaster.core.state import JobRecord
-from trainmaster.mechanisms.rank_order import Stuck
+from trainmaster.mechanisms.preemptive_scheduling import Stuck
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import NOMINAL
 from trainmaster.placement.placers import RELAXING, Placer

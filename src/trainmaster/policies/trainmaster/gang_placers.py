@@ -11,7 +11,7 @@ from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.gang import Row, Share, bits, in_domains, placement_of
-from trainmaster.placement.placers import Locality, Placer
+from trainmaster.placement.placers import LocalityRule, Placer
 
 Limits = tuple[int, ...]
 """For each level above `node`, outermost first: on how many nodes of one domain; 0 = not so far."""
@@ -21,7 +21,7 @@ Limits = tuple[int, ...]
 class BoundedSpread(Placer):
     """The innermost level first; there the fewest nodes, if these are few enough."""
 
-    locality: Locality = field(default=Locality.CONSOLIDATED, init=False)
+    locality: LocalityRule = field(default=LocalityRule.CONSOLIDATED, init=False)
     limits: Limits
     is_strict: bool
     """Whether these are the fewest nodes possible."""
@@ -46,7 +46,7 @@ Harm = Callable[[JobRecord, int], int]
 class ContentionAware(Placer):
     """As another placer says; on one node, the one with the least harm, then the fewest free GPUs."""
 
-    locality: Locality = field(init=False)
+    locality: LocalityRule = field(init=False)
     inner: Placer
     harm: Harm
     breaking: int

@@ -18,7 +18,7 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
-from trainmaster.mechanisms.rank_order import PlacerOf
+from trainmaster.mechanisms.preemptive_scheduling import PlacerOf
 from trainmaster.mechanisms.resize import fullest_first, resized
 from trainmaster.mechanisms.speedup_curves import Curve
 from trainmaster.model.placement import Placement, Slice

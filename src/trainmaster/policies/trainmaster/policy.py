@@ -28,7 +28,7 @@ from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy, why_waiting
 from trainmaster.mechanisms.fair_share.hierarchical_policy import capacity, share_reason
 from trainmaster.mechanisms.fair_share.queue_tree import TreeCache
-from trainmaster.mechanisms.rank_order import run_in_order
+from trainmaster.mechanisms.preemptive_scheduling import run_in_order
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Reason
 from trainmaster.policies.trainmaster import colocation, resizing
@@ -142,7 +142,7 @@ class Trainmaster(BasePolicy[TrainmasterOptions, Memo]):
             stage(p)
         if p.round is not None:
             remember_shares(p)
-        elif not view.is_settled():
+        elif not view.has_nothing_to_schedule():
             p.wake_by(p.ranks.next_expiry())
         return p.plan()
 
@@ -161,7 +161,7 @@ class Trainmaster(BasePolicy[TrainmasterOptions, Memo]):
         if not _is_idle(p):
             rank_jobs(p)
             p.wake_by(_next_due(p))
-            if p.has_queues and p.guards.min_run_ms and not view.is_settled():
+            if p.has_queues and p.guards.min_run_ms and not view.has_nothing_to_schedule():
                 p.wake_by(now + p.guards.min_run_ms)
         return p.due_ms
 
@@ -187,7 +187,7 @@ def rank_jobs(p: Pass) -> None:
 
 def _is_idle(p: Pass) -> bool:
     """Whether there is nothing to do: no job waits, none shares a GPU, none could grow."""
-    return p.view.is_settled() and not (p.has_queues or p.is_look_due or _is_busy(p))
+    return p.view.has_nothing_to_schedule() and not (p.has_queues or p.is_look_due or _is_busy(p))
 
 
 def _is_stable(p: Pass) -> bool:
@@ -213,7 +213,7 @@ def _next_due(p: Pass) -> int | None:
 def _next_look(p: Pass) -> int | None:
     """When owed runs or deadlines are looked at again, should nothing happen before."""
     times: list[int] = []
-    if p.settings.guard.is_on and not (p.view.is_settled() or p.view.is_idle()):
+    if p.settings.guard.is_on and not (p.view.has_nothing_to_schedule() or p.view.is_idle()):
         times.append(max(p.memo.owed.next_look_ms, p.now + 1))
     if p.memo.deadlines.accepted:
         due = p.deadlines().wake(p.view, p.memo.deadlines, p.now)

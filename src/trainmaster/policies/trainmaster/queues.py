@@ -17,11 +17,11 @@ from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.fair_share.decayed_fair_share import divide, noted, remembered
 from trainmaster.mechanisms.fair_share.hierarchical_policy import capacity
-from trainmaster.mechanisms.fair_share.must_start import start_promised
+from trainmaster.mechanisms.fair_share.must_start import start_due_jobs
 from trainmaster.mechanisms.fair_share.queue_pass import QueuePass
 from trainmaster.mechanisms.fair_share.queue_tree import QueueNode
-from trainmaster.mechanisms.fair_share.reclaim import settle
-from trainmaster.mechanisms.rank_order import run_in_order
+from trainmaster.mechanisms.fair_share.reclaim import reclaim_and_lend
+from trainmaster.mechanisms.preemptive_scheduling import run_in_order
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.topology import CPU_TYPE
 from trainmaster.placement.placers import Placer
@@ -92,20 +92,20 @@ class QueueRound(QueuePass):
 
     def start_jobs(self) -> None:
         """Every queue's jobs run within its budget; then GPUs are taken back, and lent."""
-        if self._pass.view.is_settled():
+        if self._pass.view.has_nothing_to_schedule():
             self.take_note()
         elif not (self.is_enough_for_all(self._total) and self.serve_all()):
             promised = promised_now(self._pass)
             self._divide(promised)
             self.plan_within_budgets()
-            start_promised(self, promised)
-            settle(self)
+            start_due_jobs(self, promised)
+            reclaim_and_lend(self)
 
     def _planned(self, part: QueueView, leaf: QueueNode, budget: int | None) -> None:
         """Run the queue's jobs in its order, within what it may hold more."""
         p, draft = self._pass, self.draft
         self._to_ask.discard(part.queue)
-        if part.is_settled():
+        if part.has_nothing_to_schedule():
             self._set_wake(part.queue, None)
             return
         ranks = self.line_of(part)

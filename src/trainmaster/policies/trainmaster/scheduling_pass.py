@@ -13,7 +13,7 @@ from trainmaster.core.view import View, by_demand
 from trainmaster.estimators.service.chances import ChanceForecast
 from trainmaster.estimators.service.predictor import BY_CHANCES, ServicePredictor, service_bound
 from trainmaster.mechanisms.fair_share.queue_tree import TreeCache
-from trainmaster.mechanisms.rank_order import Stuck
+from trainmaster.mechanisms.preemptive_scheduling import Stuck
 from trainmaster.mechanisms.speedup_curves import Curves
 from trainmaster.mechanisms.starvation import PreemptionGuards
 from trainmaster.model.deadline_notices import DeadlineNotice

@@ -10,7 +10,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.model.job import Demand, Shape, gpus
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.topology import NodeSpec, Topology, build
-from trainmaster.placement.placers import RELAXING, Locality
+from trainmaster.placement.placers import RELAXING, LocalityRule
 from trainmaster.policies.philly.rack_search import (
     REFUSING,
     Ladder,
@@ -98,7 +98,7 @@ def test_every_step_is_one_server_more_and_the_last_any_gpus() -> None:
     assert steps.last == 3
     space = space_with(WORKED)
     assert rack_placer(space, Ladders(), gpus(8), 3) is RELAXING
-    assert rack_placer(space, Ladders(), gpus(8), 2) == RackPlacer(Locality.CONSOLIDATED, 2)
+    assert rack_placer(space, Ladders(), gpus(8), 2) == RackPlacer(LocalityRule.CONSOLIDATED, 2)
 
 
 def test_a_gang_has_no_more_servers_than_gpus() -> None:

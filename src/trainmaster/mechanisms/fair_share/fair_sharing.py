@@ -51,7 +51,7 @@ class FairMemo:
     usage: Usage = field(default_factory=Usage)
 
 
-class FairLayer(HierarchicalPolicy[Q, M]):
+class FairSharing(HierarchicalPolicy[Q, M]):
     """The parts of fair sharing, for a policy with options and a memo of its own."""
 
     def __init__(self, options: Q, terms: FairOptions) -> None:

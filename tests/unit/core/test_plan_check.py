@@ -9,10 +9,10 @@ from tests.builders import (
     fraction,
 )
 from tests.unit.core.stage import Strings
-from trainmaster.core.admission import Claims
 from trainmaster.core.draft import Draft
 from trainmaster.core.invariants import check
 from trainmaster.core.lifecycle import Phase
+from trainmaster.core.plan_check import Claims
 from trainmaster.core.view import View
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
@@ -286,7 +286,7 @@ def test_a_policy_that_raises_leaves_running_jobs_alone_and_is_reported() -> Non
     (refusal,) = world.last.refusals
     assert refusal.why is Refused.POLICY_RAISED
     assert refusal.detail.startswith("ZeroDivisionError: by nobody (")
-    assert "test_admission.py" in refusal.detail
+    assert "test_plan_check.py" in refusal.detail
     assert world.phase("a") is Phase.RUNNING
     assert world.state.occupancy.total_free() == 1
     check(world.state)

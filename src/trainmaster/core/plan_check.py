@@ -138,14 +138,14 @@ def _migrate_all(state: State, moves: list[a.Migrate], now: int) -> list[Refusal
     blocked = _book_moves(state, going)
     if blocked is not None:
         return [*refusals, *(Refusal(record.id, blocked, "Migrate") for record, _, _ in going)]
-    waiting = [record for record, _, _ in going if record.id in state.promises]
+    waiting = [record for record, _, _ in going if record.id in state.pending_launches]
     for record, old, _ in going:
-        if record.id not in state.promises:
+        if record.id not in state.pending_launches:
             record.migrations += 1
             record.is_moving = True
             tell_to_leave(state, record, old, now, freeze=False)
     for record in waiting:
-        del state.promises[record.id]
+        del state.pending_launches[record.id]
         launch(state, record, now)
     return refusals
 
