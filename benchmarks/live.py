@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks import live_load, live_starts
 from benchmarks.live_daemon import command
-from benchmarks.live_page import page
+from benchmarks.pages import page
 
 PARTS = ("starts", "load", "ended", "commands")
 OUT = Path("benchmarks/results/live.json")
@@ -102,7 +102,7 @@ def main() -> None:
     if OUT.exists():
         found = json.loads(OUT.read_text()) | found
     OUT.write_text(json.dumps(found, indent=1) + "\n")
-    PAGE.write_text(page(found))
+    PAGE.write_text(page("live_page.md", **found))
     print(f"written to {OUT} and {PAGE}")
 
 

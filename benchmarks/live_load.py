@@ -9,13 +9,16 @@ import re
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.live_daemon import Client, LiveDaemon, command, live
+from benchmarks.live_daemon import Client, command
 from benchmarks.live_stamp import cores, until
+from tests.live.daemons import LiveDaemon, live
 
 SLEEPER = {"command": "exec sleep 100000", "snapshot": False}
 EMPTY = {"command": "true", "snapshot": False}
@@ -24,53 +27,44 @@ PAGE = 1000
 Found = dict[str, Any]
 
 
-class Prober:
-    """Asks for a job's sheet again and again meanwhile: what somebody else would feel."""
+@contextmanager
+def asked_meanwhile(daemon: LiveDaemon) -> Iterator[Found]:
+    """Asks for a job's sheet again and again: what somebody else would feel, filled in at the end."""
+    felt: Found = {}
+    times: list[float] = []
+    is_over = threading.Event()
 
-    def __init__(self, url: str) -> None:
-        self._client = Client(url)
-        self._times: list[float] = []
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run)
+    def ask() -> None:
+        client = Client(daemon)
+        while not is_over.wait(0.05):
+            times.append(_timed(lambda: client.call("GET", "/api/v1/jobs/1")))
+        client.hang_up()
 
-    def _run(self) -> None:
-        while not self._is_over.wait(0.05):
-            began = time.perf_counter()
-            self._client.call("GET", "/api/v1/jobs/1")
-            self._times.append(time.perf_counter() - began)
-
-    def __enter__(self) -> Prober:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._is_over.set()
-        self._thread.join()
-        self._client.hang_up()
-
-    def said(self) -> Found:
-        times = sorted(self._times) or [0.0]
-        return {
-            "asked": len(self._times),
-            "median_ms": round(median(times) * 1000, 1),
-            "worst_ms": round(times[-1] * 1000, 1),
-        }
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield felt
+    finally:
+        is_over.set()
+        thread.join()
+        worst, middle = max(times, default=0.0), median(times) if times else 0.0
+        felt |= {"asked": len(times), "median_ms": round(middle, 1), "worst_ms": round(worst, 1)}
 
 
 # -- submitting ----------------------------------------------------------------------------------------
 
 
 def _in_one_request(daemon: LiveDaemon, count: int) -> None:
-    daemon.call("POST", "/api/v1/jobs", {"jobs": [EMPTY] * count})
+    Client(daemon).call("POST", "/api/v1/jobs", {"jobs": [EMPTY] * count})
 
 
 def _as_array(daemon: LiveDaemon, count: int) -> None:
-    daemon.call("POST", "/api/v1/jobs", EMPTY | {"array": f"0-{count - 1}"})
+    Client(daemon).call("POST", "/api/v1/jobs", EMPTY | {"array": f"0-{count - 1}"})
 
 
 def _singly(daemon: LiveDaemon, count: int) -> None:
     def some(number: int) -> None:
-        client = Client(daemon.url)
+        client = Client(daemon)
         for _ in range(number):
             client.call("POST", "/api/v1/jobs", EMPTY)
         client.hang_up()
@@ -87,75 +81,58 @@ WAYS = {
 
 
 def submitted(count: int, folder: Path) -> list[Found]:
-    """Each way on a fresh daemon; with the last one's queue the passes and lists are measured."""
+    """Each way on a fresh daemon; with the first one's queue the passes and lists are measured."""
     found = []
     for number, (way, submit) in enumerate(WAYS.items()):
-        with _full(folder / str(number)) as daemon:
-            with Prober(daemon.url) as prober:
-                began = time.perf_counter()
-                submit(daemon, count)
-                took = time.perf_counter() - began
+        with live(folder / str(number), "--slots", "2") as daemon:
+            client = Client(daemon)
+            client.call("POST", "/api/v1/jobs", {"jobs": [SLEEPER] * 2})
+            until(lambda: client.counts().get("running") == 2, "the slots to be taken", 0.02)  # noqa: B023
+            with asked_meanwhile(daemon) as others:
+                took = _timed(lambda: submit(daemon, count)) / 1000  # noqa: B023
+            pending = client.counts().get("pending", 0)
+            if pending != count:
+                raise RuntimeError(f"{way}: {count} jobs were submitted, {pending} are there")
             said: Found = {
                 "way": way,
                 "jobs": count,
                 "took_s": round(took, 3),
                 "jobs_per_s": round(count / took),
-                "found": daemon.counts().get("pending", 0),
-                "others": prober.said(),
+                "found": pending,
+                "others": others,
             }
-            if said["found"] != count:
-                raise RuntimeError(f"{way}: {count} jobs were submitted, {said['found']} are there")
             if way == "one request":
-                said |= {"queue": queued(daemon, count)}
+                said |= {"queue": queued(client, count)}
             found.append(said)
             print(f"  {way}: {count} jobs in {said['took_s']} s", flush=True)
     return found
 
 
-def _full(folder: Path) -> Any:
-    """A daemon whose slots are all taken."""
-    return _Full(folder)
-
-
-class _Full:
-    def __init__(self, folder: Path) -> None:
-        self._live = live(folder, "--slots", "2")
-
-    def __enter__(self) -> LiveDaemon:
-        daemon = self._live.__enter__()
-        daemon.call("POST", "/api/v1/jobs", {"jobs": [SLEEPER] * 2})
-        until(lambda: daemon.counts().get("running") == 2, "the slots to be taken", 0.02)
-        return daemon
-
-    def __exit__(self, *error: Any) -> None:
-        self._live.__exit__(*error)
-
-
 # -- waiting and listing -------------------------------------------------------------------------------
 
 
-def queued(daemon: LiveDaemon, count: int) -> Found:
+def queued(client: Client, count: int) -> Found:
     """How long passes and lists take while so many wait."""
     return {
-        "memory": daemon.memory(),
-        "passes": [passes(daemon, policy) for policy in ("trainmaster", "fifo", "tiresias-l")],
-        "lists": lists(daemon, count),
+        "memory": client.memory(),
+        "passes": [passes(client, policy) for policy in ("trainmaster", "fifo", "tiresias-l")],
+        "lists": lists(client, count),
     }
 
 
-def passes(daemon: LiveDaemon, policy: str, changes: int = 20) -> Found:
+def passes(client: Client, policy: str, changes: int = 20) -> Found:
     """By the daemon's own meter: one newcomer, then it is withdrawn, a step for each."""
-    daemon.call("PUT", "/api/v1/policy", {"name": policy, "options": {}})
+    client.call("PUT", "/api/v1/policy", {"name": policy, "options": {}})
     time.sleep(0.5)
-    job = daemon.call("POST", "/api/v1/jobs", EMPTY)["jobs"][0]["id"]  # builds what is kept
-    daemon.call("POST", f"/api/v1/jobs/{job}/cancel")
-    before, waits = _metered(daemon), []
+    job = client.call("POST", "/api/v1/jobs", EMPTY)["jobs"][0]["id"]  # builds what is kept
+    client.call("POST", f"/api/v1/jobs/{job}/cancel")
+    before, waits = _metered(client), []
     for _ in range(changes):
         began = time.perf_counter()
-        job = daemon.call("POST", "/api/v1/jobs", EMPTY)["jobs"][0]["id"]
+        job = client.call("POST", "/api/v1/jobs", EMPTY)["jobs"][0]["id"]
         waits.append(time.perf_counter() - began)
-        daemon.call("POST", f"/api/v1/jobs/{job}/cancel")
-    after = _metered(daemon)
+        client.call("POST", f"/api/v1/jobs/{job}/cancel")
+    after = _metered(client)
     number = after[1] - before[1]
     return {
         "policy": policy,
@@ -169,9 +146,9 @@ def passes(daemon: LiveDaemon, policy: str, changes: int = 20) -> Found:
 METER = "trainmaster_scheduling_pass_seconds"
 
 
-def _metered(daemon: LiveDaemon) -> tuple[float, int, dict[float, int]]:
+def _metered(client: Client) -> tuple[float, int, dict[float, int]]:
     """Seconds and number of passes so far, and how many took at most how long."""
-    text = daemon.raw("GET", "/metrics")[1].decode()
+    text = client.raw("GET", "/metrics")[1].decode()
     buckets = re.findall(rf'^{METER}_bucket{{le="(.+)"}} (\S+)$', text, re.M)
     total = re.search(rf"^{METER}_sum (\S+)$", text, re.M)
     count = re.search(rf"^{METER}_count (\S+)$", text, re.M)
@@ -187,11 +164,11 @@ def _longest(before: dict[float, int], after: dict[float, int]) -> float:
     return min(most for most in after if after[most] - before[most] == number) * 1000
 
 
-def lists(daemon: LiveDaemon, count: int, rounds: int = 5) -> Found:
+def lists(client: Client, count: int, rounds: int = 5) -> Found:
     """`ps` by the API (all of it, and one page) and as a whole command."""
-    every = [_timed(lambda: _all_pages(daemon, count)) for _ in range(rounds if count else 0)]
-    page = [_timed(lambda: daemon.call("GET", "/api/v1/jobs")) for _ in range(rounds)]
-    words = [*command(), "ps", "--url", daemon.url]
+    every = [_timed(lambda: _all_pages(client, count)) for _ in range(rounds if count else 0)]
+    page = [_timed(lambda: client.call("GET", "/api/v1/jobs")) for _ in range(rounds)]
+    words = [*command(), "ps", "--url", client.url]
     whole = [_timed(lambda: _run(words)) for _ in range(rounds)]
     short = [_timed(lambda: _run([*words, "--limit", "50"])) for _ in range(rounds)]
     return {
@@ -203,10 +180,10 @@ def lists(daemon: LiveDaemon, count: int, rounds: int = 5) -> Found:
     }
 
 
-def _all_pages(daemon: LiveDaemon, least: int) -> None:
+def _all_pages(client: Client, least: int) -> None:
     seen, before = 0, ""
     while True:
-        found = daemon.call("GET", f"/api/v1/jobs?limit={PAGE}{before}")
+        found = client.call("GET", f"/api/v1/jobs?limit={PAGE}{before}")
         seen += len(found["jobs"])
         if found["next"] is None:
             break
@@ -236,33 +213,34 @@ def ended(really: int, count: int, folder: Path) -> Found:
     """
     grown: list[Found] = []
     with live(folder, "--slots", str(cores())) as daemon:
-        grown.append({"ended": 0, **daemon.memory()})
+        client = Client(daemon)
+        grown.append({"ended": 0, **client.memory()})
         for number in (really // 2, really):
-            daemon.call("POST", "/api/v1/jobs", EMPTY | {"array": f"0-{really // 2 - 1}"})
-            _until_ended(daemon, number)
-            grown.append({"ended": number, **daemon.memory()})
-        daemon.call("POST", "/api/v1/jobs", {"jobs": [SLEEPER] * cores()})
+            client.call("POST", "/api/v1/jobs", EMPTY | {"array": f"0-{really // 2 - 1}"})
+            _until_ended(client, number)
+            grown.append({"ended": number, **client.memory()})
+        client.call("POST", "/api/v1/jobs", {"jobs": [SLEEPER] * cores()})
         while grown[-1]["ended"] < count:
             for _ in range(2):
                 array = EMPTY | {"array": f"0-{(count - really) // 20 - 1}"}
-                job = daemon.call("POST", "/api/v1/jobs", array)["jobs"][0]["id"]
-                daemon.call("POST", f"/api/v1/jobs/{job}/cancel")
-            grown.append({"ended": _ended(daemon), **daemon.memory()})
-        told = lists(daemon, 0)
+                job = client.call("POST", "/api/v1/jobs", array)["jobs"][0]["id"]
+                client.call("POST", f"/api/v1/jobs/{job}/cancel")
+            grown.append({"ended": _ended(client), **client.memory()})
+        told = lists(client, 0)
     with live(folder, "--slots", str(cores())) as daemon:
         return {
             "really_ran": really,
             "grown": grown,
             "lists": told,
-            "restarted": daemon.memory(),
+            "restarted": Client(daemon).memory(),
             "database_mib": round((folder / "trainmaster.db").stat().st_size / 2**20, 1),
         }
 
 
-def _ended(daemon: LiveDaemon) -> int:
-    counts = daemon.counts()
+def _ended(client: Client) -> int:
+    counts = client.counts()
     return counts.get("succeeded", 0) + counts.get("cancelled", 0)
 
 
-def _until_ended(daemon: LiveDaemon, number: int) -> None:
-    until(lambda: _ended(daemon) >= number, f"{number} ends", 0.1, 600.0)
+def _until_ended(client: Client, number: int) -> None:
+    until(lambda: _ended(client) >= number, f"{number} ends", 0.1, 600.0)

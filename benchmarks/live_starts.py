@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks import live_ray, live_slurm
-from benchmarks.live_daemon import LiveDaemon, command, live
+from benchmarks.live_daemon import Client, command
 from benchmarks.live_stamp import (
     Latency,
     Measured,
@@ -24,6 +24,7 @@ from benchmarks.live_stamp import (
     until,
     written_program,
 )
+from tests.live.daemons import live
 
 FLOOR = "subprocess.Popen"
 FLOOR_INCLUDES = "fork and exec of sh from a Python that runs already; nothing is kept anywhere"
@@ -65,42 +66,43 @@ def floor(count: int, burst: int, folder: Path) -> Measured:
 
 def ours(count: int, burst: int, folder: Path) -> Iterator[Measured]:
     with live(folder / "state", "--slots", str(cores())) as daemon:
+        client = Client(daemon)
         program = written_program(folder)
 
         def ask(path: Path) -> int:
             job = {"command": [str(program), str(path)], "snapshot": False}
             began = time.time_ns()
-            daemon.call("POST", "/api/v1/jobs", job)
+            client.call("POST", "/api/v1/jobs", job)
             return began
 
         latency = one_by_one(count, folder / "one", ask)
         many = folder / "many"
         many.mkdir()
-        before = daemon.counts().get("succeeded", 0)
+        before = client.counts().get("succeeded", 0)
         job = {
             "command": f"exec {program} {many}/$TRAINMASTER_ARRAY_INDEX",
             "snapshot": False,
             "array": f"0-{burst - 1}",
         }
         began = time.time_ns()
-        daemon.call("POST", "/api/v1/jobs", job)
+        client.call("POST", "/api/v1/jobs", job)
         until(
-            lambda: daemon.counts().get("succeeded", 0) >= before + burst,
+            lambda: client.counts().get("succeeded", 0) >= before + burst,
             "the array to end",
             0.02,
         )
         done = burst_of(began, time.time_ns(), stamps_in(many))
         yield Measured(API, API_INCLUDES, latency, done)
-        yield Measured(CLI, CLI_INCLUDES, _by_command(daemon, program, count, folder))
+        yield Measured(CLI, CLI_INCLUDES, _by_command(client.url, program, count, folder))
 
 
-def _by_command(daemon: LiveDaemon, program: Path, count: int, folder: Path) -> Latency:
+def _by_command(url: str, program: Path, count: int, folder: Path) -> Latency:
     file = folder / "job.yaml"
 
     def ask(path: Path) -> int:
         file.write_text(json.dumps({"command": [str(program), str(path)], "snapshot": False}))
         began = time.time_ns()
-        words = [*command(), "submit", str(file), "--url", daemon.url]
+        words = [*command(), "submit", str(file), "--url", url]
         subprocess.run(words, check=True, capture_output=True)
         return began
 

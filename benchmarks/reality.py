@@ -28,24 +28,24 @@ from benchmarks.reality_workload import (
     SIZES,
     SLOTS,
     WORKLOAD,
-    Contender,
     Planned,
+    PolicySetup,
     drawn,
 )
 
 OUT = Path(__file__).parents[1] / "docs" / "results" / "reality"
 
 
-def lived(jobs: Sequence[Planned], contender: Contender) -> LiveRun:
+def lived(jobs: Sequence[Planned], policy: PolicySetup) -> LiveRun:
     """In a folder of its own, which goes away with it."""
     folder = Path(tempfile.mkdtemp(prefix="tm-reality-"))
     try:
-        run = run_live(folder, jobs, contender)
+        run = run_live(folder, jobs, policy)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     failed = [story.planned.name for story in run.stories if not story.has_succeeded]
     if failed or len(run.stories) != len(jobs):
-        raise SystemExit(f"{contender.policy}: not all jobs succeeded: {failed}")
+        raise SystemExit(f"{policy.name}: not all jobs succeeded: {failed}")
     return run
 
 
@@ -74,7 +74,7 @@ def simulate_reads(trace: str, count: int) -> None:
 def show(each: Compared) -> None:
     errors = each.errors
     print(
-        f"{each.contender.policy:12} mean JCT {100 * errors.mean_jct:+.1f} %"
+        f"{each.policy.name:12} mean JCT {100 * errors.mean_jct:+.1f} %"
         f"  makespan {100 * errors.makespan:+.1f} %  per job p50 {100 * errors.p50:.1f} %"
         f" p90 {100 * errors.p90:.1f} % (jitter alone {100 * each.sensitivity.p90:.1f} %)"
         f"  tau {each.kendall_tau:.3f}  {each.unlike} of {each.steps} steps replayed unlike"
@@ -93,8 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(json.dumps(costs.perf()), flush=True)
     jobs = drawn(chosen.jobs, *WORKLOAD[1:])
     found = []
-    for contender in POLICIES:
-        run = lived(jobs, contender)
+    for policy in POLICIES:
+        run = lived(jobs, policy)
         simulate_reads(run.trace, len(jobs))
         found.append(compared(run, costs))
         show(found[-1])

@@ -10,7 +10,7 @@ from statistics import fmean
 
 from benchmarks.reality_costs import PARTS, Costs, beyond
 from benchmarks.reality_live import LiveRun, LiveStory
-from benchmarks.reality_workload import SLOTS, Contender
+from benchmarks.reality_workload import SLOTS, PolicySetup
 from trainmaster.config.performance import perf_model_from
 from trainmaster.daemon.policies import policy_of
 from trainmaster.gpu.devices import machine
@@ -24,7 +24,9 @@ JITTER_MS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class SimulatedJob:
+class JobTimes:
+    """When a job ran, live or simulated."""
+
     start_ms: int
     finish_ms: int
     jct_ms: int
@@ -46,9 +48,11 @@ class Errors:
 class Compared:
     """One policy, live and simulated."""
 
-    contender: Contender
+    policy: PolicySetup
     live: tuple[LiveStory, ...]
-    simulated: tuple[SimulatedJob, ...]
+    happened: tuple[JobTimes, ...]
+    """The same, for comparison."""
+    simulated: tuple[JobTimes, ...]
     errors: Errors
     kendall_tau: float
     """Of the order of first starts."""
@@ -66,8 +70,8 @@ class Compared:
 
 
 def simulated(
-    stories: Sequence[LiveStory], costs: Costs, contender: Contender, jitter: int = 0
-) -> tuple[SimulatedJob, ...]:
+    stories: Sequence[LiveStory], costs: Costs, policy: PolicySetup, jitter: int = 0
+) -> tuple[JobTimes, ...]:
     """With submissions as realised, run times as designed, in the order of the stories.
 
     Times are those of the live clock, not counted from the first submission: policies that look at
@@ -89,17 +93,17 @@ def simulated(
     world = perf_model_from(costs.perf(), "calibrated")
     trace = Trace(tuple(sorted(jobs, key=lambda traced: traced.job.submit_ms)))
     scenario = Scenario(trace, machine(SLOTS).topology, SLOTS, world, Estimates(known=False))
-    simulation = Simulation(scenario, policy_of(contender.policy, contender.options))
+    simulation = Simulation(scenario, policy_of(policy.name, policy.options))
     simulation.run()
     return tuple(_lived(simulation, traced) for traced in jobs)
 
 
-def _lived(simulation: Simulation, traced: TracedJob) -> SimulatedJob:
+def _lived(simulation: Simulation, traced: TracedJob) -> JobTimes:
     account = simulation.ledger.accounts[traced.job.id]
     assert account.start_ms is not None
     assert account.finish_ms is not None
     assert account.record is not None
-    return SimulatedJob(
+    return JobTimes(
         account.start_ms,
         account.finish_ms,
         account.finish_ms - traced.job.submit_ms,
@@ -109,9 +113,9 @@ def _lived(simulation: Simulation, traced: TracedJob) -> SimulatedJob:
 
 def compared(run: LiveRun, costs: Costs) -> Compared:
     stories = run.stories
-    predicted = simulated(stories, costs, run.contender)
+    predicted = simulated(stories, costs, run.policy)
     happened = tuple(
-        SimulatedJob(story.start_ms or 0, story.finish_ms or 0, story.jct_ms, story.preemptions)
+        JobTimes(story.start_ms or 0, story.finish_ms or 0, story.jct_ms, story.preemptions)
         for story in stories
     )
     residuals = [
@@ -120,8 +124,9 @@ def compared(run: LiveRun, costs: Costs) -> Compared:
     ]
     again = list(replay(run.log))
     return Compared(
-        contender=run.contender,
+        policy=run.policy,
         live=stories,
+        happened=happened,
         simulated=predicted,
         errors=errors(happened, predicted),
         kendall_tau=kendall_tau(
@@ -132,7 +137,7 @@ def compared(run: LiveRun, costs: Costs) -> Compared:
             for one, other in zip(happened, predicted, strict=True)
         ),
         residuals_ms={part: fmean(each[part] for each in residuals) for part in PARTS},
-        sensitivity=_sensitivity(stories, costs, run.contender, predicted),
+        sensitivity=_sensitivity(stories, costs, run.policy, predicted),
         steps=len(again),
         unlike=sum(not each.is_same for each in again),
         load=run.load,
@@ -143,11 +148,11 @@ def compared(run: LiveRun, costs: Costs) -> Compared:
 def _sensitivity(
     stories: Sequence[LiveStory],
     costs: Costs,
-    contender: Contender,
-    predicted: Sequence[SimulatedJob],
+    policy: PolicySetup,
+    predicted: Sequence[JobTimes],
 ) -> Errors:
     found = [
-        errors(predicted, simulated(stories, costs, contender, jitter))
+        errors(predicted, simulated(stories, costs, policy, jitter))
         for jitter in range(1, JITTERS + 1)
     ]
 
@@ -158,7 +163,7 @@ def _sensitivity(
     return Errors(*(middle(name) for name in Errors.__slots__))
 
 
-def errors(truth: Sequence[SimulatedJob], guess: Sequence[SimulatedJob]) -> Errors:
+def errors(truth: Sequence[JobTimes], guess: Sequence[JobTimes]) -> Errors:
     jobs = sorted(
         abs(other.jct_ms - one.jct_ms) / one.jct_ms for one, other in zip(truth, guess, strict=True)
     )
@@ -175,11 +180,11 @@ def errors(truth: Sequence[SimulatedJob], guess: Sequence[SimulatedJob]) -> Erro
     )
 
 
-def mean_jct_ms(jobs: Sequence[SimulatedJob]) -> float:
+def mean_jct_ms(jobs: Sequence[JobTimes]) -> float:
     return fmean(each.jct_ms for each in jobs)
 
 
-def makespan_ms(jobs: Sequence[SimulatedJob]) -> int:
+def makespan_ms(jobs: Sequence[JobTimes]) -> int:
     first = min(each.finish_ms - each.jct_ms for each in jobs)
     return max(each.finish_ms for each in jobs) - first
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.reality_workload import SLOTS, STEP_MS, Contender, Planned
+from benchmarks.reality_workload import SLOTS, STEP_MS, Planned, PolicySetup
 from tests.live.daemons import LiveDaemon, live, until
 from trainmaster.core.lifecycle import ENDED, Phase
 from trainmaster.model import actions as a
@@ -64,7 +64,7 @@ class LiveStory:
 class LiveRun:
     """A workload under one policy, as it really went."""
 
-    contender: Contender
+    policy: PolicySetup
     stories: tuple[LiveStory, ...]
     log: tuple[str, ...]
     """The event log, as `trainmaster record --format events` writes it."""
@@ -76,11 +76,11 @@ class LiveRun:
     """Of the machine's processors, used by anybody meanwhile."""
 
 
-def run_live(folder: Path, jobs: Sequence[Planned], contender: Contender) -> LiveRun:
+def run_live(folder: Path, jobs: Sequence[Planned], policy: PolicySetup) -> LiveRun:
     """Submit each at its time, wait for all, and gather what is known."""
-    options = [part for key, value in contender.options for part in ("--set", f"{key}={value}")]
+    options = [part for key, value in policy.options for part in ("--set", f"{key}={value}")]
     before, idle_before = os.getloadavg()[0], _processor_s()
-    with live(folder, "--slots", SLOTS, "--policy", contender.policy, *options) as daemon:
+    with live(folder, "--slots", SLOTS, "--policy", policy.name, *options) as daemon:
         ids = _submitted(daemon, jobs)
         until(lambda: _all_ended(daemon, len(jobs)), "all jobs to end", PATIENCE_S)
         log = tuple(_download(daemon, "/api/v1/record/events").splitlines())
@@ -88,7 +88,7 @@ def run_live(folder: Path, jobs: Sequence[Planned], contender: Contender) -> Liv
     after, idle_after = os.getloadavg()[0], _processor_s()
     used, total = (y - x for x, y in zip(idle_before, idle_after, strict=True))
     stories = _stories(log, dict(zip(ids, jobs, strict=True)), folder)
-    return LiveRun(contender, stories, log, trace, (before, after), used / total)
+    return LiveRun(policy, stories, log, trace, (before, after), used / total)
 
 
 def _submitted(daemon: LiveDaemon, jobs: Sequence[Planned]) -> list[str]:

@@ -32,20 +32,20 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class PolicySetup:
     """A policy, its time constants scaled from hours to seconds."""
 
-    policy: str
+    name: str
     options: tuple[tuple[str, str], ...] = ()
 
 
 POLICIES = (
-    Contender("fifo"),
-    Contender("max-min"),
-    Contender("tiresias-l", (("thresholds_gpu_s", "6"),)),
-    Contender("trainmaster", (("min_run_s", "2"), ("packing", "off"))),
+    PolicySetup("fifo"),
+    PolicySetup("max-min"),
+    PolicySetup("tiresias-l", (("thresholds_gpu_s", "6"),)),
+    PolicySetup("trainmaster", (("min_run_s", "2"), ("packing", "off"))),
 )
-CALIBRATED_UNDER = Contender("tiresias-l", (("thresholds_gpu_s", "2,8"),))
+CALIBRATED_UNDER = PolicySetup("tiresias-l", (("thresholds_gpu_s", "2,8"),))
 """It suspends a lot."""
 
 
