@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.pages import page
 from benchmarks.published_steps import MILLION, Point, Testbed, testbeds
 from trainmaster.estimators.throughput import Links, timeline
 from trainmaster.estimators.throughput_calibration import NOTHING_MEASURED, fitted
@@ -122,10 +123,12 @@ def curve_step(point: Point) -> float:
 
 SEEDS = (0, 1, 2)
 LEARNED = (1, 2, 4, 8, 16)
+NOTES = "## What this says"
+"""Written by people, kept when the numbers are written again."""
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ModelErrors:
     """All that is said of one model on one testbed."""
 
     model: str
@@ -140,18 +143,14 @@ class Verdict:
     """The same from smaller sizes only, over all points but those of the smallest."""
     defaults: Errors
     """Before, with the default links instead of the testbed's."""
-    by_learned: tuple[Errors | None, ...]
-    """After exactly so many measurements as `LEARNED` says (the next eight points)."""
+    by_learned: tuple[Errors, ...]
+    """After exactly so many measurements as `LEARNED` says (the next eight points), as far as there are."""
 
 
-def judge(bed: Testbed, model: str, links: Links) -> Verdict:
+def judge(bed: Testbed, model: str, links: Links) -> ModelErrors:
     points = bed.of(model)
     runs = [after_learning(points, links, seed) for seed in SEEDS]
-    by_learned: list[Errors | None] = []
-    for known in LEARNED:
-        window = [each for run in runs for each in run[known : known + 8]]
-        by_learned.append(Errors(tuple(window)) if len(points) > known else None)
-    return Verdict(
+    return ModelErrors(
         model=model,
         is_teacher=model == bed.teacher,
         count=len(points),
@@ -161,86 +160,12 @@ def judge(bed: Testbed, model: str, links: Links) -> Verdict:
         after=Errors(tuple(each for run in runs for each in run[1:])),
         growing=Errors(tuple(each for seed in SEEDS for each in growing(points, links, seed))),
         defaults=errors(points, lambda p: p.predicted(Links())),
-        by_learned=tuple(by_learned),
+        by_learned=tuple(
+            Errors(tuple(each for run in runs for each in run[known : known + 8]))
+            for known in LEARNED
+            if len(points) > known
+        ),
     )
-
-
-def described(links: Links) -> str:
-    said = []
-    for level, name in (("node", "inside a node"), ("rack", "between nodes")):
-        link = links.at(level)
-        said.append(f"{name} {link.bytes_per_s / 1e9:.2g} GB/s and {link.latency_us} µs per hop")
-    return f"{'; '.join(said)}; overlap {links.overlap_ppm / MILLION:.0%}"
-
-
-def section(bed: Testbed, links: Links, verdicts: Sequence[Verdict]) -> list[str]:
-    lines = [
-        f"## {bed.name}",
-        "",
-        f"{bed.wires}. Fitted on {bed.teacher}: {described(links)}.",
-        "",
-    ]
-    lines += [
-        "| model | points | linear | 0.868 curve | default links | before | after | growing |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for v in verdicts:
-        name = f"{v.model} (links)" if v.is_teacher else v.model
-        lines.append(
-            f"| {name} | {v.count} | {v.linear} | {v.curve} | {v.defaults} | {v.before} | {v.after}"
-            f" | {v.growing} |"
-        )
-    others = [v for v in verdicts if not v.is_teacher]
-    means = [
-        sum(getattr(v, column).mean for v in others) / len(others)
-        for column in ("linear", "curve", "defaults", "before", "after", "growing")
-    ]
-    cells = " | ".join(f"{mean:.1%}" for mean in means)
-    lines += [f"| mean of the others | {sum(v.count for v in others)} | {cells} |", ""]
-    return lines
-
-
-def learning(beds: Sequence[tuple[Testbed, Links, list[Verdict]]]) -> list[str]:
-    """How fast the correction learns: mean error over models that have enough points."""
-    lines = [
-        "## How many measurements it takes",
-        "",
-        "Mean error of the next eight predictions after so many measurements of the same model, over",
-        "the models with at least 17 points (the one that the links were fitted on left out).",
-        "",
-        f"| testbed | 0 | {' | '.join(str(n) for n in LEARNED)} |",
-        f"|---|{'---:|' * (len(LEARNED) + 1)}",
-    ]
-    for bed, _, verdicts in beds:
-        long = [v for v in verdicts if v.count > LEARNED[-1] and not v.is_teacher]
-        if not long:
-            continue
-        row = [sum(v.before.mean for v in long) / len(long)]
-        for index in range(len(LEARNED)):
-            found = [each.mean for v in long if (each := v.by_learned[index]) is not None]
-            row.append(sum(found) / len(found))
-        lines.append(f"| {bed.name} | {' | '.join(f'{each:.1%}' for each in row)} |")
-    return [*lines, ""]
-
-
-INTRODUCTION = """# Throughput estimation against published measurements
-
-Written by `python -m benchmarks.estimation`; how the estimation works is in [throughput](../throughput.md).
-
-The cells are mean / 90th percentile of |predicted speed / measured speed - 1|; 100 % means predicted twice
-as fast as it was. *Linear* and *0.868 curve* (so much kept per doubling) know the step on one GPU and the
-number of GPUs. *Before* knows also the parameter bytes and the links. *After* is predicted, then learned:
-the points of a model come in shuffled order (three seeds), each predicted from a correction by the points
-before it (the last 24 of them), never from itself. *Growing* is harder: sizes come in order, and a size is
-predicted from what was measured on fewer GPUs only. *Default links* is *before* for a user who does not set
-the links of the cluster. Links were fitted on one model of each testbed, marked
-`(links)`, and held for the others; a mean over the others stands last. Points on one GPU are given, not
-judged.
-
-Where each GPU keeps its samples (AdaptDL, Gavel) the profile is one GPU at the same number of samples. Where
-the whole batch is fixed (ElasticFlow) it is one GPU with the whole batch, and the part of the step that does
-not shrink comes from one GPU at two batches, where the table has two (else 5 % is assumed).
-"""
 
 
 def main() -> None:
@@ -252,15 +177,12 @@ def main() -> None:
     if not (options.data / "adaptdl").is_dir():
         parser.error(f"there are no measurements at {options.data}; name their folder with --data.")
     start = time.perf_counter()
-    lines, judged = [INTRODUCTION], []
+    beds = []
     for bed in testbeds(options.data):
         taught = bed.of(bed.teacher)
         links = fit_links(taught[:: max(1, len(taught) // 150)])
-        verdicts = [judge(bed, model, links) for model in bed.models()]
-        judged.append((bed, links, verdicts))
-        lines += section(bed, links, verdicts)
-    lines += learning(judged)
-    text = "\n".join(lines).rstrip() + "\n"
+        beds.append((bed, links, [judge(bed, model, links) for model in bed.models()]))
+    text = page("estimation_page.md", beds=beds, learned=LEARNED).rstrip() + "\n"
     print(text)
     kept = ""
     if options.out.exists() and NOTES in (before := options.out.read_text()):
@@ -269,9 +191,6 @@ def main() -> None:
     options.out.write_text(text + kept)
     print(f"Written to {options.out} in {time.perf_counter() - start:.0f} s.")
 
-
-NOTES = "## What this says"
-"""Written by people, kept when the numbers are written again."""
 
 if __name__ == "__main__":
     main()
