@@ -27,32 +27,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainmaster.catalog import POLICIES
+
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared" / "data"
 RECORD = ROOT / "benchmarks" / "results" / "identity.json"
-POLICIES = (
-    "fifo",
-    "yarn-cs",
-    "fair",
-    "srtf",
-    "srsf",
-    "las",
-    "gittins",
-    "tiresias-l",
-    "tiresias-g",
-    "qssf",
-    "philly",
-    "gandiva",
-    "optimus",
-    "max-min",
-    "afs-l",
-    "goodput",
-    "themis",
-    "antman",
-    "big-brain",
-    "two-level",
-    "trainmaster",
-)
 FIGURES = ("avg_jct_s", "makespan_s", "preemptions", "migrations")
 
 MODELS = ("resnet50", "vgg16", "lstm", "transformer", "unknown", "")
@@ -147,7 +126,7 @@ class Scenario:
     cluster: str
     options: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict)
-    policies: tuple[str, ...] = POLICIES
+    policies: tuple[str, ...] = tuple(POLICIES)
 
 
 TEAMS = ("vision", "speech", "ops")

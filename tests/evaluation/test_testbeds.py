@@ -10,7 +10,8 @@ from trainmaster.config.performance import perf_model_from
 from trainmaster.evaluation import one_gpu_mix
 from trainmaster.evaluation.score import Score
 from trainmaster.evaluation.suite import Trial
-from trainmaster.evaluation.suites import eight_models, testbeds
+from trainmaster.evaluation.suites import eight_models
+from trainmaster.evaluation.suites import synthetic_traces as testbeds
 from trainmaster.evaluation.suites.published import SUITE
 from trainmaster.evaluation.suites.synthetic_traces import CRAFTS
 from trainmaster.evaluation.trial import run_trial

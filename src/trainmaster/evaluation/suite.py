@@ -195,9 +195,9 @@ class Experiment:
     track: str
     """One of `TRACKS`, or a word of one's own: where the report puts it."""
     workloads: tuple[Workload, ...]
-    conditions: tuple[Conditions, ...]
     contenders: tuple[Contender, ...]
-    baseline: str
+    conditions: tuple[Conditions, ...] = (Conditions("default"),)
+    baseline: str = "las"
     """Label of the contender that the others are compared with."""
 
     def __post_init__(self) -> None:

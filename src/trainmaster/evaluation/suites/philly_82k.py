@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from trainmaster.evaluation.suite import Experiment, FromFile, Slice, Suite, Workload
+from trainmaster.evaluation.suite import Conditions, Experiment, FromFile, Slice, Suite, Workload
 from trainmaster.evaluation.suites import contenders as who
 from trainmaster.evaluation.suites.philly_traces import PHILLY_82K
-from trainmaster.evaluation.suites.tracks import IDEAL
 
 BUSIEST_DAYS = 36
 
@@ -32,12 +31,11 @@ SUITE = Suite(
                     title="the busiest 36 days on 704 GPUs",
                 ),
             ),
-            conditions=(IDEAL,),
+            conditions=(Conditions("ideal", "ideal"),),
             contenders=(
                 *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED),
                 *(who.GITTINS_BY_CLASS, who.SRSF),
             ),
-            baseline="las",
         ),
     ),
 )

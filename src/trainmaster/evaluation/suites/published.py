@@ -2,11 +2,398 @@
 
 from __future__ import annotations
 
-from trainmaster.evaluation.suite import Suite
-from trainmaster.evaluation.suites.ablations import ABLATIONS
-from trainmaster.evaluation.suites.papers import PAPERS
-from trainmaster.evaluation.suites.sweeps import SWEEPS
-from trainmaster.evaluation.suites.tracks import ELASTIC, ORDER, PACKING, PLACEMENT
+from functools import partial
+
+from trainmaster.evaluation import one_gpu_mix
+from trainmaster.evaluation.suite import (
+    Changes,
+    Conditions,
+    Contender,
+    Crafted,
+    Experiment,
+    Generated,
+    Suite,
+    Workload,
+)
+from trainmaster.evaluation.suites import contenders as who
+from trainmaster.evaluation.suites import eight_models, synthetic_traces
+from trainmaster.evaluation.suites.contenders import altered
+from trainmaster.evaluation.suites.philly_traces import (
+    PHILLY_1K,
+    VIRTUAL_CLUSTERS,
+    Split,
+    philly_1k,
+    virtual_clusters,
+)
+
+SEEDS = tuple(range(101, 111))
+"""Paired: each seed is the same trace for every contender. None of them served to choose a default."""
+IDEAL = Conditions("ideal", "ideal")
+RIGID = Changes(rigid=True, first_attempts=True)
+HALF_ELASTIC = Changes(elastic=0.5, first_attempts=True)
+JOBS = 800
+FEWER_JOBS = 400
+SHAPES = {"16x4": "16 nodes of 4 GPUs", "8x8": "8 nodes of 8 GPUs", "4x8x4": "4 racks of 8x4 GPUs"}
+
+
+def stream(name: str, load: float, cluster: str, jobs: int = JOBS, title: str = "") -> Workload:
+    """Philly-like jobs that run on what they ask for."""
+    return Workload(name, Generated(jobs, load, changes=RIGID), cluster, SEEDS, title=title)
+
+
+# -- the four tracks: order alone; with locality and switching; with packing; with elastic jobs ---------
+
+ORDERED = tuple(
+    stream(f"generated {shape}", load, shape, title=f"{gpus} GPUs at a load of {load}")
+    for shape, gpus, load in (("8x4", 32, 0.8), ("8x8", 64, 0.9), ("16x8", 128, 1.0))
+)
+"""Without distances only the number of GPUs counts: the more there are, the less they queue."""
+PLACED = tuple(stream(f"generated {shape}", 0.9, shape, title=SHAPES[shape]) for shape in SHAPES)
+REAL = (PHILLY_1K, *(each.workload() for each in VIRTUAL_CLUSTERS))
+
+ORDER = (
+    Experiment(
+        name="order-generated",
+        title="Order alone, Philly-like jobs",
+        question="Who lets jobs wait least when GPUs are all alike and switching is free?",
+        track="order",
+        workloads=ORDERED,
+        conditions=(IDEAL,),
+        contenders=who.ORDERING,
+    ),
+    Experiment(
+        name="order-philly",
+        title="Order alone, jobs of Philly",
+        question="Does the same hold for the jobs of a real cluster, with their bursts?",
+        track="order",
+        workloads=REAL,
+        conditions=(IDEAL,),
+        contenders=who.ORDERING,
+    ),
+)
+
+PLACEMENT = (
+    Experiment(
+        name="placement-generated",
+        title="With locality and the cost of switching, Philly-like jobs",
+        question="Who is best when distance slows jobs down and changing hands costs time?",
+        track="placement",
+        workloads=PLACED,
+        contenders=who.ORDERING,
+    ),
+    Experiment(
+        name="placement-philly",
+        title="With locality and the cost of switching, jobs of Philly",
+        question="And for the jobs of a real cluster, whose models nobody knows?",
+        track="placement",
+        workloads=REAL,
+        contenders=(
+            *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED, who.TIRESIAS_G_TUNED),
+            *(who.GITTINS, who.GITTINS_BY_CLASS, who.QSSF, who.SRSF),
+        ),
+    ),
+)
+
+ASSIGNED = Changes(
+    models=tuple(model.name for model in one_gpu_mix.MODELS),
+    memory_gib=tuple(model.memory_gib for model in one_gpu_mix.MODELS),
+    gpu_util=tuple(model.busy for model in one_gpu_mix.MODELS),
+)
+"""Models, memory and idle cycles, drawn apart: no trace of Philly has them."""
+ONE_GPU_MIX_STREAM = Workload(
+    "one-GPU mix 2x8",
+    Generated(FEWER_JOBS, 0.95, "one-gpu-mix", Changes(first_attempts=True)),
+    "2x8",
+    SEEDS,
+    title="nine of ten on one GPU",
+)
+
+PACKING = (
+    Experiment(
+        name="packing",
+        title="With packing",
+        question="What do small jobs gain from sharing GPUs while a queue exists?",
+        track="packing",
+        workloads=(ONE_GPU_MIX_STREAM,),
+        contenders=(
+            *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED, who.TIRESIAS_G_TUNED),
+            *(who.GITTINS_BY_CLASS, who.QSSF, who.GANDIVA, who.ANTMAN, who.BIG_BRAIN, who.SRSF),
+        ),
+    ),
+    Experiment(
+        name="packing-philly",
+        title="With packing, jobs of Philly with models drawn at random",
+        question="What could the jobs of a real cluster gain, if they trained these models?",
+        track="packing",
+        workloads=(philly_1k(ASSIGNED), *virtual_clusters("6214e9", "6c71a0", changes=ASSIGNED)),
+        contenders=(
+            *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED, who.GITTINS_BY_CLASS, who.QSSF),
+            *(who.ANTMAN, who.SRSF),
+        ),
+    ),
+)
+
+HALF_ELASTIC_STREAMS = tuple(
+    Workload(
+        f"half elastic {shape}",
+        Generated(FEWER_JOBS, 0.9, changes=HALF_ELASTIC),
+        shape,
+        SEEDS,
+        title=f"every other job elastic, {SHAPES[shape]}",
+    )
+    for shape in ("16x4", "8x8")
+)
+
+ELASTIC = (
+    Experiment(
+        name="elastic",
+        title="With elastic jobs",
+        question="What do jobs gain that may shrink to a quarter and grow to four times their GPUs?",
+        track="elastic",
+        workloads=HALF_ELASTIC_STREAMS,
+        contenders=(
+            *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED, who.GITTINS_BY_CLASS, who.MAX_MIN),
+            *(who.AFS_L, who.GOODPUT, who.OPTIMUS, who.THEMIS, who.SRSF),
+        ),
+    ),
+    Experiment(
+        name="elastic-philly",
+        title="With elastic jobs, every other job of Philly taken for one",
+        question="What could the jobs of a real cluster gain, if half of them were elastic?",
+        track="elastic",
+        workloads=(philly_1k(HALF_ELASTIC), *virtual_clusters("7f04ca", changes=HALF_ELASTIC)),
+        contenders=(
+            *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED, who.GITTINS_BY_CLASS, who.MAX_MIN),
+            *(who.AFS_L, who.GOODPUT, who.SRSF),
+        ),
+    ),
+)
+
+# -- one thing varied at a time --------------------------------------------------------------------------
+
+CLUSTER = "4x8"
+"""Few enough GPUs that so few jobs queue."""
+STREAM = stream("generated 4x8", 0.9, CLUSTER, FEWER_JOBS)
+PROFILED = {"base": "default", "profiling_s": 40}
+"""Policies that are told how fast elastic jobs are on several sizes pay for measuring it (docs/perf.md)."""
+sweep = partial(Experiment, track="sweep", workloads=(STREAM,), contenders=who.BEST_ORDERING)
+
+SWEEPS = (
+    sweep(
+        name="load",
+        title="Load",
+        question="How does the difference between policies grow with the load?",
+        workloads=tuple(
+            stream(f"load {load:.1f}", load, CLUSTER, FEWER_JOBS)
+            for load in (0.5, 0.7, 0.9, 1.0, 1.2)
+        ),
+        conditions=(IDEAL,),
+    ),
+    sweep(
+        name="switch-cost",
+        title="Cost of switching",
+        question="What is left of preemption when each change of hands costs seconds to minutes?",
+        conditions=tuple(
+            Conditions(f"switch cost {cost} s", {"base": "ideal", "switch": {"resume_s": cost}})
+            for cost in (0, 10, 60, 300)
+        ),
+        contenders=(*who.BEST_ORDERING, who.FIFO),
+    ),
+    sweep(
+        name="estimates",
+        title="Error of estimates",
+        question="What are estimates of run times worth when they are wrong by up to so much?",
+        workloads=(
+            Workload("half elastic 2x8", Generated(200, 0.9, changes=HALF_ELASTIC), "2x8", SEEDS),
+        ),
+        conditions=(
+            Conditions("error 0", PROFILED, "exact"),
+            *(Conditions(f"error {error}", PROFILED, f"noisy:{error}") for error in (0.2, 0.5, 1)),
+        ),
+        contenders=(who.OURS, who.LAS, who.EASY, who.AFS_L, who.OPTIMUS, who.SRSF),
+    ),
+    sweep(
+        name="packing-table",
+        title="Error of the packing table",
+        question="What remains of packing when the table of speeds is wrong by up to so much?",
+        workloads=(ONE_GPU_MIX_STREAM,),
+        conditions=tuple(
+            Conditions(f"table error {error}", {"base": "default", "table_error": error})
+            for error in (0, 0.2, 0.4)
+        ),
+        contenders=(who.OURS, who.LAS, who.ANTMAN, who.BIG_BRAIN, who.SRSF),
+    ),
+    sweep(
+        name="thresholds",
+        title="Thresholds of Tiresias-L",
+        question="How much depends on the limit between its queues?",
+        workloads=tuple(stream(f"load {load}", load, CLUSTER, FEWER_JOBS) for load in (0.9, 1.2)),
+        conditions=(IDEAL,),
+        contenders=(
+            *(
+                Contender(f"tiresias-l {limit}", "tiresias-l", {"thresholds_gpu_s": limit})
+                for limit in ("600", "3600", "18000", "57600", "230400")
+            ),
+            *(who.OURS, who.LAS, who.SRSF),
+        ),
+    ),
+    sweep(
+        name="failures",
+        title="Failing nodes",
+        question="Who suffers most when nodes fail every so many hours and are away for four?",
+        conditions=tuple(
+            Conditions(
+                f"node MTBF {hours} h",
+                {"base": "default", "node_failures": {"mtbf_h": hours, "repair_h": 4}},
+            )
+            for hours in (100, 300, 1_000, 3_000)
+        ),
+    ),
+    sweep(
+        name="cluster-size",
+        title="Size of the cluster",
+        question="Does the order of the policies change with the number of GPUs?",
+        workloads=tuple(
+            stream(f"nodes of eight, {8 * nodes} GPUs", 0.9, f"{nodes}x8", FEWER_JOBS)
+            for nodes in (2, 4, 8, 16)
+        ),
+    ),
+    sweep(
+        name="node-shape",
+        title="Shape of the nodes",
+        question="Does it change with the number of GPUs in a node?",
+        workloads=tuple(
+            stream(f"32 GPUs in nodes of {gpus}", 0.9, f"{32 // gpus}x{gpus}", FEWER_JOBS)
+            for gpus in (2, 4, 8, 16)
+        ),
+    ),
+)
+
+# -- experiments like those of the published systems, each on a workload like its paper's ----------------
+
+
+def paper_trace(name: str, trace: str, cluster: str, seeds: tuple[int, ...] = SEEDS) -> Workload:
+    """Measured from the first job on, as in the papers."""
+    return Workload(name, Crafted(trace), cluster, seeds, warm_up=0)
+
+
+PAPERS = (
+    Experiment(
+        name="elastic-shares",
+        title="512 jobs of 8 models on 512 GPUs",
+        question="Static shares, first come first served, against dynamic ones (KAIST's poster).",
+        track="seed",
+        workloads=(paper_trace("eight models", "eight-models-512", eight_models.CLUSTER),),
+        conditions=(
+            Conditions(
+                "switching and distance cost",
+                {"base": "default", "neighbours": False, "elastic": eight_models.curves()},
+                "exact",
+            ),
+        ),
+        contenders=(who.FIFO, who.SKIP, who.MAX_MIN, who.OURS),
+        baseline="fifo",
+    ),
+    Experiment(
+        name="concurrency",
+        title="Concurrency factor",
+        question="How many jobs of a quarter of a GPU should share one (Big Brain, Figure 5)?",
+        track="seed",
+        workloads=(
+            paper_trace(
+                "saturating stream", "big-brain-stream", synthetic_traces.BIG_BRAIN_CLUSTER
+            ),
+        ),
+        conditions=(
+            Conditions("linear law", {"base": "ideal", "sharing": {"law": "linear"}}),
+            Conditions("H200 table", {"base": "ideal", "sharing": {"law": "h200"}}),
+        ),
+        contenders=tuple(
+            Contender(f"concurrency {factor}", "big-brain", {"concurrency": str(factor)})
+            for factor in (1, 2, 3, 4)
+        ),
+        baseline="concurrency 1",
+    ),
+    Experiment(
+        name="tiresias-testbed",
+        title="480 jobs on 60 GPUs",
+        question="Is Tiresias far better than YARN's capacity scheduler, and near SRTF, in every bin?",
+        track="seed",
+        workloads=(paper_trace("tiresias-480", "tiresias-480", synthetic_traces.TIRESIAS_CLUSTER),),
+        contenders=(who.YARN, who.SRTF, who.TIRESIAS_L, who.TIRESIAS_G, who.GANDIVA, who.OURS),
+        baseline="yarn-cs",
+    ),
+    Experiment(
+        name="gandiva-six",
+        title="Six jobs on four GPUs",
+        question="Do time-slices give six equal jobs two thirds of a GPU each (Gandiva)?",
+        track="seed",
+        workloads=(
+            paper_trace("six on four", "gandiva-six", synthetic_traces.GANDIVA_CLUSTER, (0,)),
+        ),
+        conditions=(IDEAL,),
+        contenders=(who.FIFO, who.GANDIVA),
+        baseline="fifo",
+    ),
+    Experiment(
+        name="philly-delays",
+        title="Why jobs wait, by size",
+        question="Do large jobs wait for locality and small ones for their share (Philly, section 3)?",
+        track="seed",
+        workloads=(
+            Workload("generated 16x8", Generated(800, 0.9), "16x8", SEEDS, title="ten queues"),
+        ),
+        contenders=(who.PHILLY, who.FAIR),
+        baseline="fair",
+    ),
+)
+
+# -- what each part of our own policy is worth: the same without it --------------------------------------
+# Two parts have no place here: fair shares need stated queues, and deadlines need jobs that have some.
+
+FOR_TUNING = tuple(each.workload() for each in VIRTUAL_CLUSTERS if each.split is Split.TUNE)
+ablation = partial(Experiment, track="ablation", baseline="trainmaster")
+
+ABLATIONS = (
+    ablation(
+        name="ablation-order",
+        title="Parts that order and place",
+        question="What is each part worth?",
+        workloads=(STREAM, PHILLY_1K, *FOR_TUNING),
+        contenders=(
+            who.OURS,
+            altered("without learning", "learn", "off"),
+            altered("without history", "history", "off"),
+            altered("without siblings", "siblings", "off"),
+            altered("without a cap", "cap", "0"),
+            altered("without hysteresis", "hysteresis", "1"),
+            altered("without charged switches", "charge_switches", "off"),
+            altered("without a least run", "min_run_s", "0"),
+            altered("without guard", "guard_ratio", "0"),
+            altered("without locality", "locality", "off"),
+            who.LAS,
+        ),
+    ),
+    ablation(
+        name="ablation-packing",
+        title="Packing",
+        question="What is sharing GPUs worth, side by side and by turns?",
+        workloads=(ONE_GPU_MIX_STREAM,),
+        contenders=(
+            who.OURS,
+            altered("without packing", "packing", "off"),
+            altered("packing by turns", "packing", "time"),
+            who.LAS,
+        ),
+    ),
+    ablation(
+        name="ablation-elastic",
+        title="Growing",
+        question="What is it worth to grow elastic jobs into idle GPUs?",
+        workloads=(HALF_ELASTIC_STREAMS[0],),
+        contenders=(who.OURS, altered("without growing", "grow", "off"), who.LAS),
+    ),
+)
 
 SUITE = Suite(
     name="published",

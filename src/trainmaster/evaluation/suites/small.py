@@ -45,7 +45,6 @@ SUITE = Suite(
             workloads=(GENERATED,),
             conditions=(Conditions("ideal", "ideal"),),
             contenders=CONTENDERS,
-            baseline="las",
         ),
         Experiment(
             name="placement",
@@ -56,9 +55,7 @@ SUITE = Suite(
                 GENERATED,
                 Workload("head of line", Crafted("one-large-then-small"), "2x4", warm_up=0),
             ),
-            conditions=(Conditions("default", "default"),),
             contenders=tuple(each for each in CONTENDERS if not each.grid),
-            baseline="las",
         ),
     ),
 )
