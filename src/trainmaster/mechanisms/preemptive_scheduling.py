@@ -61,6 +61,9 @@ class PreemptivePass:
                     continue
                 if record.phase is Phase.RESIZING:
                     continue  # it can be suspended now, but not moved
+            if self._is_gang_too_dear(key, record):
+                candidates.drop(group)
+                continue
             placer = self.placer_of(record)
             if placer.insists and self._is_still_stuck(key, group, record):
                 candidates.drop(group)
@@ -80,6 +83,14 @@ class PreemptivePass:
                 candidates.drop(group)
                 if placer.insists and self._will_stay_stuck(record):
                     self.stuck[group] = Stuck(key, set())
+
+    def _is_gang_too_dear(self, key: Key, record: JobRecord) -> bool:
+        """Whether the budget forbids it and no run would give way; a single GPU may be shared."""
+        shape = record.demand.nominal
+        if shape.count == 1 or self.draft.affords(shape.total_share):
+            return False
+        worst = self.worst_first().worst
+        return worst is None or worst <= key
 
     def _will_stay_stuck(self, record: JobRecord) -> bool:
         """Whether only touched nodes can change that it found no room."""

@@ -74,8 +74,6 @@ class DelayScheduling:
         self._pass = p
         self._cache = _cache(p)
         self._patience_ppm = terms.patience_ppm * min(seen.witnesses + 1, WITNESSES) // WITNESSES
-        self._placers: dict[int, Placer] = {}
-        """By job."""
         self._avoiding: dict[Placer, Placer] = {}
 
     # -- answering ---------------------------------------------------------------------------------
@@ -121,12 +119,6 @@ class DelayScheduling:
     # -- distance ----------------------------------------------------------------------------------
 
     def _by_distance(self, record: JobRecord) -> Placer:
-        found = self._placers.get(record.seq)
-        if found is None:
-            found = self._placers[record.seq] = self._found_by_distance(record)
-        return found
-
-    def _found_by_distance(self, record: JobRecord) -> Placer:
         if record.demand.nominal.count < 2 or not record.is_whole or self._has_to_leave(record):
             return RELAXING
         step = self._step(record)

@@ -62,7 +62,6 @@ class QueueRound(QueuePass):
         self._total = capacity(p.view)
         self._is_divided = False
         self._lines: dict[str, RankIndex] = {}
-        self._to_ask |= {name for name, part in parts.items() if part.waiting_count}
 
     def line_of(self, part: QueueView) -> RankIndex:
         """The queue's jobs in their order, ranked once a pass."""
@@ -162,26 +161,29 @@ class QueueRanks:
 
     def __init__(self, round_: QueueRound) -> None:
         self._round = round_
-        self._by_queue = {name: round_.line_of(part) for name, part in round_.parts.items()}
+
+    def _by_queue(self) -> dict[str, RankIndex]:
+        """Made when a stage asks: a queue that is not looked at in a pass need not be ranked."""
+        return {name: self._round.line_of(part) for name, part in self._round.parts.items()}
 
     @property
     def running(self) -> Mapping[Hashable, Line]:
         return {
             (name, rate): line
-            for name, ranks in self._by_queue.items()
+            for name, ranks in self._by_queue().items()
             for rate, line in ranks.running.items()
         }
 
     def has_waiting(self) -> bool:
-        return any(ranks.has_waiting() for ranks in self._by_queue.values())
+        return any(part.waiting_count for part in self._round.parts.values())
 
     def key_of(self, record: JobRecord, now: int) -> Key | None:
-        ranks = self._by_queue.get(record.job.queue)
-        return None if ranks is None else ranks.key_of(record, now)
+        part = self._round.parts.get(record.job.queue)
+        return None if part is None else self._round.line_of(part).key_of(record, now)
 
     def candidates(self, now: int) -> QueueCandidates:
         leaves = self._round.tree.leaves
-        return self._candidates({name: leaves[name].headroom for name in self._by_queue}, now)
+        return self._candidates({name: leaves[name].headroom for name in self._round.parts}, now)
 
     def candidates_within_budgets(self, now: int) -> QueueCandidates:
         return self._candidates(self._round.budget_rooms(), now)
@@ -189,13 +191,14 @@ class QueueRanks:
     def _candidates(self, rooms: Mapping[str, int | None], now: int) -> QueueCandidates:
         found = dict[str, tuple[Candidates, int | None]]()
         for name, room in rooms.items():
-            smallest = self._round.parts[name].smallest_waiting
+            part = self._round.parts[name]
+            smallest = part.smallest_waiting
             if smallest is not None and (room is None or smallest <= room):
-                found[name] = (self._by_queue[name].candidates(now), room)
+                found[name] = (self._round.line_of(part).candidates(now), room)
         return QueueCandidates(found)
 
     def next_expiry(self) -> int | None:
-        times = [ranks.next_expiry() for ranks in self._by_queue.values()]
+        times = [ranks.next_expiry() for ranks in self._by_queue().values()]
         return min((at for at in times if at is not None), default=None)
 
 
