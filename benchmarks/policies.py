@@ -3,7 +3,7 @@
 Runs: 20,000 Philly-like jobs on 8x39x8 at load 0.95, and half as many to see growth; CPU time as a
 ratio to `tiresias-l` in the same run of this script. Passes: 10,000 jobs wait on a full cluster of
 10,000 GPUs, then of 100,000, one job arrives or ends at a time; what one decision takes. Each in a
-process of its own.
+process of its own. `trainmaster/queues` is `trainmaster` with stated queues, three of the trace's.
 
     python -m benchmarks.policies [--quick] [--only NAME,...] [--out benchmarks/results/policies.json]
 """
@@ -25,26 +25,35 @@ BASELINE = "tiresias-l"
 AIMS = {
     **dict.fromkeys(("gittins", "tiresias-g", "qssf", "philly", "fair", "two-level"), 3.0),
     **dict.fromkeys(("gandiva", "themis", "optimus", "afs-l", "max-min", "goodput"), 20.0),
+    "trainmaster/queues": 20.0,
 }
 """Times the CPU time of `tiresias-l`."""
+CASES = {"trainmaster/queues": {"queues": "vc0:3,vc1:2,vc2:1"}}
+"""Cases that are measured besides every policy with its defaults: the options of each."""
 PASS_CLUSTERS = {"10k": "25x50x8", "100k": "250x50x8"}
 WAITING = 10_000
 PASS_AIM_MS = 100.0
 ARRIVALS = 100
 
 
+def policy_of(case: str):  # type: ignore[no-untyped-def]
+    from trainmaster.catalog import policy_class
+    from trainmaster.config.options import read_options
+
+    kind = policy_class(case.partition("/")[0])
+    return kind(read_options(case, kind.options_type, CASES.get(case, {})))
+
+
 def simulate(policy: str, jobs: int) -> dict[str, object]:
     """One run, in this process."""
-    from trainmaster.catalog import policy_class
     from trainmaster.model.topology import parse_shorthand
     from trainmaster.perf.perf_model import IDEAL
     from trainmaster.sim.driver import Scenario, Simulation
     from trainmaster.traces.philly_like import generate
 
     trace = generate(jobs, GPUS, LOAD, SEED)
-    kind = policy_class(policy)
     scenario = Scenario(trace, parse_shorthand(CLUSTER), CLUSTER, IDEAL, seed=SEED)
-    simulation = Simulation(scenario, kind(kind.options_type()))
+    simulation = Simulation(scenario, policy_of(policy))
     start = time.process_time()
     simulation.run()
     return {"cpu_s": round(time.process_time() - start, 3), "events": simulation.events}
@@ -52,15 +61,13 @@ def simulate(policy: str, jobs: int) -> dict[str, object]:
 
 def decide(policy: str, cluster: str) -> dict[str, object]:
     """Single passes with so many jobs waiting on a full cluster."""
-    from trainmaster.catalog import policy_class
     from trainmaster.model.topology import parse_shorthand
     from trainmaster.perf.perf_model import IDEAL
     from trainmaster.sim.driver import Scenario, Simulation
 
     topology = parse_shorthand(cluster)
-    kind = policy_class(policy)
     scenario = Scenario(_crowd(topology.training_gpus), topology, cluster, IDEAL, seed=SEED)
-    simulation = Simulation(scenario, kind(kind.options_type()))
+    simulation = Simulation(scenario, policy_of(policy))
     controller = simulation.controller
     step, times, waiting = controller.step, [], []
 
@@ -163,7 +170,7 @@ def main() -> None:
         return
     from trainmaster.catalog import POLICIES
 
-    names = options.only.split(",") if options.only else list(POLICIES)
+    names = options.only.split(",") if options.only else [*POLICIES, *CASES]
     jobs = 2_000 if options.quick else 20_000
     first = apart("simulate", BASELINE, str(jobs), options.limit_s)
     baseline = first.get("cpu_s")
