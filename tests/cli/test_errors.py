@@ -443,7 +443,7 @@ def test_a_job_that_only_some_policies_reject_names_them(tm, write) -> None:
         ("--policy nope", "there is no policy 'nope'"),
         ("--policy srsf", "works in simulations only"),
         ("--slots x", "slots 'x' is neither a number"),
-        ("--set keep", "is not of the form key=value"),
+        ("--set keep", "--set `keep` has no value: write key=value"),
         ("--set nope=1", "nope"),
     ],
 )

@@ -21,7 +21,7 @@ from tests.cli.answers import job_list as listed
 from tests.cli.answers import job_row as job
 from tests.cli.conftest import Tm
 from tests.cli.counterpart import Answer, Counterpart, refusal, serving
-from trainmaster.cli.support.lazy_commands import COMMANDS
+from trainmaster.cli.support.lazy_commands import COMMANDS, STUDIES
 
 
 def waiting(id: str, **more: Any) -> dict[str, Any]:
@@ -551,12 +551,12 @@ def test_exec_runs_in_the_jobs_surroundings(process, daemon: Counterpart, folder
 # -- help ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "up"])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_examples_and_is_loaded_only_when_called(tm: Tm, name: str) -> None:
     said = tm(f"{name} --help")
     assert said.code == 0
     assert "Examples" in said.out
-    assert "--url" in said.out
+    assert ("--url" in said.out) == (name != "up" and COMMANDS[name].panel != STUDIES)
     assert f"$ trainmaster {'ps' if name == 'ls' else name}" in said.out
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
 
 import typer
 
+from trainmaster.cli.support.client import Client, of
 from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.options import Data, JobName, Url
+from trainmaster.cli.support.errors import Failed, print_error, why
+from trainmaster.cli.support.options import Command, JobName
 
 EPILOG = examples(
     "trainmaster exec 12 -- nvidia-smi",
@@ -21,20 +22,9 @@ NOT_RUNNABLE = 126
 NOT_FOUND = 127
 
 
-def execute(
-    job: JobName,
-    command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND", help="Command and its arguments.")
-    ],
-    url: Url = None,
-    data: Data = None,
-) -> None:
+def execute(client: Client, job: JobName, command: Command) -> None:
     """Run a command on this machine with a job's environment and working directory."""
-    from trainmaster.cli.support.client import connect, of
-    from trainmaster.cli.support.errors import Failed, say, why
-
-    with connect(url, data) as client:
-        said = client.get(of(job, "environment"))
+    said = client.get(of(job, "environment"))
     try:
         os.chdir(said["workdir"])
     except OSError as error:
@@ -43,11 +33,10 @@ def execute(
         ) from None
     sys.stdout.flush()
     words = command[1:] if command[:1] == ["--"] else command
-    environment = os.environ | said["environment"]
     try:
         # in place of this process: terminals, signals and the exit code are the command's own
-        os.execvpe(words[0], words, environment)
+        os.execvpe(words[0], words, os.environ | said["environment"])
     except OSError as error:
-        say(f"{words[0]} cannot be run: {why(error)}.")
+        print_error(f"{words[0]} cannot be run: {why(error)}.")
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUNNABLE
         raise typer.Exit(code) from None

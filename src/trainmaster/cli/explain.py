@@ -1,33 +1,22 @@
-"""`trainmaster explain`: why a job waits, who is in its way, and when it should start."""
+"""`trainmaster explain`: why a job waits, which jobs are in its way, and when it should start."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
 
-from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.options import AsJson, Data, JobName, Url
-
-if TYPE_CHECKING:
-    from trainmaster.cli.support.client import Json
+from trainmaster.cli.support.client import Client, Json, of
+from trainmaster.cli.support.console import answer, examples
+from trainmaster.cli.support.format import at, length
+from trainmaster.cli.support.options import AsJson, JobName
 
 EPILOG = examples("trainmaster explain 12", "trainmaster explain 12 --json")
 NUMBERS = {"need": "needed", "free": "free", "largest_block": "free together"}
 
 
-def explain(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
+def explain(client: Client, job: JobName, as_json: AsJson = False) -> None:
     """Explain why a job waits: the reason with its numbers, the jobs in its way, the expected start."""
-    from trainmaster.cli.support.client import connect, of
-    from trainmaster.cli.support.console import screen
-    from trainmaster.cli.support.format import write_json
-
-    with connect(url, data) as client:
-        said = client.get(of(job, "explain"))
-    if as_json:
-        write_json(said)
-        return
-    console = screen()
-    for line in lines_of(said):
-        console.print(line, markup=False)
+    said = client.get(of(job, "explain"))
+    answer(said, as_json, "\n".join(lines_of(said)))
 
 
 def lines_of(said: Json) -> list[str]:
@@ -40,13 +29,11 @@ def lines_of(said: Json) -> list[str]:
         lines.append(f"GPUs: {', '.join(stated)}.")
     held_by = said.get("held_by") or ()
     if held_by:
-        lines.append("In the way:")
-        lines.extend(f"  {_holder(each)}" for each in held_by)
+        lines += ["In the way:", *(f"  {_holder(each)}" for each in held_by)]
     forecast = said.get("forecast")
     if forecast:
         lines.append(_forecast(forecast))
-    lines.extend(f"Note: {each}" for each in said.get("remarks") or ())
-    return lines
+    return [*lines, *(f"Note: {each}" for each in said.get("remarks") or ())]
 
 
 def _holder(holder: Json) -> str:
@@ -57,10 +44,6 @@ def _holder(holder: Json) -> str:
 
 
 def _forecast(forecast: Json) -> str:
-    import time
-
-    from trainmaster.cli.support.format import at, length
-
     basis = f" ({forecast['basis'].rstrip('.')})" if forecast["basis"] else ""
     start = forecast["start_s"]
     if start is None:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import re
-import sys
-from typing import TYPE_CHECKING, Annotated
+from contextlib import closing
+from itertools import count
+from typing import Annotated
 
-import typer
-
+from trainmaster.cli.support.client import NOT_FOUND, Client, Query, Refused, of
 from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.options import Data, JobName, Url
-
-if TYPE_CHECKING:
-    from trainmaster.cli.support.client import Client
+from trainmaster.cli.support.errors import BadInput
+from trainmaster.cli.support.follow import (
+    ArrayOutput,
+    Notes,
+    PrefixedLines,
+    elements_of,
+    follow,
+    follow_elements,
+    is_array,
+    write_plain,
+)
+from trainmaster.cli.support.options import JobName, option
 
 EPILOG = examples(
     "trainmaster logs 12",
@@ -23,93 +31,62 @@ EPILOG = examples(
 ID = re.compile(r"\d+")
 WHOLE = {"rank": 0, "attempt": None, "tail": None}
 """All that there is of the last attempt."""
+RANK = "Rank (process) whose output is shown."
 
 
 def logs(
+    client: Client,
     job: JobName,
     following: Annotated[
-        bool, typer.Option("-f", "--follow", help="Follow the output until the job ends.")
+        bool, option("-f --follow", "Follow the output until the job ends.")
     ] = False,
-    rank: Annotated[
-        int,
-        typer.Option("--rank", min=0, metavar="N", help="Rank (process) whose output is shown."),
-    ] = 0,
+    rank: Annotated[int, option("--rank N", RANK, min=0)] = 0,
     all_ranks: Annotated[
-        bool, typer.Option("--all-ranks", help="Show every rank, each line with its rank.")
+        bool, option("--all-ranks", "Show every rank, each line with its rank.")
     ] = False,
     attempt: Annotated[
-        int | None,
-        typer.Option("--attempt", min=0, metavar="N", help="Attempt number. Default: the last."),
+        int | None, option("--attempt N", "Attempt number. Default: the last.", min=0)
     ] = None,
-    tail: Annotated[
-        int | None, typer.Option("--tail", min=0, metavar="N", help="Show only the last N lines.")
-    ] = None,
-    url: Url = None,
-    data: Data = None,
+    tail: Annotated[int | None, option("--tail N", "Show only the last N lines.", min=0)] = None,
 ) -> None:
     """Show what a job wrote to standard output and standard error.
 
     For the id of an array: what every element wrote, each line with its element.
     """
-    from trainmaster.cli.support.client import connect
-    from trainmaster.cli.support.follow import Notes, PrefixedLines, follow, is_array, write_plain
-
-    query: dict[str, str | int | None] = {
-        "rank": "all" if all_ranks else rank,
-        "attempt": attempt,
-        "tail": tail,
-    }
-    with connect(url, data) as client:
-        if ID.fullmatch(job) and is_array(client, job):
-            _write_elements(client, job, following, is_plain=query == WHOLE)
-            return
-        if not following:
-            _write_all(client, job, query)
-            return
-        lines = PrefixedLines()
-        write = lines.write if all_ranks else write_plain
-        try:
-            follow(client, job, query, write, Notes())
-        finally:
-            lines.close()
+    query: Query = {"rank": "all" if all_ranks else rank, "attempt": attempt, "tail": tail}
+    if ID.fullmatch(job) and is_array(client, job):
+        if query != WHOLE:
+            raise BadInput(
+                f"--rank, --attempt and --tail need one element: name one, as in {job}_0."
+            )
+        _write_elements(client, job, following)
+    elif following:
+        with closing(PrefixedLines()) as lines:
+            follow(client, job, query, lines.write if all_ranks else write_plain, Notes())
+    elif not all_ranks:
+        for piece in client.download(of(job, "logs"), query):
+            write_plain("", piece)
+    elif client.get(of(job))["start_s"] is not None:  # before that it has no ranks
+        _write_ranks(client, job, query)
 
 
-def _write_elements(client: Client, array: str, following: bool, is_plain: bool) -> None:
+def _write_elements(client: Client, array: str, following: bool) -> None:
     """What the elements of an array wrote, each line with its element."""
-    from trainmaster.cli.support.errors import BadInput
-    from trainmaster.cli.support.follow import ArrayOutput, elements_of, follow_elements
-
-    if not is_plain:
-        raise BadInput(f"--rank, --attempt and --tail need one element: name one, as in {array}_0.")
     if following:
         follow_elements(client, array)
         return
-    output = ArrayOutput(client)
-    output.write_new(elements_of(client, array))
-    output.close()
+    with closing(ArrayOutput(client)) as output:
+        output.write_new(elements_of(client, array))
 
 
-def _write_all(client: Client, job: str, query: dict[str, str | int | None]) -> None:
-    """What there is now, of one rank or of one after the other."""
-    from itertools import count
-
-    from trainmaster.cli.support.client import NOT_FOUND, Refused, of
-    from trainmaster.cli.support.follow import PrefixedLines
-
-    if query["rank"] != "all":
-        for piece in client.download(of(job, "logs"), query):
-            sys.stdout.buffer.write(piece)
-        sys.stdout.buffer.flush()
-        return
-    if client.get(of(job))["start_s"] is None:
-        return  # no ranks yet: the daemon has nothing to say of any number
+def _write_ranks(client: Client, job: str, query: Query) -> None:
+    """What there is now, of one rank after the other."""
     for rank in count():
-        lines = PrefixedLines()
         try:
-            for piece in client.download(of(job, "logs"), {**query, "rank": rank}):
-                lines.write(str(rank), piece)
+            with closing(PrefixedLines()) as lines:
+                for piece in client.download(of(job, "logs"), {**query, "rank": rank}):
+                    lines.write(str(rank), piece)
         except Refused as no:
             if rank and no.status == NOT_FOUND:
                 return
             raise
-        lines.close()

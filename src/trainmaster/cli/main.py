@@ -1,7 +1,6 @@
-"""The entry point: which subcommands there are, and one place where every error becomes a sentence.
+"""The entry point: one place where every error becomes a sentence.
 
-Nothing heavy is imported here: each subcommand's module holds its arguments and help, and imports what
-it needs when it is called.
+Nothing heavy is imported here: `lazy_commands` loads the module of a command when it is called.
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ from typing import Annotated
 import typer
 
 from trainmaster import __version__
-from trainmaster.cli import compare, new, policies, simulate, trace
-from trainmaster.cli.support import errors as complaints
+from trainmaster.cli.support import errors
 from trainmaster.cli.support.console import examples, help_if_bare
-from trainmaster.cli.support.lazy_commands import Commands
+from trainmaster.cli.support.lazy_commands import CONTEXT, Commands
 
 NAMES = ("trainmaster", "tm")
 
@@ -35,7 +33,7 @@ app = typer.Typer(
         "trainmaster policies tiresias-l",
         "trainmaster --install-completion",
     ),
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=CONTEXT,
     pretty_exceptions_enable=False,
 )
 
@@ -46,26 +44,14 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+VERSION = typer.Option(
+    "--version", callback=_version, is_eager=True, help="Show the version and exit."
+)
+
+
 @app.callback(invoke_without_command=True)
-def overview(
-    context: typer.Context,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_version, is_eager=True, help="Show the version and exit."
-        ),
-    ] = False,
-) -> None:
+def overview(context: typer.Context, version: Annotated[bool, VERSION] = False) -> None:
     help_if_bare(context)
-
-
-STUDIES = "Traces, policies and simulation"
-
-app.command("simulate", epilog=simulate.EPILOG, rich_help_panel=STUDIES)(simulate.simulate)
-app.command("compare", epilog=compare.EPILOG, rich_help_panel=STUDIES)(compare.compare)
-app.add_typer(trace.app, name="trace", rich_help_panel=STUDIES)
-app.command("policies", epilog=policies.EPILOG, rich_help_panel=STUDIES)(policies.policies)
-app.add_typer(new.app, name="new", rich_help_panel=STUDIES)
 
 
 def run() -> None:
@@ -75,7 +61,7 @@ def run() -> None:
 
 
 def main(arguments: list[str], name: str = NAMES[0]) -> int:
-    """Run one command; the answer is its exit code, and no traceback ever reaches the user."""
+    """Run one command and return its exit code; no traceback ever reaches the user."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -83,22 +69,22 @@ def main(arguments: list[str], name: str = NAMES[0]) -> int:
         code = typer.main.get_command(app).main(arguments, name, standalone_mode=False)
         sys.stdout.flush()
     except (BrokenPipeError, typer.Abort):
-        _hush()
-        return complaints.FAILED
+        _discard_output()
+        return errors.FAILED
     except KeyboardInterrupt:
-        return complaints.INTERRUPTED
+        return errors.INTERRUPTED
     except Exception as error:
-        if complaints.is_debugging():
+        if errors.is_debugging():
             raise
         if isinstance(error, OSError):
-            _hush()
-        sentence, code = complaints.judge(error)
-        complaints.say(sentence)
+            _discard_output()
+        sentence, code = errors.sentence_and_code(error)
+        errors.print_error(sentence)
         return code
     return code if isinstance(code, int) else 0
 
 
-def _hush() -> None:
-    """Nobody reads standard output any more: what is still buffered goes nowhere, quietly."""
+def _discard_output() -> None:
+    """Send what is still buffered nowhere: standard output is closed, or cannot be written."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,16 +7,18 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from typing import Annotated
 
-import typer
-
+from trainmaster.catalog import policy_names
 from trainmaster.cli.support.console import examples, help_if_bare
 from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.files import check_writable, write_text
+from trainmaster.cli.support.lazy_commands import group
+from trainmaster.cli.support.options import argument, option
 
-app = typer.Typer(
-    help="Start something of your own.", epilog=examples("trainmaster new policy my-policy")
+app = group(
+    help="Write the skeleton of a new policy.", epilog=examples("trainmaster new policy my-policy")
 )
 app.callback(invoke_without_command=True)(help_if_bare)
 
@@ -24,6 +26,9 @@ NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 CATALOG_LINE = re.compile(
     r"^POLICIES: Mapping\[str, str\] = \{\n(?:    .*\n)*?(?=\}$)", re.MULTILINE
 )
+TEMPLATES = Path(__file__).with_name("templates")
+POLICY, TEST, PAGE = "policy.py.txt", "test.py.txt", "page.md.txt"
+IN_TREE = "Write into the trainmaster checkout around this folder, with docs page and catalog line."
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,34 +58,19 @@ class Names:
     )
 )
 def policy(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Lower case, with hyphens: my-policy.")
-    ],
-    folder: Annotated[
-        Path, typer.Option("--dir", metavar="DIR", help="Where to; the current folder.")
-    ] = Path(),
-    in_tree: Annotated[
-        bool,
-        typer.Option(
-            "--in-tree",
-            help="Into the trainmaster checkout around this folder: with docs page and catalog line.",
-        ),
-    ] = False,
+    name: Annotated[str, argument("NAME", "Lower case, with hyphens: my-policy.")],
+    folder: Annotated[Path, option("--dir DIR", "Folder to write into.")] = Path(),
+    in_tree: Annotated[bool, option("--in-tree", IN_TREE)] = False,
 ) -> None:
     """Write a policy in one file, with a test that passes."""
     names = _checked(name)
-    if not in_tree:
+    if in_tree:
+        _write_into_checkout(names)
+    else:
         _write_into(folder, names)
-        return
-    checkout = _checkout()
-    if checkout is None:
-        raise BadInput("--in-tree needs a trainmaster checkout around the current folder.")
-    _write_into_checkout(checkout, names)
 
 
 def _checked(name: str) -> Names:
-    from trainmaster.catalog import policy_names
-
     if not NAME.fullmatch(name):
         raise BadInput(
             f"{name!r} cannot be the name of a policy: use lower case and hyphens, as my-policy."
@@ -93,23 +83,23 @@ def _checked(name: str) -> Names:
     return names
 
 
-def _checkout() -> Path | None:
-    """The trainmaster checkout around the current folder, if there is one."""
+def _checkout() -> Path:
+    """The trainmaster checkout around the current folder."""
     here = Path.cwd()
     for folder in (here, *here.parents):
         is_ours = (folder / "src/trainmaster/catalog.py").is_file()
         if is_ours and (folder / "pyproject.toml").is_file():
             return folder
-    return None
+    raise BadInput("--in-tree needs a trainmaster checkout around the current folder.")
 
 
 def _write_into(folder: Path, names: Names) -> None:
     if not folder.is_dir():
         raise BadInput(f"--dir {folder} is not a directory.")
     file, test = folder / f"{names.module}.py", folder / f"test_{names.module}.py"
-    _write_all(names, names.module, {file: "POLICY", test: "TEST"})
+    _write_all(names, names.module, {file: POLICY, test: TEST})
     shown = file if file.is_absolute() else f"./{file}"
-    _say_next(
+    _show_next(
         f"python -m pytest {test}     (pip install pytest, or make setup in a checkout)",
         f"trainmaster simulate TRACE --cluster 8x8 --policy fifo,{shown}",
         "to use it by its name, add to the pyproject.toml of your package:",
@@ -118,21 +108,18 @@ def _write_into(folder: Path, names: Names) -> None:
     )
 
 
-def _write_into_checkout(root: Path, names: Names) -> None:
+def _write_into_checkout(names: Names) -> None:
+    root = _checkout()
     module = f"trainmaster.policies.{names.module}"
     catalog = root / "src/trainmaster/catalog.py"
     listed = _with_line(catalog, f'    "{names.policy}": "{module}:{names.cls}",\n')
+    file = root / f"src/trainmaster/policies/{names.module}.py"
     page = root / f"docs/policies/{names.policy}.md"
     test = root / f"tests/policies/test_{names.module}.py"
-    made = {
-        root / f"src/trainmaster/policies/{names.module}.py": "POLICY",
-        test: "TEST",
-        page: "PAGE",
-    }
-    _write_all(names, module, made)
+    _write_all(names, module, {file: POLICY, test: TEST, page: PAGE})
     write_text(catalog, lambda out: out.write(listed))
     sys.stdout.write(f"changed {catalog}: {names.policy} is in the catalog\n")
-    _say_next(
+    _show_next(
         f"make unit TESTS={test.relative_to(root)}",
         f"trainmaster simulate TRACE --cluster 8x8 --policy fifo,{names.policy}",
         f"fill in {page.relative_to(root)} and a line of CHANGELOG.md",
@@ -151,8 +138,6 @@ def _with_line(catalog: Path, line: str) -> str:
 
 def _write_all(names: Names, module: str, files: dict[Path, str]) -> None:
     """Every file, or none where one of them is there already or cannot be written."""
-    from trainmaster.cli.support import policy_template as skeleton
-
     for path in files:
         if path.exists():
             raise BadInput(f"{path} is there already; nothing was written.")
@@ -162,8 +147,8 @@ def _write_all(names: Names, module: str, files: dict[Path, str]) -> None:
         check_writable(path, "the new file")
     written: list[Path] = []
     try:
-        for path, kind in files.items():
-            text = getattr(skeleton, kind).substitute(
+        for path, template in files.items():
+            text = Template((TEMPLATES / template).read_text(encoding="utf-8")).substitute(
                 name=names.policy, cls=names.cls, title=names.title, module=module
             )
             write_text(path, lambda out, text=text: out.write(text))  # type: ignore[misc]
@@ -176,5 +161,5 @@ def _write_all(names: Names, module: str, files: dict[Path, str]) -> None:
         sys.stdout.write(f"wrote {path}\n")
 
 
-def _say_next(*steps: str) -> None:
+def _show_next(*steps: str) -> None:
     sys.stdout.write("next:\n" + "".join(f"  {step}\n" for step in steps))

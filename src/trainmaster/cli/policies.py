@@ -1,58 +1,42 @@
-"""`trainmaster policies`: what there is to choose from."""
+"""`trainmaster policies`: the policies there are, with their options."""
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import typer
+from rich.markup import escape
+from rich.table import Table
 
+from trainmaster.api.policy_docs import documented
+from trainmaster.catalog import policy_names
 from trainmaster.cli.support import completion
 from trainmaster.cli.support.console import examples, screen
-
-if TYPE_CHECKING:
-    from trainmaster.daemon.response_models import PolicyDoc
+from trainmaster.cli.support.options import AsJson, argument
+from trainmaster.daemon.response_models import PolicyDoc
 
 EPILOG = examples(
     "trainmaster policies",
     "trainmaster policies tiresias-l",
     "trainmaster policies --json",
 )
+NAME = argument("NAME", "Describe this policy in full.", autocompletion=completion.one_policy)
 
 
-def policies(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME", help="One policy, in full.", autocompletion=completion.one_policy
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-) -> None:
+def policies(name: Annotated[str | None, NAME] = None, as_json: AsJson = False) -> None:
     """List the policies with their options and defaults."""
-    from trainmaster.api.policy_docs import documented
-    from trainmaster.catalog import policy_names
-
-    names = policy_names() if name is None else (name,)
-    found = [documented(each) for each in names]
+    found = [documented(each) for each in (policy_names() if name is None else (name,))]
     if as_json:
-        _write_json([doc for doc, _ in found])
+        docs = [doc for doc, _ in found]
+        sys.stdout.write(json.dumps({"policies": docs}, indent=2, default=vars) + "\n")
     elif name is None:
         _show_all([doc for doc, _ in found])
     else:
         _show_one(*found[0])
 
 
-def _write_json(found: list[PolicyDoc]) -> None:
-    import json
-
-    sys.stdout.write(json.dumps({"policies": found}, indent=2, default=vars) + "\n")
-
-
 def _show_all(found: list[PolicyDoc]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for each in found:
         oracle = " [yellow](oracle: knows true run times)[/]" if each.needs_oracle else ""
@@ -64,9 +48,6 @@ def _show_all(found: list[PolicyDoc]) -> None:
 
 
 def _show_one(policy: PolicyDoc, text: str) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
     console = screen()
     console.print(f"[bold]{escape(policy.name)}[/]: {escape(policy.summary)}")
     if text:

@@ -1,4 +1,4 @@
-"""`trainmaster policy`: which policy decides now; and `policy set`, which changes it at once."""
+"""`trainmaster policy`: the policy in use; and `policy set`, which changes it at once."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from typing import Annotated
 import typer
 
 from trainmaster.cli.support import completion
-from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.options import AsJson, Data, Url
+from trainmaster.cli.support.client import Client, Json
+from trainmaster.cli.support.console import examples, remark, show_pairs, write_json
+from trainmaster.cli.support.format import ago, settings_of
+from trainmaster.cli.support.lazy_commands import group, with_client
+from trainmaster.cli.support.options import AsJson, argument
 
-app = typer.Typer(
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode="rich",
+app = group(
     epilog=examples(
         "trainmaster policy",
         "trainmaster policy set tiresias-l thresholds_gpu_s=3600,14400",
         "trainmaster policies",
     ),
 )
+NAME = argument(
+    "NAME",
+    "Policy name; `trainmaster policies` lists them.",
+    autocompletion=completion.one_policy,
+)
 
 
 @app.callback(invoke_without_command=True)
-def policy(
-    context: typer.Context, as_json: AsJson = False, url: Url = None, data: Data = None
-) -> None:
+@with_client
+def policy(client: Client, context: typer.Context, as_json: AsJson = False) -> None:
     """Show the scheduling policy in use and its options."""
-    if context.invoked_subcommand is not None:
-        return
-    from trainmaster.cli.support.client import connect
-
-    with connect(url, data) as client:
+    if context.invoked_subcommand is None:
         _show(client.get("/policy"), as_json)
 
 
@@ -42,45 +42,28 @@ def policy(
         "trainmaster policy set trainmaster",
     ),
 )
+@with_client
 def change(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME",
-            help="Policy name; `trainmaster policies` lists them.",
-            autocompletion=completion.one_policy,
-        ),
-    ],
-    settings: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Options of the policy.")
-    ] = None,
+    client: Client,
+    name: Annotated[str, NAME],
+    settings: Annotated[list[str] | None, argument("KEY=VALUE", "Options of the policy.")] = None,
     as_json: AsJson = False,
-    url: Url = None,
-    data: Data = None,
 ) -> None:
     """Change the scheduling policy or its options, from now on."""
-    from trainmaster.cli.support.client import connect
-    from trainmaster.cli.support.format import settings_of
-
     options = settings_of(settings or (), "Option")
-    with connect(url, data) as client:
-        _show(client.put("/policy", {"name": name, "options": options}), as_json)
+    _show(client.put("/policy", {"name": name, "options": options}), as_json)
 
 
-def _show(said: dict[str, object], as_json: bool) -> None:
-    from trainmaster.cli.support.console import remark
-    from trainmaster.cli.support.format import ago, show_pairs, write_json
-
+def _show(said: Json, as_json: bool) -> None:
     if as_json:
         write_json(said)
         return
     since = said.get("since_s")
-    options = said.get("options")
-    pairs = {"policy": str(said["name"])}
-    if isinstance(since, int | float):
-        pairs["since"] = ago(since)
-    if isinstance(options, dict):
-        pairs |= {f"  {key}": str(value) for key, value in options.items()}
-    show_pairs(pairs)
+    options = said.get("options") or {}
+    show_pairs(
+        {"policy": said["name"]}
+        | ({} if since is None else {"since": ago(since)})
+        | {f"  {key}": str(value) for key, value in options.items()}
+    )
     if said.get("trouble"):
         remark("Warning", (f"it raised an error: {said['trouble']}",))

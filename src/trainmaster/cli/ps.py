@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.live import Live
+from rich.table import Table
 
-from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.options import AsJson, Data, Url
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rich.table import Table
-
-    from trainmaster.cli.support.client import Query
-    from trainmaster.cli.support.job_table import Lines
+from trainmaster.cli.support.client import Client, Query, my_name
+from trainmaster.cli.support.console import examples, screen, write_json
+from trainmaster.cli.support.job_table import Lines, jobs_table, listed, states_of
+from trainmaster.cli.support.options import AsJson, OnlyMe, OnlyQueue, OnlyUser, option
+from trainmaster.model.job_state import LIVE_STATES, JobState
 
 EPILOG = examples(
     "trainmaster ps",
@@ -28,6 +26,7 @@ EPILOG = examples(
     "trainmaster ps --json | jq '.jobs[].id'",
 )
 PAUSE_S = 2.0
+EACH = "Show every element of an array on its own line."
 
 
 class Form(StrEnum):
@@ -39,66 +38,43 @@ class Form(StrEnum):
 
 
 def ps(
+    client: Client,
     context: typer.Context,
-    everything: Annotated[
-        bool, typer.Option("-a", "--all", help="Include jobs that have ended.")
-    ] = False,
-    me: Annotated[bool, typer.Option("--me", help="Only my jobs.")] = False,
-    user: Annotated[
-        str | None, typer.Option("--user", metavar="USER", help="Only jobs of this user.")
-    ] = None,
-    queue: Annotated[
-        str | None, typer.Option("-q", "--queue", metavar="QUEUE", help="Only jobs in this queue.")
-    ] = None,
-    state: Annotated[
-        str | None,
-        typer.Option("--state", metavar="STATE,…", help="Only jobs in these states."),
-    ] = None,
-    array: Annotated[
-        str | None, typer.Option("--array", metavar="JOB", help="Only elements of this array.")
-    ] = None,
-    each: Annotated[
-        bool, typer.Option("-r", "--each", help="Show every element of an array on its own line.")
-    ] = False,
+    everything: Annotated[bool, option("-a --all", "Include jobs that have ended.")] = False,
+    me: OnlyMe = False,
+    user: OnlyUser = None,
+    queue: OnlyQueue = None,
+    state: Annotated[str | None, option("--state STATE,…", "Only jobs in these states.")] = None,
+    array: Annotated[str | None, option("--array JOB", "Only elements of this array.")] = None,
+    each: Annotated[bool, option("-r --each", EACH)] = False,
     limit: Annotated[
-        int | None,
-        typer.Option("--limit", min=1, metavar="N", help="Show at most the N newest lines."),
+        int | None, option("--limit N", "Show at most the N newest lines.", min=1)
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Refresh every 2 s until Ctrl-C.")] = False,
-    form: Annotated[Form, typer.Option("-o", "--output", help="Output format.")] = Form.TABLE,
+    watch: Annotated[bool, option("--watch", "Refresh every 2 s until Ctrl-C.")] = False,
+    form: Annotated[Form, option("-o --output", "Output format.")] = Form.TABLE,
     as_json: AsJson = False,
-    url: Url = None,
-    data: Data = None,
 ) -> None:
     """List jobs that have not ended, newest first, with where each runs or why it waits."""
     if context.invoked_subcommand is not None:
         return
-    from trainmaster.cli.support.client import connect, my_name
-    from trainmaster.cli.support.format import write_json
-    from trainmaster.cli.support.job_table import jobs_table, listed
+    query: Query = {
+        "state": _states(state, everything),
+        "user": my_name() if me else user,
+        "queue": queue,
+        "array": array,
+    }
+    if as_json or form is Form.JSON:
+        write_json({"jobs": list(listed(client, query, limit))})
+        return
+    each = each or array is not None
 
-    with connect(url, data) as client:
-        query: Query = {
-            "state": _states(state, everything),
-            "user": my_name() if me else user,
-            "queue": queue,
-            "array": array,
-        }
-        if as_json or form is Form.JSON:
-            write_json({"jobs": list(listed(client, query, limit))})
-            return
-        each = each or array is not None
+    def table(width: int) -> Table | Lines:
+        return jobs_table(client, query, limit, width, each=each, wide=form is Form.WIDE)
 
-        def table(width: int) -> Table | Lines:
-            return jobs_table(client, query, limit, width, each=each, wide=form is Form.WIDE)
-
-        _show(table, watch, _nothing(query, everything, state is not None))
+    _show(table, watch, _nothing(query, everything, state is not None))
 
 
 def _states(stated: str | None, everything: bool) -> str | None:
-    from trainmaster.cli.support.job_table import states_of
-    from trainmaster.model.job_state import LIVE_STATES, JobState
-
     if stated is None:
         return None if everything else ",".join(LIVE_STATES)
     unknown = "`{state}` is not a state of a job: there are {known}."
@@ -113,12 +89,8 @@ def _nothing(query: Query, everything: bool, has_states: bool) -> str:
 
 
 def _show(table: Callable[[int], Table | Lines], watch: bool, nothing: str) -> None:
-    from trainmaster.cli.support.console import screen
-
     console = screen()
     if watch and console.is_terminal:
-        from rich.live import Live
-
         with Live(table(console.width), console=console, screen=True, auto_refresh=False) as live:
             while True:
                 live.refresh()

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
-import typer
-
-from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.options import Data, Url
+from trainmaster.cli.support.client import Client
+from trainmaster.cli.support.console import examples, remark
+from trainmaster.cli.support.files import write_bytes
+from trainmaster.cli.support.options import option
+from trainmaster.model.job_state import ENDED_STATES, LIVE_STATES
+from trainmaster.text.formatting import plural
 
 EPILOG = examples(
     "trainmaster record --out mine.csv",
     "trainmaster simulate mine.csv --cluster 1x8 --policy fifo,trainmaster",
     "trainmaster record --format events --out log.jsonl",
 )
+OUT = "Output file. Default: standard output."
+FORM = "trace: a native trace (CSV); events: the event log (JSON lines)."
 
 
 class Form(StrEnum):
@@ -29,70 +32,33 @@ class Form(StrEnum):
 
 
 def record(
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="Output file. Default: standard output."),
-    ] = None,
-    form: Annotated[
-        Form,
-        typer.Option(
-            "--format", help="trace: a native trace (CSV); events: the event log (JSON lines)."
-        ),
-    ] = Form.TRACE,
-    url: Url = None,
-    data: Data = None,
+    client: Client,
+    out: Annotated[Path | None, option("--out FILE", OUT)] = None,
+    form: Annotated[Form, option("--format", FORM)] = Form.TRACE,
 ) -> None:
     """Export the history: as a trace that `simulate` reads, or as the event log for replay."""
-    from trainmaster.cli.support.client import connect
-    from trainmaster.cli.support.console import remark
-    from trainmaster.cli.support.errors import cannot_write
-    from trainmaster.text.formatting import plural
+    counts = client.get("/jobs", {"limit": 1})["counts"] if form is Form.TRACE else {}
+    lines = 0
 
-    with connect(url, data) as client:
-        counts = client.get("/jobs", {"limit": 1})["counts"] if form is Form.TRACE else {}
-        count = _Lines()
-        pieces = count.of(client.download(f"/record/{form.value}"))
-        if out is None:
-            for piece in pieces:
-                sys.stdout.buffer.write(piece)
-            sys.stdout.buffer.flush()
-            remark("Note", _left_out(count.lines - 1, counts) if form is Form.TRACE else ())
-            return
-        # a file that is there is kept until the new one is whole
-        part = out.with_name(f".{out.name}.part")
-        try:
-            with part.open("wb") as file:
-                for piece in pieces:
-                    file.write(piece)
-            os.replace(part, out)
-        except OSError as error:
-            raise cannot_write(str(out), error) from None
-        finally:
-            part.unlink(missing_ok=True)
-    if form is Form.EVENTS:
-        remark("Note", (f"wrote {out}",))
-        return
-    written = count.lines - 1
-    remark("Note", (f"wrote {plural(written, 'job')} to {out}", *_left_out(written, counts)))
+    def write(file: IO[bytes]) -> None:
+        nonlocal lines
+        for piece in client.download(f"/record/{form.value}"):
+            lines += piece.count(b"\n")
+            file.write(piece)
 
-
-class _Lines:
-    """Counts the lines of what passes by."""
-
-    def __init__(self) -> None:
-        self.lines = 0
-
-    def of(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        for piece in pieces:
-            self.lines += piece.count(b"\n")
-            yield piece
+    if out is None:
+        write(sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+    else:
+        write_bytes(out, write)
+        jobs = f"{plural(lines - 1, 'job')} to " if form is Form.TRACE else ""
+        remark("Note", (f"wrote {jobs}{out}",))
+    if form is Form.TRACE:
+        remark("Note", _left_out(lines - 1, counts))
 
 
 def _left_out(written: int, counts: Mapping[str, int]) -> Iterator[str]:
     """Which jobs are not in a trace, and why."""
-    from trainmaster.model.job_state import ENDED_STATES, LIVE_STATES
-    from trainmaster.text.formatting import plural
-
     never = sum(counts.get(state, 0) for state in ENDED_STATES) - written
     if never > 0:
         yield f"left out {plural(never, 'job')} that ended without being started"

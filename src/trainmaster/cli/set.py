@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
-from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.options import AsJson, Data, JobName, Url
+from trainmaster.cli.support.client import Client, of
+from trainmaster.cli.support.console import answer, examples
+from trainmaster.cli.support.errors import BadInput
+from trainmaster.cli.support.format import settings_of
+from trainmaster.cli.support.options import AsJson, JobName, argument
+from trainmaster.text.suggest import did_you_mean
 
 EPILOG = examples(
     "trainmaster set 12 priority=10",
@@ -19,33 +21,18 @@ FIELDS = ("priority", "queue", "max_runtime", "deadline", "retries", "name")
 
 
 def change(
+    client: Client,
     job: JobName,
-    settings: Annotated[
-        list[str], typer.Argument(metavar="KEY=VALUE", help=f"One or more of {', '.join(FIELDS)}.")
-    ],
+    settings: Annotated[list[str], argument("KEY=VALUE", f"One or more of {', '.join(FIELDS)}.")],
     as_json: AsJson = False,
-    url: Url = None,
-    data: Data = None,
 ) -> None:
     """Change the priority, queue, limits or name of a job that has not ended."""
-    from trainmaster.cli.support.client import connect, of
-    from trainmaster.cli.support.console import screen
-    from trainmaster.cli.support.format import settings_of, write_json
-
     body = {key: _value(key, text) for key, text in settings_of(settings, "Setting").items()}
-    with connect(url, data) as client:
-        answer = client.patch(of(job), body)
-    if as_json:
-        write_json(answer)
-    else:
-        said = ", ".join(f"{key} {value}" for key, value in body.items())
-        screen().print(f"Job {job}: {said}.", markup=False)
+    said = ", ".join(f"{key} {value}" for key, value in body.items())
+    answer(client.patch(of(job), body), as_json, f"Job {job}: {said}.")
 
 
 def _value(key: str, text: str) -> Any:
-    from trainmaster.cli.support.errors import BadInput
-    from trainmaster.text.suggest import did_you_mean
-
     if key not in FIELDS:
         raise BadInput(f"A job's `{key}` cannot be changed: {did_you_mean(key, FIELDS)}")
     if key in WHOLE:

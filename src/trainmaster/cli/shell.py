@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shlex
+import socket
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
+from trainmaster.cli.support.client import Client, of
 from trainmaster.cli.support.completion import live_jobs
 from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.options import Cpus, Data, Memory, Queue, Url
-
-if TYPE_CHECKING:
-    import socket
-
-    from trainmaster.cli.support.client import Client
-    from trainmaster.daemon.response_models import JobRow
+from trainmaster.cli.support.errors import BadInput, Failed
+from trainmaster.cli.support.follow import Notes, poll, row_now
+from trainmaster.cli.support.format import seconds_of
+from trainmaster.cli.support.options import Cpus, Memory, Queue, argument, option
+from trainmaster.cli.support.submit_request import send, with_environment
+from trainmaster.cli.support.terminal import Attached, Left
+from trainmaster.daemon.response_models import JobRow
+from trainmaster.sdk import terminal_protocol as frames
+from trainmaster.sdk.notebook import program
 
 EPILOG = examples(
     "trainmaster shell --gpus 1",
@@ -30,84 +37,57 @@ ANSWERS_S = 60.0
 """How long a session that runs may take to answer."""
 
 
+COPIED = ("SHELL", "TERM", "LANG", "HOME")
+"""Variables of this terminal that a session gets."""
+SESSION = argument("JOB", "Session to attach to. Default: a new one.", autocompletion=live_jobs)
+GPUS = "GPUs of a new session: 1, 0.5, H100:2. Default: 1."
+IDLE = "Suspend the session after it was unused for this long."
+COMMAND = "Command to run instead of your shell, such as ipython."
+NOTEBOOK = "Start Jupyter instead of a shell, and print its address."
+DETACH = "Print the job id and return without attaching."
+
+
 def shell(
-    job: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="JOB",
-            help="Session to attach to. Default: a new one.",
-            autocompletion=live_jobs,
-        ),
-    ] = None,
-    gpus: Annotated[
-        str | None,
-        typer.Option(
-            "--gpus", metavar="N", help="GPUs of a new session: 1, 0.5, H100:2. Default: 1."
-        ),
-    ] = None,
+    client: Client,
+    job: Annotated[str | None, SESSION] = None,
+    gpus: Annotated[str | None, option("--gpus N", GPUS)] = None,
     cpus: Cpus = None,
     memory: Memory = None,
     queue: Queue = None,
-    name: Annotated[
-        str | None, typer.Option("-n", "--name", metavar="NAME", help="Name of the session.")
-    ] = None,
-    idle: Annotated[
-        str,
-        typer.Option(
-            "--idle", metavar="TIME", help="Suspend the session after it was unused for this long."
-        ),
-    ] = "10m",
-    command: Annotated[
-        str | None,
-        typer.Option(
-            "--command",
-            metavar="LINE",
-            help="Command to run instead of your shell, such as ipython.",
-        ),
-    ] = None,
-    notebook: Annotated[
-        bool,
-        typer.Option("--notebook", help="Start Jupyter instead of a shell, and print its address."),
-    ] = False,
-    detach: Annotated[
-        bool, typer.Option("-d", "--detach", help="Print the job id and return without attaching.")
-    ] = False,
-    url: Url = None,
-    data: Data = None,
+    name: Annotated[str | None, option("-n --name NAME", "Name of the session.")] = None,
+    idle: Annotated[str, option("--idle TIME", IDLE)] = "10m",
+    command: Annotated[str | None, option("--command LINE", COMMAND)] = None,
+    notebook: Annotated[bool, option("--notebook", NOTEBOOK)] = False,
+    detach: Annotated[bool, option("-d --detach", DETACH)] = False,
 ) -> None:
     """Open an interactive session as a job, or attach to one again.
 
     `~.` at the start of a line detaches and leaves it running; so does closing the terminal. An unused
     session is suspended and frees its GPUs; attaching to it resumes it.
     """
-    from trainmaster.cli.support.client import connect
-
-    stated: dict[str, Any] = {
-        "gpus": gpus,
-        "cpus": cpus,
-        "memory": memory,
-        "queue": queue,
-        "name": name or ("notebook" if notebook else "shell"),
-    }
-    if job is None and not (notebook or detach):
-        _check_terminal()
-    with connect(url, data) as client:
-        if job is None:
-            job = _submit(client, _spec(client.url, stated, idle, command, notebook))
-            if detach:
-                sys.stdout.write(f"{job}\n")
-                return
-        try:
-            code = _attend(client, job)
-        except KeyboardInterrupt:  # while waiting: once attached, Ctrl-C is the session's
-            _note(f"\nSession {job} stays: `trainmaster cancel {job}` ends it.")
-            raise
-        raise typer.Exit(code)
+    if job is None:
+        if not (notebook or detach):
+            _check_terminal()
+        stated: dict[str, Any] = {
+            "gpus": gpus,
+            "cpus": cpus,
+            "memory": memory,
+            "queue": queue,
+            "name": name or ("notebook" if notebook else "shell"),
+        }
+        job = _submit(client, _spec(client.url, stated, idle, command, notebook))
+        if detach:
+            sys.stdout.write(f"{job}\n")
+            return
+    try:
+        code = _attach(client, job)
+    except KeyboardInterrupt:  # while waiting: once attached, Ctrl-C is the session's
+        _note(f"\nSession {job} stays: `trainmaster cancel {job}` ends it.")
+        raise
+    raise typer.Exit(code)
 
 
 def _check_terminal() -> None:
-    from trainmaster.cli.support.errors import BadInput
-
     if not sys.stdin.isatty():
         raise BadInput(
             "A session needs a terminal, and standard input is not one: use `trainmaster run` for a"
@@ -119,41 +99,25 @@ def _spec(
     url: str, stated: dict[str, Any], idle: str, command: str | None, notebook: bool
 ) -> dict[str, Any]:
     """The session as a job file: one process, where it is, that may stay in memory."""
-    import shlex
-
-    from trainmaster.cli.support.errors import BadInput
-    from trainmaster.cli.support.format import seconds_of
-    from trainmaster.cli.support.submit_request import with_environment
-    from trainmaster.sdk.notebook import program
-
     if notebook and program() is None:
         raise BadInput("Jupyter is not installed here: pip install jupyterlab.")
     words = [sys.executable, "-m", "trainmaster.sdk.terminal"]
     words += ["--idle", f"{seconds_of(idle, '--idle'):g}"]
     words += ["--notebook"] if notebook else ["--", *shlex.split(command or "")]
-    spec = {field: value for field, value in stated.items() if value is not None}
-    copied = ("SHELL", "TERM", "LANG", "HOME")
+    copied = {name: None for name in COPIED if os.environ.get(name)}
     return with_environment(
-        spec
+        {field: value for field, value in stated.items() if value is not None}
         | {
             "command": words,
             "ranks": "node",
             "snapshot": False,
             "retries": 0,
-            "env": {name: None for name in copied if _is_set(name)} | {"TRAINMASTER_URL": url},
+            "env": copied | {"TRAINMASTER_URL": url},
         }
     )
 
 
-def _is_set(name: str) -> bool:
-    import os
-
-    return bool(os.environ.get(name))
-
-
 def _submit(client: Client, spec: dict[str, Any]) -> str:
-    from trainmaster.cli.support.submit_request import send
-
     (job,) = send(client, [spec])
     _note(f"Job {job.id} ({job.name}): `~.` leaves it, `trainmaster shell {job.id}` comes back.")
     return job.id
@@ -164,14 +128,11 @@ def _note(text: str) -> None:
     sys.stderr.flush()
 
 
-def _attend(client: Client, job: str) -> int:
-    """Wake it, wait until it runs, and attach; its exit code, or 0 where it goes on without us."""
-    from trainmaster.cli.support.client import of
-    from trainmaster.cli.support.terminal import Attached, Left
-
-    row = _awake(client, job)
+def _attach(client: Client, job: str) -> int:
+    """Resume it, wait until it runs, and attach; its exit code, or 0 where it goes on without us."""
+    row = _running(client, job)
     folder = Path(client.get(of(job, "environment"))["environment"]["TRAINMASTER_CHECKPOINT_DIR"])
-    found = _answer(client, row, folder)
+    found = _line_to(client, row, folder)
     if isinstance(found, str):
         sys.stdout.write(f"{found}\n")
         _note(f"`trainmaster cancel {row.id}` ends it; when unused it is suspended, and")
@@ -181,26 +142,24 @@ def _attend(client: Client, job: str) -> int:
     with found:
         _check_terminal()
         left = attached.stay()
+    if left is Left.ENDED:
+        return attached.code
     back = f"`trainmaster shell {row.id}` comes back"
     words = {
-        Left.DETACHED: f"\nSession {row.id} goes on: {back}, `trainmaster cancel {row.id}` ends it.",
-        Left.SLEEPS: f"\nSession {row.id} was unused and is being suspended: {back}.",
-        Left.BROKEN: f"\nSession {row.id} was suspended or ended: {back} if it is still there.",
-        Left.ENDED: "",
+        Left.DETACHED: f"goes on: {back}, `trainmaster cancel {row.id}` ends it.",
+        Left.SLEEPS: f"was unused and is being suspended: {back}.",
+        Left.BROKEN: f"was suspended or ended: {back} if it is still there.",
     }
-    if words[left]:
-        _note(words[left])
-    return attached.code if left is Left.ENDED else 0
+    _note(f"\nSession {row.id} {words[left]}")
+    return 0
 
 
-def _awake(client: Client, job: str) -> JobRow:
-    """Resume it if it sleeps, and wait until it runs."""
-    from trainmaster.cli.support.client import of
-    from trainmaster.cli.support.errors import Failed
-    from trainmaster.cli.support.follow import Notes, pauses, row_now
-
+def _running(client: Client, job: str) -> JobRow:
+    """Resume it if it is suspended, and wait until it runs."""
     notes, was_resumed = Notes(), False
-    for pause in pauses():
+
+    def look() -> JobRow | None:
+        nonlocal was_resumed
         row = row_now(client, job)
         if row.has_ended:
             raise Failed(
@@ -213,8 +172,9 @@ def _awake(client: Client, job: str) -> JobRow:
             was_resumed = True
         elif row.why:
             notes(f"Waiting: {row.why}")
-        time.sleep(pause)
-    raise AssertionError  # pragma: no cover: the pauses never end
+        return None
+
+    return poll(look)
 
 
 def _ended(row: JobRow) -> str:
@@ -222,28 +182,23 @@ def _ended(row: JobRow) -> str:
     return f"{row.state}{code}" if row.state != "cancelled" else "been cancelled"
 
 
-def _answer(client: Client, row: JobRow, folder: Path) -> socket.socket | str:
+def _line_to(client: Client, row: JobRow, folder: Path) -> socket.socket | str:
     """A line to the session, or the address of its notebook, as soon as it has one."""
-    import json
-
-    from trainmaster.cli.support.errors import Failed
-    from trainmaster.cli.support.follow import pauses, row_now
-    from trainmaster.sdk import terminal_protocol as frames
-
     until = time.monotonic() + ANSWERS_S
-    for pause in pauses():
+
+    def look() -> socket.socket | str | None:
         try:
             return frames.call(folder)
         except OSError:
             pass
         try:
-            said = json.loads((folder / frames.ADDRESS).read_text(encoding="utf-8"))
-            return str(said["url"])
+            return str(json.loads((folder / frames.ADDRESS).read_text(encoding="utf-8"))["url"])
         except (OSError, ValueError, KeyError):
             pass
         if row_now(client, row.id).has_ended or time.monotonic() > until:
             raise Failed(
                 f"Job {row.id} is not a session, or has ended: `trainmaster logs {row.id}` says more."
             )
-        time.sleep(pause)
-    raise AssertionError  # pragma: no cover: the pauses never end
+        return None
+
+    return cast(socket.socket | str, poll(look))

@@ -1,29 +1,24 @@
-"""`trainmaster show`: all that is known of a job."""
+"""`trainmaster show`: everything known about a job."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shlex
 
-from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.options import AsJson, Data, JobName, Url
+from trainmaster.cli.support import format as words
+from trainmaster.cli.support.client import Client, Json, of
+from trainmaster.cli.support.console import NOTHING, examples, remark, show_pairs, write_json
+from trainmaster.cli.support.options import AsJson, JobName
+from trainmaster.daemon.response_models import JobRow
 from trainmaster.text.formatting import plural
-
-if TYPE_CHECKING:
-    from trainmaster.cli.support.client import Json
 
 EPILOG = examples(
     "trainmaster show 12", "trainmaster show bert-large", "trainmaster show 12 --json"
 )
 
 
-def show(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = None) -> None:
+def show(client: Client, job: JobName, as_json: AsJson = False) -> None:
     """Show a job: its request, where it runs, its progress, how it ended."""
-    from trainmaster.cli.support.client import connect, of
-    from trainmaster.cli.support.console import remark
-    from trainmaster.cli.support.format import show_pairs, write_json
-
-    with connect(url, data) as client:
-        said = client.get(of(job))
+    said = client.get(of(job))
     if as_json:
         write_json(said)
         return
@@ -32,23 +27,21 @@ def show(job: JobName, as_json: AsJson = False, url: Url = None, data: Data = No
 
 
 def pairs_of(said: Json) -> dict[str, str]:
-    """A job's sheet, in the order in which one asks; what is not known is left out."""
-    from trainmaster.cli.support import format as words
-    from trainmaster.daemon.response_models import JobRow
-
+    """What is known of a job, by name; what is not known is left out."""
     row = JobRow.from_json(said)
     kept: Json = said.get("spec") or {}
     spec: Json = kept.get("spec", kept)  # the file itself, also beside what the manager made of it
+    loss = None if row.progress is None else row.progress.loss
     found = {
         "job": f"{row.id}  {row.name}".rstrip(),
         "state": row.state + (f" (exit code {row.exit_code})" if row.exit_code is not None else ""),
         "why": row.why,
-        "user, queue": f"{row.user or words.NOTHING}, {row.queue}",
+        "user, queue": f"{row.user or NOTHING}, {row.queue}",
         "priority": str(row.priority),
         "command": command_text(spec.get("command")),
         "folder": str(spec.get("workdir") or ""),
         "may run for": str(spec.get("max_runtime") or ""),
-        "gpus": words.gpus(row.gpus),
+        "gpus": f"{row.gpus:g}",
         "runs on": ", ".join(row.devices) or ", ".join(row.nodes),
         "processes": ", ".join(map(str, said.get("pids") or ())),
         "submitted": words.at(row.submit_s),
@@ -60,9 +53,7 @@ def pairs_of(said: Json) -> dict[str, str]:
         "attempt": f"{row.attempt} ({plural(row.restarts, 'restart')},"
         f" {plural(row.preemptions, 'preemption')})",
         "progress": words.progress(row) if row.progress is not None else "",
-        "loss": ""
-        if row.progress is None or row.progress.loss is None
-        else f"{row.progress.loss:.4g}",
+        "loss": "" if loss is None else f"{loss:.4g}",
         "checkpoint": words.ago(said["saved_at_s"]) if said.get("saved_at_s") else "",
     }
     return {name: value for name, value in found.items() if value}
@@ -70,8 +61,6 @@ def pairs_of(said: Json) -> dict[str, str]:
 
 def command_text(command: object) -> str:
     """A command as one would type it."""
-    import shlex
-
     if isinstance(command, list):
         return shlex.join(map(str, command))
     return str(command or "")

@@ -11,8 +11,9 @@ import typer
 
 from trainmaster.cli.support import scenario_options as options
 from trainmaster.cli.support.console import examples, remark
-from trainmaster.cli.support.errors import INTERRUPTED, Complaint, Failed
+from trainmaster.cli.support.errors import INTERRUPTED, CommandError, Failed
 from trainmaster.cli.support.files import STDOUT, check_directory, check_writable, write_out
+from trainmaster.cli.support.options import argument, option
 
 if TYPE_CHECKING:
     from trainmaster.cli.support.simulate_runner import Ran
@@ -28,9 +29,7 @@ EPILOG = examples(
 
 
 def simulate(
-    trace: Annotated[
-        Path, typer.Argument(metavar="TRACE", help="A file, or a folder of a public trace.")
-    ],
+    trace: Annotated[Path, argument("TRACE", "A file, or a folder of a public trace.")],
     cluster: Annotated[str, options.CLUSTER],
     policy: Annotated[str, options.POLICY] = "trainmaster",
     set_option: Annotated[list[str] | None, options.SET_OPTION] = None,
@@ -39,16 +38,12 @@ def simulate(
     perf: Annotated[str, options.PERF] = "default",
     estimates: Annotated[str, options.ESTIMATES] = "exact",
     until_s: Annotated[
-        float | None,
-        typer.Option(metavar="S", min=0, help="Stop at this time of the trace, in seconds."),
+        float | None, option("--until-s S", "Stop at this time of the trace, in seconds.", min=0)
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed.")] = 0,
-    json: Annotated[
-        Path | None, typer.Option(metavar="FILE|-", help="Write the results as JSON.")
-    ] = None,
+    seed: Annotated[int, option("--seed N", "Random seed.", min=0)] = 0,
+    json: Annotated[Path | None, option("--json FILE|-", "Write the results as JSON.")] = None,
     report: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Write an HTML page with plots, as PNG and CSV too."),
+        Path | None, option("--report DIR", "Write an HTML page with plots, as PNG and CSV too.")
     ] = None,
 ) -> None:
     """Replay a trace on a cluster under one or several policies, and compare them."""
@@ -113,7 +108,7 @@ def _compare(
         raise typer.Exit(1)
 
 
-def _write_json(runs: list[Ran], json: Path | None) -> Iterator[Complaint]:
+def _write_json(runs: list[Ran], json: Path | None) -> Iterator[CommandError]:
     from trainmaster.sim.result_json import to_json
 
     if json is None:
@@ -122,13 +117,13 @@ def _write_json(runs: list[Ran], json: Path | None) -> Iterator[Complaint]:
     text = to_json([ran.result for ran in runs], wall_s)
     try:
         write_out(json, lambda out: out.write(text))
-    except Complaint as complaint:
-        yield complaint
+    except CommandError as error:
+        yield error
 
 
 def _write_report(
     scenario: Scenario, runs: list[Ran], trace_name: str, report: Path | None
-) -> Iterator[Complaint]:
+) -> Iterator[CommandError]:
     if report is None:
         return
     from trainmaster.cli.support.simulate_table import for_report

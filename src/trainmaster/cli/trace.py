@@ -2,50 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from rich.table import Table
 
 from trainmaster.cli.support import completion
 from trainmaster.cli.support.console import examples, help_if_bare, remark, screen
 from trainmaster.cli.support.errors import BadInput
-from trainmaster.cli.support.files import check_writable, write_bytes, write_out
+from trainmaster.cli.support.files import STDIO, check_writable, write_bytes, write_out
+from trainmaster.cli.support.lazy_commands import group
+from trainmaster.cli.support.options import AsJson, argument, option
 
 if TYPE_CHECKING:
     from trainmaster.model.trace import Trace
 
-app = typer.Typer(
-    help="Make traces, look into them, convert them.",
+app = group(
+    help="Generate, describe and convert traces.",
     epilog=examples(
         "trainmaster trace generate --jobs 1000 --gpus 64 --load 0.9 --seed 1 --out trace.csv",
         "trainmaster trace stats trace.csv --gpus 64",
         "trainmaster trace convert cluster_log.csv --out native.csv",
     ),
 )
-
 app.callback(invoke_without_command=True)(help_if_bare)
 
 MOST_JOBS = 50_000_000
 PLOT_KINDS = (".png", ".svg", ".pdf")
+FORMAT = "Format of the trace. Default: recognised by its header."
+LOAD = "GPU time that jobs ask for, divided by the GPU time that there is while they arrive."
 
-TraceArgument = Annotated[
-    Path, typer.Argument(metavar="TRACE", help="A file, or a folder of a public trace.")
-]
+TraceArgument = Annotated[Path, argument("TRACE", "A file, or a folder of a public trace.")]
 FormatOption = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        metavar="NAME",
-        help="Its format; recognised by its header unless given.",
-        autocompletion=completion.formats,
-    ),
+    str | None, option("--format NAME", FORMAT, autocompletion=completion.formats)
 ]
-OutOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Where to; standard output unless given.")
-]
+OutOption = Annotated[Path | None, option("--out FILE", "Output file. Default: standard output.")]
 
 
 class Like(StrEnum):
@@ -61,16 +55,16 @@ class Like(StrEnum):
     )
 )
 def generate(
-    like: Annotated[Like, typer.Option(help="What it resembles.")] = Like.philly,
-    jobs: Annotated[int, typer.Option(min=1, max=MOST_JOBS, help="How many jobs.")] = 1000,
-    gpus: Annotated[int, typer.Option(min=1, help="GPUs of the cluster that it loads.")] = 128,
-    load: Annotated[
-        float, typer.Option(help="GPU time asked for / GPU time there is while jobs arrive.")
-    ] = 0.9,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same bytes.")] = 0,
+    like: Annotated[Like, option("--like", "Cluster that it resembles.")] = Like.philly,
+    jobs: Annotated[int, option("--jobs N", "Number of jobs.", min=1, max=MOST_JOBS)] = 1000,
+    gpus: Annotated[int, option("--gpus N", "GPUs of the cluster that it loads.", min=1)] = 128,
+    load: Annotated[float, option("--load L", LOAD)] = 0.9,
+    seed: Annotated[
+        int, option("--seed N", "Random seed: the same seed gives the same bytes.", min=0)
+    ] = 0,
     out: OutOption = None,
 ) -> None:
-    """Make a synthetic trace, as native CSV."""
+    """Generate a synthetic trace, as native CSV."""
     from trainmaster.traces import native, philly_like
 
     _check_out(out)
@@ -89,14 +83,14 @@ def stats(
     trace: TraceArgument,
     trace_format: FormatOption = None,
     gpus: Annotated[
-        int | None, typer.Option(min=1, help="Say what load it offers to so many GPUs.")
+        int | None, option("--gpus N", "Also show the load that it puts on N GPUs.", min=1)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    as_json: AsJson = False,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE.png", help="Draw it: .png, .svg or .pdf.")
+        Path | None, option("--plot FILE.png", "Draw it into a .png, .svg or .pdf file.")
     ] = None,
 ) -> None:
-    """Say what a trace holds: sizes, run times, ends, arrivals, tenants."""
+    """Describe a trace: sizes, run times, outcomes, arrivals, queues, users and models."""
     from trainmaster.cli.support.trace_stats import show, to_json
     from trainmaster.traces.formats import load
     from trainmaster.traces.stats import describe
@@ -108,19 +102,15 @@ def stats(
     loaded = load(trace, trace_format)
     found = describe(loaded, gpus)
     if plot is not None:
-        _draw(loaded, trace.resolve().name, plot)
+        from trainmaster.cli.support.trace_plot import draw
+
+        kind = plot.suffix.lower().removeprefix(".")
+        write_bytes(plot, lambda out: draw(loaded, trace.resolve().name, out, kind))
     if as_json:
         sys.stdout.write(to_json(found))
     else:
         show(found, trace.resolve().name, screen())
     remark("Note", found.notes)
-
-
-def _draw(loaded: Trace, name: str, plot: Path) -> None:
-    from trainmaster.cli.support.trace_plot import draw
-
-    kind = plot.suffix.lower().removeprefix(".")
-    write_bytes(plot, lambda out: draw(loaded, name, out, kind))
 
 
 @app.command(
@@ -140,17 +130,12 @@ def convert(trace: TraceArgument, trace_format: FormatOption = None, out: OutOpt
 
 
 @app.command("formats", epilog=examples("trainmaster trace formats"))
-def list_formats(
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-) -> None:
+def list_formats(as_json: AsJson = False) -> None:
     """List the trace formats that can be read."""
-    import json
-
-    from rich.table import Table
-
     from trainmaster.traces.formats import FORMATS
 
-    found = {name: _summary(reader.__module__) for name, reader in FORMATS.items()}
+    docs = {name: sys.modules[reader.__module__].__doc__ for name, reader in FORMATS.items()}
+    found = {name: (doc or "").strip().partition("\n")[0] for name, doc in docs.items()}
     if as_json:
         entries = [{"name": name, "summary": summary} for name, summary in found.items()]
         sys.stdout.write(json.dumps({"formats": entries}, indent=2) + "\n")
@@ -161,10 +146,6 @@ def list_formats(
     screen().print(table)
 
 
-def _summary(module: str) -> str:
-    return (sys.modules[module].__doc__ or "").strip().partition("\n")[0]
-
-
 def _check_out(out: Path | None) -> None:
-    if out is not None and str(out) != "-":
+    if out is not None and str(out) != STDIO:
         check_writable(out, "--out")

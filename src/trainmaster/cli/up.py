@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainmaster.cli.support.address import user_data_folder
 from trainmaster.cli.support.console import examples
-from trainmaster.cli.support.daemon_address import user_data_folder
-from trainmaster.cli.support.errors import BadInput, Failed
+from trainmaster.cli.support.errors import BadInput, Failed, why
+from trainmaster.cli.support.format import settings_of
+from trainmaster.cli.support.options import option
 
 if TYPE_CHECKING:
     from trainmaster.daemon.daemon import Daemon
@@ -27,56 +30,34 @@ LOG_BYTES = 16 << 20
 LOG_FILES = 4
 OWN_FILES = ("trainmaster.db*", "address", "daemon.log*")
 OWN_FOLDERS = ("runs", "jobs")
+SLOTS = (
+    "Use CPU slots instead of GPUs: N slots, or NxM for N nodes of M slots."
+    " Default on a machine without GPUs: one slot per core."
+)
+DATABASE = "Database, such as postgresql://… Default: SQLite in the data folder."
+POLICY = "Scheduling policy of a new data folder; later `policy set` changes it."
 
 
 def up(
     data: Annotated[
         Path | None,
-        typer.Option(
-            "--data",
-            metavar="DIR",
-            help="Data folder for the manager's state. Default: the user data folder.",
-        ),
+        option("--data DIR", "Data folder for the manager's state. Default: the user data folder."),
     ] = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, option("--host ADDRESS", "Address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="TCP port; 0 picks a free one.")
+        int, option("--port PORT", "TCP port; 0 picks a free one.", min=0, max=65535)
     ] = PORT,
-    slots: Annotated[
-        str | None,
-        typer.Option(
-            "--slots",
-            metavar="N|NxM",
-            help="Without GPUs: number of CPU slots to use in their place, as N, or as N nodes of M slots.",
-        ),
-    ] = None,
-    database: Annotated[
-        str | None,
-        typer.Option(
-            "--database",
-            metavar="URL",
-            help="Database, such as postgresql://… Default: SQLite in the data folder.",
-        ),
-    ] = None,
-    policy: Annotated[
-        str,
-        typer.Option(
-            "--policy",
-            help="Scheduling policy of a new data folder; later `policy set` changes it.",
-        ),
-    ] = "trainmaster",
+    slots: Annotated[str | None, option("--slots N|NxM", SLOTS)] = None,
+    database: Annotated[str | None, option("--database URL", DATABASE)] = None,
+    policy: Annotated[str, option("--policy NAME", POLICY)] = "trainmaster",
     settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Option of the policy; can be repeated."),
+        list[str] | None, option("--set KEY=VALUE", "Option of the policy; can be repeated.")
     ] = None,
     demo: Annotated[
-        bool, typer.Option("--demo", help="Submit a few real training jobs on the first start.")
+        bool, option("--demo", "Submit a few real training jobs on the first start.")
     ] = False,
     ends_demo: Annotated[
-        bool,
-        typer.Option(
-            "--end-demo", help="On Ctrl-C cancel the jobs of --demo; other jobs keep running."
-        ),
+        bool, option("--end-demo", "On Ctrl-C cancel the jobs of --demo; other jobs keep running.")
     ] = False,
 ) -> None:
     """Start the manager: the scheduler, its HTTP API and a page with nodes, queues and jobs.
@@ -87,23 +68,28 @@ def up(
     import asyncio
 
     from trainmaster.api.server import listening, url_of
+    from trainmaster.daemon.policies import policy_of
     from trainmaster.daemon.service_api import Refusal
     from trainmaster.engines.protocol import EngineError
+    from trainmaster.gpu.devices import machine
     from trainmaster.store.errors import StoreError
 
     folder = (data or user_data_folder()).absolute()
-    options = _options(settings or [])
-    found = _checked(slots, policy, options)
+    chosen = policy, tuple(sorted(settings_of(settings or (), "--set").items()))
+    try:
+        policy_of(*chosen)
+    except Refusal as error:
+        raise BadInput(str(error)) from None
+    found = machine(slots)
     try:
         keep_private(folder)
         sock = listening(host, port)
     except OSError as error:
-        where = error.filename or f"{host}:{port}"
-        raise Failed(f"{where}: {(error.strerror or str(error)).lower()}.") from None
+        raise Failed(f"{error.filename or f'{host}:{port}'}: {why(error)}.") from None
     _log_to(folder / "daemon.log")
     typer.echo(f"Trainmaster at {url_of(sock)}, state in {folder}")
     try:
-        asyncio.run(_up(folder, sock, found, database, (policy, options), demo, ends_demo))
+        asyncio.run(_serve(folder, sock, found, database, chosen, demo, ends_demo))
     except (Refusal, StoreError, EngineError) as error:
         raise Failed(str(error)) from None
 
@@ -111,8 +97,8 @@ def up(
 def keep_private(folder: Path) -> None:
     """Make the state the user's alone: it holds the environment of jobs, with the keys in it.
 
-    A folder that was there before may be somebody's for other things too: it stays as wide as it is, and
-    what is ours in it is tightened.
+    A folder that was there before may be used for other things too: its own permissions stay, and
+    only the manager's files in it are made private.
     """
     os.umask(0o077)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -122,38 +108,16 @@ def keep_private(folder: Path) -> None:
                 path.chmod(mode)
 
 
-def _options(settings: list[str]) -> tuple[tuple[str, str], ...]:
-    for each in settings:
-        if "=" not in each:
-            raise BadInput(f"--set {each} is not of the form key=value.")
-    pairs = (each.partition("=") for each in settings)
-    return tuple(sorted((key, value) for key, _, value in pairs))
-
-
-def _checked(slots: str | None, policy: str, options: tuple[tuple[str, str], ...]) -> Machine:
-    """This machine, before anything is opened; BadInput where a flag cannot be."""
-    from trainmaster.daemon.policies import policy_of
-    from trainmaster.daemon.service_api import Refusal
-    from trainmaster.gpu.devices import machine
-
-    try:
-        policy_of(policy, options)
-    except Refusal as error:
-        raise BadInput(str(error)) from None
-    return machine(slots)
-
-
-async def _up(
+async def _serve(
     folder: Path,
-    sock: object,
+    sock: socket.socket,
     found: Machine,
     database: str | None,
     policy: tuple[str, tuple[tuple[str, str], ...]],
     demo: bool,
     ends_demo: bool,
 ) -> None:
-    import socket
-
+    """Run the manager until a signal stops it."""
     from trainmaster.api.server import serve
     from trainmaster.cli.support.demo import demonstrate, end_demonstration
     from trainmaster.daemon.daemon import Daemon
@@ -161,12 +125,11 @@ async def _up(
     from trainmaster.store.open import open_store
     from trainmaster.whatif.forecast import forecast_start
 
-    assert isinstance(sock, socket.socket)
     engine = LocalEngine(folder, found.topology, found.devices)
     store = open_store(database or f"sqlite:///{folder}/trainmaster.db")
     daemon = Daemon(store, engine, folder, policy=policy, forecaster=forecast_start, say=typer.echo)
 
-    async def beside(active: Daemon) -> None:
+    async def when_active(active: Daemon) -> None:
         for remark in engine.abilities.remarks:
             typer.echo(f"Note: {remark}")
         if demo:
@@ -176,7 +139,8 @@ async def _up(
         await end_demonstration(active, folder)
 
     try:
-        await serve(daemon, sock, folder / "address", beside, before_end if ends_demo else None)
+        last = before_end if ends_demo else None
+        await serve(daemon, sock, folder / "address", when_active, last)
     finally:
         store.close()
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster.cli.support.address import find_address, user_data_folder
 from trainmaster.cli.support.client import Sent, of, read_events
-from trainmaster.cli.support.daemon_address import find_address, user_data_folder
-from trainmaster.cli.support.errors import BadInput
+from trainmaster.cli.support.errors import BadInput, Failed
 
 
 def events(text: str) -> list[Sent]:
@@ -54,8 +54,10 @@ def write_address(folder: Path, url: str) -> None:
 
 
 def url_of(url: str | None = None, data: Path | None = None) -> str | None:
-    found = find_address(url, data)
-    return None if found is None else found.url
+    try:
+        return find_address(url, data)
+    except Failed:
+        return None
 
 
 def test_what_is_nearer_to_the_user_is_asked_first(
@@ -92,7 +94,7 @@ def test_somebody_elses_address_is_not_used_unless_it_is_stated(
     give_away(nowhere / ".trainmaster" / strange, monkeypatch)
     assert url_of() == "http://own"
     said = capsys.readouterr().err
-    assert "belongs to somebody else" in said
+    assert "belongs to another user" in said
     assert said.count("\n") == 1
     assert url_of(data=Path(".trainmaster")) == "http://theirs"
 

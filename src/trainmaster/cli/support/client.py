@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import getpass
-import http.client
 import json
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
+from http.client import HTTPException, HTTPResponse, IncompleteRead
 from pathlib import Path
-from typing import Any, Self
-from urllib.parse import quote, urlencode, urlsplit
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlencode
+from urllib.request import ProxyHandler, Request, build_opener
 
-from trainmaster.cli.support.daemon_address import find_address
+from trainmaster.cli.support.address import find_address
 from trainmaster.cli.support.errors import BadInput, Failed
 
 ROOT = "/api/v1"
@@ -25,6 +29,8 @@ RETRIES_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 NOT_FOUND = 404
 NOT_YET = 503
 """It is being restarted, is a standby, or cannot reach its store; the same as no answer."""
+OPENER = build_opener(ProxyHandler({}))
+"""Opens addresses directly: a proxy of the environment is for the outside."""
 
 Json = dict[str, Any]
 Query = Mapping[str, str | int | None]
@@ -37,10 +43,9 @@ class Unreachable(Failed):
 class Refused(Failed):
     """The manager refused, in one sentence."""
 
-    def __init__(self, sentence: str, status: int, code: str = "") -> None:
+    def __init__(self, sentence: str, status: int) -> None:
         super().__init__(sentence)
         self.status = status
-        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +62,14 @@ class Sent:
 
 
 class Client:
-    """One manager, as the command line talks to it."""
+    """The manager that these options and the environment point to."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        split = urlsplit(url)
-        self._is_safe = split.scheme == "https"
-        self._host = split.hostname or "127.0.0.1"
-        self._port = split.port
-        self._before = split.path.rstrip("/")
-        self._kept: http.client.HTTPConnection | None = None
+    def __init__(self, url: str | None = None, data: Path | None = None) -> None:
+        self._stated = url, data
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._drop()
-
-    # -- plain calls ---------------------------------------------------------------------------------
+    @cached_property
+    def url(self) -> str:
+        return find_address(*self._stated)
 
     def get(self, path: str, query: Query | None = None) -> Json:
         return self._call("GET", path, query)
@@ -88,19 +83,34 @@ class Client:
     def patch(self, path: str, body: Json) -> Json:
         return self._call("PATCH", path, None, body)
 
-    def submit(self, body: Json, key: str, query: Query | None = None) -> Json:
+    def submit(self, body: Json, key: str) -> Json:
         """Submit jobs exactly once, even if the connection breaks: the key marks a repeated request."""
-        headers = {"Idempotency-Key": key}
         was_there = False
         for pause in (*RETRIES_S, None):
             try:
-                return self._call("POST", "/jobs", query, body, headers)
+                return self._call("POST", "/jobs", None, body, {"Idempotency-Key": key})
             except Unreachable as error:
                 was_there = was_there or not isinstance(error.__cause__, ConnectionRefusedError)
                 if pause is None or not was_there:
                     raise
                 time.sleep(pause)
         raise AssertionError  # pragma: no cover: the loop ends by return or raise
+
+    def download(self, path: str, query: Query | None = None) -> Iterator[bytes]:
+        """A body as it comes, untouched; all of it, or Unreachable."""
+        with self._answer("GET", path, query) as response:
+            left = response.length
+            while piece := response.read1(1 << 16):
+                left = None if left is None else left - len(piece)
+                yield piece
+            if left:
+                raise IncompleteRead(b"", left)
+
+    def events(self, path: str, query: Query | None = None, after: str = "") -> Iterator[Sent]:
+        """Server-sent events until the server closes; `after` is the id of the last one seen."""
+        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": after} if after else {})
+        with self._answer("GET", path, query, None, headers) as response:
+            yield from read_events(response)
 
     def _call(
         self,
@@ -110,87 +120,50 @@ class Client:
         body: Json | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Json:
-        response = self._ask(method, path, query, body, headers)
-        try:
+        with self._answer(method, path, query, body, headers) as response:
             text = response.read()
-        except (http.client.HTTPException, OSError) as error:
-            raise self._nobody(error) from error
-        finally:
-            self._drop()
-        return _read_json(text)
-
-    # -- streams -------------------------------------------------------------------------------------
-
-    def download(self, path: str, query: Query | None = None) -> Iterator[bytes]:
-        """A body as it comes, untouched; all of it, or Unreachable."""
-        response = self._ask("GET", path, query)
-        left = response.length
+        if not text.strip():
+            return {}
         try:
-            while piece := response.read1(1 << 16):
-                left = None if left is None else left - len(piece)
-                yield piece
-            if left:
-                raise http.client.IncompleteRead(b"", left)
-        except (http.client.HTTPException, OSError) as error:
-            raise self._nobody(error) from error
-        finally:
-            self._drop()
+            found = json.loads(text)
+        except ValueError:
+            raise Failed(
+                "What answers there is not Trainmaster: check the address given with --url."
+            ) from None
+        return found if isinstance(found, dict) else {"answer": found}
 
-    def events(self, path: str, query: Query | None = None, after: str = "") -> Iterator[Sent]:
-        """Server-sent events until the server closes; `after` is the id of the last one seen."""
-        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": after} if after else {})
-        response = self._ask("GET", path, query, None, headers)
-        try:
-            yield from read_events(response)
-        except (http.client.HTTPException, OSError) as error:
-            raise self._nobody(error) from error
-        finally:
-            self._drop()
-
-    # -- the line ------------------------------------------------------------------------------------
-
-    def _ask(
+    @contextmanager
+    def _answer(
         self,
         method: str,
         path: str,
         query: Query | None = None,
         body: Json | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> http.client.HTTPResponse:
+    ) -> Iterator[HTTPResponse]:
+        """The answer to a request, to be read; whatever breaks meanwhile is Unreachable or Refused."""
         stated = {key: value for key, value in (query or {}).items() if value is not None}
-        target = f"{self._before}{ROOT}{path}" + (f"?{urlencode(stated)}" if stated else "")
-        sent = None if body is None else json.dumps(body).encode()
-        every = {"Accept": "application/json", "User-Agent": "trainmaster", **(headers or {})}
-        if sent is not None:
-            every["Content-Type"] = "application/json"
+        request = Request(
+            f"{self.url}{ROOT}{path}" + (f"?{urlencode(stated)}" if stated else ""),
+            None if body is None else json.dumps(body).encode(),
+            {"Accept": "application/json", "User-Agent": "trainmaster", **(headers or {})},
+            method=method,
+        )
+        if body is not None:
+            request.add_header("Content-Type", "application/json")
         try:
-            line = self._line()
-            line.request(method, target, sent, every)
-            response = line.getresponse()
-            if response.status < 400:
-                return response
-            text = response.read()
-        except (http.client.HTTPException, OSError) as error:
-            self._drop()
-            raise self._nobody(error) from error
-        self._drop()
-        raise _refused(response.status, response.reason, text)
+            try:
+                response = OPENER.open(request, timeout=PATIENCE_S)
+            except HTTPError as error:
+                raise _refused(error.code, error.reason, error.read()) from None
+            with response:
+                yield response
+        except (HTTPException, OSError) as error:
+            cause = error.reason if isinstance(error, URLError) else error
+            raise self._unreachable(cause) from cause if isinstance(cause, Exception) else error
 
-    def _line(self) -> http.client.HTTPConnection:
-        """A new one each time: Ctrl-C may have left the last in the middle of an answer, and one that is
-        kept may be closed by the manager before it is used again."""
-        self._drop()
-        kind = http.client.HTTPSConnection if self._is_safe else http.client.HTTPConnection
-        self._kept = kind(self._host, self._port, timeout=PATIENCE_S)
-        return self._kept
-
-    def _drop(self) -> None:
-        if self._kept is not None:
-            self._kept.close()
-            self._kept = None
-
-    def _nobody(self, error: Exception) -> Unreachable:
-        if isinstance(error, TimeoutError):
+    def _unreachable(self, cause: object) -> Unreachable:
+        if isinstance(cause, TimeoutError):
             return Unreachable(
                 f"The Trainmaster at {self.url} has not answered for {PATIENCE_S:g} s: it is busy,"
                 " or the network is; try again, or look into its log."
@@ -200,17 +173,6 @@ class Client:
         )
 
 
-def connect(url: str | None, data: Path | None) -> Client:
-    """The manager that these options and the environment point to."""
-    found = find_address(url, data)
-    if found is None:
-        where = f"in {data}" if data else "here"
-        raise Failed(
-            f"No Trainmaster runs {where}: start one with `trainmaster up`, or say where it is with --url."
-        )
-    return Client(found.url)
-
-
 def of(job: str, what: str = "") -> str:
     """The path of one job, or of something of it."""
     if not job:
@@ -218,7 +180,7 @@ def of(job: str, what: str = "") -> str:
     return f"/jobs/{quote(job, safe='')}" + (f"/{what}" if what else "")
 
 
-def read_events(lines: Iterator[bytes] | http.client.HTTPResponse) -> Iterator[Sent]:
+def read_events(lines: Iterator[bytes] | HTTPResponse) -> Iterator[Sent]:
     """Server-sent events by the lines of their stream: fields, and an empty line after each."""
     last, name = "", ""
     data: list[str] = []
@@ -239,23 +201,10 @@ def read_events(lines: Iterator[bytes] | http.client.HTTPResponse) -> Iterator[S
             last = value
 
 
-def _read_json(text: bytes) -> Json:
-    if not text.strip():
-        return {}
-    try:
-        found = json.loads(text)
-    except ValueError:
-        raise Failed(
-            "What answers there is not Trainmaster: check the address given with --url."
-        ) from None
-    return found if isinstance(found, dict) else {"answer": found}
-
-
 def _refused(status: int, reason: str, text: bytes) -> Refused | Unreachable:
     try:
-        said = json.loads(text)["error"]
-        sentence, code = str(said["sentence"]), str(said.get("code", ""))
-        return Unreachable(sentence) if status == NOT_YET else Refused(sentence, status, code)
+        sentence = str(json.loads(text)["error"]["sentence"])
+        return Unreachable(sentence) if status == NOT_YET else Refused(sentence, status)
     except (ValueError, KeyError, TypeError):
         pass
     if status == NOT_YET:

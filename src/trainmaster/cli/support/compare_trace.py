@@ -13,7 +13,7 @@ from trainmaster.cli.support.compare_runner import conduct
 from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.files import read_yaml
-from trainmaster.cli.support.policy_args import Chosen, lineup, settings_of
+from trainmaster.cli.support.policy_args import Chosen, chosen_policies
 from trainmaster.cli.support.simulate_table import strange_queues
 from trainmaster.config.options import effective
 from trainmaster.config.performance import BASES
@@ -85,11 +85,12 @@ def experiment_of(wanted: Wanted, policies: str) -> Experiment:
         raise BadInput("a trace of your own needs --cluster, such as --cluster 32x4.")
     trace = load(wanted.trace, wanted.format)
     remark("Note", trace.notes)
-    chosen = settings_of(policies, wanted.set_options)
+    chosen = chosen_policies(policies, wanted.set_options)
+    made = [each.make() for each in chosen]
     conditions = conditions_of(wanted)
     topology = inputs.cluster_of(wanted.cluster).topology
     inputs.check_spans(perf_model_of(conditions), topology)
-    queues = _queues(wanted, trace, topology, lineup(policies, wanted.set_options))
+    queues = _queues(wanted, trace, topology, made)
     workload = Workload(
         name=wanted.trace.name,
         source=FromFile(str(wanted.trace.resolve()), wanted.format),

@@ -1,4 +1,4 @@
-"""What goes wrong, as one sentence and an exit code; a traceback only for those who ask for it."""
+"""Errors as one sentence and an exit code; a traceback only with TRAINMASTER_DEBUG=1."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ DEBUG = "TRAINMASTER_DEBUG"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Complaint(Exception):
+class CommandError(Exception):
     """One sentence for the user, and the exit code that goes with it."""
 
     exit_code = FAILED
 
 
-class BadInput(Complaint):
-    """The user can put it right: a file, an option, a name."""
+class BadInput(CommandError):
+    """Wrong input that the user can correct: a file, an option, a name."""
 
     exit_code = BAD_INPUT
 
 
-class Failed(Complaint):
-    """The thing was asked for rightly and did not succeed."""
+class Failed(CommandError):
+    """The request was right and did not succeed."""
 
 
 def is_debugging() -> bool:
     return os.environ.get(DEBUG, "") not in ("", "0")
 
 
-def say(sentence: str) -> None:
+def print_error(sentence: str) -> None:
     """One sentence to standard error."""
     from trainmaster.text.formatting import as_sentence
 
@@ -52,11 +52,11 @@ def cannot_write(what: str, error: OSError) -> Failed:
     return Failed(f"cannot write {what}: {why(error)}; {remedy} and try again.")
 
 
-def judge(error: Exception) -> tuple[str, int]:
-    """The sentence and the exit code for anything that can go wrong."""
-    if isinstance(error, Complaint):
+def sentence_and_code(error: Exception) -> tuple[str, int]:
+    """The sentence and the exit code for any error."""
+    if isinstance(error, CommandError):
         return str(error), error.exit_code
-    if isinstance(error, _errors_of_the_rooms()):
+    if isinstance(error, _errors_with_sentences()):
         return str(error.args[0]), BAD_INPUT
     usage = getattr(error, "format_message", None)
     if usage is not None:
@@ -71,8 +71,8 @@ def judge(error: Exception) -> tuple[str, int]:
     )
 
 
-def _errors_of_the_rooms() -> tuple[type[Exception], ...]:
-    """Errors of the rooms below that are sentences for the user already."""
+def _errors_with_sentences() -> tuple[type[Exception], ...]:
+    """Errors of other packages whose text is a sentence for the user already."""
     from trainmaster.catalog import CatalogError
     from trainmaster.config.options import OptionError
     from trainmaster.config.validation import ConfigError
@@ -80,10 +80,7 @@ def _errors_of_the_rooms() -> tuple[type[Exception], ...]:
     from trainmaster.model.topology import TopologyError
     from trainmaster.model.trace import TraceError
 
-    return (
-        *(TraceError, TopologyError, ConfigError, OptionError),
-        *(CatalogError, SuiteError),
-    )
+    return TraceError, TopologyError, ConfigError, OptionError, CatalogError, SuiteError
 
 
 def _usage_sentence(error: Exception, message: str) -> str:

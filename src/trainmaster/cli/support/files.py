@@ -1,4 +1,4 @@
-"""Reading what users wrote, and writing whole files or none."""
+"""Read files of users; write whole files or none."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from trainmaster.cli.support.errors import BadInput, Failed, cannot_write, why
 if TYPE_CHECKING:
     from trainmaster.config.validation import Lines
 
-STDOUT = "-"
+STDOUT = STDIO = "-"
 
 
 def read_text(path: Path, what: str) -> str:
-    """A small text file."""
+    """A small text file, or standard input where `-` is named."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return sys.stdin.read() if str(path) == STDIO else path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise BadInput(f"{what} {path} is not UTF-8 text.") from None
     except OSError as error:
@@ -72,7 +72,7 @@ def write_out(out: Path | None, write: Callable[[TextIO], object]) -> None:
 
 
 def check_writable(path: Path, option: str) -> None:
-    """Complain before a long run about a file that could not be written after it."""
+    """Refuse before a long run a file that could not be written after it."""
     target = path.resolve()
     if target.is_dir():
         raise Failed(f"{option} {path} is a directory; name a file.")
@@ -98,10 +98,10 @@ def check_directory(path: Path, option: str) -> None:
     )
 
 
-def _try(file: Path, complaint: str) -> None:
-    """Make the file and remove it: permissions alone say nothing of disks that are full or read-only."""
+def _try(file: Path, sentence: str) -> None:
+    """Make the file and remove it: permissions alone do not show that a disk is full or read-only."""
     try:
         file.touch()
         file.unlink()
     except OSError as error:
-        raise Failed(f"{complaint} ({why(error)}); choose another place.") from None
+        raise Failed(f"{sentence} ({why(error)}); choose another place.") from None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from typing import TypeVar
 
 from trainmaster.cli.support.client import (
@@ -16,7 +18,7 @@ from trainmaster.cli.support.client import (
     Unreachable,
     of,
 )
-from trainmaster.cli.support.errors import INTERRUPTED, say
+from trainmaster.cli.support.errors import INTERRUPTED, print_error
 from trainmaster.cli.support.format import ended_sentence
 from trainmaster.cli.support.job_table import listed
 from trainmaster.cli.support.submit_request import Submitted
@@ -26,16 +28,15 @@ from trainmaster.model.job_state import LIVE_STATES, JobState
 T = TypeVar("T")
 Write = Callable[[str, bytes], None]
 """Takes the rank, or the element of an array, and what it wrote."""
-Note = Callable[[str], None]
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 ABSENT_S = 60.0
 """How long a manager may be away, being restarted: its jobs go on meanwhile."""
 MANY = 500
-"""For so many elements of an array one asks half as often."""
+"""For each so many elements of an array one asks a second later."""
 CANCEL_WAIT_S = 3.0
-"""How long a second Ctrl-C is waited for."""
+"""Time to press Ctrl-C again, in seconds."""
 UNREMARKABLE = (JobState.STARTING, JobState.RUNNING, JobState.PREFLIGHT)
 PAUSES = (JobState.PENDING, JobState.SUSPENDED, JobState.HELD)
 """States of a job that has started and does not run; others pass by themselves."""
@@ -44,12 +45,13 @@ PAUSES = (JobState.PENDING, JobState.SUSPENDED, JobState.HELD)
 # -- waiting -------------------------------------------------------------------------------------------
 
 
-def pauses() -> Iterator[float]:
-    """Short at first, for jobs that are over soon; then up to a second."""
+def poll(look: Callable[[], T | None]) -> T:
+    """Look again and again until there is something: soon at first, then every second."""
     pause = FIRST_PAUSE_S
-    while True:
-        yield pause
+    while (found := look()) is None:
+        time.sleep(pause)
         pause = min(pause * 1.3, LONGEST_PAUSE_S)
+    return found
 
 
 def patiently(ask: Callable[[], T]) -> T:
@@ -71,34 +73,30 @@ def row_now(client: Client, job: str) -> JobRow:
 def wait_for(client: Client, job: Submitted) -> list[JobRow]:
     """Wait for a job, or for every element of an array; how each ended."""
     live: Query = {"array": job.id, "state": ",".join(LIVE_STATES), "limit": 1}
-    for pause in pauses():
-        if job.is_array:
-            if not patiently(lambda: client.get("/jobs", live))["jobs"]:
-                ended = patiently(lambda: list(listed(client, {"array": job.id})))
-                return [JobRow.from_json(said) for said in ended]
-        else:
+
+    def ended() -> list[JobRow] | None:
+        if not job.is_array:
             row = row_now(client, job.id)
-            if row.has_ended:
-                return [row]
-        time.sleep(pause)
-    raise AssertionError  # pragma: no cover: the pauses never end
+            return [row] if row.has_ended else None
+        if patiently(lambda: client.get("/jobs", live))["jobs"]:
+            return None
+        return elements_of(client, job.id)[::-1]
+
+    return poll(ended)
 
 
 # -- output --------------------------------------------------------------------------------------------
 
 
 def _written(sent: Sent) -> tuple[str, bytes]:
-    import base64
-
     said = sent.json()
     return str(said.get("rank") or 0), base64.b64decode(said["bytes"])
 
 
-def follow(client: Client, job: str, query: Query, write: Write, note: Note) -> JobRow:
+def follow(client: Client, job: str, query: Query, write: Write, notes: Notes) -> JobRow:
     """Write a job's output until it has ended and all of it is written; how it ended."""
     after = ""
-    row = wait_for_start(client, job, note)
-    note_pause = PauseNotes(row.id, note)
+    row = wait_for_start(client, job, notes)
     absent_since: float | None = None
     tail = dict(query)
     while True:
@@ -109,7 +107,7 @@ def follow(client: Client, job: str, query: Query, write: Write, note: Note) -> 
                     write(*_written(sent))
                 elif sent.name == "state":
                     said = sent.json()
-                    note_pause(said["state"], said.get("sentence") or "")
+                    notes.on_state(row.id, said["state"], said.get("sentence") or "")
         except Unreachable:
             absent_since = absent_since or time.monotonic()
             if time.monotonic() - absent_since > ABSENT_S:
@@ -121,40 +119,26 @@ def follow(client: Client, job: str, query: Query, write: Write, note: Note) -> 
             return row
         row = row_now(client, job)
         if not row.has_ended:
-            note_pause(row.state, row.why)
+            notes.on_state(row.id, row.state, row.why)
             time.sleep(LONGEST_PAUSE_S / 5)
 
 
-def wait_for_start(client: Client, job: str, note: Note) -> JobRow:
+def wait_for_start(client: Client, job: str, notes: Notes) -> JobRow:
     """Wait until it has started once, saying why it waits."""
-    for pause in pauses():
+
+    def started() -> JobRow | None:
         row = row_now(client, job)
         if row.has_ended or row.start_s is not None:
             return row
         if row.state not in UNREMARKABLE:
-            note(_state_sentence(row.id, row.state, row.why))
-        time.sleep(pause)
-    raise AssertionError  # pragma: no cover: the pauses never end
+            notes(_state_sentence(row.id, row.state, row.why))
+        return None
+
+    return poll(started)
 
 
 def _state_sentence(job: str, state: str, sentence: str) -> str:
     return f"Job {job} is {state}: {sentence}" if sentence else f"Job {job} is {state}."
-
-
-class PauseNotes:
-    """Says of a job that has started that it pauses, why, and that it goes on."""
-
-    def __init__(self, job: str, note: Note) -> None:
-        self._job, self._note = job, note
-        self._pauses = False
-
-    def __call__(self, state: str, sentence: str) -> None:
-        if state in PAUSES:
-            self._note(_state_sentence(self._job, state, sentence))
-            self._pauses = True
-        elif state == JobState.RUNNING and self._pauses:
-            self._note(f"Job {self._job} runs again.")
-            self._pauses = False
 
 
 class Notes:
@@ -162,12 +146,22 @@ class Notes:
 
     def __init__(self) -> None:
         self._last = ""
+        self._pauses = False
 
     def __call__(self, text: str) -> None:
         if text and text != self._last:
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
         self._last = text or self._last
+
+    def on_state(self, job: str, state: str, sentence: str) -> None:
+        """Of a job that has started: that it pauses, why, and that it goes on."""
+        if state in PAUSES:
+            self(_state_sentence(job, state, sentence))
+            self._pauses = True
+        elif state == JobState.RUNNING and self._pauses:
+            self(f"Job {job} runs again.")
+            self._pauses = False
 
 
 def write_plain(_rank: str, content: bytes) -> None:
@@ -214,13 +208,16 @@ def elements_of(client: Client, array: str) -> list[JobRow]:
 def follow_elements(client: Client, array: str) -> list[JobRow]:
     """Write what the elements write until all of them have ended; how each did."""
     output = ArrayOutput(client)
-    for pause in pauses():
+
+    def ended() -> list[JobRow] | None:
         rows = elements_of(client, array)
         output.write_new(rows)
         if all(row.has_ended for row in rows):
             return rows
-        time.sleep(pause * (1 + len(rows) // MANY))
-    raise AssertionError  # pragma: no cover: the pauses never end
+        time.sleep(LONGEST_PAUSE_S * (len(rows) // MANY))
+        return None
+
+    return poll(ended)
 
 
 class ArrayOutput:
@@ -284,7 +281,7 @@ def follow_to_end(client: Client, job: Submitted, all_ranks: bool) -> int:
         notes(f"Job {job.id} is being cancelled.")
         _follow(client, job, all_ranks, notes, only_wait=True)
     except (Refused, Unreachable) as no:
-        say(str(no))
+        print_error(str(no))
     return INTERRUPTED
 
 
@@ -310,11 +307,8 @@ def _follow(
     elif job.is_array:
         rows = follow_elements(client, job.id)
     elif all_ranks:
-        lines = PrefixedLines()
-        try:
+        with closing(PrefixedLines()) as lines:
             rows = [follow(client, job.id, {"rank": "all"}, lines.write, notes)]
-        finally:
-            lines.close()
     else:
         rows = [follow(client, job.id, {"rank": 0}, write_plain, notes)]
     for row in rows:

@@ -1,21 +1,19 @@
-"""How live things are said: lengths and points of time, GPUs, progress; and how such words are read."""
+"""Times, GPUs and progress of live jobs as text, and such text of the command line read."""
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from trainmaster.cli.support.console import NOTHING
 from trainmaster.cli.support.errors import BadInput
+from trainmaster.text.formatting import short_length
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from trainmaster.daemon.response_models import JobRow
 
-NOTHING = "-"
 COLOURS = {
     "running": "green",
     "succeeded": "dim",
@@ -28,8 +26,6 @@ COLOURS = {
 
 def length(seconds: float | None) -> str:
     """A length of time for a column: `3m12s`, `2d04h`."""
-    from trainmaster.text.formatting import short_length
-
     return NOTHING if seconds is None else short_length(seconds)
 
 
@@ -42,10 +38,6 @@ def at(seconds: float | None) -> str:
 
 def ago(seconds: float | None) -> str:
     return NOTHING if seconds is None else f"{length(time.time() - seconds)} ago"
-
-
-def gpus(count: float) -> str:
-    return f"{count:g}"
 
 
 def progress(row: JobRow) -> str:
@@ -104,35 +96,6 @@ def moment_of(text: str, option: str) -> float:
             f"{option} `{text}` is not a point of time: write 2026-11-15, `2026-11-15 18:00`, or 2h, 7d"
             " for so long ago."
         ) from None
-
-
-def table(*headings: str) -> Table:
-    """A plain table: no lines, bold headings."""
-    from rich.table import Table
-
-    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for heading in headings:
-        made.add_column(heading, header_style="bold", no_wrap=True, overflow="ellipsis")
-    return made
-
-
-def show_pairs(pairs: Mapping[str, str]) -> None:
-    """Names and values, one pair per line."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    from trainmaster.cli.support.console import screen
-
-    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
-    for name, value in pairs.items():
-        made.add_row(f"[bold]{escape(name)}[/]", escape(value))
-    screen().print(made)
-
-
-def write_json(said: object) -> None:
-    import json
-
-    sys.stdout.write(json.dumps(said, indent=2, ensure_ascii=False) + "\n")
 
 
 def settings_of(texts: Sequence[str], what: str) -> dict[str, str]:

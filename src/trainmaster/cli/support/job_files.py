@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainmaster.cli.support.client import Json
-from trainmaster.cli.support.errors import BadInput, why
+from trainmaster.cli.support.errors import BadInput
+from trainmaster.cli.support.files import STDIO, read_text
 from trainmaster.cli.support.format import settings_of
 from trainmaster.cli.support.submit_request import with_environment
 from trainmaster.config.job_file import job_file_of
 from trainmaster.config.validation import ConfigError, Lines
 from trainmaster.config.yaml_file import read_documents
 
-STDIN = "-"
 CHECKED_THERE = ("workdir", "data", "checkpoint_dir")
 """Fields that only the manager's machine can check."""
 
@@ -45,10 +44,10 @@ class ReadJob:
 
 def read_jobs(file: str, settings: Sequence[str], held: bool) -> list[ReadJob]:
     """The jobs of one file; a mistake is named with its line, or with the option that made it."""
-    name = "standard input" if file == STDIN else file
+    name = "standard input" if file == STDIO else file
     found: list[ReadJob] = []
     try:
-        for raw, lines in read_documents(_text(file)):
+        for raw, lines in read_documents(read_text(Path(file), "the job file")):
             spec = _with_settings(raw, settings)
             if isinstance(spec, dict):
                 _check_copied(spec, lines)
@@ -88,17 +87,6 @@ def _check_copied(spec: Json, lines: Lines) -> None:
             line = lines.get(("env", name)) or lines.get(("env",))
             place = f"line {line}: " if line else ""
             raise ConfigError(f"{place}{name} is not set here: give it a value.")
-
-
-def _text(file: str) -> str:
-    try:
-        if file == STDIN:
-            return sys.stdin.read()
-        return Path(file).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise BadInput(f"{file} is not text: a job file is YAML in UTF-8.") from None
-    except OSError as error:
-        raise BadInput(f"{file} cannot be read: {why(error)}.") from None
 
 
 def _with_settings(raw: Any, settings: Sequence[str]) -> Any:

@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from rich.console import Console, ConsoleOptions
+from rich.markup import escape
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
 from trainmaster.cli.support import format as words
 from trainmaster.cli.support.client import Client, Json, Query
+from trainmaster.cli.support.console import NOTHING
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.daemon.response_models import JobRow
 from trainmaster.model.job_state import JobState
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions
-    from rich.segment import Segment
-    from rich.table import Table
-    from rich.text import Text
 
 PAGE = 1000
 SMALL_PAGE = 100
@@ -92,19 +92,17 @@ class ArrayRow:
 
 def fold(rows: Iterable[JobRow]) -> list[JobRow | ArrayRow]:
     """Elements of an array in one place, where the first of them stood."""
-    elements: dict[str, list[JobRow]] = {}
-    order: list[JobRow | str] = []
+    found: dict[str, JobRow | list[JobRow]] = {}
     for row in rows:
-        if row.array is None or row.array == row.id:
-            order.append(row)
+        elements = found.get(row.array or row.id)
+        if row.array in (None, row.id):
+            found.setdefault(row.id, row)
+        elif isinstance(elements, list):
+            elements.append(row)
         else:
-            if row.array not in elements:
-                order.append(row.array)
-            elements.setdefault(row.array, []).append(row)
+            found[row.array] = [row]
     return [
-        ArrayRow(each, tuple(elements[each])) if isinstance(each, str) else each
-        for each in order
-        if isinstance(each, str) or each.id not in elements
+        ArrayRow(id, tuple(each)) if isinstance(each, list) else each for id, each in found.items()
     ]
 
 
@@ -150,32 +148,23 @@ def _rows(client: Client, query: Query, limit: int | None, each: bool) -> list[J
 
 
 def _cells(line: JobRow | ArrayRow, wide: bool) -> tuple[str, ...]:
-    from rich.markup import escape
-
     rows = line.rows if isinstance(line, ArrayRow) else (line,)
-    first, ran_s = rows[0], max(row.run_s for row in rows)
-    has_started = isinstance(line, ArrayRow) or first.start_s is not None
+    first = rows[0]
+    has_started, attempt, progress = True, NOTHING, NOTHING
     if isinstance(line, ArrayRow):
-        own = (line.id, line.name, line.states, f"{len(rows)}x{words.gpus(first.gpus)}")
-        attempt, progress, why = words.NOTHING, words.NOTHING, line.why or words.NOTHING
+        state, gpus, why = line.states, f"{len(rows)}x{first.gpus:g}", line.why or NOTHING
     else:
-        own = (line.id, line.name, words.state(line.state), words.gpus(line.gpus))
-        attempt, progress = str(line.attempt), words.progress(line)
-        why = words.where_or_why(line)
-    id, name, state, gpus = own
+        state, gpus, why = words.state(line.state), f"{line.gpus:g}", words.where_or_why(line)
+        has_started, attempt = line.start_s is not None, str(line.attempt)
+        progress = words.progress(line)
     devices = ", ".join(each for row in rows for each in row.devices)
-    more = (
-        words.at(min(row.submit_s for row in rows)),
-        str(first.priority),
-        attempt,
-        escape(devices) or words.NOTHING,
-    )
+    submitted = words.at(min(row.submit_s for row in rows))
     return (
-        *map(escape, (id, name, first.user, first.queue)),
+        *map(escape, (line.id, line.name, first.user, first.queue)),
         *(state, gpus, words.length(max(row.queue_s for row in rows))),
-        words.length(ran_s) if has_started else words.NOTHING,
+        words.length(max(row.run_s for row in rows)) if has_started else NOTHING,
         progress,
-        *(more if wide else ()),
+        *((submitted, str(first.priority), attempt, escape(devices) or NOTHING) if wide else ()),
         escape(why),
     )
 
@@ -188,33 +177,22 @@ def fitting(
     folds: bool = False,
 ) -> Table | Lines:
     """A table of cells in rich's markup; `gives_way` names columns, first to go first."""
-    from rich.text import Text
-
     cells = [[Text.from_markup(cell) for cell in row] for row in rows]
     widths = [
         min(max(len(heading), *(row[at].cell_len for row in cells), 0), MOST)
         for at, heading in enumerate(headings)
     ]
     kept = _kept(headings, widths, width, gives_way)
-    if folds:
-        return _folding(headings, cells, widths, kept)
-    rows_kept = [[row[at] for at in kept] for row in cells]
-    return Lines([headings[at] for at in kept], rows_kept, [widths[at] for at in kept[:-1]])
-
-
-def _folding(
-    headings: Sequence[str], cells: list[list[Text]], widths: Sequence[int], kept: Sequence[int]
-) -> Table:
-    from rich.table import Table
-
-    made = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False)
-    for at in kept[:-1]:
-        made.add_column(
-            headings[at], header_style="bold", no_wrap=True, width=widths[at], overflow="ellipsis"
-        )
-    made.add_column(headings[kept[-1]], header_style="bold", overflow="fold")
-    for row in cells:
-        made.add_row(*(row[at] for at in kept))
+    kept_headings, kept_widths = [headings[at] for at in kept], [widths[at] for at in kept[:-1]]
+    kept_rows = [[row[at] for at in kept] for row in cells]
+    if not folds:
+        return Lines(kept_headings, kept_rows, kept_widths)
+    made = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
+    for heading, size in zip(kept_headings, kept_widths, strict=False):
+        made.add_column(heading, no_wrap=True, width=size, overflow="ellipsis")
+    made.add_column(kept_headings[-1], overflow="fold")
+    for row in kept_rows:
+        made.add_row(*row)
     return made
 
 
@@ -228,9 +206,6 @@ class Lines:
         self.row_count = len(rows)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        from rich.segment import Segment
-        from rich.text import Text
-
         taken = sum(self._widths) + GAP * len(self._widths)
         widths = (*self._widths, max(1, options.max_width - taken))
         heading = [Text(each, style="bold", end="") for each in self._headings]

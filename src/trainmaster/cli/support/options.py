@@ -1,52 +1,41 @@
-"""Options and arguments that the commands to a manager have in common."""
+"""Options and arguments: how they are declared, and those that several commands have in common."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from trainmaster.cli.support.completion import live_jobs
 
-WHERE = "Where the manager is"
 
-Url = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        metavar="URL",
-        rich_help_panel=WHERE,
-        help="Address of the manager. Default: TRAINMASTER_URL, else the address file in its data folder.",
-    ),
-]
-Data = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
-        metavar="DIR",
-        rich_help_panel=WHERE,
-        help="Data folder of the manager. Default: TRAINMASTER_DATA, ./.trainmaster, or the user folder.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON.")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would happen without submitting anything.")
-]
-Queue = Annotated[str | None, typer.Option("-q", "--queue", metavar="QUEUE", help="Queue.")]
-Cpus = Annotated[float | None, typer.Option("--cpus", metavar="N", help="CPU cores per GPU.")]
-Memory = Annotated[
-    str | None, typer.Option("--mem", metavar="SIZE", help="Host memory per GPU, such as 16G.")
-]
-JobName = Annotated[
-    str,
-    typer.Argument(metavar="JOB", help="Job id or name.", autocompletion=live_jobs),
-]
-JobNames = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="JOB",
-        help="Job ids or names; an array's id stands for all its jobs.",
-        autocompletion=live_jobs,
-    ),
-]
+def option(shown: str, help: str, **more: Any) -> Any:
+    """An option as its help shows it: `-t --time TIME` has two spellings and a value named TIME."""
+    words = shown.split()
+    names = [word for word in words if word.startswith("-")]
+    return typer.Option(*names, metavar=words[-1] if words != names else None, help=help, **more)
+
+
+def argument(metavar: str, help: str, **more: Any) -> Any:
+    return typer.Argument(metavar=metavar, help=help, **more)
+
+
+WHERE = "Where the manager is"
+URL = "Address of the manager. Default: TRAINMASTER_URL, else the address file in its data folder."
+DATA = "Data folder of the manager. Default: TRAINMASTER_DATA, ./.trainmaster, or the user folder."
+JOBS = "Job ids or names; an array's id stands for all its jobs."
+
+Url = Annotated[str | None, option("--url URL", URL, rich_help_panel=WHERE)]
+Data = Annotated[Path | None, option("--data DIR", DATA, rich_help_panel=WHERE)]
+AsJson = Annotated[bool, option("--json", "Write JSON.")]
+DryRun = Annotated[bool, option("--dry-run", "Show what would happen without submitting anything.")]
+Queue = Annotated[str | None, option("-q --queue QUEUE", "Queue to submit to.")]
+Cpus = Annotated[float | None, option("--cpus N", "CPU cores per GPU.")]
+Memory = Annotated[str | None, option("--mem SIZE", "Host memory per GPU, such as 16G.")]
+OnlyMe = Annotated[bool, option("--me", "Only my jobs.")]
+OnlyUser = Annotated[str | None, option("--user USER", "Only jobs of this user.")]
+OnlyQueue = Annotated[str | None, option("-q --queue QUEUE", "Only jobs in this queue.")]
+JobName = Annotated[str, argument("JOB", "Job id or name.", autocompletion=live_jobs)]
+JobNames = Annotated[list[str], argument("JOB", JOBS, autocompletion=live_jobs)]
+Command = Annotated[list[str], argument("COMMAND", "Command and its arguments.")]

@@ -24,16 +24,6 @@ class Setting:
     value: str
 
 
-def lineup(named: str, set_options: Sequence[str]) -> list[Any]:
-    """Ready policies in the order in which they were named."""
-    classes = chosen_classes(named)
-    settings = [_setting(text) for text in set_options]
-    _check_once(settings)
-    for setting in settings:
-        _check(setting, classes)
-    return [_made(name, kind, settings) for name, kind in classes.items()]
-
-
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """A policy by how it was named, and what was set for it."""
@@ -41,32 +31,37 @@ class Chosen:
     name: str
     named: str
     """The name again, or the path of its file."""
+    kind: Any
     settings: dict[str, str]
 
-
-def settings_of(named: str, set_options: Sequence[str]) -> list[Chosen]:
-    """The same policies with their settings as they were written; every one of them is checked."""
-    lineup(named, set_options)
-    settings = [_setting(text) for text in set_options]
-    parts = [part.strip() for part in named.split(",")]
-    classes = chosen_classes(named)
-    return [
-        Chosen(name, part, _given(name, kind, settings))
-        for part, (name, kind) in zip(parts, classes.items(), strict=True)
-    ]
+    def make(self) -> Any:
+        """The policy itself."""
+        options = read_options(self.name, self.kind.options_type, self.settings, _content)
+        return self.kind(options)
 
 
-def chosen_classes(named: str) -> dict[str, Any]:
-    """Classes by policy name, from names of the catalog and paths of files."""
-    found: dict[str, Any] = {}
-    for each in (part.strip() for part in named.split(",")):
-        if not each:
+def lineup(named: str, set_options: Sequence[str]) -> list[Any]:
+    """Ready policies in the order in which they were named."""
+    return [each.make() for each in chosen_policies(named, set_options)]
+
+
+def chosen_policies(named: str, set_options: Sequence[str]) -> list[Chosen]:
+    """The policies of `--policy`, by name or path, each with what `--set` says for it."""
+    found: dict[str, tuple[str, Any]] = {}
+    for part in (part.strip() for part in named.split(",")):
+        if not part:
             raise BadInput(f"--policy {named!r} has an empty name in it; `trainmaster policies`.")
-        kind = policy_named(each)
+        kind = policy_named(part)
         if kind.name in found:
             raise BadInput(f"--policy names {kind.name} twice.")
-        found[kind.name] = kind
-    return found
+        found[kind.name] = part, kind
+    settings = [_setting(text) for text in set_options]
+    _check_once(settings)
+    for setting in settings:
+        _check(setting, {name: _keys(kind) for name, (_, kind) in found.items()})
+    return [
+        Chosen(name, part, kind, _given(kind, settings)) for name, (part, kind) in found.items()
+    ]
 
 
 def _setting(text: str) -> Setting:
@@ -91,42 +86,30 @@ def _keys(kind: Any) -> list[str]:
     return [each.name for each in fields(kind.options_type)]
 
 
-def _check(setting: Setting, classes: dict[str, Any]) -> None:
-    """Somebody must know the key."""
-    if setting.policy is None:
-        known = dict.fromkeys(key for kind in classes.values() for key in _keys(kind))
-        if setting.key not in known and len(classes) == 1:
-            raise BadInput(unknown_option(setting.key, known, next(iter(classes))))
-        if setting.key not in known:
-            raise BadInput(
-                f"none of the policies has an option {setting.key!r};"
-                f" {did_you_mean(setting.key, known)}"
-            )
-        return
-    if setting.policy not in classes:
-        raise BadInput(_unknown_policy(setting.policy, classes))
-    if setting.key not in _keys(classes[setting.policy]):
-        known = dict.fromkeys(_keys(classes[setting.policy]))
-        raise BadInput(unknown_option(setting.key, known, setting.policy))
-
-
-def _unknown_policy(name: str, classes: dict[str, Any]) -> str:
-    if name in policy_names():
-        return f"--set {name}.… has nothing to set: --policy names {', '.join(classes)}."
-    hint = did_you_mean(name, classes, f"--policy names {', '.join(classes)}.")
-    return f"--set {name}.… names no policy; {hint}"
-
-
-def _made(name: str, kind: Any, settings: Sequence[Setting]) -> Any:
-    given = _given(name, kind, settings)
-    return kind(read_options(name, kind.options_type, given, _content))
-
-
-def _given(name: str, kind: Any, settings: Sequence[Setting]) -> dict[str, str]:
+def _given(kind: Any, settings: Sequence[Setting]) -> dict[str, str]:
     """What concerns this policy; what is set for it alone comes first."""
     known = _keys(kind)
     given = {s.key: s.value for s in settings if s.policy is None and s.key in known}
-    return given | {s.key: s.value for s in settings if s.policy == name}
+    return given | {s.key: s.value for s in settings if s.policy == kind.name}
+
+
+def _check(setting: Setting, keys: dict[str, list[str]]) -> None:
+    """At least one of the policies must have the key."""
+    name, key = setting.policy, setting.key
+    if name is None and len(keys) == 1:
+        (name,) = keys
+    if name is None:
+        known = dict.fromkeys(each for own in keys.values() for each in own)
+        if key not in known:
+            hint = did_you_mean(key, known)
+            raise BadInput(f"none of the policies has an option {key!r}; {hint}")
+    elif name not in keys:
+        named = f"--policy names {', '.join(keys)}."
+        if name in policy_names():
+            raise BadInput(f"--set {name}.… has nothing to set: {named}")
+        raise BadInput(f"--set {name}.… names no policy; {did_you_mean(name, keys, named)}")
+    elif key not in keys[name]:
+        raise BadInput(unknown_option(key, dict.fromkeys(keys[name]), name))
 
 
 def _content(name: str) -> str:

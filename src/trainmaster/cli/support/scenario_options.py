@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-import typer
-
 from trainmaster.cli.support import completion
+from trainmaster.cli.support.options import option
 
 POLICIES = "Policies with commas between, or paths of one-file policies; the first is the baseline"
+SHAPE = "Cluster: 15x4 (nodes x GPUs), 4x15x4 (racks x nodes x GPUs), or a YAML file."
+EVERY = "Option of every named policy that has it; POLICY.KEY=VALUE is for one of them."
+TRACE_FORMAT = "Format of the trace. Default: recognised by its header."
+SPEEDS = "Performance model: speed by placement, interference, cost of switching, failures."
+KNOWN = "What policies know of run times: exactly, with an error of up to F (0 to 1), or nothing."
 
-CLUSTER = typer.Option(
-    metavar="SHAPE|FILE",
-    help="15x4 (nodes x GPUs), 4x15x4 (racks x nodes x GPUs), or a YAML file.",
-)
-POLICY = typer.Option(
-    metavar="NAME,...",
-    help=f"{POLICIES}.",
-    autocompletion=completion.policies,
-)
-SET_OPTION = typer.Option(
-    "--set",
-    metavar="KEY=VALUE",
-    help="An option of every named policy that has it; POLICY.KEY=VALUE is for one.",
-    autocompletion=completion.settings,
-)
-FORMAT = typer.Option(
-    "--format",
-    metavar="NAME",
-    help="Format of the trace; recognised by its header unless given.",
-    autocompletion=completion.formats,
-)
-QUEUES = typer.Option(metavar="FILE", help="Queues with weights and bounds, as YAML.")
-PERF = typer.Option(
-    metavar="ideal|default|FILE",
-    help="Speed by placement, interference, cost of switching, failures.",
-    autocompletion=completion.worlds,
-)
-ESTIMATES = typer.Option(
-    metavar="exact|noisy:F|none", help="What policies are told of run times; F is 0 to 1."
-)
+CLUSTER = option("--cluster SHAPE|FILE", SHAPE)
+POLICY = option("--policy NAME,...", f"{POLICIES}.", autocompletion=completion.policies)
+SET_OPTION = option("--set KEY=VALUE", EVERY, autocompletion=completion.settings)
+FORMAT = option("--format NAME", TRACE_FORMAT, autocompletion=completion.formats)
+QUEUES = option("--queues FILE", "Queues with weights, guaranteed and maximum GPUs, as YAML.")
+PERF = option("--perf ideal|default|FILE", SPEEDS, autocompletion=completion.worlds)
+ESTIMATES = option("--estimates exact|noisy:F|none", KNOWN)

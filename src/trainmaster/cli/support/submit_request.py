@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainmaster.cli.explain import lines_of
 from trainmaster.cli.support.client import Client, Json, my_name
+from trainmaster.cli.support.console import screen, write_json
 from trainmaster.cli.support.errors import BadInput
+from trainmaster.cli.support.files import read_text
+from trainmaster.daemon.response_models import JobRow
 from trainmaster.text.formatting import plural
 
 SOON_S = 1.0
@@ -25,11 +30,21 @@ TRAVELS = (
 class Submitted:
     """What became of one job file: the job, or the array and its elements."""
 
-    id: str
-    name: str
-    elements: tuple[str, ...]
     said: Json
     """As the manager answered."""
+
+    @property
+    def id(self) -> str:
+        return str(self.said["id"])
+
+    @property
+    def name(self) -> str:
+        return self.said.get("name") or ""
+
+    @property
+    def elements(self) -> list[str]:
+        """Of an array; a job stands for itself in the list of the manager."""
+        return [each for each in self.said.get("ids") or () if each != self.id]
 
     @property
     def is_array(self) -> bool:
@@ -77,27 +92,18 @@ def environment_of(texts: Sequence[str], files: Sequence[Path]) -> dict[str, str
 
 
 def _read_file(file: Path) -> dict[str, str]:
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise BadInput(f"--env-file {file} cannot be read: {reason.lower()}.") from None
     found: dict[str, str] = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_text(file, "--env-file").splitlines(), start=1):
         text = line.strip().removeprefix("export ")
         if not text or text.startswith("#"):
             continue
-        name, equals, value = text.partition("=")
-        if not name.strip():
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not name:
             raise BadInput(f"{file}, line {number}: there is no name before `=`.")
-        found[name.strip()] = _unquoted(value.strip()) if equals else _value(name.strip(), None)
+        if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+            value = value[1:-1]
+        found[name] = value if equals else _value(name, None)
     return found
-
-
-def _unquoted(value: str) -> str:
-    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
-        return value[1:-1]
-    return value
 
 
 def _value(name: str, value: object) -> str:
@@ -111,28 +117,12 @@ def _value(name: str, value: object) -> str:
 
 def send(client: Client, specs: Sequence[Json]) -> list[Submitted]:
     """Submit them, all or none, exactly once."""
-    import uuid
-
-    body: Json = {"jobs": list(specs)}
-    answer = client.submit(body, uuid.uuid4().hex)
-    return [_submitted(each) for each in answer["jobs"]]
-
-
-def _submitted(said: Mapping[str, object]) -> Submitted:
-    ids = said.get("ids")
-    elements = tuple(str(each) for each in ids) if isinstance(ids, list) else ()
-    own = str(said["id"])
-    others = tuple(each for each in elements if each != own)
-    return Submitted(own, str(said.get("name") or ""), others, dict(said))
+    answer = client.submit({"jobs": list(specs)}, uuid.uuid4().hex)
+    return [Submitted(said) for said in answer["jobs"]]
 
 
 def show_dry_run(client: Client, specs: Sequence[Json], as_json: bool) -> None:
     """Ask the manager, and say for each job what it would be and when it would start."""
-    from trainmaster.cli.explain import lines_of
-    from trainmaster.cli.support.console import screen
-    from trainmaster.cli.support.format import gpus, write_json
-    from trainmaster.daemon.response_models import JobRow
-
     answer = client.post("/jobs", {"jobs": list(specs)}, {"dry_run": "true"})
     if as_json:
         write_json(answer)
@@ -140,10 +130,8 @@ def show_dry_run(client: Client, specs: Sequence[Json], as_json: bool) -> None:
     console = screen()
     for each in answer["jobs"]:
         row = JobRow.from_json(each["job"])
-        what = (
-            f"Would submit {row.name}: {gpus(row.gpus)} {'GPU' if row.gpus == 1 else 'GPUs'},"
-            f" queue {row.queue}, user {row.user}."
-        )
+        gpus = f"{row.gpus:g} {'GPU' if row.gpus == 1 else 'GPUs'}"
+        what = f"Would submit {row.name}: {gpus}, queue {row.queue}, user {row.user}."
         console.print(what, markup=False)
         said = {
             "sentence": row.why or _expected(each["forecast"]),
@@ -156,7 +144,7 @@ def show_dry_run(client: Client, specs: Sequence[Json], as_json: bool) -> None:
 
 
 def _expected(forecast: Json | None) -> str:
-    """What the forecast says, in words: a job that nobody has looked at yet has no reason to wait."""
+    """What the forecast says, in words: a job that was not submitted has no reason to wait yet."""
     if forecast is None or forecast["start_s"] is None:
         return "It is not known yet what it would wait for."
     starts_now = forecast["start_s"] - time.time() < SOON_S

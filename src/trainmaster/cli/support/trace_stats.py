@@ -6,14 +6,13 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from enum import Enum
-from typing import TYPE_CHECKING
+
+from rich.console import Console, JustifyMethod
+from rich.markup import escape
+from rich.table import Table
 
 from trainmaster.text.formatting import count, decimal, duration, plural, share
 from trainmaster.traces.stats import Portion, TraceStats
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
 
 BAR = 24
 EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -67,86 +66,90 @@ def show(stats: TraceStats, name: str, console: Console) -> None:
 
 
 def _headline(stats: TraceStats) -> str:
+    load = f"load {stats.load or 0:.2f} on {plural(stats.gpus or 0, 'GPU')}"
+    kinds = {
+        "elastic": stats.elastic,
+        "fractional": stats.fractional,
+        "opportunistic": stats.opportunistic,
+        "with failed attempts": stats.with_failures,
+    }
     parts = [
         plural(stats.jobs, "job"),
         f"{duration(stats.span_s)} of arrivals",
         f"{decimal(stats.gpu_hours)} GPU-h",
         f"largest job {stats.largest_gpus:g} GPUs",
+        *([] if stats.load is None else [load]),
+        *(f"{count(number)} {kind}" for kind, number in kinds.items() if number),
     ]
-    if stats.load is not None:
-        parts.append(f"load {stats.load:.2f} on {plural(stats.gpus or 0, 'GPU')}")
-    for number, noun in (
-        (stats.elastic, "elastic"),
-        (stats.fractional, "fractional"),
-        (stats.opportunistic, "opportunistic"),
-        (stats.with_failures, "with failed attempts"),
-    ):
-        if number:
-            parts.append(f"{count(number)} {noun}")
     return ", ".join(parts)
 
 
-def _table(title: str, *headings: str) -> Table:
-    from rich.table import Table
-
+def _table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table with an empty line below; what has bars is to the left, numbers are to the right."""
     table = Table(box=None, padding=(0, 2, 0, 0), title_justify="left", pad_edge=False)
     table.add_column(f"[bold]{title}[/]", no_wrap=True)
     for heading in headings:
-        justify = "left" if heading in ("", "of jobs", "of GPU time") else "right"
-        table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        side: JustifyMethod = "left" if heading.startswith("of ") else "right"
+        table.add_column(heading, justify=side, no_wrap=True)
+    for row in (*rows, ("",)):
+        table.add_row(*row)
     return table
 
 
 def _sizes(stats: TraceStats) -> Table:
-    table = _table("GPUs", "jobs", "part", "of jobs")
     largest = max((size.jobs for size in stats.sizes), default=0)
-    for size in _fold([(size.gpus, size.jobs) for size in stats.sizes]):
-        label, jobs = size
-        table.add_row(label, count(jobs), share(jobs / stats.jobs), bar(jobs, largest))
-    table.add_row("")
-    return table
+    rows = (
+        (label, count(jobs), share(jobs / stats.jobs), bar(jobs, largest))
+        for label, jobs in _fold([(size.gpus, size.jobs) for size in stats.sizes])
+    )
+    return _table("GPUs", ("jobs", "part", "of jobs"), rows)
 
 
 def _fold(sizes: Sequence[tuple[float, int]], most: int = 12) -> Iterable[tuple[str, int]]:
     """All sizes, or the commonest and one line for the rest."""
-    if len(sizes) <= most:
-        return [(f"{gpus:g}", jobs) for gpus, jobs in sizes]
-    common = sorted(sorted(sizes, key=lambda size: -size[1])[: most - 1])
-    rest = sum(jobs for _, jobs in sizes) - sum(jobs for _, jobs in common)
-    return [*((f"{gpus:g}", jobs) for gpus, jobs in common), ("others", rest)]
+    common, rest = sizes, []
+    if len(sizes) > most:
+        common = sorted(sorted(sizes, key=lambda size: -size[1])[: most - 1])
+        others = sum(jobs for _, jobs in sizes) - sum(jobs for _, jobs in common)
+        rest = [("others", others)]
+    return [*((f"{gpus:g}", jobs) for gpus, jobs in common), *rest]
 
 
 def _run_times(stats: TraceStats) -> Table:
-    table = _table("run time by GPUs", "jobs", "mean", "p10", "p50", "p90", "p99", "longest")
-    for each in stats.run_times:
-        times = (each.mean_s, each.p10_s, each.p50_s, each.p90_s, each.p99_s, each.longest_s)
-        table.add_row(each.label, count(each.jobs), *map(duration, times))
-    table.add_row("")
-    return table
+    rows = (
+        (
+            *(each.label, count(each.jobs), duration(each.mean_s), duration(each.p10_s)),
+            *map(duration, (each.p50_s, each.p90_s, each.p99_s, each.longest_s)),
+        )
+        for each in stats.run_times
+    )
+    headings = ("jobs", "mean", "p10", "p50", "p90", "p99", "longest")
+    return _table("run time by GPUs", headings, rows)
 
 
 def _outcomes(stats: TraceStats) -> Table:
-    table = _table("end", "jobs", "of jobs", "GPU-h", "of GPU time")
-    for each in stats.outcomes:
-        hours = each.gpu_hours / stats.gpu_hours if stats.gpu_hours else 0.0
-        table.add_row(
-            each.outcome.value,
-            count(each.jobs),
-            f"{bar(each.jobs, stats.jobs, 12):12} {share(each.jobs / stats.jobs)}",
-            decimal(each.gpu_hours),
-            f"{bar(hours, 1, 12):12} {share(hours)}",
+    hours = stats.gpu_hours or 1.0
+    rows = (
+        (
+            *(each.outcome.value, count(each.jobs), _bar_and_share(each.jobs / stats.jobs)),
+            *(decimal(each.gpu_hours), _bar_and_share(each.gpu_hours / hours)),
         )
-    table.add_row("")
-    return table
+        for each in stats.outcomes
+    )
+    return _table("end", ("jobs", "of jobs", "GPU-h", "of GPU time"), rows)
+
+
+def _bar_and_share(part: float) -> str:
+    return f"{bar(part, 1, 12):12} {share(part)}"
 
 
 def _tenants(title: str, portions: Sequence[Portion], known: int) -> Table:
-    from rich.markup import escape
-
-    table = _table(f"{title} ({known:,})", "jobs", "GPU-h", "of GPU time")
     largest = max((each.gpu_hours for each in portions), default=0.0)
-    for each in portions[:TENANTS]:
-        hours = each.gpu_hours
-        table.add_row(escape(each.name), count(each.jobs), decimal(hours), bar(hours, largest))
-    table.add_row("")
-    return table
+    rows = (
+        (
+            *(escape(each.name), count(each.jobs), decimal(each.gpu_hours)),
+            bar(each.gpu_hours, largest),
+        )
+        for each in portions[:TENANTS]
+    )
+    return _table(f"{title} ({known:,})", ("jobs", "GPU-h", "of GPU time"), rows)

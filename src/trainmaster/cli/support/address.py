@@ -1,4 +1,4 @@
-"""Where a daemon keeps its state, and how those who want to speak to it find its address."""
+"""Where a manager keeps its state, and how a client finds its address."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from trainmaster.cli.support.errors import BadInput
+from trainmaster.cli.support.errors import BadInput, Failed, why
 
 URL = "TRAINMASTER_URL"
 DATA = "TRAINMASTER_DATA"
@@ -19,14 +18,6 @@ ADDRESS = "address"
 ROOT = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a daemon should answer, and who said so."""
-
-    url: str
-    said_by: str
-
-
 def user_data_folder() -> Path:
     """Where `trainmaster up` keeps its state unless it is told otherwise."""
     from platformdirs import user_data_path
@@ -34,23 +25,25 @@ def user_data_folder() -> Path:
     return user_data_path("trainmaster")
 
 
-def find_address(url: str | None, data: Path | None) -> Address | None:
-    """The daemon's address: what is typed goes first, then the environment, then files."""
-    if url:
-        return Address(_checked(url), "--url")
-    if data is None and os.environ.get(URL):
-        return Address(_checked(os.environ[URL]), URL)
+def find_address(url: str | None, data: Path | None) -> str:
+    """The manager's address: what is typed goes first, then the environment, then files."""
+    stated = url or (os.environ.get(URL) if data is None else None)
+    if stated:
+        return _checked(stated)
     for folder in _folders(data):
         found = _in_folder(folder)
         if found is not None:
             return found
-    return None
+    where = f"in {data}" if data else "here"
+    raise Failed(
+        f"No Trainmaster runs {where}: start one with `trainmaster up`, or say where it is with --url."
+    )
 
 
 def _folders(data: Path | None) -> Iterator[Path]:
-    stated = data or (Path(os.environ[DATA]) if os.environ.get(DATA) else None)
-    if stated is not None:
-        yield stated
+    stated = data or os.environ.get(DATA)
+    if stated:
+        yield Path(stated)
         return
     if _is_own(Path(HERE)):
         yield Path(HERE)
@@ -58,10 +51,10 @@ def _folders(data: Path | None) -> Iterator[Path]:
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether nobody but this user (or root) can have put the address there.
+    """Whether only this user (or root) can have put the address there.
 
-    A folder that somebody happens to be in may be anybody's: jobs, with the keys in their environment,
-    would go wherever it says.
+    The current folder may belong to another user: jobs, with the keys in their environment, would go
+    wherever it says.
     """
     path = folder / ADDRESS
     try:
@@ -71,28 +64,23 @@ def _is_own(folder: Path) -> bool:
     if owners <= {os.geteuid(), ROOT}:
         return True
     sys.stderr.write(
-        f"Note: {path} belongs to somebody else and is not used: give --data {folder} if you trust it.\n"
+        f"Note: {path} belongs to another user and is not used: give --data {folder} if you trust it.\n"
     )
     return False
 
 
-def _in_folder(folder: Path) -> Address | None:
+def _in_folder(folder: Path) -> str | None:
     path = folder / ADDRESS
     try:
-        text = path.read_text(encoding="utf-8")
+        return _checked(str(json.loads(path.read_text(encoding="utf-8"))["url"]))
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise BadInput(
-            f"{path} cannot be read: {(error.strerror or str(error)).lower()}."
-        ) from None
-    try:
-        url = json.loads(text)["url"]
+        raise BadInput(f"{path} cannot be read: {why(error)}.") from None
     except (ValueError, KeyError, TypeError):
         raise BadInput(
-            f"{path} holds no address: give the daemon's with --url, or start it again."
+            f"{path} holds no address: give the manager's with --url, or start it again."
         ) from None
-    return Address(_checked(str(url)), str(path))
 
 
 def _checked(url: str) -> str:

@@ -1,0 +1,74 @@
+"""`trainmaster suspend`, `resume`, `cancel` and `move`: orders to jobs that have not ended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from trainmaster.cli.support.client import Client, Json, Refused, of
+from trainmaster.cli.support.console import answer, examples, screen, write_json
+from trainmaster.cli.support.errors import FAILED, print_error
+from trainmaster.cli.support.options import AsJson, JobName, JobNames, option
+from trainmaster.daemon.response_models import JobRow
+
+SUSPEND_EPILOG = examples("trainmaster suspend 12", "trainmaster suspend 12 13 sweep")
+RESUME_EPILOG = examples("trainmaster resume 12", "trainmaster resume 12 13 sweep")
+CANCEL_EPILOG = examples("trainmaster cancel 12", "trainmaster cancel 12 13_4 sweep")
+MOVE_EPILOG = examples("trainmaster move 12 --to node-3")
+ID = re.compile(r"\d+(_\d+)?")
+
+
+def suspend(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
+    """Suspend jobs: free their devices and keep their work until they are resumed."""
+    done = "is being suspended: `trainmaster resume {job}` lets it go on"
+    _order_each(client, jobs, "suspend", done, as_json)
+
+
+def resume(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
+    """Resume suspended or held jobs as soon as devices are free."""
+    _order_each(client, jobs, "resume", "goes on as soon as there is room", as_json)
+
+
+def cancel(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
+    """Cancel jobs: each is asked to stop, and killed after its grace period."""
+    _order_each(client, jobs, "cancel", "is being cancelled", as_json)
+
+
+def move(
+    client: Client,
+    job: JobName,
+    to: Annotated[str, option("--to NODE", "Target node.")],
+    as_json: AsJson = False,
+) -> None:
+    """Move a running job to another node: it saves, stops and continues there."""
+    answer(client.post(of(job, "move"), {"node": to}), as_json, f"Job {job} moves to {to}.")
+
+
+def _order_each(client: Client, jobs: Sequence[str], action: str, done: str, as_json: bool) -> None:
+    """POST the action for every job; exit code 1 if the manager refused one of them."""
+    results: list[Json] = []
+    for job in dict.fromkeys(jobs):
+        try:
+            client.post(of(_whole(client, job), action))
+        except Refused as no:
+            print_error(str(no))
+            results.append({"job": job, "done": False, "error": str(no)})
+            continue
+        results.append({"job": job, "done": True})
+        if not as_json:
+            screen().print(f"Job {job} {done.format(job=job)}.", markup=False)
+    if as_json:
+        write_json({"jobs": results})
+    if not all(each["done"] for each in results):
+        raise typer.Exit(FAILED)
+
+
+def _whole(client: Client, job: str) -> str:
+    """The id of a job; of the whole array where its name was given, which all its elements have."""
+    if ID.fullmatch(job):
+        return job
+    row = JobRow.from_json(client.get(of(job)))
+    return row.array or row.id
