@@ -22,7 +22,11 @@ ID = re.compile(r"\d+(_\d+)?")
 
 
 def suspend(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
-    """Suspend jobs: free their devices and keep their work until they are resumed."""
+    """Suspend jobs: free their devices until they are resumed.
+
+    On CPU slots a job stays in memory. On GPUs it is asked to save and ends, and goes on from its last
+    checkpoint; without one it starts over.
+    """
     done = "is being suspended: `trainmaster resume {job}` lets it go on"
     _order_each(client, jobs, "suspend", done, as_json)
 

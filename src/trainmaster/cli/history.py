@@ -35,8 +35,8 @@ HEADINGS = (
     *("gpu hours", "preempted", "ended"),
 )
 GIVES_WAY = ("preempted", "queue", "user", "waited", "code", "run")
-SINCE = "Only jobs submitted since: 7d (ago), 2026-11-15."
-STATES = "Only jobs that ended so: succeeded, failed, cancelled."
+SINCE = "Only jobs submitted since this date (2026-11-15) or this long ago (7d)."
+STATES = "Only jobs with these ends: succeeded, failed, cancelled."
 
 
 def history(

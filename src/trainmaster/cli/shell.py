@@ -63,7 +63,8 @@ def shell(
     """Open an interactive session as a job, or attach to one again.
 
     `~.` at the start of a line detaches and leaves it running; so does closing the terminal. An unused
-    session is suspended and frees its GPUs; attaching to it resumes it.
+    session is suspended and frees its devices; attaching to it resumes it. On GPUs it starts over then:
+    what a shell has in memory stays on CPU slots only.
     """
     if job is None:
         if not (notebook or detach):

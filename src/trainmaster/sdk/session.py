@@ -77,7 +77,7 @@ class Session:
 
     @property
     def stop_why(self) -> str | None:
-        """Why the program is to stop, where that was said: suspend, resize, cancel or time."""
+        """Why the program is to stop, where that was said: suspend, resize or cancel."""
         return self._requests.why
 
     def per_rank_batch(self, global_batch: int) -> int:

@@ -11,7 +11,7 @@ A program says:
     {"say": "leaving", "step": 120}                          told to stop, saved, about to exit: go on later
     {"say": "done"}                                          all its work is done, about to exit
 The supervisor asks a program (every rank that has said hello; again on a new hello while it holds):
-    {"ask": "stop", "why": "suspend" | "resize" | "cancel" | "time", "grace_s": 30.0}
+    {"ask": "stop", "why": "suspend" | "resize" | "cancel", "grace_s": 30.0}
     {"ask": "save"}
 The daemon says to the supervisor:
     {"say": "follow", "after": 7}                            send me your journal from entry 8 on, and go on

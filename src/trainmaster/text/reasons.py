@@ -52,11 +52,11 @@ def _reserved(reason: Reason) -> str:
 
 
 def _releasing(reason: Reason) -> str:
-    return f"Its GPUs are promised to it; {names(reason.held_by)} must leave them first"
+    return f"Its GPUs are reserved for it; {names(reason.held_by)} must release them first"
 
 
 def _deadline(_reason: Reason) -> str:
-    return "Its deadline is accepted and leaves time: others go first"
+    return "Its deadline leaves enough time, so other jobs go first"
 
 
 def _never(reason: Reason) -> str:
@@ -94,5 +94,5 @@ def reason_sentence(reason: Reason, now: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _said(reason: Reason) -> str:
-    """Worked out once: in a long list many wait for the same."""
+    """Cached: in a long list many jobs wait for the same reason."""
     return SENTENCES[reason.why](reason)

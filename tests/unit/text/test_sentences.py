@@ -21,8 +21,8 @@ SAID = {
     Why.BEHIND_OTHERS: "Jobs 3 and 4 go first",
     Why.SHARE_USED_UP: "Its queue already holds its share; the job needs 8 GPUs more and 5 are free",
     Why.RESERVED: "The GPUs that it could use are held for jobs 3 and 4",
-    Why.WAITING_FOR_RELEASE: "Its GPUs are promised to it; jobs 3 and 4 must leave them first",
-    Why.DEADLINE_LEAVES_TIME: "Its deadline is accepted and leaves time: others go first",
+    Why.WAITING_FOR_RELEASE: "Its GPUs are reserved for it; jobs 3 and 4 must release them first",
+    Why.DEADLINE_LEAVES_TIME: "Its deadline leaves enough time, so other jobs go first",
     Why.NEVER_FITS: "It needs 8 GPUs, which its queue or this cluster can never give it: ask for"
     " fewer, or for another type",
 }

@@ -14,7 +14,7 @@ from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.files import read_yaml
 from trainmaster.cli.support.policy_args import Chosen, chosen_policies
-from trainmaster.cli.support.simulate_table import strange_queues
+from trainmaster.cli.support.simulate_table import undefined_queues
 from trainmaster.config.options import effective
 from trainmaster.config.performance import BASES
 from trainmaster.evaluation.suite import (
@@ -118,7 +118,7 @@ def _queues(
     options = {each.name: effective(each.options) for each in policies}
     remark("Note", inputs.idle_limits(found, policies))
     remark("Warning", inputs.unmet_guarantees(found, topology, policies))
-    remark("Warning", strange_queues(trace.jobs, found, options))
+    remark("Warning", undefined_queues(trace.jobs, found, options))
     return None if wanted.queues is None else read_yaml(wanted.queues, "the queues file")[0]
 
 

@@ -5,47 +5,35 @@ from __future__ import annotations
 import asyncio
 import getpass
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from trainmaster.api.submission import Defaults, submission_of
 from trainmaster.config.job_file import JobFile
+from trainmaster.config.yaml_file import read_documents
 from trainmaster.daemon.daemon import Daemon
-from trainmaster.daemon.service_api import JobStatus, Submission
+from trainmaster.daemon.service_api import JobStatus
 from trainmaster.model.units import SECOND
 from trainmaster.store.rows import JobFilter
 
 MARK = "demonstrated"
 """A file with the ids of its jobs, one a line: it has been submitted once."""
-LEARN = f"{sys.executable} -m trainmaster.sdk.demo"
-FIRST = (
-    {"name": "demo-small", "command": f"{LEARN} --steps 200 --seed 1"},
-    {"name": "demo-long", "command": f"{LEARN} --steps 900 --seed 2", "priority": -1},
-    {"name": "demo-gang", "command": f"{LEARN} --steps 200 --seed 3", "gpus": 2},
-    {
-        "name": "demo-sweep",
-        "command": f"{LEARN} --steps 100 --seed $TRAINMASTER_ARRAY_INDEX",
-        "array": "0-3%2",
-    },
-)
-LATER = {
-    "name": "demo-urgent",
-    "command": f"{LEARN} --steps 150 --seed 4",
-    "gpus": 2,
-    "priority": 5,
-}
-"""For its sake another is suspended."""
-BEFORE_LATER_S = 6.0
+JOBS = Path(__file__).parents[1] / "templates/demo.yaml"
+URGENT = "demo-urgent"
+BEFORE_URGENT_S = 6.0
 LOOK_S = 0.2
+NUMBERS = ("GPUs", "Waited", "Ran", "Suspended", "Loss")
 
 
-def _asked(file: Mapping[str, object], folder: Path) -> Submission:
-    spec = dict(file) | {"snapshot": False, "workdir": str(folder)}
-    defaults = Defaults(user=getpass.getuser(), workdir=folder)
-    return submission_of(JobFile.model_validate(spec), defaults, spec)
+def _jobs(devices: int) -> list[dict[str, Any]]:
+    """The job files that fit on so many devices."""
+    text = JOBS.read_text(encoding="utf-8").replace("$python", sys.executable)
+    found: list[Any] = [spec for spec, _ in read_documents(text)]
+    return [spec for spec in found if spec.get("gpus", 1) <= devices]
 
 
 async def demonstrate(daemon: Daemon, folder: Path) -> None:
@@ -55,12 +43,13 @@ async def demonstrate(daemon: Daemon, folder: Path) -> None:
         console.print("The demonstration has been run here before: `trainmaster history` shows it.")
         return
     devices = sum(len(node.devices) for node in daemon.queries.nodes())
-    files = [file for file in FIRST if _gpus(file) <= devices]
-    await _submit(daemon, folder, files)
-    console.print(f"Submitted {len(files)} jobs that train: `trainmaster ps` shows them.")
-    await asyncio.sleep(BEFORE_LATER_S)
-    if _gpus(LATER) <= devices:
-        await _submit(daemon, folder, [LATER])
+    jobs = _jobs(devices)
+    first = [job for job in jobs if job["name"] != URGENT]
+    await _submit(daemon, folder, first)
+    console.print(f"Submitted {len(first)} jobs that train: `trainmaster ps` shows them.")
+    await asyncio.sleep(BEFORE_URGENT_S)
+    if len(first) < len(jobs):
+        await _submit(daemon, folder, jobs[-1:])
         console.print("Submitted an urgent one: another job makes room for it.")
     while unended(daemon, folder):
         await asyncio.sleep(LOOK_S)
@@ -70,11 +59,13 @@ async def demonstrate(daemon: Daemon, folder: Path) -> None:
     console.print("The demonstration has ended; Trainmaster goes on until Ctrl-C.")
 
 
-async def _submit(daemon: Daemon, folder: Path, files: Sequence[Mapping[str, object]]) -> None:
+async def _submit(daemon: Daemon, folder: Path, jobs: Sequence[dict[str, Any]]) -> None:
     """Submit these and note their ids; the key keeps a crash in between from submitting them twice."""
-    words = [str(file["name"]) for file in files]
-    asked = [_asked(file, folder) for file in files]
-    accepted = await daemon.commands.submit(asked, f"demonstration {' '.join(words)}")
+    defaults = Defaults(user=getpass.getuser(), workdir=folder)
+    specs = [job | {"snapshot": False, "workdir": str(folder)} for job in jobs]
+    asked = [submission_of(JobFile.model_validate(spec), defaults, spec) for spec in specs]
+    words = " ".join(job["name"] for job in jobs)
+    accepted = await daemon.commands.submit(asked, f"demonstration {words}")
     with (folder / MARK).open("a", encoding="utf-8") as out:
         out.writelines(f"{id}\n" for each in accepted for id in each.ids)
 
@@ -88,18 +79,9 @@ def unended(daemon: Daemon, folder: Path) -> list[str]:
     return [id for id in ids if id in daemon.driver.jobs]
 
 
-def _gpus(file: Mapping[str, object]) -> int:
-    count = file.get("gpus", 1)
-    assert isinstance(count, int)
-    return count
-
-
 def table(jobs: list[JobStatus]) -> Table:
-    shown = Table(title="What became of the demonstration")
-    for name in ("Job", "Name", "State"):
-        shown.add_column(name)
-    for name in ("GPUs", "Waited", "Ran", "Suspended", "Loss"):
-        shown.add_column(name, justify="right")
+    numbers = (Column(name, justify="right") for name in NUMBERS)
+    shown = Table("Job", "Name", "State", *numbers, title="What became of the demonstration")
     for job in jobs:
         row, history = job.row, job.history
         waited = None if row.start_ms is None else (row.start_ms - row.submit_ms) / SECOND

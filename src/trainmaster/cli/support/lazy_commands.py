@@ -69,7 +69,7 @@ COMMANDS = {
     ),
     "story": Entry(JOBS, "Show what happened to a job.", "story", "story"),
     "suspend": Entry(
-        JOBS, "Suspend jobs: free their devices and keep their work.", "control", "suspend"
+        JOBS, "Suspend jobs: free their devices until they are resumed.", "control", "suspend"
     ),
     "resume": Entry(JOBS, "Resume suspended or held jobs.", "control", "resume"),
     "cancel": Entry(JOBS, "Cancel jobs.", "control", "cancel"),

@@ -1,4 +1,4 @@
-"""A progress bar on standard error, for work that is long and somebody who watches."""
+"""A progress bar on standard error, for long work in a terminal."""
 
 from __future__ import annotations
 

@@ -96,11 +96,12 @@ def idle_limits(queues: Mapping[str, Queue], policies: Sequence[Any]) -> list[st
     bound = [
         name for name, queue in queues.items() if queue.guaranteed or queue.maximum is not None
     ]
-    heedless = [each.name for each in policies if not divides_queues(type(each))]
-    if not bound or not heedless:
+    unbounded = [each.name for each in policies if not divides_queues(type(each))]
+    if not bound or not unbounded:
         return []
-    who = ", ".join(heedless)
-    return [f"guaranteed and maximum GPUs of {_queues_named(bound)} are not enforced by {who}."]
+    return [
+        f"guaranteed and maximum GPUs of {_queues_named(bound)} are not enforced by {', '.join(unbounded)}."
+    ]
 
 
 def unmet_guarantees(

@@ -89,7 +89,7 @@ def _remarks(simulation: Simulation, *, is_cut: bool) -> list[str]:
 
 
 def _why_it_waits(simulation: Simulation, job: str) -> str:
-    """The policy's own reason; one of somebody else's may have none, or raise."""
+    """The policy's own reason; a policy from a file may have none, or raise."""
     try:
         said = reason_sentence(simulation.controller.explain(job), simulation.now)
     except Exception as error:

@@ -26,8 +26,8 @@ NAMED = 5
 """Rejected jobs that are named before they are only counted."""
 LABEL_WIDTH, VALUE_WIDTH = 16, 12
 BY_WEIGHT = "weight 1 and no bounds"
-STRANGERS = {"antman": "no quota, its jobs are opportunistic"}
-"""What a queue has that nobody defined, by policy; elsewhere it is by weight."""
+UNDEFINED_QUEUE = {"antman": "no quota, its jobs are opportunistic"}
+"""Rights of a queue that is not defined, by policy; under the others it has a weight."""
 
 
 SHOWN = named(
@@ -111,7 +111,7 @@ def cautions(scenario: Scenario, runs: Sequence[Ran]) -> Iterator[str]:
     yield from rejections(scenario, runs)
     yield from (remark for ran in runs for remark in ran.result.warnings)
     options = {ran.result.policy: ran.result.options for ran in runs}
-    yield from strange_queues(scenario.trace.jobs, scenario.queues, options)
+    yield from undefined_queues(scenario.trace.jobs, scenario.queues, options)
     yield from _unpriced(scenario.topology)
 
 
@@ -123,7 +123,7 @@ def _unpriced(topology: Topology) -> Iterator[str]:
         yield f"cost is left out: state price_per_hour of {names} in the cluster file as well"
 
 
-def strange_queues(
+def undefined_queues(
     jobs: Sequence[TracedJob],
     queues: Collection[str],
     options: Mapping[str, Mapping[str, object]],
@@ -135,22 +135,22 @@ def strange_queues(
     strange = {traced.job.queue for traced in jobs} - defined
     if stated and defined and strange:
         some = ", ".join(sorted(strange)[:NAMED])
-        rights = "; ".join(_rights_of_strangers(list(stated)))
+        rights = "; ".join(_rights_of_undefined(list(stated)))
         yield f"{plural(len(strange), 'queue')} of the trace not defined: {some}; {rights}"
 
 
-def _rights_of_strangers(policies: Sequence[str]) -> Iterator[str]:
-    """What a queue has that nobody defined; under which policies, where they differ."""
+def _rights_of_undefined(policies: Sequence[str]) -> Iterator[str]:
+    """The rights of a queue that is not defined; under which policies, where they differ."""
     found: dict[str, list[str]] = {}
     for policy in policies:
-        found.setdefault(STRANGERS.get(policy, BY_WEIGHT), []).append(policy)
+        found.setdefault(UNDEFINED_QUEUE.get(policy, BY_WEIGHT), []).append(policy)
     for rights, names in found.items():
         under = f"under {', '.join(names)} " if len(found) > 1 else ""
         yield f"{under}such a queue has {rights}"
 
 
 def rejections(scenario: Scenario, runs: Sequence[Ran]) -> Iterator[str]:
-    """Jobs that never fit; by whom, where a policy took them nevertheless."""
+    """Jobs that never fit; by which policies, where others took them."""
     by: dict[str, list[str]] = {}
     for ran in runs:
         for job in ran.result.jobs:
@@ -158,8 +158,8 @@ def rejections(scenario: Scenario, runs: Sequence[Ran]) -> Iterator[str]:
                 by.setdefault(job.job_id, []).append(ran.result.policy)
     named = [traced for traced in scenario.trace.jobs if traced.job.id in by][:NAMED]
     for traced in named:
-        who = by[traced.job.id]
-        whom = f" by {', '.join(who)}" if len(who) < len(runs) else ""
+        policies = by[traced.job.id]
+        whom = f" by {', '.join(policies)}" if len(policies) < len(runs) else ""
         yield f"job {traced.job.id} {_why_rejected(traced, scenario.topology)}: rejected{whom}"
     if len(by) > len(named):
         yield f"{plural(len(by) - len(named), 'more job')} rejected for the same kind of reason"

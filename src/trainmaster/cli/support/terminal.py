@@ -1,4 +1,4 @@
-"""This terminal at a session that runs elsewhere: raw keys there, its screen here."""
+"""Attach this terminal to a session that runs elsewhere: raw keys there, its output here."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Attached:
         self.code = 0
 
     def stay(self) -> Left:
-        """Carry keys and screen to and fro until the session ends, or somebody leaves."""
+        """Carry keys there and output back until the session ends or the user detaches."""
         keys = sys.stdin.fileno()
         with _raw(keys), _sizes(self._send_size), selectors.DefaultSelector() as watch:
             watch.register(self._line, selectors.EVENT_READ)
