@@ -38,7 +38,7 @@ def formats() -> list[str]:
     return list(FORMATS)
 
 
-def worlds() -> list[str]:
+def perf_models() -> list[str]:
     return ["ideal", "default"]
 
 

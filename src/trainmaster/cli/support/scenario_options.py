@@ -17,5 +17,5 @@ POLICY = option("--policy NAME,...", f"{POLICIES}.", autocompletion=completion.p
 SET_OPTION = option("--set KEY=VALUE", EVERY, autocompletion=completion.settings)
 FORMAT = option("--format NAME", TRACE_FORMAT, autocompletion=completion.formats)
 QUEUES = option("--queues FILE", "Queues with weights, guaranteed and maximum GPUs, as YAML.")
-PERF = option("--perf ideal|default|FILE", SPEEDS, autocompletion=completion.worlds)
+PERF = option("--perf ideal|default|FILE", SPEEDS, autocompletion=completion.perf_models)
 ESTIMATES = option("--estimates exact|noisy:F|none", KNOWN)
