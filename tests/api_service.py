@@ -28,14 +28,14 @@ from trainmaster.daemon.service_api import (
     JobStatus,
     LogFile,
     NotFound,
-    Refusal,
+    RequestError,
     Submission,
     Unavailable,
 )
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import GIB, WHOLE
-from trainmaster.store.rows import JobFilter, JobRow, ProgressRow, StoryRow
+from trainmaster.store.rows import JobFilter, StoredJob, StoredProgress, StoryRow
 
 ENDS = ("succeeded", "failed", "cancelled")
 ALLOCATED = ("running",)
@@ -46,13 +46,13 @@ class Known:
     """One job, as it changes."""
 
     asked: Submission
-    row: JobRow
+    row: StoredJob
     number: int
     devices: tuple[int, ...] = ()
     attempt: int = 0
     preemptions: int = 0
     held_for: str = ""
-    progress: list[ProgressRow] = field(default_factory=list)
+    progress: list[StoredProgress] = field(default_factory=list)
     total_steps: int | None = None
     story: list[StoryRow] = field(default_factory=list)
 
@@ -167,9 +167,9 @@ class MemoryService:
             kind = policy_class(name)
             read_options(name, kind.options_type, options)
         except (CatalogError, OptionError) as error:
-            raise Refusal(str(error)) from None
+            raise RequestError(str(error)) from None
         if kind.needs_oracle:
-            raise Refusal(f"{name} knows the future: it is for the simulator only.")
+            raise RequestError(f"{name} knows the future: it is for the simulator only.")
         self.chosen = PolicyRow(name, dict(options), self.now / 1000, None)
 
     # -- queries -------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class MemoryService:
     async def story(self, job: str) -> Sequence[StoryRow]:
         return list(self._named(job).story)
 
-    async def progress(self, job: str) -> Sequence[ProgressRow]:
+    async def progress(self, job: str) -> Sequence[StoredProgress]:
         return list(self._named(job).progress)
 
     async def log_files(self, job: str) -> Sequence[LogFile]:
@@ -329,7 +329,7 @@ class MemoryService:
     def report(self, job: str, step: int, loss: float, total: int | None = None) -> None:
         known = self._named(job)
         known.total_steps = total
-        known.progress.append(ProgressRow(job, self.now, step, loss, 100.0))
+        known.progress.append(StoredProgress(job, self.now, step, loss, 100.0))
 
     def log_path(self, job: str, attempt: int, rank: int) -> Path:
         return self.folder / f"{job}-{attempt}-{rank}.log"
@@ -375,8 +375,8 @@ class MemoryService:
             raise Conflict(f"Job {job} has ended.")
         return live
 
-    def _row(self, id: str, asked: Submission, array: str | None, index: int | None) -> JobRow:
-        return JobRow(
+    def _row(self, id: str, asked: Submission, array: str | None, index: int | None) -> StoredJob:
+        return StoredJob(
             id=id,
             name=asked.recipe.name,
             user=asked.job.user,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, make_url, text
 
-from trainmaster.store.rows import Batch, JobRow, ProgressRow, StepRow, StoryRow
+from trainmaster.store.rows import Batch, StepRow, StoredJob, StoredProgress, StoryRow
 
 PATIENCE_S = 60
 
-JOB = JobRow(
+JOB = StoredJob(
     id="1",
     name="train",
     user="ann",
@@ -31,7 +31,7 @@ JOB = JobRow(
 )
 
 
-def job(id: str, state: str = "pending", submit_ms: int = 1000, name: str = "train") -> JobRow:
+def job(id: str, state: str = "pending", submit_ms: int = 1000, name: str = "train") -> StoredJob:
     return replace(JOB, id=id, state=state, submit_ms=submit_ms, name=name)
 
 
@@ -40,14 +40,14 @@ def step(seq: int, now_ms: int | None = None) -> StepRow:
     return StepRow(seq, now_ms, f'[{{"event": {seq}}}]', f'[{{"order": {seq}}}]')
 
 
-def batch(seq: int, *jobs: JobRow) -> Batch:
+def batch(seq: int, *jobs: StoredJob) -> Batch:
     """A step that changes these jobs, with a sentence about each."""
     stories = tuple(StoryRow(row.id, seq * 10, seq, row.state, "{}") for row in jobs)
     return Batch(step(seq), jobs, stories)
 
 
-def report(job: str, step: int) -> ProgressRow:
-    return ProgressRow(job, step * 100, step, 1 / (step + 1), 250.0)
+def report(job: str, step: int) -> StoredProgress:
+    return StoredProgress(job, step * 100, step, 1 / (step + 1), 250.0)
 
 
 def loosen(url: str) -> None:

@@ -15,14 +15,7 @@ from hypothesis import strategies as st
 from tests.contract.stores import JOB, batch, job, report, step
 from trainmaster.store.errors import StoreError
 from trainmaster.store.open import open_store
-from trainmaster.store.rows import (
-    Batch,
-    JobFilter,
-    JobRow,
-    ProgressRow,
-    StepRow,
-    StoryRow,
-)
+from trainmaster.store.rows import Batch, JobFilter, StepRow, StoredJob, StoredProgress, StoryRow
 from trainmaster.store.store import Store
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -140,7 +133,7 @@ def test_progress_is_thinned_evenly(store: Store, limit: int, kept: tuple[int, .
 
 def test_a_loss_that_is_no_number_is_kept(store: Store) -> None:
     odd = [(math.nan, math.inf), (-math.inf, None), (None, 5e-324)]
-    rows = tuple(ProgressRow("1", 1, 1, loss, speed) for loss, speed in odd)
+    rows = tuple(StoredProgress("1", 1, 1, loss, speed) for loss, speed in odd)
     store.append([Batch(step(1), (JOB,), progress=rows)])
     assert repr(store.progress("1")) == repr(list(rows))
 
@@ -191,7 +184,7 @@ FLOATS = (
 """SQLite keeps no sign of zero, which is why 0.0 is added."""
 IDS = st.integers(0, 6).map(str) | st.sampled_from(["1_0", "1_1", "3_2"])
 JOBS = st.builds(
-    JobRow,
+    StoredJob,
     id=IDS,
     name=TEXTS,
     user=TEXTS,
@@ -209,7 +202,7 @@ JOBS = st.builds(
 )
 STORIES = st.builds(StoryRow, job=IDS, at_ms=WHOLE, step=WHOLE, what=TEXTS, detail_json=TEXTS)
 REPORTS = st.builds(
-    ProgressRow, job=IDS, at_ms=WHOLE, step=WHOLE, loss=FLOATS, samples_per_s=FLOATS
+    StoredProgress, job=IDS, at_ms=WHOLE, step=WHOLE, loss=FLOATS, samples_per_s=FLOATS
 )
 BATCHES = st.tuples(
     st.lists(JOBS, max_size=4), st.lists(STORIES, max_size=4), st.lists(REPORTS, max_size=4)
@@ -230,14 +223,14 @@ def test_what_was_appended_is_what_is_read(store_url: str) -> None:
         @settings(max_examples=60, deadline=None)
         @given(appends=st.lists(st.lists(BATCHES, max_size=3), max_size=3))
         def check(
-            appends: list[list[tuple[list[JobRow], list[StoryRow], list[ProgressRow]]]],
+            appends: list[list[tuple[list[StoredJob], list[StoryRow], list[StoredProgress]]]],
         ) -> None:
             last["example"] += 1
             example, first = last["example"], last["seq"]
-            jobs: dict[str, JobRow] = {}
+            jobs: dict[str, StoredJob] = {}
             steps: list[StepRow] = []
             stories: list[StoryRow] = []
-            reports: list[ProgressRow] = []
+            reports: list[StoredProgress] = []
             for append in appends:
                 batches = []
                 for new_jobs, new_stories, new_reports in append:

@@ -13,10 +13,10 @@ from trainmaster.store.errors import Deposed, StoreError
 from trainmaster.store.rows import (
     Batch,
     JobFilter,
-    JobRow,
     KeyRow,
     SnapshotRow,
     StepRow,
+    StoredJob,
     StoryRow,
 )
 from trainmaster.store.store import Store
@@ -157,7 +157,7 @@ def test_a_batch_is_kept_whole_or_not_at_all(store: Store) -> None:
     [replace(JOB, name="\ud800"), replace(JOB, gpus=2**63), replace(JOB, submit_ms=-(2**63) - 1)],
     ids=["half a character", "too large", "too small"],
 )
-def test_what_no_database_holds_is_said_plainly(store: Store, spoilt: JobRow) -> None:
+def test_what_no_database_holds_is_said_plainly(store: Store, spoilt: StoredJob) -> None:
     with pytest.raises(StoreError, match="cannot keep this"):
         store.append([batch(1, spoilt)])
     store.append([batch(1, JOB)])

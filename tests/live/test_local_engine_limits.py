@@ -23,7 +23,7 @@ from tests.live.stage import (
 )
 from trainmaster.engines.local import processes
 from trainmaster.engines.local.engine import LocalEngine
-from trainmaster.engines.local.run_spec import run_file, seats
+from trainmaster.engines.local.worker_environment import rank_places, run_file
 from trainmaster.model.actions import Kill, Launch
 from trainmaster.model.engine_reports import Ended, Started
 from trainmaster.model.job import Run
@@ -79,7 +79,7 @@ def test_a_program_gets_no_more_of_the_processors_than_it_may(tmp_path: Path) ->
 
 
 def test_one_rank_per_node_sees_all_devices_of_its_node() -> None:
-    found = seats(placed(6), Ranks.PER_NODE)
+    found = rank_places(placed(6), Ranks.PER_NODE)
     assert [(seat.rank, seat.world, seat.local_world, seat.node_rank) for seat in found] == [
         (0, 2, 1, 0),
         (1, 2, 1, 1),
@@ -93,7 +93,7 @@ def test_gpus_are_named_by_uuid_and_not_frozen_by_stopping(tmp_path: Path) -> No
     assert not engine.abilities.can_freeze
     assert any("suspended in memory" in remark for remark in engine.abilities.remarks)
     recipe = LaunchSpec(("true",), "/", "/")
-    file = run_file(RUN, placed(3, first=2), recipe, engine.machine, str(tmp_path / "s.sock"), 0)
+    file = run_file(RUN, placed(3, first=2), recipe, engine.host, str(tmp_path / "s.sock"), 0)
     seen = [rank.env["CUDA_VISIBLE_DEVICES"] for rank in file.ranks]
     assert seen == ["GPU-2,GPU-3", "GPU-2,GPU-3", "GPU-4"]
 

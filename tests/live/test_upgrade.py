@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.live.daemons import live, of_folder, until
-from trainmaster.daemon.recovery import Replayed, again, from_snapshot
+from trainmaster.daemon.recovery import Replayed, from_snapshot, replay_step
 from trainmaster.model import codec
 from trainmaster.model.events import PolicyChanged
 from trainmaster.store.open import open_store
@@ -64,7 +64,7 @@ def opened(folder: Path) -> tuple[Replayed, Any]:
     steps = list(store.steps(after=found.seq))
     assert steps
     for step in steps:
-        again(found, step)
+        replay_step(found, step)
     store.close()
     return found, memo
 
@@ -87,7 +87,9 @@ def test_an_option_that_is_gone_does_not_keep_an_old_store_closed(tmp_path: Path
     found = from_snapshot(replace(snapshot, body_json=json.dumps(body)))
     assert found.policy == ("trainmaster", (("min_run_s", "30"),))
     change = PolicyChanged("trainmaster", (("shrink", "on"),))
-    again(found, StepRow(found.seq + 1, found.now_ms + 1, codec.dumps((change,)), codec.dumps(())))
+    replay_step(
+        found, StepRow(found.seq + 1, found.now_ms + 1, codec.dumps((change,)), codec.dumps(()))
+    )
     assert found.policy == ("trainmaster", ())
 
 

@@ -11,13 +11,9 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
 from trainmaster import __version__
-from trainmaster.api import responses as answers
-from trainmaster.api import schema
-from trainmaster.api.host_check import Guard
-from trainmaster.api.routes import cluster, jobs
-from trainmaster.api.routes import logs as output
-from trainmaster.api.routes import submit as submitting
-from trainmaster.api.routes import web as pages
+from trainmaster.api import responses, schema
+from trainmaster.api.host_check import HostCheck
+from trainmaster.api.routes import cluster, jobs, logs, submit, web
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.response_models import JobDetails, Shape
@@ -40,7 +36,7 @@ TAGS = [
 
 
 def create_app(
-    service: Daemon, meters: Metrics | None = None, hosts: Collection[str] = ()
+    service: Daemon, metrics: Metrics | None = None, hosts: Collection[str] = ()
 ) -> FastAPI:
     """The application of one manager; `hosts` are names by which it may be asked besides localhost."""
     app = FastAPI(
@@ -54,11 +50,11 @@ def create_app(
         redirect_slashes=False,
         separate_input_output_schemas=False,
     )
-    for part in (submitting, jobs, output, cluster):
+    for part in (submit, jobs, logs, cluster):
         app.include_router(part.routes(service), prefix=ROOT)
-    app.include_router(pages.routes(service, meters or Metrics()))
-    answers.install(app)
-    app.add_middleware(Guard, hosts=hosts)
+    app.include_router(web.routes(service, metrics or Metrics()))
+    responses.install(app)
+    app.add_middleware(HostCheck, hosts=hosts)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 

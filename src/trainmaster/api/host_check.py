@@ -25,8 +25,8 @@ HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]+)(:\d+)?")
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-class Guard:
-    """Looks at the headers of every request before anybody else does."""
+class HostCheck:
+    """Checks the headers of every request first."""
 
     def __init__(self, app: ASGIApp, hosts: Collection[str] = ()) -> None:
         self._app = app

@@ -35,7 +35,7 @@ def ended_because(status: JobStatus) -> str | None:
     return _capitalised(str(failure["why"]))
 
 
-def standing(status: JobStatus, now: int) -> tuple[str | None, str]:
+def status_sentence(status: JobStatus, now: int) -> tuple[str | None, str]:
     """Code and sentence for a job in any state: what it waits for, or what it does instead."""
     waits = why_waiting(status, now)
     if waits is not None:
@@ -47,7 +47,7 @@ def standing(status: JobStatus, now: int) -> tuple[str | None, str]:
         how = "was cancelled" if row.state == JobState.CANCELLED else row.state
         return None, f"It {how}{code}{ended}. {ended_because(status) or ''}".rstrip()
     if row.state in WAITING_STATES:
-        return None, "It waits to be looked at: the next pass says more."
+        return None, "It waits for the next scheduling pass."
     place = f" on {', '.join(status.devices)}" if status.devices else ""
     return None, f"It is {row.state}{place}."
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from trainmaster.api import messages as wording
+from trainmaster.api import messages
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.response_models import QueueRow
@@ -97,14 +97,14 @@ async def _unadmitted(service: Daemon, counts: Mapping[str, int]) -> Metric:
             JobFilter(states=LOOKED_AT, before=before, limit=PAGE)
         )
         for status in statuses:
-            why = wording.why_waiting(status, now)
+            why = messages.why_waiting(status, now)
             counted[UNKNOWN if why is None else why[0]] += 1
         if len(statuses) < PAGE:
             break
         before = statuses[-1].row.id
     unread = sum(counts.get(state, 0) for state in LOOKED_AT) - counted.total()
     counted[UNKNOWN] += max(0, unread)
-    counted[wording.HELD] += counts.get("held", 0)  # what is held has no other reason
+    counted[messages.HELD] += counts.get("held", 0)  # what is held has no other reason
     found = [((reason,), count) for reason, count in sorted(counted.items()) if count]
     words = "Jobs that wait, by the reason that `explain` gives."
     return _gauge("unadmitted_jobs", words, ("reason",), found)

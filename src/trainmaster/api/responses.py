@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from trainmaster.config.validation import ConfigError, parameter_sentence
 from trainmaster.daemon.response_models import ErrorAnswer
-from trainmaster.daemon.service_api import Conflict, NotFound, Refusal, Unavailable
+from trainmaster.daemon.service_api import Conflict, NotFound, RequestError, Unavailable
 from trainmaster.store.errors import StoreError
 
 LOG = logging.getLogger("trainmaster.api")
@@ -54,11 +54,11 @@ EXAMPLES = {
     503: "This manager is a standby: ask the active one.",
 }
 LATER = {"Retry-After": "5"}
-REFUSALS: tuple[tuple[type[Refusal], int], ...] = (
+REFUSALS: tuple[tuple[type[RequestError], int], ...] = (
     (NotFound, 404),
     (Conflict, 409),
     (Unavailable, 503),
-    (Refusal, 422),
+    (RequestError, 422),
 )
 
 
@@ -148,8 +148,8 @@ def install(app: FastAPI) -> None:
     async def bad_file(_request: Request, failure: ConfigError) -> Response:
         return error(400 if failure.is_malformed else 422, str(failure))
 
-    @app.exception_handler(Refusal)
-    async def refused(_request: Request, failure: Refusal) -> Response:
+    @app.exception_handler(RequestError)
+    async def refused(_request: Request, failure: RequestError) -> Response:
         status = next(code for kind, code in REFUSALS if isinstance(failure, kind))
         return error(status, str(failure), LATER if status == 503 else None)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import fields
 
-from trainmaster.api import messages as wording
+from trainmaster.api import messages
 from trainmaster.daemon.job_history import Progress
 from trainmaster.daemon.response_models import (
     ChangeRow,
@@ -50,7 +50,7 @@ def finite(value: float | None) -> float | None:
 def job_row(status: JobStatus, now: int) -> JobRow:
     """A job as lists show it."""
     row, history = status.row, status.history
-    why = wording.why_waiting(status, now)
+    why = messages.why_waiting(status, now)
     waited_until = row.start_ms if row.start_ms is not None else row.finish_ms
     return JobRow(
         id=row.id,
@@ -73,7 +73,7 @@ def job_row(status: JobStatus, now: int) -> JobRow:
         restarts=history.restarts,
         preemptions=history.preemptions,
         exit_code=row.exit_code,
-        ended_because=wording.ended_because(status),
+        ended_because=messages.ended_because(status),
         array=row.array,
         array_index=row.array_index,
         progress=progress_row(history.progress),
@@ -94,7 +94,7 @@ def progress_row(progress: Progress | None) -> ProgressRow | None:
 
 def job_details(status: JobStatus, now: int) -> JobDetails:
     """A job with all that is known of it."""
-    spec = wording.details(status.row.spec_json)
+    spec = messages.details(status.row.spec_json)
     return JobDetails(
         **vars(job_row(status, now)),
         failures=status.history.failures,
@@ -104,7 +104,7 @@ def job_details(status: JobStatus, now: int) -> JobDetails:
         saved_at_s=seconds(status.history.saved_at_ms),
         remarks=list(status.remarks),
         spec=plain(spec.get("spec", spec)),  # the file alone, without what the manager made of it
-        record=wording.details(status.row.record_json),
+        record=messages.details(status.row.record_json),
     )
 
 
@@ -120,7 +120,7 @@ def explanation(
     status: JobStatus, forecast: Forecast | None, holders: list[Holder], now: int
 ) -> Explanation:
     """Why a job waits, with the numbers, who is in the way, and when it may start."""
-    code, sentence = wording.standing(status, now)
+    code, sentence = messages.status_sentence(status, now)
     reason = status.reason
     numbers = None
     if reason is not None and not status.held_for:
@@ -148,12 +148,12 @@ def holder(row: JobRow) -> Holder:
 
 
 def story_entry(row: stored.StoryRow) -> StoryEntry:
-    detail = wording.details(row.detail_json)
+    detail = messages.details(row.detail_json)
     sentence = story_sentence(row.what, detail)
     return StoryEntry(row.at_ms / 1000, row.step, row.what, sentence, detail)
 
 
-def progress_report(row: stored.ProgressRow) -> ProgressReport:
+def progress_report(row: stored.StoredProgress) -> ProgressReport:
     return ProgressReport(row.at_ms / 1000, row.step, finite(row.loss), finite(row.samples_per_s))
 
 

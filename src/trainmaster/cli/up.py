@@ -69,7 +69,7 @@ def up(
 
     from trainmaster.api.server import listening, url_of
     from trainmaster.daemon.policies import policy_of
-    from trainmaster.daemon.service_api import Refusal
+    from trainmaster.daemon.service_api import RequestError
     from trainmaster.engines.protocol import EngineError
     from trainmaster.gpu.devices import machine
     from trainmaster.store.errors import StoreError
@@ -78,7 +78,7 @@ def up(
     chosen = policy, tuple(sorted(settings_of(settings or (), "--set").items()))
     try:
         policy_of(*chosen)
-    except Refusal as error:
+    except RequestError as error:
         raise BadInput(str(error)) from None
     found = machine(slots)
     try:
@@ -90,7 +90,7 @@ def up(
     typer.echo(f"Trainmaster at {url_of(sock)}, state in {folder}")
     try:
         asyncio.run(_serve(folder, sock, found, database, chosen, demo, ends_demo))
-    except (Refusal, StoreError, EngineError) as error:
+    except (RequestError, StoreError, EngineError) as error:
         raise Failed(str(error)) from None
 
 

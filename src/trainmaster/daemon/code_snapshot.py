@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from pathspec import GitIgnoreSpec
 
-from trainmaster.daemon.service_api import Refusal
+from trainmaster.daemon.service_api import RequestError
 from trainmaster.model.units import MIB
 from trainmaster.text.formatting import size
 
@@ -62,13 +62,13 @@ class _Found:
 
 
 def keep_code(workdir: Path, into: Path) -> Kept:
-    """Copy what the folder holds now to `into`, all or nothing; a Refusal where it is too much.
+    """Copy what the folder holds now to `into`, all or nothing; a RequestError where it is too much.
 
     In a Git work tree: what is tracked, and what is new and not ignored. Elsewhere: everything but caches
     and environments. `.trainmasterignore` leaves out more. `into` must not exist, or be an earlier copy.
     """
     if not workdir.is_dir():
-        raise Refusal(
+        raise RequestError(
             f"The working directory {workdir} does not exist any more: submit from another."
         )
     found = _chosen(workdir, _own_folders(workdir, into))
@@ -78,7 +78,7 @@ def keep_code(workdir: Path, into: Path) -> Kept:
         return _copy(workdir, making, found)
 
 
-def keep_again(kept: Path, into: Path) -> None:
+def copy_again(kept: Path, into: Path) -> None:
     """Another copy of one that was just made and not run yet, for a job submitted together with it."""
     with _complete(into, kept) as making:
         shutil.copytree(kept, making, symlinks=True, copy_function=_copy_file)
@@ -95,7 +95,7 @@ def _complete(into: Path, source: Path) -> Iterator[Path]:
             shutil.rmtree(into)
         making.rename(into)
     except OSError as error:  # shutil.Error is one
-        raise Refusal(
+        raise RequestError(
             f"The code in {source} could not be copied: {error.strerror or error}"
             f" ({error.filename}). Free some space, or submit with snapshot: false."
         ) from error
@@ -239,7 +239,7 @@ def _check_limits(workdir: Path, found: list[_Found]) -> None:
             f"holds {size(total)}, more than the {size(MOST_BYTES)} that are copied;"
             f" {where} alone has {size(weight)}"
         )
-    raise Refusal(
+    raise RequestError(
         f"The working directory {workdir} {said}: name what the program does not need in"
         f" {IGNORE_FILE}, or submit with snapshot: false."
     )
@@ -273,7 +273,7 @@ def _copy(workdir: Path, making: Path, found: list[_Found]) -> Kept:
                 raise
             continue  # Deleted while it was being copied: then it is not there.
         except PermissionError as refused:
-            raise Refusal(
+            raise RequestError(
                 f"{workdir / each.path} cannot be read: change its permissions, or name it in"
                 f" {IGNORE_FILE}."
             ) from refused
@@ -307,7 +307,7 @@ def _copy_bytes(reading: BinaryIO, writing: BinaryIO, source: str | Path) -> Non
     while piece := reading.read(PIECE):
         copied += len(piece)
         if copied > MOST_BYTES:
-            raise Refusal(
+            raise RequestError(
                 f"{source} grows while it is being copied: name it in {IGNORE_FILE}, or submit"
                 " with snapshot: false."
             )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trainmaster.core.occupancy import Occupancy
-from trainmaster.daemon.code_snapshot import keep_again, keep_code
+from trainmaster.daemon.code_snapshot import copy_again, keep_code
 from trainmaster.daemon.dependencies import DependencyState, ended_as, outlook
 from trainmaster.daemon.driver import EVENTS_PER_STEP, Driver
 from trainmaster.daemon.inbox import Request
@@ -25,7 +25,7 @@ from trainmaster.daemon.service_api import (
     JobChanges,
     JobStatus,
     NotFound,
-    Refusal,
+    RequestError,
     Submission,
 )
 from trainmaster.model import events as e
@@ -120,30 +120,30 @@ class Commands:
         return self._queries.draft(first), await self._queries.forecast_of(asked)
 
     def _checked(self, asked: Submission) -> Submission:
-        """The submission with the defaults of this cluster; a Refusal where it can never run here."""
+        """The submission with the defaults of this cluster; a RequestError where it can never run here."""
         state = self._driver.controller.state
         demand = _on_slots(asked.job.demand, state.topology)
         demand = self._demands.setdefault(demand, demand)
         asked = replace(asked, job=replace(asked.job, demand=demand))
         is_moldable = self._driver.controller.policy.is_moldable
         if not ever_fits(self._empty, demand, is_moldable=is_moldable):
-            raise Refusal(
+            raise RequestError(
                 f"{asked.recipe.name or 'the job'} asks for {_demand_words(asked)}, but"
                 f" {_capacity(state.topology)}: ask for less, or for another type."
             )
         self._check_queue(asked.job.queue)
         if asked.array is not None and len(asked.array.indices) > MOST_ELEMENTS:
-            raise Refusal(f"an array has at most {MOST_ELEMENTS:,} jobs.")
+            raise RequestError(f"an array has at most {MOST_ELEMENTS:,} jobs.")
         return asked
 
     def _check_queue(self, name: str) -> None:
         """Where queues are defined, an unknown name is a mistake."""
         queues = self._driver.controller.state.queues
         if queues and name not in {*queues, DEFAULT_QUEUE}:
-            raise Refusal(f"there is no queue {name}: `trainmaster queues` lists them.")
+            raise RequestError(f"there is no queue {name}: `trainmaster queues` lists them.")
 
     def _dependencies(self, asked: Submission) -> tuple[Dependency, ...]:
-        """What it depends on, arrays expanded; a Refusal where that can never be met."""
+        """What it depends on, arrays expanded; a RequestError where that can never be met."""
         found: list[Dependency] = []
         for wanted in asked.depends_on:
             if self._driver.state_of(wanted.job) is not None:
@@ -169,7 +169,7 @@ class Commands:
         into = self._folder / "jobs" / number / "code"
         workdir = asked.recipe.workdir
         if workdir in housed:
-            await asyncio.to_thread(keep_again, housed[workdir], into)
+            await asyncio.to_thread(copy_again, housed[workdir], into)
         else:
             await asyncio.to_thread(keep_code, Path(workdir), into)
             housed[workdir] = into

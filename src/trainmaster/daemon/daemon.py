@@ -30,7 +30,7 @@ STANDBY = "this manager is a standby: another one leads."
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RetentionSettings:
     """How often the daemon stores snapshots and removes old data."""
 
     snapshot_steps: int = 2_000
@@ -44,7 +44,7 @@ class Settings:
 
 
 class Daemon:
-    """One manager, as the API sees it. Methods raise Refusal and nothing else for a user's fault."""
+    """One manager, as the API sees it. Methods raise RequestError and nothing else for a user's fault."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Daemon:
         *,
         policy: tuple[str, Options] = (DEFAULT_POLICY, ()),
         forecaster: Forecaster | None = None,
-        habits: Settings = Settings(),  # noqa: B008
+        settings: RetentionSettings = RetentionSettings(),  # noqa: B008
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._store = store
@@ -62,7 +62,7 @@ class Daemon:
         self._folder = folder
         self._first_policy = policy
         self._forecaster = forecaster
-        self._habits = habits
+        self._settings = settings
         self._say = say
         """Tells the user who started it."""
         self._driver: Driver | None = None
@@ -103,7 +103,7 @@ class Daemon:
             except StoreError as error:
                 self._trouble = str(error)
                 log.error("the store cannot be opened", why=str(error))
-            await asyncio.sleep(self._habits.standby_s)
+            await asyncio.sleep(self._settings.standby_s)
 
     async def _take_over(self) -> Driver:
         driver, doubtful = await asyncio.to_thread(
@@ -130,13 +130,13 @@ class Daemon:
         while True:
             await asyncio.sleep(1.0)
             now = driver.clock.now()
-            is_due = now - self._kept_ms >= self._habits.snapshot_ms
-            if driver.writer.seq - self._kept_seq >= self._habits.snapshot_steps or (
+            is_due = now - self._kept_ms >= self._settings.snapshot_ms
+            if driver.writer.seq - self._kept_seq >= self._settings.snapshot_steps or (
                 is_due and driver.writer.seq > self._kept_seq
             ):
                 try:
                     await self._keep_snapshot(driver)
-                    await asyncio.to_thread(self._store.compact, now - self._habits.keep_steps_ms)
+                    await asyncio.to_thread(self._store.compact, now - self._settings.keep_steps_ms)
                 except Deposed:
                     raise
                 except StoreError as error:
@@ -146,8 +146,8 @@ class Daemon:
     async def _tidy(self, driver: Driver) -> None:
         """Remove logs and code that are no longer needed."""
         while True:
-            await asyncio.sleep(self._habits.tidy_ms / SECOND)
-            before = driver.clock.now() - self._habits.keep_logs_ms
+            await asyncio.sleep(self._settings.tidy_ms / SECOND)
+            before = driver.clock.now() - self._settings.keep_logs_ms
             place, store, is_live = self._folder, self._store, driver.jobs.__contains__
             try:
                 for run in await asyncio.to_thread(outdated_runs, place, store, is_live, before):

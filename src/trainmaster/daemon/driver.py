@@ -26,7 +26,7 @@ from trainmaster.daemon.order_dispatch import OrderDispatcher
 from trainmaster.daemon.policies import Options
 from trainmaster.daemon.report_events import LoggedEvent, events_of
 from trainmaster.daemon.runtime_limits import RuntimeLimits
-from trainmaster.daemon.service_api import Conflict, NotFound, Refusal
+from trainmaster.daemon.service_api import Conflict, NotFound, RequestError
 from trainmaster.daemon.step_writer import RETRY_S, StepWriter
 from trainmaster.engines.protocol import Engine
 from trainmaster.model import codec
@@ -35,7 +35,7 @@ from trainmaster.model.engine_reports import Progressed, Report
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.units import SECOND
 from trainmaster.store.errors import StoreError
-from trainmaster.store.rows import Batch, JobFilter, ProgressRow, StepRow
+from trainmaster.store.rows import Batch, JobFilter, StepRow, StoredProgress
 from trainmaster.store.store import Store
 
 log = structlog.get_logger("trainmaster.daemon")
@@ -154,7 +154,7 @@ class Driver:
 
     def _collect_events(
         self, arrived: Arrivals, now: int
-    ) -> tuple[list[LoggedEvent], list[ProgressRow]]:
+    ) -> tuple[list[LoggedEvent], list[StoredProgress]]:
         """The events for the controller, and progress reports that are only stored."""
         events = self._without_ended([*arrived.followups, *self._retry_dependencies()])
         for request in arrived.requests:
@@ -163,7 +163,7 @@ class Driver:
             timely = self._without_ended(request.events)
             request.is_late = bool(request.events) and not timely
             events.extend(timely)
-        progress: list[ProgressRow] = []
+        progress: list[StoredProgress] = []
         for report, number in arrived.reports:
             events.extend(self._events_of_report(report, number, now, progress))
         events.extend(self.limits.overdue(now))
@@ -259,7 +259,7 @@ class Driver:
         return [logged for live in lives for logged in self._dependency_events(live, self.state_of)]
 
     def _events_of_report(
-        self, report: Report, number: int, now: int, progress: list[ProgressRow]
+        self, report: Report, number: int, now: int, progress: list[StoredProgress]
     ) -> Iterator[LoggedEvent]:
         live = self.jobs.get(report.run.job)
         if live is None:
@@ -277,7 +277,7 @@ class Driver:
             return
         yield from found
         if isinstance(report, Progressed):
-            row = ProgressRow(live.id, at_ms, report.step, report.loss, report.samples_per_s)
+            row = StoredProgress(live.id, at_ms, report.step, report.loss, report.samples_per_s)
             progress.append(row)
 
     # -- storing -------------------------------------------------------------------------------------
@@ -365,8 +365,8 @@ class Driver:
         raise NotFound(f"there is no job {job}: `trainmaster ps -a` lists all.")
 
     async def one(self, job: str) -> LiveJob:
-        """The live job of that id or name; a Refusal for an array."""
+        """The live job of that id or name; a RequestError for an array."""
         found = await self.live(job)
         if len(found) != 1:
-            raise Refusal(f"{job} is an array: name one of its jobs, such as {found[0].id}.")
+            raise RequestError(f"{job} is an array: name one of its jobs, such as {found[0].id}.")
         return found[0]

@@ -12,7 +12,7 @@ from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import stored_submission
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.trace import Outcome, Trace, TracedJob
-from trainmaster.store.rows import JobFilter, JobRow
+from trainmaster.store.rows import JobFilter, StoredJob
 from trainmaster.store.store import Store
 from trainmaster.traces.native import write
 
@@ -20,7 +20,7 @@ PAGE = 1000
 SHORTEST_MS = 1
 
 
-def ended_rows(store: Store) -> Iterator[JobRow]:
+def ended_rows(store: Store) -> Iterator[StoredJob]:
     """Every job that has ended, the last submitted first."""
     before: str | None = None
     while True:
@@ -31,7 +31,7 @@ def ended_rows(store: Store) -> Iterator[JobRow]:
         before = rows[-1].id
 
 
-def traced(row: JobRow) -> TracedJob | None:
+def traced(row: StoredJob) -> TracedJob | None:
     """An ended job as a trace has it; None where it was never started.
 
     One that ended as soon as it was started is written with the shortest time that there is.

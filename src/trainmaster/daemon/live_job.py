@@ -18,7 +18,7 @@ from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.placement import Placement
 from trainmaster.model.submission import Array, Dependency
 from trainmaster.model.topology import Topology
-from trainmaster.store.rows import JobRow
+from trainmaster.store.rows import StoredJob
 
 
 class Hold(Enum):
@@ -133,12 +133,12 @@ class LiveJob:
             attempts=record.attempt,
         )
 
-    def row(self, now: int) -> JobRow:
+    def row(self, now: int) -> StoredJob:
         record = self.record
         if not self._spec_json:
             spec = {"spec": dict(self.spec), "kept": codec.encode(self.stored)}
             self._spec_json = json.dumps(spec, separators=(",", ":"))
-        return JobRow(
+        return StoredJob(
             id=self.id,
             name=self.name,
             user=self.job.user,
@@ -156,7 +156,7 @@ class LiveJob:
         )
 
 
-def from_row(row: JobRow, record: JobRecord) -> LiveJob:
+def from_row(row: StoredJob, record: JobRecord) -> LiveJob:
     """A live job as the store has it, tied to the controller's record."""
     history = JobHistory.from_json(row.record_json)
     return LiveJob(
@@ -172,7 +172,7 @@ def from_row(row: JobRow, record: JobRecord) -> LiveJob:
     )
 
 
-def stored_submission(row: JobRow) -> StoredSubmission:
+def stored_submission(row: StoredJob) -> StoredSubmission:
     stored = codec.decode(json.loads(row.spec_json)["kept"])
     assert isinstance(stored, StoredSubmission)
     return stored

@@ -12,7 +12,7 @@ import structlog
 from trainmaster.catalog import CatalogError
 from trainmaster.config.options import OptionError, effective, read_options
 from trainmaster.core.policy import Policy
-from trainmaster.daemon.service_api import Refusal
+from trainmaster.daemon.service_api import RequestError
 from trainmaster.policy_files import policy_named
 
 log = structlog.get_logger("trainmaster.policies")
@@ -22,19 +22,19 @@ Options = tuple[tuple[str, str], ...]
 
 
 def policy_of(name: str, options: Options | Mapping[str, str] = ()) -> Policy:
-    """A fresh policy of that name, or a Refusal."""
+    """A fresh policy of that name, or a RequestError."""
     try:
         kind = policy_named(name)
         if kind.needs_oracle:
-            raise Refusal(
+            raise RequestError(
                 f"{name} must know how long every job will run, so it works in simulations only:"
                 " `trainmaster policies` lists the others."
             )
         made: Policy = kind(read_options(name, kind.options_type, dict(options), _content))
     except (CatalogError, OptionError) as error:
-        raise Refusal(str(error)) from None
+        raise RequestError(str(error)) from None
     except OSError as error:
-        raise Refusal(f"{name}: {error.filename}: {error.strerror}.") from None
+        raise RequestError(f"{name}: {error.filename}: {error.strerror}.") from None
     return made
 
 
@@ -43,7 +43,7 @@ def stored_options(name: str, options: Iterable[Sequence[str]]) -> Options:
     try:
         known = {each.name for each in fields(policy_named(name).options_type)}
     except CatalogError as error:
-        raise Refusal(str(error)) from None
+        raise RequestError(str(error)) from None
     stated = tuple((key, value) for key, value in options)
     for key, value in stated:
         if key not in known:

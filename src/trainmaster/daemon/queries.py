@@ -39,7 +39,7 @@ from trainmaster.model.job_state import JobState
 from trainmaster.model.placement import Placement
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
-from trainmaster.store.rows import JobFilter, JobRow, ProgressRow, SnapshotRow, StoryRow
+from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProgress, StoryRow
 
 Forecaster = Callable[[SnapshotRow, str | Submission, int], Forecast]
 """Says when a job would start, asked at that time; in a thread, from a snapshot of the controller."""
@@ -85,7 +85,7 @@ class Queries:
         wanted = replace(wanted, is_brief=True)
         return await self._all(await asyncio.to_thread(self._driver.store.jobs, wanted))
 
-    async def _all(self, rows: Sequence[JobRow]) -> list[JobStatus]:
+    async def _all(self, rows: Sequence[StoredJob]) -> list[JobStatus]:
         """Sheets for a list, made piece by piece."""
         now = self._driver.clock.now()
         found: list[JobStatus] = []
@@ -116,13 +116,13 @@ class Queries:
                 return self._status(each, now)
         raise NotFound(f"there is no job {job}: `trainmaster ps -a` lists all.")
 
-    def _status(self, row: JobRow, now: int) -> JobStatus:
+    def _status(self, row: StoredJob, now: int) -> JobStatus:
         live = self._driver.jobs.get(row.id)
         if live is None or live.record is None:
             return _ended(row)
         return self._status_of(live, live.record, now, live.row(now))
 
-    def _listed(self, row: JobRow, now: int) -> JobStatus:
+    def _listed(self, row: StoredJob, now: int) -> JobStatus:
         """The same for a list: with the row as it was read, where that says the same of it."""
         live = self._driver.jobs.get(row.id)
         if live is None or live.record is None:
@@ -130,7 +130,7 @@ class Queries:
         is_fresh = row.state == live.state
         return self._status_of(live, live.record, now, row if is_fresh else live.row(now))
 
-    def _status_of(self, live: LiveJob, record: JobRecord, now: int, row: JobRow) -> JobStatus:
+    def _status_of(self, live: LiveJob, record: JobRecord, now: int, row: StoredJob) -> JobStatus:
         placement = None if record.phase in WAITING else record.placement
         devices, nodes = NOWHERE if placement is None else self._places(placement)
         return JobStatus(
@@ -216,7 +216,7 @@ class Queries:
         row = (await self.job(job)).row
         return await asyncio.to_thread(self._driver.store.story, row.id)
 
-    async def progress(self, job: str) -> Sequence[ProgressRow]:
+    async def progress(self, job: str) -> Sequence[StoredProgress]:
         row = (await self.job(job)).row
         return await asyncio.to_thread(self._driver.store.progress, row.id)
 
@@ -350,7 +350,7 @@ class Queries:
         )
 
 
-def _ended(row: JobRow) -> JobStatus:
+def _ended(row: StoredJob) -> JobStatus:
     """A job that has ended, as the store has it."""
     history = JobHistory.from_json(row.record_json)
     return JobStatus(row, replace(history, pids=()), history.run_ms)

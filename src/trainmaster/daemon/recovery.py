@@ -27,7 +27,7 @@ from trainmaster.daemon.live_job import Hold, from_row
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.policies import Options, policy_of, stored_options, stored_policy_of
 from trainmaster.daemon.report_events import LoggedEvent
-from trainmaster.daemon.service_api import Refusal
+from trainmaster.daemon.service_api import RequestError
 from trainmaster.engines.protocol import Engine
 from trainmaster.model import codec
 from trainmaster.model import events as e
@@ -98,9 +98,9 @@ def replayed(
         return _first(topology, first_policy, can_freeze=can_freeze)
     found = from_snapshot(snapshot, can_freeze=can_freeze)
     for step in store.steps(after=found.seq):
-        again(found, step)
+        replay_step(found, step)
     if found.controller.state.topology != topology:
-        _rehouse(found, topology, can_freeze=can_freeze)
+        _move_to(found, topology, can_freeze=can_freeze)
     return found
 
 
@@ -138,7 +138,7 @@ def from_snapshot(snapshot: SnapshotRow, *, can_freeze: bool | None = None) -> R
     )
 
 
-def again(found: Replayed, step: StepRow) -> Sequence[Order]:
+def replay_step(found: Replayed, step: StepRow) -> Sequence[Order]:
     """Replay one stored step; where its orders differ, the stored ones count."""
     events, orders = codec.loads(step.events_json), codec.loads(step.orders_json)
     assert isinstance(events, tuple)
@@ -157,7 +157,7 @@ def again(found: Replayed, step: StepRow) -> Sequence[Order]:
     return tuple(decision.orders)
 
 
-def _rehouse(found: Replayed, topology: Topology, *, can_freeze: bool) -> None:
+def _move_to(found: Replayed, topology: Topology, *, can_freeze: bool) -> None:
     """The devices have changed: jobs on devices that are gone are queued again."""
     body = snapshot_of(found.controller)
     back = restored(
@@ -182,7 +182,7 @@ def recovered(
     can_freeze = engine.abilities.can_freeze
     kept = store.snapshot()
     if kept is not None and json.loads(kept.body_json)["home"] != home:
-        raise Refusal(
+        raise RequestError(
             f"{store.url} belongs to another data folder, where its jobs may be running: start"
             " Trainmaster with that folder as --data, or with a database of its own."
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 from trainmaster.daemon.code_snapshot import is_as_copied
 from trainmaster.model.job import Run
 from trainmaster.model.units import SECOND
-from trainmaster.store.rows import JobFilter, JobRow
+from trainmaster.store.rows import JobFilter, StoredJob
 from trainmaster.store.store import Store
 
 IsLive = Callable[[str], bool]
@@ -55,7 +55,7 @@ def _drop_copied(code: Path) -> int:
     return bool(copied)
 
 
-def _is_over(rows: Sequence[JobRow | None], before_ms: int) -> bool:
+def _is_over(rows: Sequence[StoredJob | None], before_ms: int) -> bool:
     return all(
         row is None or (row.finish_ms is not None and row.finish_ms < before_ms) for row in rows
     )

@@ -15,22 +15,22 @@ from trainmaster.model.job import Job
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.reasons import Reason
 from trainmaster.model.submission import Array, Dependency
-from trainmaster.store.rows import JobRow
+from trainmaster.store.rows import StoredJob
 
 
-class Refusal(Exception):
+class RequestError(Exception):
     """Something that cannot be done: one sentence for the user; nothing has changed."""
 
 
-class NotFound(Refusal):
+class NotFound(RequestError):
     """There is no such job, queue or node."""
 
 
-class Conflict(Refusal):
+class Conflict(RequestError):
     """It cannot be done to this job now: it has ended, or an idempotency key was used for another."""
 
 
-class Unavailable(Refusal):
+class Unavailable(RequestError):
     """Not now: a standby, or a store that cannot be written. Try again later."""
 
 
@@ -83,7 +83,7 @@ class Accepted:
 class JobStatus:
     """All that is known of a job now."""
 
-    row: JobRow
+    row: StoredJob
     history: JobHistory
     run_ms: int
     """How long it has been running, all attempts together."""

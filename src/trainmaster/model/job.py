@@ -116,6 +116,8 @@ class Source(Enum):
 
     FIT = "fit"
     TRACE = "trace"
+    DECLARED = "fit"  # noqa: PIE796 - older stores have these two names
+    HISTORY = "fit"  # noqa: PIE796
 
 
 @dataclass(frozen=True, slots=True)

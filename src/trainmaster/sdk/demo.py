@@ -36,12 +36,12 @@ def train(tm: Any, steps: int, seed: int, pause: float) -> None:
     points, labels = points[shard], labels[shard]
     loaded = tm.load()
     state = loaded.state if loaded is not None else first_state(np, seed)
-    gang = Gang(tm.rank, tm.world_size)
+    peers = Peers(tm.rank, tm.world_size)
     print(f"rank {tm.rank} of {tm.world_size} begins at step {state['step']}", flush=True)  # noqa: T201
     while state["step"] < steps:
         began = time.monotonic()
         loss, gradients = gradient(np, state["weights"], points, labels)
-        gradients, loss = gang.mean(np, gradients, loss)
+        gradients, loss = peers.mean(np, gradients, loss)
         state["weights"] = [w - RATE * g for w, g in zip(state["weights"], gradients, strict=True)]
         state["step"] += 1
         time.sleep(pause)
@@ -93,7 +93,7 @@ def gradient(np: Any, weights: list[Any], points: Any, labels: Any) -> tuple[flo
     return float(-np.log(wrong).mean()), gradients
 
 
-class Gang:
+class Peers:
     """Ranks of one run that average what they found: rank 0 adds up and tells the others."""
 
     def __init__(self, rank: int, size: int) -> None:

@@ -25,11 +25,11 @@ from trainmaster.store.database import Database
 from trainmaster.store.errors import StoreError, said_plainly
 from trainmaster.store.rows import (
     JobFilter,
-    JobRow,
     KeyRow,
-    ProgressRow,
     SnapshotRow,
     StepRow,
+    StoredJob,
+    StoredProgress,
     StoryRow,
 )
 from trainmaster.store.tables import JOBS, KEYS, PROGRESS, SNAPSHOTS, STEPS, STORIES, columns
@@ -69,7 +69,7 @@ class StoreReader:
         query = select(*columns(StepRow)).where(STEPS.c.seq > after).order_by(STEPS.c.seq)
         return self._rows(StepRow, query if limit is None else query.limit(max(0, limit)))
 
-    def jobs(self, wanted: JobFilter) -> Sequence[JobRow]:
+    def jobs(self, wanted: JobFilter) -> Sequence[StoredJob]:
         with self._look() as connection:
             conditions = list(_conditions(wanted))
             if wanted.before is not None:
@@ -79,10 +79,10 @@ class StoreReader:
                     return []  # nothing follows what is not there
                 conditions.append(tuple_(*_PLACE_IN_LIST) < tuple_(*last))
             query = _page_of_jobs(wanted, conditions)
-            return [JobRow(*row) for row in connection.execute(query)]
+            return [StoredJob(*row) for row in connection.execute(query)]
 
-    def job(self, id: str) -> JobRow | None:
-        return self._first(JobRow, select(*columns(JobRow)).where(JOBS.c.id == id))
+    def job(self, id: str) -> StoredJob | None:
+        return self._first(StoredJob, select(*columns(StoredJob)).where(JOBS.c.id == id))
 
     def last_number(self) -> int:
         """The largest whole number among job ids (12 of `12` and `12_3`); 0 where there is none."""
@@ -99,15 +99,15 @@ class StoreReader:
         query = select(*columns(StoryRow)).where(STORIES.c.job == job).order_by(STORIES.c.nr)
         return self._rows(StoryRow, query)
 
-    def progress(self, job: str, limit: int = 1000) -> Sequence[ProgressRow]:
+    def progress(self, job: str, limit: int = 1000) -> Sequence[StoredProgress]:
         """All reports of a job, or `limit` of them at even distances with the first and the last.
 
         Of c reports the i-th (from 0) is taken when i (limit - 1) / (c - 1) passes a whole number.
         """
         if limit < 2:
-            last = select(*columns(ProgressRow)).where(PROGRESS.c.job == job)
+            last = select(*columns(StoredProgress)).where(PROGRESS.c.job == job)
             last = last.order_by(PROGRESS.c.nr.desc()).limit(1)
-            return self._rows(ProgressRow, last) if limit == 1 else []
+            return self._rows(StoredProgress, last) if limit == 1 else []
         ranked = (
             select(
                 PROGRESS,
@@ -121,11 +121,11 @@ class StoreReader:
         spans = func.nullif(c - 1, 0, type_=BigInteger)
         passes = (i * (limit - 1)) // spans > ((i - 1) * (limit - 1)) // spans
         query = (
-            select(*(ranked.c[column.name] for column in columns(ProgressRow)))
+            select(*(ranked.c[column.name] for column in columns(StoredProgress)))
             .where(or_(c <= limit, i == 0, passes))
             .order_by(ranked.c.nr)
         )
-        return self._rows(ProgressRow, query)
+        return self._rows(StoredProgress, query)
 
     def key(self, key: str) -> KeyRow | None:
         return self._first(KeyRow, select(*columns(KeyRow)).where(KEYS.c.key == key))
@@ -179,7 +179,7 @@ def _newest(
         literal("").label(column.name)
         if is_brief and column.name == "spec_json"
         else source.c[column.name]
-        for column in columns(JobRow)
+        for column in columns(StoredJob)
     ]
     order = [source.c[column.name].desc() for column in _PLACE_IN_LIST]
     return select(*fields, *more).order_by(*order).limit(limit)

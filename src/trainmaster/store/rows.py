@@ -17,7 +17,7 @@ class StepRow:
 
 
 @dataclass(frozen=True, slots=True)
-class JobRow:
+class StoredJob:
     """One job as users look for it, live or ended."""
 
     id: str
@@ -55,7 +55,7 @@ class StoryRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ProgressRow:
+class StoredProgress:
     """One progress report of a job."""
 
     job: str
@@ -90,10 +90,10 @@ class Batch:
     """All that one step changes: stored together or not at all."""
 
     step: StepRow
-    jobs: tuple[JobRow, ...] = ()
+    jobs: tuple[StoredJob, ...] = ()
     """New or changed ones."""
     stories: tuple[StoryRow, ...] = ()
-    progress: tuple[ProgressRow, ...] = ()
+    progress: tuple[StoredProgress, ...] = ()
     keys: tuple[KeyRow, ...] = ()
 
 

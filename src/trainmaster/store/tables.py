@@ -24,14 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
-from trainmaster.store.rows import (
-    JobRow,
-    KeyRow,
-    ProgressRow,
-    SnapshotRow,
-    StepRow,
-    StoryRow,
-)
+from trainmaster.store.rows import KeyRow, SnapshotRow, StepRow, StoredJob, StoredProgress, StoryRow
 
 METADATA = MetaData()
 LONG = BigInteger().with_variant(Integer(), "sqlite")
@@ -96,7 +89,7 @@ STEPS = _table("steps", StepRow)
 SNAPSHOTS = _table("snapshots", SnapshotRow)
 JOBS = _table(
     "jobs",
-    JobRow,
+    StoredJob,
     Column("number", BigInteger, nullable=False),
     Column("place", BigInteger, nullable=False),
     Column("folded_name", Text, nullable=False),
@@ -106,25 +99,25 @@ JOBS = _table(
     Index("jobs_page", *_PAGE),
     Index("jobs_state", "state", *_PAGE),
 )
-"""After the fields of a JobRow: 12 and 4 of `12_3` to order by, and the name without its case."""
+"""After the fields of a StoredJob: 12 and 4 of `12_3` to order by, and the name without its case."""
 STORIES = _table(
     "stories", StoryRow, Column("nr", LONG, primary_key=True), Index("stories_job", "job", "nr")
 )
 PROGRESS = _table(
     "progress",
-    ProgressRow,
+    StoredProgress,
     Column("nr", LONG, primary_key=True),
     Index("progress_job", "job", "nr"),
 )
 KEYS = _table("keys", KeyRow, Index("keys_at", "at_ms"))
 
-Row = StepRow | SnapshotRow | JobRow | StoryRow | ProgressRow | KeyRow
+Row = StepRow | SnapshotRow | StoredJob | StoryRow | StoredProgress | KeyRow
 TABLES: dict[type[Row], Table] = {
     StepRow: STEPS,
     SnapshotRow: SNAPSHOTS,
-    JobRow: JOBS,
+    StoredJob: JOBS,
     StoryRow: STORIES,
-    ProgressRow: PROGRESS,
+    StoredProgress: PROGRESS,
     KeyRow: KEYS,
 }
 FIELDS: dict[type[Row], tuple[str, ...]] = {
@@ -142,7 +135,7 @@ def columns(row: type[Row]) -> list[Column[Any]]:
 def values(row: Row) -> dict[str, object]:
     """What goes into a row's table."""
     found: dict[str, object] = {name: getattr(row, name) for name in FIELDS[type(row)]}
-    if isinstance(row, JobRow):
+    if isinstance(row, StoredJob):
         found["number"], found["place"] = numbers(row.id)
         found["folded_name"] = row.name.casefold()
     return found

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from trainmaster.daemon.recovery import Replayed, again, from_snapshot
+from trainmaster.daemon.recovery import Replayed, from_snapshot, replay_step
 from trainmaster.model import codec
 from trainmaster.model.actions import Order
 from trainmaster.store.rows import SnapshotRow, StepRow
@@ -47,7 +47,7 @@ def replay(lines: Iterable[str]) -> Iterator[Compared]:
         if found is None:
             raise LogError("the log does not begin with a snapshot.")
         events, orders = json.dumps(said["events"]), json.dumps(said["orders"])
-        given = again(found, StepRow(said["seq"], said["now_ms"], events, orders))
+        given = replay_step(found, StepRow(said["seq"], said["now_ms"], events, orders))
         kept = codec.loads(orders)
         assert isinstance(kept, tuple)
         yield Compared(said["seq"], said["now_ms"], kept, tuple(given))

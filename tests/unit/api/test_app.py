@@ -13,13 +13,15 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.api_service import MemoryService
-from trainmaster.api import serializers as rows
+from trainmaster.api import serializers
 from trainmaster.api.app import create_app
 from trainmaster.api.host_check import names_of
 from trainmaster.api.responses import error
+from trainmaster.api.routes import web
 from trainmaster.daemon.metrics import Metrics
-from trainmaster.daemon.response_models import QueueRow
+from trainmaster.daemon.response_models import JobRow, PolicyRow, QueueRow
 from trainmaster.daemon.service_api import JobStatus
+from trainmaster.model.job_state import JobState
 from trainmaster.store.errors import StoreError
 from trainmaster.store.rows import JobFilter
 
@@ -383,17 +385,17 @@ def test_reading_while_the_database_is_away_says_so(
 
 
 def test_metrics_count_what_happens(service: MemoryService) -> None:
-    meters = Metrics()
-    meters.admission_wait.labels("default").observe(1.5)
-    meters.preempted.labels("default").inc()
-    meters.evicted.labels("default", "policy").inc()
-    meters.suspend_latency.labels("freeze").observe(0.02)
-    meters.lost_work.inc(3)
-    meters.packing_slowdown.observe(1.2)
-    meters.passes.observe(0.002)
-    meters.steps.inc()
-    meters.store_errors.inc()
-    with TestClient(create_app(service, meters), base_url="http://localhost") as client:
+    metrics = Metrics()
+    metrics.admission_wait.labels("default").observe(1.5)
+    metrics.preempted.labels("default").inc()
+    metrics.evicted.labels("default", "policy").inc()
+    metrics.suspend_latency.labels("freeze").observe(0.02)
+    metrics.lost_work.inc(3)
+    metrics.packing_slowdown.observe(1.2)
+    metrics.passes.observe(0.002)
+    metrics.steps.inc()
+    metrics.store_errors.inc()
+    with TestClient(create_app(service, metrics), base_url="http://localhost") as client:
         submit(client, gpus=3)
         submit(client, gpus=2)
         submit(client, held=True)
@@ -601,8 +603,8 @@ def test_default_is_always_among_the_queues() -> None:
     """The daemon lists those that are defined or used."""
     vision = QueueRow("vision", None, 1, 0, None, True, 1, 0, 0, 1)
     default = QueueRow("default", None, 1, 0, None, False, 2, 0, 0, 2)
-    assert [each.name for each in rows.with_default([vision])] == ["default", "vision"]
-    assert rows.with_default([default, vision]) == [default, vision]
+    assert [each.name for each in serializers.with_default([vision])] == ["default", "vision"]
+    assert serializers.with_default([default, vision]) == [default, vision]
 
 
 def test_an_empty_page_says_one_thing_and_folds_the_options(
@@ -617,3 +619,33 @@ def test_an_empty_page_says_one_thing_and_folds_the_options(
     assert "queues =" not in page
     submit(client)
     assert "No job has ended yet." in client.get("/").text
+
+
+@pytest.mark.parametrize(
+    ("code", "why", "shown"),
+    [
+        (3, None, "<td>exit code 3</td>"),
+        (3, "Rank 1 failed.", "<td>exit code 3. Rank 1 failed</td>"),
+        (None, "It has run for its max_runtime of 2 h.", "max_runtime of 2 h</td>"),
+        (None, None, "<td></td>"),
+    ],
+)
+def test_the_first_page_says_how_a_job_ended(
+    client: TestClient, code: int | None, why: str | None, shown: str
+) -> None:
+    submit(client)
+    answer = client.get(f"{V1}/jobs/1").json()
+    row = replace(
+        JobRow.from_json(answer),
+        state=JobState.FAILED,
+        exit_code=code,
+        ended_because=why,
+        finish_s=1.0,
+    )
+    page: dict[str, object] = {
+        "now": 2_000,
+        "policy": PolicyRow("fifo", {}, 0, None),
+        "counts": "1 failed",
+        "ended": [row],
+    }
+    assert shown in web.render("overview.html", page)

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from tests.unit.daemon.test_dependencies import a_live
-from trainmaster.api import messages as wording
+from trainmaster.api import messages
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.service_api import JobStatus
 
@@ -14,7 +14,7 @@ NOW = 1_800_000_000_000
 
 
 def test_a_detail_that_cannot_be_read_is_empty() -> None:
-    assert wording.details("no json") == {}
+    assert messages.details("no json") == {}
 
 
 def ended(state: str, failure: dict[str, object], *remarks: str) -> JobStatus:
@@ -32,12 +32,12 @@ def test_an_end_says_why() -> None:
     """Once, as a sentence of its own, and with one stop."""
     why = "The command 'x' was not found; check its name."
     sheet = ended("failed", {"code": 127, "why": why})
-    assert wording.standing(sheet, NOW + 6_000) == (
+    assert messages.status_sentence(sheet, NOW + 6_000) == (
         None,
         f"It failed with exit code 127, 6 s ago. {why}",
     )
     late = ended("cancelled", {"why": "it has run for its max_runtime of 2 s"})
-    assert wording.ended_because(late) == "It has run for its max_runtime of 2 s."
-    assert wording.ended_because(ended("succeeded", {"why": "of an earlier attempt"})) is None
+    assert messages.ended_because(late) == "It has run for its max_runtime of 2 s."
+    assert messages.ended_because(ended("succeeded", {"why": "of an earlier attempt"})) is None
     earlier = ended("cancelled", {"why": "of an earlier attempt", "code": 1})
-    assert wording.ended_because(earlier) is None
+    assert messages.ended_because(earlier) is None

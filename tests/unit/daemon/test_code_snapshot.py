@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from trainmaster.daemon import code_snapshot as code
-from trainmaster.daemon.code_snapshot import is_as_copied, keep_again, keep_code
-from trainmaster.daemon.service_api import Refusal
+from trainmaster.daemon.code_snapshot import copy_again, is_as_copied, keep_code
+from trainmaster.daemon.service_api import RequestError
 
 
 def write(base: Path, **files: str) -> None:
@@ -125,7 +125,7 @@ def test_what_a_job_writes_in_place_no_other_job_sees(work: Path, into: Path) ->
     other, third, last = (into.parent.parent / id / "code" for id in ("2", "3", "4"))
     keep_code(work, into)
     keep_code(work, other)
-    keep_again(other, third)
+    copy_again(other, third)
     append(into / "train.py", "  # mine")
     append(third / "lib/net.py", "  # mine")
     keep_code(work, last)
@@ -145,7 +145,7 @@ def test_a_copy_has_the_rights_of_its_source_and_may_be_written(work: Path, into
     (work / "train.py").chmod(0o755)
     (work / "lib/net.py").chmod(0o400)
     keep_code(work, into)
-    keep_again(into, into.parent.parent / "2" / "code")
+    copy_again(into, into.parent.parent / "2" / "code")
     for copy in (into, into.parent.parent / "2" / "code"):
         assert (copy / "train.py").stat().st_mode & 0o777 == 0o755
         assert (copy / "lib/net.py").stat().st_mode & 0o777 == 0o600
@@ -155,18 +155,18 @@ def test_a_copy_is_copied_for_a_job_submitted_together_with_it(work: Path, into:
     os.symlink("train.py", work / "main.py")
     keep_code(work, into)
     other = into.parent.parent / "2" / "code"
-    keep_again(into, other)
+    copy_again(into, other)
     assert held(other) == held(into)
     assert os.readlink(other / "main.py") == "train.py"
-    with pytest.raises(Refusal, match="could not be copied"):
-        keep_again(into.parent / "nothing", into.parent.parent / "3" / "code")
+    with pytest.raises(RequestError, match="could not be copied"):
+        copy_again(into.parent / "nothing", into.parent.parent / "3" / "code")
 
 
 def test_what_the_job_wrote_is_told_from_what_was_copied(work: Path, into: Path) -> None:
     os.symlink("train.py", work / "main.py")
     keep_code(work, into)
     other = into.parent.parent / "2" / "code"
-    keep_again(into, other)
+    copy_again(into, other)
     for copy in (into, other):
         assert all(is_as_copied(copy / name) for name in held(copy))
         append(copy / "train.py", "  # mine")
@@ -182,11 +182,11 @@ def test_too_much_is_refused_with_what_is_large(
     monkeypatch.setattr(code, "MOST_BYTES", 1 << 20)
     (work / "data").mkdir()
     (work / "data" / "set.bin").write_bytes(b"x" * (3 << 20))
-    with pytest.raises(Refusal, match=r"3 MiB, more than the 1 MiB .* data/ alone has 3 MiB"):
+    with pytest.raises(RequestError, match=r"3 MiB, more than the 1 MiB .* data/ alone has 3 MiB"):
         keep_code(work, into)
     monkeypatch.setattr(code, "MOST_BYTES", 1 << 30)
     monkeypatch.setattr(code, "MOST_FILES", 2)
-    with pytest.raises(Refusal, match=r"more than 2 files, .*snapshot: false"):
+    with pytest.raises(RequestError, match=r"more than 2 files, .*snapshot: false"):
         keep_code(work, into)
     assert not into.exists()
     assert list(into.parent.parent.glob("*/*.new")) == []
@@ -212,7 +212,7 @@ def test_a_file_that_vanishes_or_grows_is_no_error(
 
 
 def test_a_folder_that_is_gone_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match="does not exist any more"):
+    with pytest.raises(RequestError, match="does not exist any more"):
         keep_code(tmp_path / "nowhere", tmp_path / "state" / "jobs" / "1" / "code")
 
 

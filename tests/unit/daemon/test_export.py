@@ -8,10 +8,10 @@ from dataclasses import replace
 from tests.unit.daemon.test_dependencies import a_live
 from trainmaster.daemon.export import traced
 from trainmaster.model.trace import Outcome
-from trainmaster.store.rows import JobRow
+from trainmaster.store.rows import StoredJob
 
 
-def a_row(state: str, start_ms: int | None, **happened: object) -> JobRow:
+def a_row(state: str, start_ms: int | None, **happened: object) -> StoredJob:
     row = a_live("1").row(0)
     record = {"failed_ms": [], "run_ms": 0, "attempts": 0, **happened}
     return replace(row, state=state, start_ms=start_ms, record_json=json.dumps(record))

@@ -12,11 +12,11 @@ from trainmaster.daemon.code_snapshot import keep_code
 from trainmaster.daemon.retention import drop_code, outdated_runs
 from trainmaster.model.job import Run
 from trainmaster.store.open import open_store
-from trainmaster.store.rows import Batch, JobRow, StepRow
+from trainmaster.store.rows import Batch, StepRow, StoredJob
 from trainmaster.store.store import Store
 
 
-def a_row(id: str, finish_ms: int | None, array: str | None = None) -> JobRow:
+def a_row(id: str, finish_ms: int | None, array: str | None = None) -> StoredJob:
     state = "running" if finish_ms is None else "succeeded"
     return replace(a_live(id).row(0), finish_ms=finish_ms, state=state, array=array)
 

@@ -21,7 +21,7 @@ from trainmaster.model import events as e
 from trainmaster.model.codec import CodecError, decode, dumps, encode, loads, trust
 from trainmaster.model.engine_reports import Ended, StopOrder
 from trainmaster.model.former_tags import FORMER_TAGS
-from trainmaster.model.job import Demand, Job, Run, Shape, gpus
+from trainmaster.model.job import Demand, Estimate, Job, Run, Shape, Source, gpus
 from trainmaster.model.launch_spec import LaunchSpec, LogLimits, Ranks
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.plan import FrozenMap
@@ -83,6 +83,13 @@ def test_fields_with_their_default_are_left_out() -> None:
         "workdir",
         "checkpoint_dir",
     }
+
+
+@pytest.mark.parametrize("name", ["DECLARED", "HISTORY", "FIT"])
+def test_sources_of_estimates_in_old_stores_are_read(name: str) -> None:
+    body = {"is": "Estimate", "work": 7, "source": {"is": "Source", "name": name}}
+    assert decode(body) == Estimate(7, Source.FIT)
+    assert encode(decode(body))["source"]["name"] == "FIT"
 
 
 def test_equal_is_not_the_same() -> None:

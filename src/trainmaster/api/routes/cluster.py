@@ -12,8 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response, StreamingResponse
 
-from trainmaster.api import params, schema
-from trainmaster.api import serializers as rows
+from trainmaster.api import params, schema, serializers
 from trainmaster.api.policy_docs import policy_doc
 from trainmaster.api.request_body import object_of
 from trainmaster.api.responses import ApiError, Json, answers, errors, takes
@@ -94,7 +93,7 @@ def _nodes_and_queues(router: APIRouter, service: Daemon) -> None:
         **answers(models.QueueList, 503),
     )
     async def queues() -> Response:
-        return Json(models.QueueList(rows.with_default(service.queries.queues())))
+        return Json(models.QueueList(serializers.with_default(service.queries.queues())))
 
     @router.put(
         "/queues/{name}",
@@ -257,7 +256,7 @@ def _schema(router: APIRouter) -> None:
 
 async def _changes(service: Daemon, after: int | None) -> AsyncIterator[ServerSentEvent]:
     async for each in service.queries.changes(after):
-        said = json.dumps(vars(rows.change_row(each)), ensure_ascii=False)
+        said = json.dumps(vars(serializers.change_row(each)), ensure_ascii=False)
         yield ServerSentEvent(said, event=each.what.replace("\n", " "), id=str(each.seq))
 
 

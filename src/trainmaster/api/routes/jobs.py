@@ -9,8 +9,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from trainmaster.api import params
-from trainmaster.api import serializers as rows
+from trainmaster.api import params, serializers
 from trainmaster.api.job_lookup import find_job
 from trainmaster.api.request_body import object_of
 from trainmaster.api.responses import ApiError, Json, answers, changes, takes
@@ -75,7 +74,7 @@ def _list(router: APIRouter, service: Daemon) -> None:
         found = await service.queries.jobs(wanted)
         now = service.queries.now_ms()
         last = found[-1].row.id if len(found) == limit else None
-        listed = [rows.job_row(status, now) for status in found]
+        listed = [serializers.job_row(status, now) for status in found]
         return Json(models.JobList(listed, last, dict(await service.queries.counts())))
 
 
@@ -88,7 +87,7 @@ def _details(router: APIRouter, service: Daemon) -> None:
         **answers(models.JobDetails, 404, 422, 503),
     )
     async def show_job(job: params.JobId) -> Response:
-        return Json(rows.job_details(await find_job(service, job), service.queries.now_ms()))
+        return Json(serializers.job_details(await find_job(service, job), service.queries.now_ms()))
 
     @router.get(
         "/jobs/{job}/explain",
@@ -107,7 +106,7 @@ def _details(router: APIRouter, service: Daemon) -> None:
     async def story(job: params.JobId) -> Response:
         status = await find_job(service, job)
         story = await service.queries.story(status.row.id)
-        return Json(models.Story([rows.story_entry(each) for each in story]))
+        return Json(models.Story([serializers.story_entry(each) for each in story]))
 
 
 def _reports(router: APIRouter, service: Daemon) -> None:
@@ -121,7 +120,7 @@ def _reports(router: APIRouter, service: Daemon) -> None:
     async def progress(job: params.JobId) -> Response:
         status = await find_job(service, job)
         reports = await service.queries.progress(status.row.id)
-        return Json(models.ProgressList([rows.progress_report(each) for each in reports]))
+        return Json(models.ProgressList([serializers.progress_report(each) for each in reports]))
 
     @router.get(
         "/jobs/{job}/environment",
@@ -203,7 +202,7 @@ def _action(router: APIRouter, service: Daemon, name: str) -> None:
 
 async def _row_now(service: Daemon, before: JobStatus) -> Response:
     status = await service.queries.job(before.row.id)
-    return Json(rows.job_row(status, service.queries.now_ms()))
+    return Json(serializers.job_row(status, service.queries.now_ms()))
 
 
 async def _waiting_element(service: Daemon, status: JobStatus) -> JobStatus:
@@ -226,11 +225,11 @@ async def _explanation(service: Daemon, status: JobStatus) -> models.Explanation
     holders = []
     for other in () if status.reason is None else status.reason.held_by[:MOST_HOLDERS]:
         with suppress(NotFound):
-            other_row = rows.job_row(await queries.job(other), queries.now_ms())
-            holders.append(rows.holder(other_row))
+            other_row = serializers.job_row(await queries.job(other), queries.now_ms())
+            holders.append(serializers.holder(other_row))
     waits = status.row.state in WAITING_STATES
     forecast = await queries.forecast(status.row.id) if waits else None
-    return rows.explanation(status, forecast, holders, queries.now_ms())
+    return serializers.explanation(status, forecast, holders, queries.now_ms())
 
 
 def _states(given: list[str] | None) -> frozenset[str]:

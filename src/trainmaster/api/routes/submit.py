@@ -13,7 +13,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
-from trainmaster.api import serializers as rows
+from trainmaster.api import serializers
 from trainmaster.api.request_body import (
     JSON,
     YAML_TYPES,
@@ -119,7 +119,7 @@ def _read(body: bytes, kind: str, defaults: Defaults) -> tuple[list[Submission],
 async def _checked(service: Daemon, asked: Submission) -> CheckedJob:
     status, forecast = await service.commands.check(asked)
     now = service.queries.now_ms()
-    return CheckedJob(rows.job_details(status, now), rows.forecast_row(forecast, now))
+    return CheckedJob(serializers.job_details(status, now), serializers.forecast_row(forecast, now))
 
 
 def _accepted(asked: Submission, accepted: Accepted) -> AcceptedJob:

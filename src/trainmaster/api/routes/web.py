@@ -12,16 +12,14 @@ from fastapi import APIRouter
 from starlette.responses import HTMLResponse, Response
 
 from trainmaster import __version__
-from trainmaster.api import messages as wording
-from trainmaster.api import metrics, params
-from trainmaster.api import serializers as rows
+from trainmaster.api import messages, metrics, params, serializers
 from trainmaster.api.job_lookup import find_job
 from trainmaster.api.logs import Log
 from trainmaster.api.responses import Json, answer, errors
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.response_models import HealthRow, JobDetails, ProgressRow
-from trainmaster.daemon.service_api import LogFile, Refusal
+from trainmaster.daemon.service_api import LogFile, RequestError
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.units import SECOND
 from trainmaster.store.rows import JobFilter
@@ -84,7 +82,7 @@ def routes(service: Daemon, counters: Metrics) -> APIRouter:
     async def job_page(job: params.JobId) -> Response:
         try:
             return HTMLResponse(await _job(service, job), headers=HEADERS)
-        except Refusal as refusal:
+        except RequestError as refusal:
             page = render("job.html", {"title": "Trainmaster", "refusal": refusal}, refresh_s=60)
             return HTMLResponse(page, 404, headers=HEADERS)
 
@@ -96,7 +94,7 @@ async def _overview(service: Daemon) -> str:
     page = {"title": "Trainmaster", "version": __version__, "trouble": health.trouble}
     try:
         found = await _cluster(service)
-    except Refusal as refusal:
+    except RequestError as refusal:
         found = {"refusal": f"This manager is {health.role}. {refusal}"}
     return render("overview.html", {**page, **found})
 
@@ -112,10 +110,10 @@ async def _cluster(service: Daemon) -> dict[str, object]:
         "now": now,
         "policy": queries.policy(),
         "nodes": queries.nodes(),
-        "queues": rows.with_default(queries.queues()),
+        "queues": serializers.with_default(queries.queues()),
         "counts": ", ".join(f"{count} {state}" for state, count in sorted(counts.items()) if count),
-        "live": [rows.job_row(each, now) for each in live],
-        "ended": [rows.job_row(each, now) for each in ended],
+        "live": [serializers.job_row(each, now) for each in live],
+        "ended": [serializers.job_row(each, now) for each in ended],
         "shown": SHOWN,
     }
 
@@ -124,14 +122,14 @@ async def _job(service: Daemon, job: str) -> str:
     queries = service.queries
     status = await find_job(service, job)
     now, id = queries.now_ms(), status.row.id
-    details = rows.job_details(status, now)
+    details = serializers.job_details(status, now)
     page = {
         "now": now,
         "title": f"{details.name} ({id})",
         "job": details,
-        "sentence": wording.standing(status, now)[1],
+        "sentence": messages.status_sentence(status, now)[1],
         "facts": _facts(details),
-        "story": [rows.story_entry(each) for each in await queries.story(id)],
+        "story": [serializers.story_entry(each) for each in await queries.story(id)],
         "lines": await to_thread.run_sync(_last_lines, await queries.log_files(id)),
     }
     return render("job.html", page)

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.engines.freezer import Freezer, StopFreezer, can_freeze_on
-from trainmaster.engines.local import cgroup_probe, journal, logs, run_spec, runfile, socket_paths
+from trainmaster.engines.local import (
+    cgroup_probe,
+    journal,
+    logs,
+    runfile,
+    socket_paths,
+    worker_environment,
+)
 from trainmaster.engines.local.fork_server_client import ForkServerClient
 from trainmaster.engines.local.orphan_cleanup import RunTraces
 from trainmaster.engines.local.run_follower import LaunchSteps, RunFollower
@@ -47,7 +54,7 @@ class LocalEngine:
         self._folder = Path(os.path.abspath(folder)) / "runs"
         self._freezer: Freezer = freezer or StopFreezer()
         self.probed = cgroup_probe.probe()
-        self.machine = run_spec.Machine(
+        self.host = worker_environment.Host(
             topology=topology,
             uuids=tuple(devices),
             cgroups=self.probed.plan,
@@ -71,12 +78,12 @@ class LocalEngine:
 
     @property
     def topology(self) -> Topology:
-        return self.machine.topology
+        return self.host.topology
 
     @property
     def abilities(self) -> Abilities:
         plan = self.probed.plan
-        can_freeze = can_freeze_on(self._freezer, has_gpus=bool(self.machine.uuids))
+        can_freeze = can_freeze_on(self._freezer, has_gpus=bool(self.host.uuids))
         remarks = [*self.probed.remarks]
         if not can_freeze:
             remarks.append(
@@ -165,7 +172,7 @@ class LocalEngine:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._marker(run).touch()
             if not journal.is_locked(str(folder)):
-                file = run_spec.run_file(run, order.placement, spec, self.machine, at, 0)
+                file = worker_environment.run_file(run, order.placement, spec, self.host, at, 0)
                 runfile.write(str(folder), file)
 
         beginning = LaunchSteps(self.fork_server, prepare, lambda: self._end_earlier(run))
@@ -196,7 +203,9 @@ class LocalEngine:
                 return {"order": "reshape", "generation": last.generation}
             generation = 1 + max(_generations(folder), 0 if last is None else last.generation)
             socket = at if last is None else last.socket
-            file = run_spec.run_file(run, order.placement, spec, self.machine, socket, generation)
+            file = worker_environment.run_file(
+                run, order.placement, spec, self.host, socket, generation
+            )
             runfile.write(folder, file)
             return {"order": "reshape", "generation": generation}
 
@@ -213,7 +222,7 @@ class LocalEngine:
 
     def _traces(self, run: Run) -> RunTraces:
         folder = self.folder_of(run)
-        return RunTraces(folder, socket_paths.path_in(self._sockets, folder), self.machine.cgroups)
+        return RunTraces(folder, socket_paths.path_in(self._sockets, folder), self.host.cgroups)
 
     def _follow(
         self,

@@ -13,8 +13,8 @@ from pathlib import Path
 from trainmaster.engines.freezer import send
 from trainmaster.engines.local import journal, processes, runfile
 from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
-from trainmaster.engines.local.run_spec import RUN
 from trainmaster.engines.local.runfile import CgroupPlan
+from trainmaster.engines.local.worker_environment import RUN
 from trainmaster.sdk import wire
 
 WHY_LOST = "Its supervisor was killed, or the machine was restarted; nobody saw how it ended."

@@ -1,4 +1,5 @@
-"""From an order and a launch spec to the file that a supervisor runs: its ranks and their environment.
+"""A worker's environment (RANK, WORLD_SIZE, MASTER_ADDR, CUDA_VISIBLE_DEVICES, TRAINMASTER_*), and the file
+with all workers that a supervisor runs.
 
 Nothing is started here, so that it can be shown before it is done.
 """
@@ -25,8 +26,8 @@ NOT_HANDED_ON = ("TRAINMASTER_", "TORCHELASTIC_", "SLURM_")
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """Where one rank sits: which of how many, and what it may see."""
+class RankPlace:
+    """Where one rank runs: which of how many, and what it may see."""
 
     rank: int
     world: int
@@ -39,25 +40,25 @@ class Seat:
     """How many of them are this rank's own."""
 
 
-def seats(placement: Placement, ranks: Ranks) -> tuple[Seat, ...]:
-    """One seat for each slice, node by node, or one for each node."""
+def rank_places(placement: Placement, ranks: Ranks) -> tuple[RankPlace, ...]:
+    """One rank for each slice, node by node, or one for each node."""
     by_node: dict[int, list[int]] = {}
     for piece in placement.slices:
         by_node.setdefault(piece.node, []).append(piece.gpu)
     per_node = ranks is Ranks.PER_NODE
     world = len(by_node) if per_node else len(placement.slices)
-    found: list[Seat] = []
+    found: list[RankPlace] = []
     for node_rank, gpus in enumerate(by_node.values()):
         here = 1 if per_node else len(gpus)
         devices = tuple(dict.fromkeys(gpus))
         for local_rank in range(here):
             slots = len(devices) if per_node else 1
-            found.append(Seat(len(found), world, local_rank, here, node_rank, devices, slots))
+            found.append(RankPlace(len(found), world, local_rank, here, node_rank, devices, slots))
     return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Host:
     """What a launch must know of this machine: its devices, and what may be limited."""
 
     topology: Topology
@@ -68,14 +69,14 @@ class Machine:
 
 
 def run_file(
-    run: Run, placement: Placement, spec: LaunchSpec, machine: Machine, at: str, generation: int
+    run: Run, placement: Placement, spec: LaunchSpec, host: Host, at: str, generation: int
 ) -> RunFile:
     """Everything that the supervisor of this run, which listens there, must know.
 
     A new port is chosen each time.
     """
-    cgroups = machine.cgroups
-    sitting = seats(placement, spec.ranks)
+    cgroups = host.cgroups
+    places = rank_places(placement, spec.ranks)
     argv = (*spec.prefix, *spec.command)
     everybody = common_env(run, spec, at, generation) | {"MASTER_PORT": str(free_port())}
     own = dict(spec.env)
@@ -84,12 +85,12 @@ def run_file(
         generation=generation,
         workdir=spec.workdir,
         env=base_env(os.environ) | own | everybody,
-        ranks=tuple(RankSpec(argv, rank_env(seat, spec, machine, own)) for seat in sitting),
+        ranks=tuple(RankSpec(argv, rank_env(place, spec, host, own)) for place in places),
         socket=at,
         grace_ms=spec.grace_ms,
         log_bytes=spec.logs.file_bytes,
         log_files=spec.logs.files,
-        freezer=machine.freezer,
+        freezer=host.freezer,
         placement=repr(placement.slices),
         cgroups=CgroupPlan(
             tracked_in=cgroups.tracked_in,
@@ -129,28 +130,28 @@ def common_env(run: Run, spec: LaunchSpec, socket: str, generation: int) -> dict
 
 
 def rank_env(
-    seat: Seat, spec: LaunchSpec, machine: Machine, own: Mapping[str, str]
+    place: RankPlace, spec: LaunchSpec, host: Host, own: Mapping[str, str]
 ) -> dict[str, str]:
-    node = machine.topology.nodes[machine.topology.node_of_gpu[seat.devices[0]]]
-    uuids = [machine.uuids[gpu] for gpu in seat.devices] if machine.uuids else []
+    node = host.topology.nodes[host.topology.node_of_gpu[place.devices[0]]]
+    uuids = [host.uuids[gpu] for gpu in place.devices] if host.uuids else []
     env = {
-        "RANK": str(seat.rank),
-        "WORLD_SIZE": str(seat.world),
-        "LOCAL_RANK": str(seat.local_rank),
-        "LOCAL_WORLD_SIZE": str(seat.local_world),
-        "NODE_RANK": str(seat.node_rank),
-        "GROUP_RANK": str(seat.node_rank),
+        "RANK": str(place.rank),
+        "WORLD_SIZE": str(place.world),
+        "LOCAL_RANK": str(place.local_rank),
+        "LOCAL_WORLD_SIZE": str(place.local_world),
+        "NODE_RANK": str(place.node_rank),
+        "GROUP_RANK": str(place.node_rank),
         "CUDA_VISIBLE_DEVICES": ",".join(uuids),
-        DEVICES: ",".join(f"{node.name}:{gpu - node.first_gpu}" for gpu in seat.devices),
+        DEVICES: ",".join(f"{node.name}:{gpu - node.first_gpu}" for gpu in place.devices),
     }
     if "OMP_NUM_THREADS" not in own:
-        env["OMP_NUM_THREADS"] = str(threads(seat, spec, node.cpus, node.gpus))
+        env["OMP_NUM_THREADS"] = str(threads(place, spec, node.cpus, node.gpus))
     return env
 
 
-def threads(seat: Seat, spec: LaunchSpec, cpus: int, gpus: int) -> int:
+def threads(place: RankPlace, spec: LaunchSpec, cpus: int, gpus: int) -> int:
     """A rank's part of its node's cores, unless it said how many it wants."""
-    wanted = cpus * seat.slots // max(1, gpus) if spec.cpus is None else spec.cpus
+    wanted = cpus * place.slots // max(1, gpus) if spec.cpus is None else spec.cpus
     return max(1, wanted // 1000)
 
 
