@@ -8,13 +8,12 @@ rests for `REST_QUANTA`; one whose move slowed it down goes back and never moves
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
 
-from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
-from trainmaster.core.view import View
 from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.placement.affinity import (
@@ -27,8 +26,7 @@ from trainmaster.placement.affinity import (
 )
 from trainmaster.placement.gang import bits, placement_of
 from trainmaster.placement.placers import RELAXING
-from trainmaster.policies.gandiva.server_index import ServerIndex
-from trainmaster.policies.gandiva.time_slicing import TimeSlicing
+from trainmaster.policies.gandiva.time_slicing import TimeSlicing, measured_at
 
 MOST_MOVES = 2
 """Moves for the sake of locality in one pass."""
@@ -57,20 +55,18 @@ class Move:
     """It did harm: never again."""
 
 
-@dataclass(slots=True)
 class Migration:
     """The moves of one pass: as remembered, and as changed."""
 
-    view: View
-    draft: Draft
-    roster: ServerIndex
-    shift: TimeSlicing
-    trial_ms: int
-    rest_ms: int
-    now: int
-    moves: dict[str, Move]
-    heading: dict[str, Home] = field(default_factory=dict)
-    """Where the movers of this pass go."""
+    def __init__(
+        self, slicing: TimeSlicing, trial_ms: int, rest_ms: int, moves: Mapping[str, Move]
+    ) -> None:
+        self.slicing = slicing
+        self.draft, self.view, self.now = slicing.draft, slicing.view, slicing.now
+        self.index = slicing.index
+        self.trial_ms = trial_ms
+        self.rest_ms = rest_ms
+        self.moves = dict(moves)
 
     # -- judging ---------------------------------------------------------------------------------
 
@@ -83,14 +79,12 @@ class Migration:
                 del self.moves[job]
             elif not move.is_judged and self._is_measured(record):
                 is_harm = record.speed_ppm * 100 < move.before_ppm * HARM_PERCENT
-                self.moves[job] = Move(
-                    move.at_ms, move.before_ppm, move.back, is_judged=True, is_final=is_harm
-                )
+                self.moves[job] = replace(move, is_judged=True, is_final=is_harm)
                 if is_harm:
                     self._take_back(record, move.back)
 
     def _is_measured(self, record: JobRecord) -> bool:
-        due = measured_at(record, self.trial_ms)
+        due = measured_at((record,), self.trial_ms, Sharing.EXCLUSIVE)
         return due is not None and due <= self.now and not self.draft.is_touched(record)
 
     def _take_back(self, record: JobRecord, back: Home) -> None:
@@ -104,27 +98,22 @@ class Migration:
 
     # -- locality --------------------------------------------------------------------------------
 
-    def tidy(self) -> None:
-        """Bring gangs together and strays home."""
-        space = self.draft.space
-        if not space.total_free():
+    def improve_locality(self) -> None:
+        """Bring gangs together, and jobs to servers of their affinity."""
+        if not self.draft.space.total_free():
             return
         left = MOST_MOVES
         for record in self._scattered():
-            if left and self._gather(record):
-                left -= 1
-        for size, nodes in self.roster.servers.astray():
-            if left and self._bring_home(size, nodes):
-                left -= 1
+            left -= bool(left and self._gather(record))
+        for size, nodes in self.index.servers.astray():
+            left -= bool(left and self._bring_home(size, nodes))
 
     def _scattered(self) -> list[JobRecord]:
         """Gangs on more nodes than they could be on, in order of submission."""
         space, found = self.draft.space, []
-        for seq in sorted(self.roster.gangs):
-            record = self.roster.gangs[seq]
-            home, demand = self.roster.home(record), record.demand
-            kinds = space.kinds_for(demand)
-            fewest = space.fewest_nodes(kinds, demand, demand.nominal.count)
+        for _, record in sorted(self.index.gangs.items()):
+            home, demand = self.index.home(record), record.demand
+            fewest = space.fewest_nodes(space.kinds_for(demand), demand, demand.nominal.count)
             if home is not None and len(home) > fewest and self._may_move(record):
                 found.append(record)
         return found[:MOST_TRIED]
@@ -143,24 +132,14 @@ class Migration:
 
     def _bring_home(self, size: int, nodes: int) -> bool:
         """Move one job of this size from a server of another affinity to one of its own."""
-        own = self.roster.servers.with_affinity(size)
-        tried = 0
-        for node in bits(nodes):
-            for record in self._movable_on(node):
-                if record.demand.nominal.count != size or len(record.placement.slices) != size:  # type: ignore[union-attr]
-                    continue
-                if self._move(record, own):
-                    return True
-                tried += 1
-                if tried == MOST_TRIED:
-                    return False
-        return False
+        own = self.index.servers.with_affinity(size)
+        movable = (record for node in bits(nodes) for record in self._movable_on(node))
+        tried = (record for record in movable if record.demand.nominal.count == size)
+        return any(self._move(record, size, own) for record in islice(tried, MOST_TRIED))
 
-    def _move(self, record: JobRecord, among: int) -> bool:
+    def _move(self, record: JobRecord, count: int, among: int) -> bool:
         """To a server of these with room, if there is one."""
-        space, servers, demand = self.draft.space, self.roster.servers, record.demand
-        count = demand.nominal.count
-        node = least_loaded_free(space, servers, demand, count, among)
+        node = least_loaded_free(self.draft.space, self.index.servers, record.demand, count, among)
         placement = None if node is None else self._on(record, ((node, count),))
         if placement is None:
             return False
@@ -177,7 +156,7 @@ class Migration:
         Tried for the first job of its demand, where something may have changed; else for newcomers.
         """
         space = self.draft.space
-        candidates = self.roster.line.candidates(self.now)
+        candidates = self.index.line.candidates(self.now)
         for _, group, record in candidates:
             candidates.drop(group)
             demand = record.demand
@@ -194,25 +173,22 @@ class Migration:
 
     def _clear_for(self, record: JobRecord, count: int) -> bool:
         """Try the servers with the most free GPUs first: there the fewest have to move."""
-        space, tried = self.draft.space, 0
-        for kind in space.kinds_for(record.demand):
-            row = space.by_free[kind]
-            for free in range(min(count, len(row)) - 1, 0, -1):
-                for node in bits(row[free]):
-                    if not could_carry(space, node, record.demand, count):
-                        continue
-                    if self._clear(record, node, count - free):
-                        return True
-                    tried += 1
-                    if tried == MOST_TRIED:
-                        return False
-        return False
+        space = self.draft.space
+        tried = (
+            (node, count - free)
+            for kind in space.kinds_for(record.demand)
+            for free in range(min(count, len(space.by_free[kind])) - 1, 0, -1)
+            for node in bits(space.by_free[kind][free])
+            if could_carry(space, node, record.demand, count)
+        )
+        return any(self._clear(record, *each) for each in islice(tried, MOST_TRIED))
 
     def _clear(self, record: JobRecord, node: int, missing: int) -> bool:
         """Move the smallest jobs off this server until so many more GPUs are free."""
         movers: list[JobRecord] = []
+        count = record.demand.nominal.count
         for mover in self._movable_on(node):
-            if missing > 0 and mover.demand.nominal.count < record.demand.nominal.count:
+            if missing > 0 and mover.demand.nominal.count < count:
                 movers.append(mover)
                 missing -= mover.demand.nominal.count
         if missing > 0 or len(movers) > MOST_MOVERS:
@@ -221,35 +197,36 @@ class Migration:
         for mover in movers:
             self.draft.suspend(mover)
         if all(self._leave(mover, node) for mover in movers):
-            placement = self._on(record, ((node, record.demand.nominal.count),))
+            placement = self._on(record, ((node, count),))
             if placement is not None and self.draft.affords(placement.total_share):
                 self._send(record, placement)
                 for mover in movers:
-                    self.roster.assume(mover, self.heading[mover.id])
+                    place = self.draft.placement_of(mover)
+                    assert place is not None
+                    self.index.assume(mover, home_of(place))
                 return True
         self.draft.roll_back(mark)
         self.moves = known
         return False
 
     def _leave(self, mover: JobRecord, node: int) -> bool:
-        """Place a job that has been taken off a server on another, at the speed it has or more."""
-        space, demand, servers = self.draft.space, mover.demand, self.roster.servers
+        """Start a job that has been taken off a server on another, at the speed it has or more."""
+        space, demand, servers = self.draft.space, mover.demand, self.index.servers
         count = demand.nominal.count
         other = free_server(space, servers, demand, count, EVERYWHERE & ~(1 << node))
         placement = None if other is None else self._on(mover, ((other, count),))
-        if placement is None:
-            return False
-        self._note(mover)
-        self.draft.start(mover, placement)
-        self.heading[mover.id] = home_of(placement)
-        return True
+        if placement is not None:
+            self._note(mover)
+            self.draft.start(mover, placement)
+        return placement is not None
 
     # -- movers ----------------------------------------------------------------------------------
 
     def _movable_on(self, node: int) -> list[JobRecord]:
         """Jobs that live on this node alone and may move, the smallest first."""
-        found = [each for each in self.view.residents(node) if self._may_move(each)]
-        found = [each for each in found if each.seq not in self.roster.gangs]
+        gangs = self.index.gangs
+        here = [each for each in self.view.residents(node) if each.seq not in gangs]
+        found = [each for each in here if self._may_move(each)]
         return sorted(found, key=lambda each: (each.demand.nominal.count, each.seq))
 
     def _may_move(self, record: JobRecord) -> bool:
@@ -263,9 +240,9 @@ class Migration:
             and record.run_since_ms < self.now
             and record.id in self.view.jobs
             and record.id not in self.moves
-            and record.id not in self.shift.fixed
+            and record.id not in self.slicing.fixed
             and not self.draft.is_touched(record)
-            and not self.shift.guards.is_protected(record, self.now)
+            and not self.slicing.guards.is_protected(record, self.now)
         )
 
     def _on(self, record: JobRecord, home: Home) -> Placement | None:
@@ -277,31 +254,9 @@ class Migration:
         return None if space.refusal(placement, record.demand) else placement
 
     def _send(self, record: JobRecord, placement: Placement) -> None:
-        self.roster.assume(record, home_of(placement))
+        self.index.assume(record, home_of(placement))
         self.draft.start(record, placement)
 
     def _note(self, record: JobRecord) -> None:
         assert record.placement is not None
         self.moves[record.id] = Move(self.now, record.speed_ppm, home_of(record.placement))
-
-
-def measured_at(record: JobRecord, trial_ms: int) -> int | None:
-    """When it will have run long enough where it now is; None while it does not run alone."""
-    placement = record.placement
-    if record.phase is not Phase.RUNNING or placement is None:
-        return None
-    if placement.sharing is not Sharing.EXCLUSIVE or record.run_since_ms is None:
-        return None
-    return record.run_since_ms + trial_ms
-
-
-def judgements(
-    jobs: Mapping[str, JobRecord], moves: Mapping[str, Move], trial_ms: int
-) -> Iterator[int]:
-    """When each move can be judged."""
-    for job, move in moves.items():
-        record = jobs.get(job)
-        if record is not None and not move.is_judged:
-            due = measured_at(record, trial_ms)
-            if due is not None:
-                yield due

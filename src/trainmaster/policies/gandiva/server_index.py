@@ -1,17 +1,19 @@
-"""Who is hosted where and who stands in line, kept from pass to pass: a cache of view and homes.
+"""Which jobs each server hosts and which jobs wait, kept from pass to pass: a cache of view and homes.
 
 A job that runs is at home where it runs; one that was suspended stays at home where it ran, until it
-runs again. Dropped, the roster is built again from the view and the memo's homes.
+runs again. Dropped, the index is built again from the view and the memo's homes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 
+from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import ALLOCATED, HIDDEN_PHASES
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.mechanisms.resize import is_open
 from trainmaster.mechanisms.starvation import PreemptionGuards
 from trainmaster.model.plan import Rank
 from trainmaster.placement.affinity import Home, Servers, home_of
@@ -32,7 +34,7 @@ class ServerIndex:
         self._quantum = quantum_ms
         self.servers = Servers(view.topology)
         self.line = RankIndex()
-        """Waiting jobs: the starving, then the longest wait in quanta, then who has run least."""
+        """Waiting jobs: the starving, then by the quantum in which they began to wait, then least run."""
         self.holding: dict[int, JobRecord] = {}
         self.gangs: dict[int, JobRecord] = {}
         """Jobs at home on more than one node."""
@@ -73,7 +75,7 @@ class ServerIndex:
         self.line.refresh(records, rank, group, with_running=False)
 
     def _turn(self, record: JobRecord, now: int) -> int:
-        """Its place in the round: those who began to wait in one quantum, by how long they have run.
+        """Its place in the round: by the quantum in which its wait began, then by how long it has run.
 
         By the ms, the job that is suspended faster, or was submitted before, would always be next.
         """
@@ -81,14 +83,9 @@ class ServerIndex:
         return record.waiting_since_ms // self._quantum * LONGEST_MS + ran
 
     def _drop(self, seq: int) -> None:
-        self._known.pop(seq, None)
-        self.holding.pop(seq, None)
-        self.gangs.pop(seq, None)
-        self.elastic.pop(seq, None)
-        self.packable.pop(seq, None)
-        counted = self._homes.pop(seq, None)
-        if counted is not None:
-            self.servers.remove(*counted)
+        for jobs in (self._known, self.holding, self.elastic, self.packable):
+            jobs.pop(seq, None)
+        self._unsettle(seq)
 
     def _note(self, record: JobRecord, homes: Homes) -> None:
         seq, job = record.seq, record.job
@@ -97,7 +94,7 @@ class ServerIndex:
             self.holding[seq] = record
             if record.demand.is_elastic:
                 self.elastic[seq] = record
-        if not record.demand.nominal.is_whole or not record.is_whole:
+        if not takes_turns(record):
             return
         if record.demand.nominal.memory and job.gpu_util_ppm is not None:
             self.packable[seq] = record
@@ -105,32 +102,45 @@ class ServerIndex:
         self._settle(record, home)
 
     def _settle(self, record: JobRecord, home: Home | None) -> None:
-        seq = record.seq
+        self._unsettle(record.seq)
+        if home is not None:
+            counted = self._homes[record.seq] = (home, record.demand.nominal.count)
+            self.servers.add(*counted)
+            if len(home) > 1:
+                self.gangs[record.seq] = record
+
+    def _unsettle(self, seq: int) -> None:
         counted = self._homes.pop(seq, None)
         if counted is not None:
             self.servers.remove(*counted)
             self.gangs.pop(seq, None)
-        if home is not None:
-            self._homes[seq] = (home, record.demand.nominal.count)
-            self.servers.add(*self._homes[seq])
-            if len(home) > 1:
-                self.gangs[seq] = record
 
     def assume(self, record: JobRecord, home: Home) -> None:
         """Count a whole-GPU job as hosted there for the rest of the pass."""
-        if record.is_whole and record.demand.nominal.is_whole:
+        if takes_turns(record):
             self._assumed.append((record, self.home(record)))
             self._settle(record, home)
 
-    def take_back(self) -> None:
-        """Assume nothing any more: what really happens will be told."""
+    def drop_assumptions(self) -> None:
+        """Homes as before the pass: what really happens comes with the next changes."""
         while self._assumed:
             self._settle(*self._assumed.pop())
+
+    def elastic_runs(self, draft: Draft) -> Iterator[JobRecord]:
+        """Elastic jobs on open servers, in order of submission."""
+        for _, record in sorted(self.elastic.items()):
+            if record.placement is not None and is_open(draft.space, record.placement):
+                yield record
 
     def home(self, record: JobRecord) -> Home | None:
         """Where it runs or waits for its turn."""
         counted = self._homes.get(record.seq)
         return None if counted is None else counted[0]
+
+
+def takes_turns(record: JobRecord) -> bool:
+    """Jobs for whole GPUs do."""
+    return record.is_whole and record.demand.nominal.is_whole
 
 
 def ran_ms(record: JobRecord, now: int) -> int:

@@ -14,62 +14,59 @@ from trainmaster.mechanisms.starvation import STARVING
 from trainmaster.model.placement import Slice
 from trainmaster.placement.affinity import Home
 from trainmaster.placement.gang import bits
-from trainmaster.policies.gandiva.time_slicing import MOST_TURNS, TimeSlicing, takes_turns
+from trainmaster.policies.gandiva.server_index import takes_turns
+from trainmaster.policies.gandiva.time_slicing import MOST_TURNS, TimeSlicing
 
 
 @dataclass(slots=True)
 class StarvingJobs:
     """Those of one pass."""
 
-    shift: TimeSlicing
+    slicing: TimeSlicing
     again_at: int | None = None
-    """When more runs may yield, or more of the starving can be seen to."""
+    """When more runs may yield, or more starving jobs can be looked at."""
     has_kept: bool = False
-    """Whether GPUs are kept for somebody until others yield."""
+    """Whether GPUs are kept for a job until others yield."""
     _kept: list[Slice] = field(default_factory=list)
 
     def fill(self) -> None:
         """Idle GPUs: the starving first, then any job that fits."""
-        if self.shift.guards.starve_after_ms:
-            self.serve()
-        self.shift.fill()
+        if self.slicing.guards.starve_after_ms:
+            self._serve_all()
+        self.slicing.fill()
 
-    def serve(self) -> None:
+    def _serve_all(self) -> None:
         """Start them on idle GPUs, else in place of others, else keep GPUs; the longest wait first."""
-        self.give_back()
+        slicing, taken, turns = self.slicing, set[int](), 0
+        slicing.draft.give_back(tuple(self._kept))
+        self._kept.clear()
         self.has_kept = False
-        shift, taken, turns = self.shift, set[int](), 0
-        candidates = shift.roster.line.candidates(shift.now)
+        candidates = slicing.index.line.candidates(slicing.now)
         for key, group, record in candidates:
             if key[0] != STARVING:
                 break
-            if shift.draft.is_touched(record) or not takes_turns(record):
+            if slicing.draft.is_touched(record) or not takes_turns(record):
                 continue
             if self._serve(record, taken):
                 turns += 1
                 if turns == MOST_TURNS:
-                    self._look_again(shift.now + 1)
+                    self._look_again(slicing.now + 1)
                     break
-            elif shift.roster.home(record) is None:
+            elif slicing.index.home(record) is None:
                 candidates.drop(group)
 
-    def give_back(self) -> None:
-        """Nothing is kept any more."""
-        self.shift.draft.give_back(tuple(self._kept))
-        self._kept.clear()
-
     def _serve(self, record: JobRecord, taken: set[int]) -> bool:
-        shift = self.shift
-        placement = shift.free_place(record)
+        slicing = self.slicing
+        placement = slicing.free_place(record)
         if placement is not None:
-            shift.start(record, placement)
+            slicing.start(record, placement)
             return True
-        home = shift.turn_home(record, is_starving=True)
+        home = slicing.turn_home(record, is_starving=True)
         if home is None or any(node in taken for node, _ in home):
             return False
-        victims = shift.yielding(home, at_once=True)
+        victims = slicing.yielding(home, at_once=True)
         if victims is not None:
-            return shift.replace(victims, record, home)
+            return slicing.replace(victims, record, home)
         if all(self._will_be_free(node, count) for node, count in home):
             self._keep(home)
             taken.update(node for node, _ in home)
@@ -79,23 +76,23 @@ class StarvingJobs:
         """Whether so many GPUs are idle there, or held by runs that take turns."""
         held = {
             piece.gpu
-            for each in self.shift.view.residents(node)
+            for each in self.slicing.view.residents(node)
             if each.placement is not None and not takes_turns(each)
             for piece in each.placement.slices
             if piece.node == node
         }
-        return self.shift.view.topology.nodes[node].gpus - len(held) >= count
+        return self.slicing.view.topology.nodes[node].gpus - len(held) >= count
 
     def _keep(self, home: Home) -> None:
-        shift, space = self.shift, self.shift.draft.space
+        slicing, space = self.slicing, self.slicing.draft.space
         for node, _ in home:
             first = space.first_gpu[node]
             idle = tuple(space.whole_slices[first + local] for local in bits(space.whole[node]))
-            shift.draft.withhold(idle)
+            slicing.draft.withhold(idle)
             self._kept += idle
-            shift.held.add(node)
-            for each in shift.view.residents(node):
-                self._look_again(shift.guards.next_due(each, shift.now))
+            slicing.held.add(node)
+            for each in slicing.view.residents(node):
+                self._look_again(slicing.guards.next_due(each, slicing.now))
         self.has_kept = True
 
     def _look_again(self, time: int | None) -> None:

@@ -1,13 +1,13 @@
 """Over-subscribed servers: jobs take turns, whole gangs, round robin (Gandiva, OSDI'18, section 3.1).
 
-Whoever waits gets GPUs that are idle at once, by affinity. Where none are, the end of the quantum
-comes: in order of waiting time each takes its turn on its own server, and those who have run longest
-without a break there yield. So of n jobs of one size on m places each runs m of n quanta.
+A waiting job gets idle GPUs at once, by affinity. Where there are none, it waits for the end of the
+quantum: in order of waiting time each job takes its turn on its own server, and the jobs that have run
+longest without a break there yield. So of n jobs of one size on m places each runs m of n quanta.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from trainmaster.core.draft import Draft
@@ -21,7 +21,7 @@ from trainmaster.model.placement import Placement, Sharing
 from trainmaster.placement.affinity import EVERYWHERE, Choice, Home, free_server, home_of
 from trainmaster.placement.gang import placement_of
 from trainmaster.placement.placers import RELAXING, can_thaw
-from trainmaster.policies.gandiva.server_index import ServerIndex, ran_ms
+from trainmaster.policies.gandiva.server_index import ServerIndex, ran_ms, takes_turns
 
 MOST_TURNS = 250
 """Turns that begin in one pass: thousands at once would hold up the controller."""
@@ -31,9 +31,8 @@ MOST_TURNS = 250
 class TimeSlicing:
     """One pass over the servers: what is being decided, and what it is decided from."""
 
-    view: View
     draft: Draft
-    roster: ServerIndex
+    index: ServerIndex
     guards: PreemptionGuards
     now: int
     least_turn_ms: int
@@ -41,26 +40,28 @@ class TimeSlicing:
     migrates: bool
     """Whether a job that has run may go on on another server."""
     homes: dict[str, Home] = field(default_factory=dict)
-    """Where those suspended in this pass ran."""
+    """Where jobs that are suspended in this pass ran."""
     fixed: set[str] = field(default_factory=set)
     """Jobs that are being measured: they stay as they are."""
     partner: Callable[[JobRecord], JobRecord | None] = lambda record: None
-    """Who shares GPUs with this job whenever both run."""
+    """The job that shares GPUs with this one whenever both run."""
     start_pair: Callable[[JobRecord, JobRecord, Placement], None] = lambda one, other, place: None
     """Start both on the GPUs of a placement, sharing them; the first alone where that cannot be."""
     _choices: dict[int, Choice] = field(default_factory=dict)
     """By demand: servers to join."""
     held: set[int] = field(default_factory=set)
-    """Nodes on which somebody has to wait for a turn that has just begun."""
+    """Nodes on which a job has to wait for a turn that has just begun."""
+
+    @property
+    def view(self) -> View:
+        return self.draft.view
 
     # -- idle GPUs -------------------------------------------------------------------------------
 
     def fill(self) -> None:
         """Start jobs that fit into idle GPUs, the longest wait first."""
         space, draft = self.draft.space, self.draft
-        if not self.roster.line.has_waiting():
-            return
-        candidates = self.roster.line.candidates(self.now)
+        candidates = self.index.line.candidates(self.now)
         for _, group, record in candidates:
             if not space.shared_gpus and not space.total_free():
                 return
@@ -69,7 +70,7 @@ class TimeSlicing:
             placement = self.free_place(record)
             if placement is not None:
                 self.start(record, placement)
-            elif self.migrates or self.roster.home(record) is None:
+            elif self.migrates or self.index.home(record) is None:
                 candidates.drop(group)
 
     def free_place(self, record: JobRecord) -> Placement | None:
@@ -79,7 +80,7 @@ class TimeSlicing:
             return RELAXING.place(space, record, draft.budget)
         if not draft.affords(demand.nominal.total_share) or space.has_too_few(demand):
             return None
-        home = self.roster.home(record)
+        home = self.index.home(record)
         if home is not None:
             placement = self._at(record, home)
             if placement is not None or not self.migrates:
@@ -87,7 +88,7 @@ class TimeSlicing:
         count = demand.nominal.count
         if space.fewest_nodes(space.kinds_for(demand), demand, count) > 1:
             return RELAXING.place(space, record, draft.budget)
-        node = free_server(space, self.roster.servers, demand, count)
+        node = free_server(space, self.index.servers, demand, count)
         return None if node is None else self._at(record, ((node, count),))
 
     def _at(self, record: JobRecord, home: Home) -> Placement | None:
@@ -105,7 +106,7 @@ class TimeSlicing:
 
     def start(self, record: JobRecord, placement: Placement) -> None:
         """Start a job, beside the one that it shares its GPUs with if that one waits too."""
-        self.roster.assume(record, home_of(placement))
+        self.index.assume(record, home_of(placement))
         other = self.partner(record)
         is_waiting = other is not None and other.phase in WAITING
         if other is None or not is_waiting or self.draft.is_touched(other):
@@ -116,11 +117,11 @@ class TimeSlicing:
     # -- turns -----------------------------------------------------------------------------------
 
     def rotate(self, ended_ms: int) -> bool:
-        """Give those who waited when the quantum ended their turn.
+        """Give the jobs that waited when the quantum ended their turn.
 
         False where `MOST_TURNS` were not enough for all: the others have theirs in the next pass.
         """
-        turns, candidates = 0, self.roster.line.candidates(self.now)
+        turns, candidates = 0, self.index.line.candidates(self.now)
         for _, group, record in candidates:
             if not takes_turns(record) or self.draft.is_touched(record):
                 continue
@@ -131,25 +132,25 @@ class TimeSlicing:
                 turns += 1
                 if turns == MOST_TURNS:
                     return False
-            elif self.roster.home(record) is None:
+            elif self.index.home(record) is None:
                 candidates.drop(group)
         return True
 
     def has_served_everyone(self) -> bool:
-        """Whether nobody is left who got nothing in this pass."""
-        waiting = self.roster.line.candidates(self.now)
+        """Whether every waiting job got something in this pass."""
+        waiting = self.index.line.candidates(self.now)
         return all(self.draft.is_touched(record) for _, _, record in waiting)
 
     def awaits_turn(self) -> bool:
-        """Whether somebody who got nothing in this pass has a server to take turns on."""
+        """Whether a job that got nothing in this pass has a server to take turns on."""
         self._choices.clear()
-        candidates = self.roster.line.candidates(self.now)
+        candidates = self.index.line.candidates(self.now)
         for _, group, record in candidates:
             if self.draft.is_touched(record) or not takes_turns(record):
                 continue
             if self.turn_home(record, is_starving=False) is not None:
                 return True
-            if self.roster.home(record) is None:
+            if self.index.home(record) is None:
                 candidates.drop(group)
         return False
 
@@ -158,29 +159,29 @@ class TimeSlicing:
 
         One that starves is content with any server.
         """
-        space, roster, demand = self.draft.space, self.roster, record.demand
-        home, count = roster.home(record), demand.nominal.count
+        space, index, demand = self.draft.space, self.index, record.demand
+        home, count = index.home(record), demand.nominal.count
         if home is not None and all(node not in space.closed for node, _ in home):
             return home
-        own = roster.servers.with_affinity(count)
+        own = index.servers.with_affinity(count)
         if space.fewest_nodes(space.kinds_for(demand), demand, count) > 1:
             gang_home = self._gang_home(count)
             return self._any_servers(demand) if gang_home is None and is_starving else gang_home
         choice = self._choices.get(record.group)
         if choice is None:
-            choice = Choice(space, roster.servers, demand, count, own)
+            choice = Choice(space, index.servers, demand, count, own)
             self._choices[record.group] = choice
         node = choice.least_loaded()
         if node is None and is_starving:
-            node = Choice(space, roster.servers, demand, count, EVERYWHERE).least_loaded()
+            node = Choice(space, index.servers, demand, count, EVERYWHERE).least_loaded()
         return None if node is None else ((node, count),)
 
     def _gang_home(self, count: int) -> Home | None:
         """The servers of a gang of the same size: the least loaded such set."""
-        space, servers = self.draft.space, self.roster.servers
+        space, servers = self.draft.space, self.index.servers
         best: tuple[int, int, Home] | None = None
-        for seq, gang in self.roster.gangs.items():
-            home = self.roster.home(gang)
+        for seq, gang in self.index.gangs.items():
+            home = self.index.home(gang)
             if home is None or sum(gpus for _, gpus in home) != count:
                 continue
             if any(node in space.closed for node, _ in home):
@@ -192,7 +193,7 @@ class TimeSlicing:
 
     def _any_servers(self, demand: Demand) -> Home | None:
         """As few servers of one type as hold a gang, whatever runs there: the least loaded."""
-        space, load = self.draft.space, self.roster.servers.load
+        space, load = self.draft.space, self.index.servers.load
         for kind in space.kinds_for(demand):
             sizes = [
                 (-most_on(node, demand), load(node.index), node.index)
@@ -210,7 +211,7 @@ class TimeSlicing:
         return None
 
     def _take_turn(self, record: JobRecord, home: Home) -> bool:
-        """Start it at home in place of those who have run longest there."""
+        """Start it at home in place of the jobs that have run longest there."""
         if any(node in self.held for node, _ in home):
             return False
         victims = self.yielding(home, at_once=False)
@@ -278,7 +279,7 @@ class TimeSlicing:
     def _longest_run_first(self, node: int, least: int) -> list[JobRecord]:
         """Runs on this node that may have to yield.
 
-        Of those that began together who has run most in all, then the youngest job.
+        Of runs that began together the one that has run most in all, then the youngest job.
         """
         now = self.now
         residents = [each for each in self.view.residents(node) if self._may_yield(each, least)]
@@ -301,7 +302,7 @@ class TimeSlicing:
         )
 
     def _hold(self, node: int) -> None:
-        """Where turns have just begun, nobody else takes one: else a gang might never get its."""
+        """Where turns have just begun, no other job takes one: else a gang might never get its."""
         latest = self.now - self.least_turn_ms
         for each in self.view.residents(node):
             since = each.run_since_ms
@@ -309,9 +310,18 @@ class TimeSlicing:
                 self.held.add(node)
 
 
-def takes_turns(record: JobRecord) -> bool:
-    """Jobs for whole GPUs do."""
-    return record.is_whole and record.demand.nominal.is_whole
+def measured_at(
+    runs: Iterable[JobRecord | None], trial_ms: int, sharing: Sharing | None = None
+) -> int | None:
+    """When all of these will have run where they are for so long; None while one does not run so."""
+    since = 0
+    for run in runs:
+        if run is None or run.phase is not Phase.RUNNING or run.run_since_ms is None:
+            return None
+        if sharing is not None and (run.placement is None or run.placement.sharing is not sharing):
+            return None
+        since = max(since, run.run_since_ms)
+    return since + trial_ms
 
 
 def _has_just_yielded(record: JobRecord, ended_ms: int) -> bool:
