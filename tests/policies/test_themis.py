@@ -14,8 +14,8 @@ from trainmaster.model.trace import TracedJob
 from trainmaster.perf.perf_model import DEFAULT
 from trainmaster.policies.themis import auction
 from trainmaster.policies.themis import policy as themis
+from trainmaster.policies.themis.apps import rho
 from trainmaster.policies.themis.auction import Bid, Bundle, allocate, kept_fractions
-from trainmaster.policies.themis.finish_time_fairness import rho, speed_of
 from trainmaster.policies.themis.policy import Themis, ThemisOptions
 from trainmaster.sim.driver import Simulation
 
@@ -25,6 +25,11 @@ from trainmaster.sim.driver import Simulation
 def alone_with(total: float, demand_max: int, cluster: int, contenders: float) -> float:
     """T_id: the time of `total` serial work on the whole cluster, times the mean number of contenders."""
     return total / min(cluster, demand_max) * contenders
+
+
+def speed_of(gpus: int, demand_max: int, slowdown: float) -> float:
+    """Iterations per unit of time, 1 on one GPU: min(|G|, demand_max) / (iter_time_serial x S(G))."""
+    return min(gpus, demand_max) / slowdown
 
 
 APP_1 = alone_with(total=100, demand_max=4, cluster=8, contenders=2)

@@ -1,15 +1,19 @@
-"""Apps as Themis sees them: one or more jobs that end together, and what GPUs are worth to them."""
+"""Apps as Themis sees them: one or more jobs that end together, and what GPUs are worth to them.
+
+Worth is finish-time fairness, rho (NSDI'20, section 3): how late a share of the cluster makes an app.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from trainmaster.core.lifecycle import HIDDEN_PHASES, WAITING
 from trainmaster.core.state import JobRecord
+from trainmaster.model.codec import stored_as
+from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import MINUTE, NOMINAL
-from trainmaster.policies.themis.app_count import AppCount
-from trainmaster.policies.themis.finish_time_fairness import rho
 
 Grant = tuple[tuple[JobRecord, int], ...]
 """Jobs of an app, and how many GPUs each would get."""
@@ -17,7 +21,50 @@ SpeedOf = Callable[[JobRecord, int], int | None]
 """Speed in parts per million of nominal on so many GPUs of the offer; None where they do not fit."""
 FEW_JOBS = 16
 AT_LEAST = MINUTE * NOMINAL
-"""Work that a job is taken to have left when nobody knows, or its estimate was too short."""
+"""Work that a job is taken to have left when it is not known, or its estimate was too short."""
+
+
+def rho(elapsed: float, left: float, speed: float, alone: float) -> float:
+    """T_sh / T_id: the time so far and to the end at this speed, against that of a fair share.
+
+    `elapsed` and `alone` in one unit of time, `left` in work, `speed` in work per that unit: the
+    paper's iter_left x iter_time(G) is `left / speed`.
+    """
+    return (elapsed + left / speed) / alone if alone > 0 and speed > 0 else inf
+
+
+@stored_as("themis.AppCount")
+@dataclass(frozen=True, slots=True)
+class AppCount:
+    """The number of apps, integrated over time, for means over a life; a part of the memo."""
+
+    area: int = 0
+    """Apps x ms up to `counted_ms`."""
+    counted_ms: int = 0
+    apps: int = 0
+    arrived: FrozenMap[str, tuple[int, int]] = field(default_factory=FrozenMap)
+    """By app: when it came, and the area then."""
+
+    def counted(self, apps: Mapping[str, object], now: int) -> AppCount:
+        """With the apps that are here now: new ones have just come, missing ones have just gone."""
+        new = [name for name in apps if name not in self.arrived]
+        if not new and self.apps == len(apps):
+            return self
+        area = self._area_at(now)
+        arrived = self.arrived.updated(dict.fromkeys(new, (now, area))).only(apps)
+        return AppCount(area, now, len(apps), arrived)
+
+    def life_of(self, app: str, now: int) -> int:
+        """ms since it came."""
+        return now - self.arrived[app][0]
+
+    def mean_since(self, app: str, now: int) -> float:
+        """Mean number of apps since this one came, itself included; how many there are if just now."""
+        start, area = self.arrived[app]
+        return (self._area_at(now) - area) / (now - start) if now > start else float(self.apps)
+
+    def _area_at(self, now: int) -> int:
+        return self.area + self.apps * (now - self.counted_ms)
 
 
 def app_of(record: JobRecord) -> str:
@@ -66,33 +113,24 @@ class AppIndex:
         if not mine and self.jobs.pop(app, None) is not None:
             self.has_changed = True
 
-    def contending(self, pool: Iterable[JobRecord]) -> dict[str, list[JobRecord]]:
-        """By app: its jobs that wait or whose lease is over, those that run first."""
-        found: dict[str, list[JobRecord]] = {}
-        for record in (*sorted(pool, key=lambda r: r.seq), *self.in_line()):
-            found.setdefault(app_of(record), []).append(record)
-        return found
-
     def contenders(
         self,
         pool: Iterable[JobRecord],
-        census: AppCount,
+        count: AppCount,
         starves: Callable[[JobRecord], bool],
         now: int,
     ) -> list[Contender]:
-        """Apps that could use GPUs of the offer."""
-        return [
-            Contender(
-                name,
-                self.jobs[name],
-                candidates,
-                census.life_of(name, now),
-                census.mean_since(name, now),
-                any(map(starves, candidates)),
-                now,
-            )
-            for name, candidates in self.contending(pool).items()
-        ]
+        """Apps that could use GPUs of the offer: of those that run and lose theirs, then of the others."""
+        found: dict[str, Contender] = {}
+        for record in (*sorted(pool, key=lambda run: run.seq), *self.in_line()):
+            name = app_of(record)
+            app = found.get(name)
+            if app is None:
+                life, apps = count.life_of(name, now), count.mean_since(name, now)
+                app = found[name] = Contender(name, self.jobs[name], life, apps, now)
+            app.candidates.append(record)
+            app.is_starving |= starves(record)
+        return list(found.values())
 
     def in_line(self) -> list[JobRecord]:
         return [self.waiting[seq] for seq in sorted(self.waiting)]
@@ -102,7 +140,7 @@ def work_of(record: JobRecord, now: int) -> tuple[int, int]:
     """(left, total): by its estimate; without one, as much again as it has done.
 
     A job that has outlived its estimate is taken to need a tenth more each time. No job is taken to
-    be shorter than 1 ms in all: nobody's share of nothing can be compared.
+    be shorter than 1 ms in all: shares of nothing cannot be compared.
     """
     done = record.work_at(now)
     if record.estimate is None:
@@ -142,15 +180,15 @@ class Contender:
 
     name: str
     jobs: Mapping[int, JobRecord]
-    candidates: list[JobRecord]
-    """Its jobs in the auction: those that run first, then by submission."""
     elapsed: int
     contenders: float
     """Mean number of apps over its life."""
-    is_starving: bool
     now: int
+    candidates: list[JobRecord] = field(default_factory=list)
+    """Its jobs in the auction: those that run first, then by submission."""
+    is_starving: bool = False
     grants: list[tuple[int, float, Grant]] = field(default_factory=list)
-    """(GPUs, rho, who gets how many), growing in GPUs and falling in rho."""
+    """(GPUs, rho, GPUs of each job), growing in GPUs and falling in rho."""
     wished: float = 0.0
     """Where the offer holds nothing for it: rho if it had what its first job needs, somewhere."""
 
@@ -162,16 +200,19 @@ class Contender:
         if len(self.jobs) == 1 and not first.demand.is_elastic:
             self._value_gang(first, speed_of, cluster_gpus)
             return
-        works = [work_of(record, self.now) for record in self.jobs.values()]
-        sizes = [record.demand.nominal.count for record in self.jobs.values()]
-        left = sum(each[0] * size for each, size in zip(works, sizes, strict=True))
-        alone = self._alone(works, sizes, best_speed_of, cluster_gpus)
         bidding = {record.seq for record in self.candidates}
-        held = sum(
-            record.speed_ppm * record.demand.nominal.count
-            for seq, record in self.jobs.items()
-            if record.since_ms is not None and seq not in bidding
-        )
+        left = total = held = best_speed = most = 0
+        for seq, record in self.jobs.items():
+            size, demand = record.demand.nominal.count, record.demand
+            work_left, work = work_of(record, self.now)
+            left += work_left * size
+            total += work * size
+            most += demand.max_count
+            best_speed += (best_speed_of(record, demand.max_count) or NOMINAL) * size
+            if record.since_ms is not None and seq not in bidding:
+                held += record.speed_ppm * size
+        # T_id: all of its work with the cluster for itself, times the mean number of contenders.
+        alone = total / (best_speed * min(1.0, cluster_gpus / most)) * self.contenders
         for grant, gained in self._bundles(speed_of, offered):
             late = rho(self.elapsed, left, held + gained, alone)
             if not self.grants or late < self.grants[-1][1]:
@@ -181,7 +222,7 @@ class Contender:
             self.wished = rho(self.elapsed, left, held + gained, alone)
 
     def _value_gang(self, record: JobRecord, speed_of: SpeedOf, cluster_gpus: int) -> None:
-        """The same for the usual app, one rigid job: most apps, so without detours."""
+        """The same for the usual app, one rigid job."""
         count = record.demand.nominal.count
         speed = speed_of(record, count)
         left, total = work_of(record, self.now)
@@ -190,22 +231,6 @@ class Contender:
             self.wished = rho(self.elapsed, left, NOMINAL, alone)
         else:
             self.grants.append((count, rho(self.elapsed, left, speed, alone), ((record, count),)))
-
-    def _alone(
-        self,
-        works: list[tuple[int, int]],
-        sizes: list[int],
-        best_speed_of: SpeedOf,
-        cluster_gpus: int,
-    ) -> float:
-        """T_id: all of its work with the cluster for itself, times the mean number of contenders."""
-        total = sum(each[1] * size for each, size in zip(works, sizes, strict=True))
-        most = sum(record.demand.max_count for record in self.jobs.values())
-        speed = sum(
-            (best_speed_of(record, record.demand.max_count) or NOMINAL) * size
-            for record, size in zip(self.jobs.values(), sizes, strict=True)
-        )
-        return total / (speed * min(1.0, cluster_gpus / most)) * self.contenders
 
     def _bundles(self, speed_of: SpeedOf, offered: int) -> Iterator[tuple[Grant, int]]:
         """Bundles within the offer, growing, and the speed that the app gains by each.
@@ -250,6 +275,6 @@ class Contender:
         return all(record.placement is None for record in self.jobs.values())
 
     def order(self) -> tuple[bool, float, int, str]:
-        """Who is asked first: the starving, then the largest rho, the longest wait, the name."""
+        """The order of asking: the starving, then the largest rho, the longest wait, the name."""
         waits = min([record.waiting_since_ms for record in self.candidates])
         return (not self.is_starving, -self.rho, waits, self.name)

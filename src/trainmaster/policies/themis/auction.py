@@ -94,7 +94,7 @@ def kept_fractions(bids: Sequence[Bid], gpus: int, winners: Winners) -> dict[str
     """Of each winner's bundle, the part it keeps: what others get beside it / what they would without."""
     served = [bid for bid in bids if bid.bidder in winners]
     if all(winners[bid.bidder] == bid.bundles[-1] for bid in served):
-        return {bid.bidder: 1.0 for bid in served}  # nobody could have more without anybody
+        return {bid.bidder: 1.0 for bid in served}  # no other could have more without it
     kept = {}
     for bid in served:
         others = [other for other in served if other.bidder != bid.bidder]

@@ -122,7 +122,7 @@ class GrantPlacement:
         return RELAXING.shaped(space, demand, demand.sized(count), budget=budget)
 
     def give_to_all(self, waiting: Sequence[JobRecord]) -> bool:
-        """Where all who wait fit into what is free, nobody need be asked: everyone would win."""
+        """Where all waiting jobs fit into what is free, no auction is needed: all would win."""
         if sum(record.demand.nominal.count for record in waiting) > self.offered():
             return False
         mark = self.draft.checkpoint()
@@ -139,7 +139,7 @@ class GrantPlacement:
             self._granted[contender.name] = fitting[-1]
 
     def give_first(self, contender: Contender) -> int:
-        """The smallest of its bundles, placed before anybody else's; how many GPUs that takes."""
+        """The smallest of its bundles, placed before all others; how many GPUs that takes."""
         before = self.offered()
         for record, count in contender.grants[0][2]:
             self._settle(record, count)
@@ -210,7 +210,7 @@ class GrantPlacement:
         return any(map(self.draft.is_placed, contender.candidates))
 
     def give_leftovers(self, able: Sequence[Contender]) -> None:
-        """What nobody won, was withheld or could not be placed: by need, smallest bundles first.
+        """What no app won, was withheld or could not be placed: by need, smallest bundles first.
 
         Jobs of the pool that got nothing keep their GPUs where those are still free, else they move.
         """

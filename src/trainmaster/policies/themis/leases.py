@@ -1,4 +1,4 @@
-"""Leases: until when GPUs are lent, who returns them next, and when enough of them come together."""
+"""Leases: until when GPUs are lent, which return next, and when enough of them come together."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class LeaseEnds:
             heappush(self._heap, (end, record.seq, record))
 
     def due(self, now: int) -> list[JobRecord]:
-        """Take out whose lease is over, in order of submission."""
+        """Take out the jobs whose lease is over, in order of submission."""
         found = []
         while self._heap and self._heap[0][0] <= now:
             end, seq, record = heappop(self._heap)

@@ -33,8 +33,7 @@ from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import Plan
 from trainmaster.model.units import NOMINAL, ceil_div, to_ms
-from trainmaster.policies.themis.app_count import AppCount
-from trainmaster.policies.themis.apps import AppIndex, Contender
+from trainmaster.policies.themis.apps import AppCount, AppIndex, Contender
 from trainmaster.policies.themis.auction import Bid, Bundle, allocate, kept_fractions
 from trainmaster.policies.themis.grant_placement import GrantPlacement, PlaceEstimator
 from trainmaster.policies.themis.leases import (
@@ -52,15 +51,15 @@ NO_APPS = AppCount()
 @dataclass(frozen=True, slots=True)
 class ThemisOptions(PreemptiveOptions):
     filter_f: float = option(
-        0.8, fraction, "1 - the fraction of apps, worst off first, that may bid"
+        0.8, fraction, "part of the apps that may not bid: those with the smallest rho"
     )
-    lease_s: float = option(600.0, positive_seconds, "how long a grant lasts")
+    lease_s: float = option(600.0, positive_seconds, "length of a lease of GPUs, in seconds")
 
 
 @stored_as("themis.Memo")
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """How many apps there were, until when GPUs are leased, what speeds were measured, who is due."""
+    """How many apps there were, leases, measured speeds, and the app that is served next."""
 
     census: AppCount = NO_APPS
     leases: Leases = NO_LEASES
@@ -168,7 +167,7 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
             grow_into_idle(draft, draft.view.running(), granting.is_faster)
 
     def _auction(self, bidders: Sequence[Contender], offered: int) -> list[tuple[Contender, int]]:
-        """Who won how many GPUs, after payment; in order of need."""
+        """The winners and how many GPUs each keeps after payment; in order of need."""
         bids = [
             Bid(each.name, tuple(Bundle(gpus, 1 / late) for gpus, late, _ in each.grants))
             for each in bidders
