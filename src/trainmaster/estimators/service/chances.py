@@ -159,10 +159,6 @@ class ChanceHistogram:
     def with_going(self, bins: Iterable[int]) -> ChanceHistogram:
         return ChanceHistogram(self.ended, _counted(self.going, bins))
 
-    def faded(self, ends: int) -> ChanceHistogram:
-        """Ends count the same for ever."""
-        return self
-
     def forecast(self, wider: ChanceForecast, weight: float) -> ChanceForecast:
         return ChanceForecast(self.chances(wider.chances, weight))
 

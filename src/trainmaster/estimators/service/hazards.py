@@ -9,11 +9,12 @@ service, under which the order is least attained service first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from math import exp, expm1, inf
+from typing import TypeVar
 
 from trainmaster.estimators.service.bins import (
     BINS,
@@ -27,6 +28,8 @@ from trainmaster.estimators.service.bins import (
 )
 from trainmaster.estimators.service.gittins_index import Stretch, inverse_indices
 from trainmaster.model.codec import stored_as
+
+K = TypeVar("K", bound=Hashable)
 
 MIN_JOBS = 30
 """A class with fewer jobs says nothing: the class that contains it speaks for it."""
@@ -134,6 +137,12 @@ class HazardHistogram:
             found[index] = (self.ended[index] / ONE + weight) / (served + weight / wider[index])
             beyond += self.ended[index] + self.going[index]
         return found
+
+
+def fade(past: Mapping[K, HazardHistogram], ends: int) -> dict[K, HazardHistogram]:
+    """Histograms with less weight, now that so many more jobs have ended; empty ones are dropped."""
+    found = {each: counts.faded(ends) for each, counts in past.items()}
+    return {each: counts for each, counts in found.items() if counts.jobs}
 
 
 def _count(services: Iterable[int], jobs: list[int], inside: list[int]) -> None:

@@ -14,7 +14,7 @@ trainmaster), and how soon new tables are made.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -54,7 +54,6 @@ class Histogram(Protocol[F]):
     def jobs(self) -> int: ...
     def with_ended(self, observed: Iterable[int]) -> Histogram[F]: ...
     def with_going(self, observed: Iterable[int]) -> Histogram[F]: ...
-    def faded(self, ends: int) -> Histogram[F]: ...
     def forecast(self, wider: F, weight: float) -> F: ...
 
 
@@ -73,13 +72,21 @@ class Learning(Generic[F]):
     """... and this part of the ends that the last ones were made of."""
     program_of: Callable[[str], str]
     """What makes two names of programs the same class."""
+    fade: Callable[[Mapping[Class, Any], int], dict[Class, Any]] | None = None
+    """What is left of the histograms when so many more jobs have ended; None: ends count for ever."""
 
 
 BY_CHANCES: Learning[ChanceForecast] = Learning(
     chances.ChanceHistogram(), chances.UNKNOWN, (2.0, 3.0, 5.0, 5.0), 50, 0.0, program_of
 )
 BY_HAZARDS: Learning[HazardForecast] = Learning(
-    hazards.HazardHistogram(), hazards.UNKNOWN, (2.0, 3.0, 20.0, 20.0), 100, 1 / 32, str
+    hazards.HazardHistogram(),
+    hazards.UNKNOWN,
+    (2.0, 3.0, 20.0, 20.0),
+    100,
+    1 / 32,
+    str,
+    hazards.fade,
 )
 
 
@@ -159,8 +166,8 @@ class ServicePredictor(Generic[F]):
         return fresh >= self._learning.renew_ends or now - (seen.made_ms or 0) >= RENEW_MS
 
     def _renewed(self, seen: Observations, view: View, now: int) -> Observations:
-        past = {each: counts.faded(len(seen.fresh)) for each, counts in seen.past.items()}
-        past = {each: counts for each, counts in past.items() if counts.jobs}
+        fade = self._learning.fade
+        past = dict(seen.past) if fade is None else fade(seen.past, len(seen.fresh))
         empty = self._learning.empty
         for each, observed in _by_class(seen.fresh).items():
             past[each] = past.get(each, empty).with_ended(observed)

@@ -150,7 +150,7 @@ class Defragmentation:
 
     def _scattered(self) -> Iterator[JobRecord]:
         losses = self.locality.losses
-        for record in losses.training_gangs():
+        for record in losses.training_gangs:
             assert record.placement is not None
             if losses.loss(record, record.placement) >= LEAST_GAIN and self._may_move(record):
                 yield record

@@ -202,7 +202,7 @@ def learn_locality(p: Pass) -> None:
     p.is_look_due = p.now >= seen.next_look_ms
     if p.is_look_due and p.locality is not None:
         observed = p.locality.losses.observed(seen, p.now + terms.look_ms)
+        p.remember(locality=observed)
         if observed.believed is not seen.believed:
             p.view.invalidate_ranks()
-        p.remember(locality=observed)
-        use_locality(p)
+            use_locality(p)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from trainmaster.core.lifecycle import Phase
@@ -176,6 +177,7 @@ class LocalityEstimator:
         known = max(self._believed.get((name, kind.name, BESIDE), anybody) for kind in types)
         return self.published.beside(record.job.model) * known // NOMINAL
 
+    @cached_property
     def training_gangs(self) -> list[JobRecord]:
         """Gangs that train on what they asked for, in order of submission; found by node, not by job."""
         found = {
@@ -209,7 +211,7 @@ class LocalityEstimator:
 
     def observed(self, seen: LocalityObservations, next_look_ms: int) -> LocalityObservations:
         """What is known after a look at all runs that were not observed at before."""
-        gangs = self.training_gangs()
+        gangs = self.training_gangs
         known = seen.looked_at
         new = [record for record in gangs if known.get(record.seq) != record.attempt]
         if not new:

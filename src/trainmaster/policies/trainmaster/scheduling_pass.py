@@ -91,9 +91,10 @@ class Pass:
 
     def remember(self, **values: object) -> None:
         """Put new values into the memo."""
-        if all(getattr(self.memo, name) is value for name, value in values.items()):
+        memo = self.memo
+        if all([getattr(memo, name) is value for name, value in values.items()]):
             return
-        self.memo = replace(self.memo, **values)  # type: ignore[arg-type]
+        self.memo = replace(memo, **values)  # type: ignore[arg-type]
         if "switch_ms" in values:
             self.guards = self._guards()
 
