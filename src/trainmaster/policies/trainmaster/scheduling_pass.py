@@ -92,7 +92,7 @@ class Pass:
     def remember(self, **values: object) -> None:
         """Put new values into the memo."""
         memo = self.memo
-        if all([getattr(memo, name) is value for name, value in values.items()]):
+        if all(getattr(memo, name) is value for name, value in values.items()):
             return
         self.memo = replace(memo, **values)  # type: ignore[arg-type]
         if "switch_ms" in values:
