@@ -19,7 +19,8 @@ from pathlib import Path
 
 from benchmarks.pages import page
 from benchmarks.published_steps import MILLION, Point, Testbed, testbeds
-from trainmaster.estimators.throughput import Links, timeline
+from trainmaster.estimators.interconnect import Links
+from trainmaster.estimators.step_time import timeline
 from trainmaster.estimators.throughput_calibration import NOTHING_MEASURED, fitted
 from trainmaster.perf.default_parameters import ELASTICITY
 

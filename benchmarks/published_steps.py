@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainmaster.estimators.throughput import Allocation, Links, timeline
+from trainmaster.estimators.allocation import Allocation
+from trainmaster.estimators.interconnect import Links
+from trainmaster.estimators.step_time import timeline
 from trainmaster.model.profile import Profile
 
 MILLION = 1_000_000

@@ -20,8 +20,7 @@ from trainmaster.model.units import NOMINAL
 from trainmaster.perf.perf_model import DEFAULT, IDEAL, PerfModel
 from trainmaster.perf.scaling import Elasticity
 from trainmaster.policies.optimus.convergence_forecast import fitted_speeds
-from trainmaster.policies.optimus.marginal_gain import Task, TaskClaim, give_first, grow
-from trainmaster.policies.optimus.parameter_server import SpeedModel
+from trainmaster.policies.optimus.marginal_gain import WorkerClaim, grow
 from trainmaster.policies.optimus.policy import Optimus, OptimusOptions
 from trainmaster.policies.optimus.worker_allocation import WorkerAllocation
 from trainmaster.policies.optimus.worker_placement import WorkerPlacement
@@ -31,69 +30,41 @@ SPEEDUPS = {"j1": (1.0, 1.8, 2.4, 2.8), "j2": (1.0, 1.5, 1.8, 1.9)}
 
 
 class Machines:
-    """Room for so many servers and workers."""
+    """Room for so many workers."""
 
-    def __init__(self, servers: int, workers: int) -> None:
-        self.left = [servers, workers]
+    def __init__(self, workers: int) -> None:
+        self.left = workers
 
-    def takes(self, claim: TaskClaim, task: Task) -> bool:
-        if not self.left[task]:
-            return False
-        self.left[task] -= 1
-        return True
+    def takes(self, claim: WorkerClaim) -> bool:
+        has_room = self.left > 0
+        self.left -= has_room
+        return has_room
 
 
-def workers_only(name: str, work: float) -> TaskClaim:
-    table = SPEEDUPS[name]
-    return TaskClaim(name, work, lambda _, w: table[w - 1] if w else 0.0, most=(0, len(table)))
+def one_worker(name: str, work: float) -> WorkerClaim:
+    return WorkerClaim(name, work, dict(enumerate(SPEEDUPS[name], start=1)), 1)
 
 
 # -- the greedy ------------------------------------------------------------------------------------
 
 
 def test_the_worked_example_step_by_step() -> None:
-    """6 GPUs, Q = (10, 20)."""
-    claims, room = [workers_only("j1", 10), workers_only("j2", 20)], Machines(0, 6)
-    give_first(claims, room.takes)
+    """6 GPUs, Q = (10, 20); the first worker of each is given."""
+    claims, room = [one_worker("j1", 10), one_worker("j2", 20)], Machines(6 - 2)
     steps = grow(claims, room.takes)
-    assert [(name, round(gain, 3)) for name, _, gain in steps] == [
+    assert [(name, round(gain, 3)) for name, gain in steps] == [
         ("j2", 6.667),
         ("j1", 4.444),
         ("j2", 2.222),
         ("j1", 1.389),
     ]
-    assert [claim.counts for claim in claims] == [(0, 3), (0, 3)]
-
-
-def test_servers_and_workers_by_what_each_gains() -> None:
-    """With the synchronous model of the section: a second worker first, then the server it calls for."""
-    model = SpeedModel((0.01, 0.1, 0.2, 0.02, 0.01), batch=100)
-    claim, room = TaskClaim("a", 10, model.speed, most=(2, 2)), Machines(2, 2)
-    give_first([claim], room.takes)
-    steps = grow([claim], room.takes)
-    assert [(task, round(gain, 3)) for _, task, gain in steps] == [
-        (Task.WORKER, 2.8),
-        (Task.SERVER, 1.9),
-    ]
-
-
-def test_a_task_that_costs_more_is_worth_less() -> None:
-    """The same speeds, but a worker of the one takes four times the dominant resource."""
-    frugal, greedy = workers_only("j1", 10), replace(workers_only("j1", 10), name="g")
-    greedy = replace(greedy, amounts=(1.0, 4.0))
-    room = Machines(0, 4)
-    give_first([greedy, frugal], room.takes)
-    grow([greedy, frugal], room.takes)
-    assert (greedy.counts, frugal.counts) == ((0, 1), (0, 3))
+    assert [claim.count for claim in claims] == [3, 3]
 
 
 def test_it_stops_where_nothing_is_gained_or_nothing_is_left() -> None:
-    flat = TaskClaim("flat", 10, lambda _, w: 1.0, most=(0, 9))
-    room = Machines(0, 9)
-    assert give_first([flat], room.takes) == [flat]
-    assert grow([flat], room.takes) == []
-    late = workers_only("j1", 10)
-    assert give_first([late], Machines(0, 0).takes) == []
+    flat = WorkerClaim("flat", 10, dict.fromkeys(range(1, 10), 1.0), 1)
+    assert grow([flat], Machines(9).takes) == []
+    assert grow([one_worker("j1", 10)], Machines(0).takes) == []
 
 
 # -- the same through simulations ------------------------------------------------------------------
@@ -138,7 +109,7 @@ class EqualHeadcount(WorkerAllocation):
 
     def claim(self, record, count):  # type: ignore[no-untyped-def]
         made = super().claim(record, count)
-        return replace(made, work=1.0, speed=lambda _, w: float(w))
+        return replace(made, work=1.0, speeds={n: float(n) for n in made.speeds})
 
 
 class EqualSplit(Optimus):

@@ -68,11 +68,6 @@ class Allocation:
             _kinds(types.items()),
         )
 
-    @staticmethod
-    def best(topology: Topology, count: int, gpu_type: str | None = None) -> Allocation:
-        """The most consolidated that the empty cluster offers; among equals, the fastest GPUs."""
-        return EmptyCluster(topology, gpu_type).best(count)
-
 
 class EmptyCluster:
     """The domains of a cluster that differ, by level: what consolidated allocations are made of."""

@@ -31,7 +31,7 @@ class Links:
         ("socket", Link(10 * GB, 15)),
         # PCIe 3.0 x16: 15.75 GB/s raw, about 10 reached by rings that cross the CPU's root.
         ("node", Link(10 * GB, 15)),
-        # The poster's cluster: 40 Gb/s RoCEv2, 5 GB/s raw, 80 % of it.
+        # CoDDL's cluster: 40 Gb/s RoCEv2, 5 GB/s raw, 80 % of it.
         ("rack", Link(4 * GB, 30)),
         # No source measured it; 2:1 oversubscription above the rack is usual.
         ("fabric", Link(2 * GB, 50)),

@@ -1,6 +1,6 @@
 """One training step as a timeline: compute, exchange of gradients partly behind it, update.
 
-CoDDL (KAIST poster): a profile of one GPU and the figures of the links predict the
+CoDDL (KAIST): a profile of one GPU and the figures of the links predict the
 step on any allocation. Of the computing, a third is the forward pass and two thirds the backward one;
 gradients are exchanged as the backward pass releases them, so part of the exchange hides behind it.
 """
@@ -85,18 +85,12 @@ def shares(batch: int, kinds: tuple[GpuCount, ...]) -> tuple[int, ...]:
     return tuple(most)
 
 
-def timeline(
-    profile: Profile,
-    allocation: Allocation,
-    links: Links = DEFAULT_LINKS,
-    *,
-    is_balanced: bool = True,
-) -> StepTime:
-    """The step of a profiled job on an allocation; unbalanced = every GPU gets as many samples."""
+def timeline(profile: Profile, allocation: Allocation, links: Links = DEFAULT_LINKS) -> StepTime:
+    """The step of a profiled job on an allocation."""
     step = profile.step_us * 1e3
     fixed = step * FIXED if profile.fixed_us is None else min(step, profile.fixed_us * 1e3)
     slowest = min(kind.speed_ppm for kind in allocation.kinds)
-    part = _longest_part(profile.batch, allocation, is_balanced=is_balanced)
+    part = _longest_part(profile.batch, allocation)
     is_alone = allocation.count == 1
     update = 0 if is_alone else links.update_ns(profile.sync_bytes)
     return StepTime(
@@ -109,19 +103,10 @@ def timeline(
     )
 
 
-def _longest_part(batch: int, allocation: Allocation, *, is_balanced: bool) -> float:
+def _longest_part(batch: int, allocation: Allocation) -> float:
     """The time of the busiest GPU, as a part of the time that one of nominal speed needs for all."""
     kinds = allocation.kinds
-    if not is_balanced:
-        most = -(-batch // allocation.count) if batch else 1
-        whole = batch or allocation.count
-        return most * NOMINAL / (whole * min(kind.speed_ppm for kind in kinds))
     if not batch:
         return NOMINAL / allocation.speed_ppm
     busiest = zip(shares(batch, kinds), kinds, strict=True)
     return max(samples * NOMINAL / (batch * kind.speed_ppm) for samples, kind in busiest)
-
-
-def predict(profile: Profile, allocation: Allocation, links: Links = DEFAULT_LINKS) -> int:
-    """Speed in parts per million of the speed on one GPU of nominal speed."""
-    return round(profile.step_us * 1e3 * NOMINAL / timeline(profile, allocation, links).step_ns())

@@ -1,4 +1,4 @@
-"""Throughput estimation: how fast would this job be there? (CoDDL, the KAIST poster.)
+"""Throughput estimation: how fast would this job be there? (CoDDL, KAIST.)
 
 What policies hold is an `Estimator`; what they keep in their memo is `Corrections`. Trusted in this
 order: a measured speed of this very allocation; the declared table of speed-ups; the timeline predicted
@@ -11,10 +11,10 @@ from collections.abc import Hashable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
-from trainmaster.estimators.allocation import Allocation, EmptyCluster, GpuCount
+from trainmaster.estimators.allocation import Allocation, EmptyCluster
 from trainmaster.estimators.interconnect import DEFAULT_LINKS, Links
 from trainmaster.estimators.profiles import known_profile
-from trainmaster.estimators.step_time import Scales, StepTime, predict, shares, timeline
+from trainmaster.estimators.step_time import Scales, StepTime, timeline
 from trainmaster.estimators.throughput_calibration import (
     NOTHING_MEASURED,
     Corrections,
@@ -29,29 +29,12 @@ from trainmaster.model.topology import Topology
 from trainmaster.model.units import NOMINAL
 from trainmaster.perf.default_parameters import ELASTICITY, LOCALITY
 
-__all__ = [
-    "Allocation",
-    "Corrections",
-    "DEFAULT_LINKS",
-    "Estimator",
-    "GpuCount",
-    "Links",
-    "NOTHING_MEASURED",
-    "StepTime",
-    "UNKNOWN",
-    "default_timeline",
-    "key_of",
-    "predict",
-    "shares",
-    "timeline",
-]
-
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 Curve = tuple[tuple[int, int], ...]
 """(GPUs, speed in parts per million of nominal)."""
 UNKNOWN = Profile()
-"""A job of which nobody has said anything."""
+"""The profile of a job of which nothing is known."""
 NEWS = 100
 """A repeated measurement that differs by less than one part in so many tells nothing new."""
 MOST_CACHED = 20_000
@@ -61,7 +44,7 @@ UNIT_NS = 1_000_000_000
 
 
 def key_of(job: Job) -> str:
-    """Whose measurements may be put together: jobs of one model and one nominal size.
+    """Which measurements may be put together: those of jobs of one model and one nominal size.
 
     Speeds are relative to the nominal shape, so those of other sizes have another unit.
     """
@@ -69,7 +52,7 @@ def key_of(job: Job) -> str:
 
 
 def default_timeline(allocation: Allocation, best_span: str) -> StepTime:
-    """A model that nobody knows: the published curve, and the published penalty for a wider span.
+    """An unknown model: the published curve, and the published penalty for a wider span.
 
     The curve is that of best placements, so only a span wider than it need be costs more.
     """
@@ -97,10 +80,6 @@ class Estimator:
         self._timelines: dict[tuple[Profile, Allocation, str | None], StepTime] = {}
         self._scales: dict[str, tuple[Measured, Scales]] = {}
         self._curves: dict[Hashable, tuple[Measured, Curve]] = {}
-
-    def forget(self) -> None:
-        for cache in (self._clusters, self._best, self._timelines, self._scales, self._curves):
-            cache.clear()
 
     def allocation(self, placement: Placement) -> Allocation:
         return Allocation.of(placement, self.topology)

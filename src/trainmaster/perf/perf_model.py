@@ -62,11 +62,6 @@ class PerfModel:
     profiling_ms: int = 0
     """What it takes to measure an elastic job on several sizes, on its GPUs, ahead of its first run."""
 
-    @property
-    def doubling_ppm(self) -> int:
-        """Efficiency kept per doubling of the GPUs of a model without a table."""
-        return self.elasticity.doubling_ppm
-
     def scaling(self, count: int, nominal: int, model: str = "") -> int:
         """Speed of an elastic job on `count` GPUs relative to its nominal number."""
         speedup = self.elasticity.speedup

@@ -86,7 +86,7 @@ def test_everything_can_be_said() -> None:
     assert (world.has_failures, world.interferes) == (True, True), (
         "a gang with neighbours is slowed down"
     )
-    assert (world.doubling_ppm, locality.error_ppm) == (900_000, 100_000)
+    assert (world.elasticity.doubling_ppm, locality.error_ppm) == (900_000, 100_000)
     assert world.elasticity.models == {"mine": {1: NOMINAL, 3: 2_500_000}}
     assert world.neighbours == NetworkContention(
         {"default": {2: 800_000}}, {"mine": {2: 700_000, 4: 600_000}}
@@ -122,7 +122,7 @@ def test_speeds_by_size_may_be_in_any_unit() -> None:
 
 
 def test_the_short_form_of_efficiency() -> None:
-    assert perf_model_from({"elastic_efficiency": 0.7}, "x").doubling_ppm == 700_000
+    assert perf_model_from({"elastic_efficiency": 0.7}, "x").elasticity.doubling_ppm == 700_000
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import cluster, on
-from trainmaster.estimators.interconnect import GB, Links
+from trainmaster.estimators.allocation import Allocation, EmptyCluster, GpuCount
+from trainmaster.estimators.interconnect import DEFAULT_LINKS, GB, Links
 from trainmaster.estimators.profiles import PROFILES, known_profile
-from trainmaster.estimators.throughput import Allocation, GpuCount, predict, shares, timeline
+from trainmaster.estimators.step_time import shares, timeline
 from trainmaster.model.profile import Profile
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.model.units import NOMINAL
@@ -21,6 +22,11 @@ PLAIN = BARE.with_level("node", 10, 0).with_level("rack", 1, 0)
 CHATTY = Profile(step_us=400_000, batch=64, sync_bytes=GB // 2, fixed_us=0)
 """400 ms of computing, 0.5 GB of gradients."""
 QUIET = replace(CHATTY, sync_bytes=GB // 100)
+
+
+def predict(profile: Profile, allocation: Allocation, links: Links = DEFAULT_LINKS) -> int:
+    """Speed in parts per million of the speed on one GPU of nominal speed."""
+    return round(profile.step_us * 1e3 * NOMINAL / timeline(profile, allocation, links).step_ns())
 
 
 def step_ms(profile: Profile, *per_node: int, links: Links = PLAIN) -> float:
@@ -100,6 +106,14 @@ def test_a_batch_is_divided_so_that_unequal_gpus_end_together(
     assert shares(batch, kinds) == most
 
 
+def equal_parts_ns(profile: Profile, allocation: Allocation) -> int:
+    """Computing time of a step in which every GPU gets as many samples, however fast it is."""
+    alone = timeline(profile, Allocation.plain(1), PLAIN).compute_ns
+    batch = profile.batch or allocation.count
+    most, slowest = -(-batch // allocation.count), min(each.speed_ppm for each in allocation.kinds)
+    return round(alone * most * NOMINAL / (batch * slowest))
+
+
 @pytest.mark.parametrize("batch", [7, 64, 1000])
 @pytest.mark.parametrize("counts", [(1, 2), (3, 1), (5, 7)])
 def test_balancing_never_loses_and_serves_every_sample(batch: int, counts: tuple[int, int]) -> None:
@@ -109,27 +123,21 @@ def test_balancing_never_loses_and_serves_every_sample(batch: int, counts: tuple
         sum(each * kind.count for each, kind in zip(most, allocation.kinds, strict=True)) >= batch
     )
     profile = replace(QUIET, batch=batch)
-    balanced, equal = (
-        timeline(profile, allocation, PLAIN, is_balanced=flag).compute_ns for flag in (True, False)
-    )
-    assert balanced <= equal
+    assert timeline(profile, allocation, PLAIN).compute_ns <= equal_parts_ns(profile, allocation)
 
 
 def test_balancing_gains_what_the_slow_gpu_would_have_held_up() -> None:
     profile = replace(QUIET, batch=60)
     balanced = timeline(profile, mixed(1, 1), PLAIN)
-    equal = timeline(profile, mixed(1, 1), PLAIN, is_balanced=False)
     assert balanced.compute_ns == pytest.approx(400e6 * 40 / 60, abs=1)
-    assert equal.compute_ns == pytest.approx(400e6 * 30 / 60 * 2, abs=1), (
-        "the slow half takes 400 ms"
-    )
+    slow_half = pytest.approx(400e6 * 30 / 60 * 2, abs=1)
+    assert equal_parts_ns(profile, mixed(1, 1)) == slow_half, "the slow half takes 400 ms"
 
 
 def test_an_unknown_batch_is_divided_without_rest() -> None:
     unknown = replace(QUIET, batch=0)
     assert timeline(unknown, mixed(1, 1), PLAIN).compute_ns == pytest.approx(400e6 / 1.5, abs=1)
-    equal = timeline(unknown, mixed(1, 1), PLAIN, is_balanced=False)
-    assert equal.compute_ns == 400_000_000
+    assert equal_parts_ns(unknown, mixed(1, 1)) == 400_000_000
 
 
 def test_allocations_are_what_an_exchange_can_tell_apart() -> None:
@@ -142,18 +150,18 @@ def test_allocations_are_what_an_exchange_can_tell_apart() -> None:
 
 def test_the_best_allocation_is_the_most_consolidated() -> None:
     topology = parse_shorthand("2x2x4")
-    assert Allocation.best(topology, 3) == Allocation.plain(3)
-    assert Allocation.best(topology, 6) == Allocation.plain(4, 2)
-    assert Allocation.best(topology, 16) == Allocation.plain(4, 4, 4, 4, span="cluster")
+    assert EmptyCluster(topology).best(3) == Allocation.plain(3)
+    assert EmptyCluster(topology).best(6) == Allocation.plain(4, 2)
+    assert EmptyCluster(topology).best(16) == Allocation.plain(4, 4, 4, 4, span="cluster")
     with pytest.raises(ValueError, match="17 GPUs"):
-        Allocation.best(topology, 17)
+        EmptyCluster(topology).best(17)
 
 
 def test_among_equally_near_gpus_the_fastest_are_best() -> None:
     topology = cluster("n1[2slow] n2[2fast] n3[4slow]")
-    assert Allocation.best(topology, 2).kinds[0].name == "fast"
-    assert Allocation.best(topology, 3).kinds == (GpuCount("slow", NOMINAL // 2, 3),)
-    assert Allocation.best(topology, 2, "slow").kinds[0].name == "slow"
+    assert EmptyCluster(topology).best(2).kinds[0].name == "fast"
+    assert EmptyCluster(topology).best(3).kinds == (GpuCount("slow", NOMINAL // 2, 3),)
+    assert EmptyCluster(topology, "slow").best(2).kinds[0].name == "slow"
 
 
 def test_published_profiles_reach_their_published_speed() -> None:

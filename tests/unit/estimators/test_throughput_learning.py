@@ -7,19 +7,14 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import a_job, cluster
+from trainmaster.estimators.allocation import Allocation, EmptyCluster
 from trainmaster.estimators.interconnect import Links
-from trainmaster.estimators.step_time import Scales
-from trainmaster.estimators.throughput import (
-    NOTHING_MEASURED,
-    UNKNOWN,
-    Allocation,
-    Estimator,
-    key_of,
-    timeline,
-)
+from trainmaster.estimators.step_time import Scales, timeline
+from trainmaster.estimators.throughput import UNKNOWN, Estimator, key_of
 from trainmaster.estimators.throughput_calibration import (
     MOST_KEYS,
     MOST_MEASURED,
+    NOTHING_MEASURED,
     Corrections,
     fitted,
 )
@@ -167,15 +162,14 @@ def test_forgetting_changes_no_answer() -> None:
     here = estimator()
     learned = here.learned(elastic(), KNOWN, SPREAD, 700_000, NOTHING_MEASURED)
     before = here.curve(elastic(), KNOWN, range(1, 17), learned)
-    here.forget()
-    assert here.curve(elastic(), KNOWN, range(1, 17), learned) == before
+    assert estimator().curve(elastic(), KNOWN, range(1, 17), learned) == before
     assert here.curve(elastic(), KNOWN, range(1, 17)) != before
 
 
 def test_slow_gpus_are_slow_relative_to_nominal_ones() -> None:
     topology = cluster("n1[4slow] n2[4]")
     here = Estimator(topology)
-    slow = Allocation.best(topology, 4, "slow")
+    slow = EmptyCluster(topology, "slow").best(4)
     assert here.speed(elastic("nobody"), UNKNOWN, slow) == pytest.approx(NOMINAL // 2, rel=1e-3)
 
 

@@ -38,14 +38,18 @@ from trainmaster.policies.optimus.worker_placement import WorkerPlacement
 
 NOTHING_OWED: FrozenMap[str, int] = FrozenMap()
 TRIES = 3
-"""Divisions tried in one pass; the last suspends nobody, so that nobody goes in vain."""
+"""Divisions tried in one pass; the last suspends no run, so that none is suspended in vain."""
 
 
 @dataclass(frozen=True, slots=True)
 class OptimusOptions(PreemptiveOptions):
-    interval_s: float = option(600.0, positive_seconds, "seconds between two divisions of all GPUs")
+    interval_s: float = option(
+        600.0, positive_seconds, "time between two divisions of all GPUs, in seconds"
+    )
     learn: str = option(
-        "fit", choice("fit", "given"), "work and speed: fitted to progress, or estimates as given"
+        "fit",
+        choice("fit", "given"),
+        "source of work and speed: fits to reported progress, or estimates",
     )
 
 

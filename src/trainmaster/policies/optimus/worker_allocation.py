@@ -11,7 +11,7 @@ from trainmaster.mechanisms.gpu_claims import Pool, types_held, usable_types
 from trainmaster.mechanisms.starvation import PreemptionGuards
 from trainmaster.model.units import WHOLE
 from trainmaster.policies.optimus.convergence_forecast import ConvergenceForecasts
-from trainmaster.policies.optimus.marginal_gain import Task, TaskClaim, grow
+from trainmaster.policies.optimus.marginal_gain import WorkerClaim, grow
 
 
 def pool_of(draft: Draft, staff: Iterable[JobRecord]) -> Pool:
@@ -89,21 +89,15 @@ class WorkerAllocation:
         }
         grow(claims.values(), self._takes)
         for record, claim in claims.items():
-            self.targets[record] = claim.counts[Task.WORKER]
+            self.targets[record] = claim.count
 
-    def _takes(self, claim: TaskClaim, task: Task) -> bool:
-        assert isinstance(claim.name, JobRecord)
-        return self._take(claim.name, 1)
+    def _takes(self, claim: WorkerClaim) -> bool:
+        assert isinstance(claim.job, JobRecord)
+        return self._take(claim.job, 1)
 
-    def claim(self, record: JobRecord, count: int) -> TaskClaim:
-        speeds = self.forecasts.speeds(record)
-        return TaskClaim(
-            record,
-            self.forecasts.work_left(record, self._now),
-            lambda servers, workers: speeds.get(workers, 0.0),
-            most=(0, max(speeds, default=count)),
-            counts=(0, count),
-        )
+    def claim(self, record: JobRecord, count: int) -> WorkerClaim:
+        work = self.forecasts.work_left(record, self._now)
+        return WorkerClaim(record, work, self.forecasts.speeds(record), count)
 
 
 def in_turn(

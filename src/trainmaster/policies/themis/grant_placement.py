@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
-from trainmaster.estimators.throughput import UNKNOWN, Corrections, Estimator, key_of
-from trainmaster.estimators.throughput_calibration import Measured
+from trainmaster.estimators.throughput import UNKNOWN, Estimator, key_of
+from trainmaster.estimators.throughput_calibration import Corrections, Measured
 from trainmaster.mechanisms.resize import idle_beside, resized
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.profile import Profile

@@ -25,7 +25,7 @@ from trainmaster.config.options import fraction, option, positive_seconds
 from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.estimators.throughput import NOTHING_MEASURED, Corrections
+from trainmaster.estimators.throughput_calibration import NOTHING_MEASURED, Corrections
 from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.preemptive_scheduling import evacuate
 from trainmaster.mechanisms.resize import grow_into_idle
