@@ -1,7 +1,7 @@
-"""One pass over guaranteed and opportunistic jobs (AntMan): who is started, upgraded, evicted, held for.
+"""One pass over guaranteed and opportunistic jobs (AntMan): starts, upgrades, evictions, reservations.
 
-Guaranteed jobs go first, queue by queue; jobs that live on idle cycles make way for their memory
-and comes after them.
+Guaranteed jobs go first, queue by queue; opportunistic ones come after them, and leave where their
+memory is needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import ALLOCATED, Phase
 from trainmaster.core.rank_index import Candidates, Key, Line, RankIndex
 from trainmaster.core.state import JobRecord
-from trainmaster.core.view import View
 from trainmaster.mechanisms.gpu_occupants import staying_on
 from trainmaster.mechanisms.starvation import PreemptionGuards
 from trainmaster.model.actions import OpenTo
@@ -29,8 +28,7 @@ from trainmaster.policies.antman.opportunistic_colocation import (
     unguaranteed,
     utilisation,
 )
-from trainmaster.policies.antman.queue_limits import QueueLimits
-from trainmaster.policies.antman.quotas import Quotas
+from trainmaster.policies.antman.quotas import QueueLimits, Quotas
 
 GUARANTEED, LATE, OPPORTUNISTIC = "guaranteed", "late", "opportunistic"
 """Lines of a queue: still only guaranteed; those that may also start on idle cycles; only those."""
@@ -52,19 +50,18 @@ class AntManTerms:
 class AntManPass:
     """The decisions of one pass, in the order in which they are made."""
 
-    view: View
     draft: Draft
     now: int
     rules: AntManTerms
     quotas: Quotas
-    guests: list[JobRecord]
+    opportunistic: list[JobRecord]
     """Opportunistic runs, in order of submission."""
     lines: Mapping[str, RankIndex]
-    """Of the queues in which somebody waits."""
+    """Of the queues in which jobs wait."""
     held: dict[str, int]
     """Per queue: thousandths of a GPU that its guaranteed runs hold."""
-    ceilings: QueueLimits
-    """Of all that queues hold; a guest counts with the GPUs that it asked for."""
+    limits: QueueLimits
+    """Of all that queues hold; an opportunistic run counts with the GPUs that it asked for."""
     busier: dict[int, int] = field(default_factory=dict)
     """Utilisation that this pass adds, by GPU."""
     evicted: list[JobRecord] = field(default_factory=list)
@@ -75,7 +72,9 @@ class AntManPass:
 
     def serve_guaranteed(self) -> None:
         """The queue that holds the smallest part of its quota starts its first job, and so on."""
-        upgradable = {record.job.queue: None for record in self.guests if self._can_upgrade(record)}
+        upgradable = {
+            record.job.queue: None for record in self.opportunistic if self._can_upgrade(record)
+        }
         queues = sorted({*self.lines, *upgradable})
         waiting = {queue: iter(self._in_line(queue)) for queue in queues}
         turns: list[tuple[int, int, int, str, JobRecord]] = []
@@ -101,7 +100,7 @@ class AntManPass:
         waiting = ((key, record) for key, _, record in Candidates(mine, self.now))
         running = [
             (_key(record), record)
-            for record in self.guests
+            for record in self.opportunistic
             if self._can_upgrade(record) and record.job.queue == queue
         ]
         for _, record in merge(waiting, sorted(running, key=lambda each: each[0])):
@@ -119,7 +118,7 @@ class AntManPass:
         has_quota = self.quotas.allow(queue, self.held[queue] + size)
         if record.placement is not None:
             more = size - record.demand.nominal.total_share
-            has_quota = has_quota and self.ceilings.has_room(queue, more)
+            has_quota = has_quota and self.limits.has_room(queue, more)
             if has_quota and self._upgrade(record):
                 self._charge(queue, size, more)
             return True
@@ -128,8 +127,8 @@ class AntManPass:
             return False
         placement = self._place(record) or self._make_room(record)
         if placement is None:
-            for guest in leaving:
-                self._stay(guest)
+            for run in leaving:
+                self._stay(run)
             if self.rules.reserves:
                 self._reserve(record)
             return False
@@ -140,34 +139,34 @@ class AntManPass:
 
     def _charge(self, queue: str, guaranteed: int, more: int) -> None:
         self.held[queue] += guaranteed
-        self.ceilings.give(queue, more)
+        self.limits.give(queue, more)
 
     def _make_way(self, queue: str, size: int) -> list[JobRecord] | None:
-        """Guests that leave so that a queue stays within its maximum, the latest; None: too few."""
+        """The latest opportunistic runs, which leave to keep a queue within its maximum; None: too few."""
         leaving: list[JobRecord] = []
-        for guest in reversed(self.guests):
-            if self.ceilings.has_room(queue, size):
+        for run in reversed(self.opportunistic):
+            if self.limits.has_room(queue, size):
                 break
-            if not self.ceilings.is_in_the_way(guest.job.queue, queue, size):
+            if not self.limits.is_in_the_way(run.job.queue, queue, size):
                 continue
-            if self._is_evictable(guest):
-                self._leave(guest)
-                leaving.append(guest)
-            elif self.rules.guards.is_protected(guest, self.now):
+            if self._is_evictable(run):
+                self._leave(run)
+                leaving.append(run)
+            elif self.rules.guards.is_protected(run, self.now):
                 self._look_again(self.now + SECOND)
-        if self.ceilings.has_room(queue, size):
+        if self.limits.has_room(queue, size):
             return leaving
-        for guest in leaving:
-            self._stay(guest)
+        for run in leaving:
+            self._stay(run)
         return None
 
-    def _leave(self, guest: JobRecord) -> None:
-        self.draft.suspend(guest)
-        self.ceilings.give(guest.job.queue, -guest.demand.nominal.total_share)
+    def _leave(self, run: JobRecord) -> None:
+        self.draft.suspend(run)
+        self.limits.give(run.job.queue, -run.demand.nominal.total_share)
 
-    def _stay(self, guest: JobRecord) -> None:
-        self.draft.restore(guest)
-        self.ceilings.give(guest.job.queue, guest.demand.nominal.total_share)
+    def _stay(self, run: JobRecord) -> None:
+        self.draft.restore(run)
+        self.limits.give(run.job.queue, run.demand.nominal.total_share)
 
     def _place(self, record: JobRecord) -> Placement | None:
         placement = place_guaranteed(self.draft.space, record, self.rules.share)
@@ -178,28 +177,28 @@ class AntManPass:
     def _make_room(self, record: JobRecord) -> Placement | None:
         """On GPUs that only opportunistic runs use: those that do not fit beside it have to go."""
         draft = self.draft
-        if not self.guests or self._is_hopeless(record):
+        if not self.opportunistic or self._is_hopeless(record):
             return None
-        able = [guest for guest in self.guests if self._is_evictable(guest)]
-        if len(able) < len(self.guests):
+        able = [run for run in self.opportunistic if self._is_evictable(run)]
+        if len(able) < len(self.opportunistic):
             self._look_again(self.now + SECOND)
         going, placement = self._fewest_going(record, able)
         if placement is None:
             return None
         draft.start(record, placement)
-        for guest in going:
-            if not draft.keep(guest):
-                self.evicted.append(guest)
-                self.ceilings.give(guest.job.queue, -guest.demand.nominal.total_share)
+        for run in going:
+            if not draft.keep(run):
+                self.evicted.append(run)
+                self.limits.give(run.job.queue, -run.demand.nominal.total_share)
         return placement
 
     def _fewest_going(
         self, record: JobRecord, able: list[JobRecord]
     ) -> tuple[list[JobRecord], Placement | None]:
-        """The latest guests that must go, suspended by now, and a place as compact as if all went."""
+        """The latest opportunistic runs that must go, suspended by now, and a place as if all went."""
         draft, space, share = self.draft, self.draft.space, self.rules.share
-        for guest in able:
-            draft.suspend(guest)
+        for run in able:
+            draft.suspend(run)
         best = place_guaranteed(space, record, share)
         staying, too_many = 0, len(able)
         if best is None:
@@ -217,10 +216,10 @@ class AntManPass:
 
     def _let_stay(self, able: list[JobRecord], before: int, after: int) -> int:
         """So many of the oldest stay where they are, instead of as many as before."""
-        for guest in able[before:after]:
-            self.draft.restore(guest)
-        for guest in able[after:before]:
-            self.draft.suspend(guest)
+        for run in able[before:after]:
+            self.draft.restore(run)
+        for run in able[after:before]:
+            self.draft.suspend(run)
         return after
 
     def _is_hopeless(self, record: JobRecord) -> bool:
@@ -229,12 +228,12 @@ class AntManPass:
         found = unguaranteed(self.draft.space, record.demand, need)
         return self.rules.share == WHOLE and len(found) < need
 
-    def _is_evictable(self, guest: JobRecord) -> bool:
-        if guest.phase not in ALLOCATED or self.draft.is_touched(guest):
+    def _is_evictable(self, run: JobRecord) -> bool:
+        if run.phase not in ALLOCATED or self.draft.is_touched(run):
             return False
-        assert guest.placement is not None
-        is_open = self.draft.space.closed.isdisjoint(guest.placement.nodes)
-        return is_open and not self.rules.guards.is_protected(guest, self.now)
+        assert run.placement is not None
+        is_open = self.draft.space.closed.isdisjoint(run.placement.nodes)
+        return is_open and not self.rules.guards.is_protected(run, self.now)
 
     def _reserve(self, record: JobRecord) -> None:
         """Hold what there is of its GPUs: closed to other guaranteed jobs, open to the others."""
@@ -279,16 +278,16 @@ class AntManPass:
         if not lines and not self.evicted:
             return
         spare = SpareCycles(self.draft.space, self._busy, self.rules.util_limit_ppm)
-        for guest in self.evicted:
-            if guest.phase in (Phase.RUNNING, Phase.STARTING):
-                self._join(spare, guest)
+        for run in self.evicted:
+            if run.phase in (Phase.RUNNING, Phase.STARTING):
+                self._join(spare, run)
         full: set[int] = set()
         candidates = Candidates(lines, self.now)
         for _, group, record in candidates:
             if self.draft.is_touched(record):
                 continue
             size = record.demand.nominal.total_share
-            if not self.ceilings.has_room(record.job.queue, size):
+            if not self.limits.has_room(record.job.queue, size):
                 candidates.drop(group)
             elif record.group in full or not self._join(spare, record):
                 full.add(record.group)
@@ -297,10 +296,10 @@ class AntManPass:
     def _join(self, spare: SpareCycles, record: JobRecord) -> bool:
         """Start it where there is room for it and its queue's maximum allows."""
         queue, size = record.job.queue, record.demand.nominal.total_share
-        placement = spare.place(record) if self.ceilings.has_room(queue, size) else None
+        placement = spare.place(record) if self.limits.has_room(queue, size) else None
         if placement is None:
             return False
-        self.ceilings.give(queue, size)
+        self.limits.give(queue, size)
         if self.draft.unreserve(record):
             self._look_again(self.now + 1)  # others may have what it gives back
         self.draft.start(record, placement)
@@ -320,10 +319,10 @@ class AntManPass:
 
     def leave_draining(self) -> None:
         """Move runs off draining nodes where there is room elsewhere."""
-        draft = self.draft
-        for node in sorted(self.view.draining):
-            for record in list(self.view.residents(node)):
-                if record.phase is Phase.RUNNING and not draft.is_touched(record):
+        view = self.draft.view
+        for node in sorted(view.draining):
+            for record in list(view.residents(node)):
+                if record.phase is Phase.RUNNING and not self.draft.is_touched(record):
                     self._move(record)
 
     def _move(self, record: JobRecord) -> None:

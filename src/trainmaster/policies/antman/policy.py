@@ -11,8 +11,8 @@ queue's maximum bounds all that it holds.
 
 Deviations. Every GPU is shared by turns, so that no job is launched again when another joins. Memory is
 booked, not spilled to the host; cutting an opportunistic job's cycles belongs to the run's supervisor.
-Utilisation is what is known of each job (unknown = all of the GPU); who measures it keeps the 10 s
-window. A gang larger than its queue's quota is opportunistic from the start. An upgrade may move a job
+Utilisation is what is known of each job (unknown = all of the GPU); the 10 s window belongs to what
+measures it. A gang larger than its queue's quota is opportunistic from the start. An upgrade may move a job
 to free GPUs. Only jobs that asked for a guarantee are upgraded.
 """
 
@@ -50,8 +50,7 @@ from trainmaster.policies.antman.opportunistic_jobs import (
     AntManPass,
     AntManTerms,
 )
-from trainmaster.policies.antman.queue_limits import QueueLimits
-from trainmaster.policies.antman.quotas import Quotas
+from trainmaster.policies.antman.quotas import QueueLimits, Quotas
 
 Memo = tuple[str, ...] | None
 """Opportunistic runs; None = not known, to be found among all jobs."""
@@ -59,18 +58,22 @@ Memo = tuple[str, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class AntManOptions(PreemptiveOptions):
-    queues: Pairs[int] = option(Pairs(), queue_weights, "name:weight,...: quotas by weight")
-    util_limit: float = option(0.8, fraction, "opportunistic jobs join GPUs less busy than this")
+    queues: Pairs[int] = option(Pairs(), queue_weights, "quotas by weight, as name:weight,...")
+    util_limit: float = option(0.8, fraction, "opportunistic jobs join GPUs below this utilisation")
     opportunistic_after_s: float = option(
         1800.0,
         at_least_zero,
-        "a guaranteed job may be opportunistic after waiting so long; 0: never",
+        "wait in seconds after which a guaranteed job may run as opportunistic; 0: never",
     )
     classes: str = option(
-        "on", choice("on", "off"), "off: every job that its quota allows is guaranteed"
+        "on",
+        choice("on", "off"),
+        "tell job classes apart; off: all jobs within their quota are guaranteed",
     )
-    reserve: str = option("on", choice("on", "off"), "hold part of a gang's GPUs for it")
-    upgrade: str = option("on", choice("on", "off"), "opportunistic to guaranteed when quota frees")
+    reserve: str = option("on", choice("on", "off"), "hold the free part of a gang's GPUs for it")
+    upgrade: str = option(
+        "on", choice("on", "off"), "make opportunistic runs guaranteed when quota is free"
+    )
     guaranteed_per_gpu: int = option(1, whole_number(1, 16), "most guaranteed jobs on one GPU")
 
 
@@ -96,10 +99,12 @@ class AntMan(BasePolicy[AntManOptions, Memo]):
         self._quotas = None
 
     def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
-        guests = self._guests(view, memo)
-        is_idle = view.has_nothing_to_schedule() and not any(_is_demoted(guest) for guest in guests)
+        opportunistic = self._opportunistic(view, memo)
+        is_idle = view.has_nothing_to_schedule() and not any(
+            _is_demoted(run) for run in opportunistic
+        )
         if is_idle:
-            return Plan((), tuple(guest.id for guest in guests))
+            return Plan((), tuple(run.id for run in opportunistic))
         quotas = self._known_quotas(view)
         parts = queue_views_of(view)
         waiting = [part for part in parts.values() if part.waiting_count]
@@ -108,25 +113,27 @@ class AntMan(BasePolicy[AntManOptions, Memo]):
         for job in view.reservations:
             draft.release(view.jobs[job])
         held = {queue: part.allocated for queue, part in parts.items()}
-        for guest in guests:
-            assert guest.placement is not None
-            held[guest.job.queue] -= guest.placement.total_share
-        ceilings = _ceilings(view, parts, guests)
-        turn = AntManPass(view, draft, now, self._rules, quotas, guests, lines, held, ceilings)
+        for run in opportunistic:
+            assert run.placement is not None
+            held[run.job.queue] -= run.placement.total_share
+        limits = _limits(view, parts, opportunistic)
+        turn = AntManPass(draft, now, self._rules, quotas, opportunistic, lines, held, limits)
         if view.draining:
             turn.leave_draining()
         turn.serve_guaranteed()
         turn.serve_opportunistic()
         due = [line.next_expiry() for line in lines.values()] + [turn.again_at]
         wake_at = min((time for time in due if time is not None), default=None)
-        here = {guest.id: None for guest in guests} | dict.fromkeys(draft.placed())
+        here = {run.id: None for run in opportunistic} | dict.fromkeys(draft.placed())
         return draft.plan(tuple(here), wake_at)
 
-    def _guests(self, view: View, memo: Memo) -> list[JobRecord]:
+    def _opportunistic(self, view: View, memo: Memo) -> list[JobRecord]:
         """Opportunistic runs, in order of submission."""
         jobs = view.jobs
         known = jobs.values() if memo is None else [jobs[job] for job in memo if job in jobs]
-        return sorted((job for job in known if _is_guest(job)), key=lambda record: record.seq)
+        return sorted(
+            (job for job in known if _is_opportunistic(job)), key=lambda record: record.seq
+        )
 
     def _known_quotas(self, view: View) -> Quotas:
         total = view.topology.training_gpus * WHOLE
@@ -169,34 +176,38 @@ class AntMan(BasePolicy[AntManOptions, Memo]):
     def explain(self, view: View, memo: Memo, record: JobRecord, now: int) -> Reason:
         """The queue's quota where that is in the way, else what the GPUs say."""
         queue, size = record.job.queue, guaranteed_size(record.demand, self._rules.share)
-        ceilings = _ceilings(
-            view, queue_views_of(view), [each for each in view.running() if _is_guest(each)]
+        limits = _limits(
+            view, queue_views_of(view), [each for each in view.running() if _is_opportunistic(each)]
         )
-        if ceilings.never_holds(queue, record.demand.nominal.total_share):
+        if limits.never_holds(queue, record.demand.nominal.total_share):
             return Reason(Why.NEVER_FITS, size)
         quota = Quotas.of(view.queues, self._weights, view.topology.training_gpus * WHOLE)
-        mine = [each for each in view.running() if each.job.queue == queue and not _is_guest(each)]
+        mine = [
+            each
+            for each in view.running()
+            if each.job.queue == queue and not _is_opportunistic(each)
+        ]
         held = sum(each.placement.total_share for each in mine if each.placement is not None)
         is_spent = record.job.role is Role.GUARANTEED and not quota.allow(queue, held + size)
-        if is_spent or not ceilings.has_room(queue, record.demand.nominal.total_share):
+        if is_spent or not limits.has_room(queue, record.demand.nominal.total_share):
             left = max(0, (quota.of_queue(queue) or 0) - held)
             return Reason(Why.SHARE_USED_UP, size, left, 0, tuple(each.id for each in mine[:5]))
         return super().explain(view, memo, record, now)
 
 
-def _ceilings(
-    view: View, parts: Mapping[str, QueueView], guests: Iterable[JobRecord]
+def _limits(
+    view: View, parts: Mapping[str, QueueView], opportunistic: Iterable[JobRecord]
 ) -> QueueLimits:
-    """Maxima, with all that queues hold: of guests the GPUs they asked for, however small their part."""
-    ceilings = QueueLimits(view.queues, parts)
-    for guest in guests:
-        assert guest.placement is not None
-        more = guest.demand.nominal.total_share - guest.placement.total_share
-        ceilings.give(guest.job.queue, more)
-    return ceilings
+    """Maxima, with all that queues hold; opportunistic runs count with the GPUs that they asked for."""
+    limits = QueueLimits(view.queues, parts)
+    for run in opportunistic:
+        assert run.placement is not None
+        more = run.demand.nominal.total_share - run.placement.total_share
+        limits.give(run.job.queue, more)
+    return limits
 
 
-def _is_guest(record: JobRecord) -> bool:
+def _is_opportunistic(record: JobRecord) -> bool:
     """Whether it has GPUs and lives on what others leave of them."""
     placement = record.placement
     return placement is not None and placement.role is Role.OPPORTUNISTIC

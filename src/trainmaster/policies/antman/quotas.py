@@ -1,9 +1,9 @@
-"""How many GPUs each queue may hold as its own: stated, or by weight.
+"""How many GPUs each queue may hold as its own, its quota, and at most, its maximum.
 
-`--queues FILE` with `guaranteed_gpus` states quotas. Where it states none, the weights divide the
+Quotas: `--queues FILE` with `guaranteed_gpus` states them. Where it states none, the weights divide the
 cluster: those of the `queues` option, else those of the file. A queue that is not named then has no
-quota. With neither option nor file nobody is bound, and queues only take turns. No quota is above the
-queue's maximum, or that of a queue around it.
+quota. With neither option nor file there are no quotas, and queues only take turns. No quota is above
+the queue's maximum (`maximum_gpus`), or that of a queue around it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from trainmaster.core.queue_views import QueueView
+from trainmaster.mechanisms.fair_share.queue_tree import QueueTree
 from trainmaster.model.queue import Queue
 from trainmaster.model.units import NOMINAL
-from trainmaster.policies.antman.queue_limits import ceiling
 
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """Thousandths of a GPU by queue; None = nobody is bound."""
+    """Thousandths of a GPU by queue; None = there are no quotas."""
 
     by_queue: Mapping[str, int] | None
 
@@ -49,8 +50,40 @@ class Quotas:
 
 
 def _capped(quotas: Mapping[str, int], queues: Mapping[str, Queue]) -> dict[str, int]:
-    found = {}
-    for name, quota in quotas.items():
-        most = ceiling(queues, name)
-        found[name] = quota if most is None else min(quota, most)
+    found = dict(quotas)
+    for name in quotas:
+        queue = queues.get(name)
+        while queue is not None:
+            found[name] = min(found[name], found[name] if queue.maximum is None else queue.maximum)
+            queue = None if queue.parent is None else queues.get(queue.parent)
     return found
+
+
+class QueueLimits:
+    """What queues hold in one pass, against their maxima and those of the queues around them."""
+
+    def __init__(self, queues: Mapping[str, Queue], parts: Mapping[str, QueueView]) -> None:
+        is_bound = any(queue.maximum is not None for queue in queues.values())
+        self._tree = QueueTree(queues, {}, parts) if is_bound else None
+        if self._tree is not None:
+            self._tree.count(parts)
+
+    def give(self, queue: str, share: int) -> None:
+        """The queue holds that much more, or less."""
+        if self._tree is not None:
+            self._tree.leaves[queue].give(share)
+
+    def has_room(self, queue: str, share: int) -> bool:
+        """Whether the queue may hold that much more."""
+        room = None if self._tree is None else self._tree.leaves[queue].headroom
+        return room is None or share <= room
+
+    def never_holds(self, queue: str, share: int) -> bool:
+        return self._tree is not None and self._tree.leaves[queue].never_holds(share)
+
+    def is_in_the_way(self, other: str, queue: str, share: int) -> bool:
+        """Whether what another queue holds counts against a maximum that forbids so much more."""
+        if self._tree is None:
+            return False
+        full = self._tree.leaves[queue].full_for(share)
+        return any(node in full for node in self._tree.leaves[other].path())
