@@ -19,7 +19,7 @@ from trainmaster.model.topology import parse_shorthand
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import NOMINAL, SECOND, WHOLE
 from trainmaster.perf.perf_model import IDEAL, PerfModel
-from trainmaster.policies.goodput.optimizer import GoodputOptimizer, Standing, worth
+from trainmaster.policies.goodput.optimizer import GoodputOptimizer, JobTerms, worth
 from trainmaster.sim.driver import Scenario
 
 LINEAR = tuple(range(1, 9))
@@ -29,7 +29,7 @@ FLAT = (1.0,) * 8
 
 
 def divided(
-    *jobs: tuple[tuple[float, ...], Standing], gpus: int, fair: int, power: float = -1.0
+    *jobs: tuple[tuple[float, ...], JobTerms], gpus: int, fair: int, power: float = -1.0
 ) -> list[int]:
     """How many of so many GPUs jobs with these curves get."""
     claims, standings = [], {}
@@ -49,7 +49,7 @@ def divided(
     return [claim.count for claim in claims]
 
 
-NEW = Standing(held=0, most=8)
+NEW = JobTerms(held=0, most=8)
 
 
 # -- the division ----------------------------------------------------------------------------------
@@ -79,33 +79,33 @@ def test_the_plain_sum_of_speedups_does_not() -> None:
 
 
 def test_nobody_gets_more_than_may_be() -> None:
-    assert divided((LINEAR, Standing(0, 2)), (LINEAR, Standing(0, 3)), gpus=8, fair=4) == [2, 3]
+    assert divided((LINEAR, JobTerms(0, 2)), (LINEAR, JobTerms(0, 3)), gpus=8, fair=4) == [2, 3]
 
 
 def test_moving_must_be_worth_its_penalty() -> None:
     """From 4 of 8 to 8 is twice the speed, to 5 a quarter more: worth it at 0.6, not at 0.4."""
     for penalty, want in ((0.6, 8), (0.4, 4)):
-        assert divided((LINEAR, Standing(4, 8, penalty)), gpus=8, fair=8) == [want]
+        assert divided((LINEAR, JobTerms(4, 8, penalty)), gpus=8, fair=8) == [want]
     for penalty, want in ((0.9, 5), (0.7, 4)):
-        assert divided((LINEAR, Standing(4, 8, penalty)), gpus=5, fair=8) == [want]
+        assert divided((LINEAR, JobTerms(4, 8, penalty)), gpus=5, fair=8) == [want]
 
 
 def test_what_is_fixed_stays() -> None:
-    kept = Standing(held=2, most=2, fixed=2)
+    kept = JobTerms(held=2, most=2, fixed=2)
     assert divided((LINEAR, kept), (LINEAR, NEW), gpus=8, fair=4) == [2, 6]
-    owed = Standing(held=2, most=2, fixed=5)
+    owed = JobTerms(held=2, most=2, fixed=5)
     assert divided((LINEAR, owed), (LINEAR, NEW), gpus=8, fair=4) == [5, 3]
-    assert divided((LINEAR, Standing(1, 1, fixed=1)), (LINEAR, owed), gpus=4, fair=4) == [1, 2]
+    assert divided((LINEAR, JobTerms(1, 1, fixed=1)), (LINEAR, owed), gpus=4, fair=4) == [1, 2]
 
 
-def random_case(chance: Random) -> tuple[list[tuple[tuple[float, ...], Standing]], int]:
+def random_case(chance: Random) -> tuple[list[tuple[tuple[float, ...], JobTerms]], int]:
     jobs = []
     for _ in range(chance.randint(2, 4)):
         serial, high = chance.choice([0.01, 0.1, 0.3, 0.6]), chance.randint(1, 6)
         speeds = tuple(1 / (serial + (1 - serial) / n) for n in range(1, high + 1))
         held = chance.randint(1, min(3, high))
         penalty = chance.choice([1.0, 0.9, 0.6, 0.3])
-        jobs.append((speeds, Standing(held, 2 * held, penalty)))
+        jobs.append((speeds, JobTerms(held, 2 * held, penalty)))
     return jobs, sum(standing.held for _, standing in jobs) + chance.randint(0, 3)
 
 

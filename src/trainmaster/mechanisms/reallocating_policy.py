@@ -19,7 +19,14 @@ from trainmaster.core.view import View
 from trainmaster.estimators.throughput_calibration import Corrections
 from trainmaster.mechanisms.apply_allocation import carry_out
 from trainmaster.mechanisms.base_policy import BasePolicy, M
-from trainmaster.mechanisms.gpu_claims import AllocationRound, Divider, Limits, Pool, is_divisible
+from trainmaster.mechanisms.gpu_claims import (
+    AllocationRound,
+    Divider,
+    DividerOf,
+    Limits,
+    Pool,
+    is_divisible,
+)
 from trainmaster.mechanisms.preemptive_scheduling import evacuate, run_in_order
 from trainmaster.mechanisms.resize import at_present_size
 from trainmaster.mechanisms.speedup_curves import Curve, Curves, MeasuredSpeeds
@@ -55,7 +62,7 @@ class Memo:
 
 
 class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
-    """The parts of a policy of elastic shares; subclasses say `place_in_line`, `divider` and `plan`."""
+    """The parts of a policy of elastic shares; subclasses say `place_in_line` and `plan`."""
 
     options_type: ClassVar[type] = ReallocatingOptions
     profiles = True
@@ -75,9 +82,6 @@ class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
         super().forget()
         self._curves = None
         self._elastic = None
-
-    def divider(self, pool: Pool) -> Divider:
-        raise NotImplementedError
 
     def length(self, record: JobRecord, now: int) -> int:
         """Work left, in ms x parts per million; of unknown jobs, as much again as they have done."""
@@ -120,9 +124,9 @@ class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
 
     def _redivide(
         self,
-        view: View,
         draft: Draft,
         ranks: RankIndex,
+        divider: DividerOf,
         corrections: Corrections,
         now: int,
         *,
@@ -133,7 +137,7 @@ class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
         Runs yield GPUs to runs only when a job has come or gone: else two divisions that differ by
         little, before and after a resizing, could go on for ever.
         """
-        curves = self.curves(view)
+        curves = self.curves(draft.view)
         limits = Limits()
 
         def speed_of(record: JobRecord, placement: Placement) -> int:
@@ -147,7 +151,7 @@ class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
 
         for left in reversed(range(ROUNDS)):
             limits.may_evict = left > 0
-            asked = AllocationRound(draft, ranks, limits, self.divider, curve_of, self.length, now)
+            asked = AllocationRound(draft, ranks, limits, divider, curve_of, self.length, now)
             mark = draft.checkpoint()
             targets = asked.targets()
             short = carry_out(draft, targets, speed_of, is_worth, shrinks_for_growth=is_news)
@@ -160,6 +164,9 @@ class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
 
 class ElasticShares(ReallocatingPolicy[O, Memo], Generic[O]):
     """Elastic shares, divided again whenever a job comes or goes."""
+
+    def divider(self, pool: Pool) -> Divider:
+        raise NotImplementedError
 
     def first_memo(self) -> Memo:
         return Memo()
@@ -178,7 +185,7 @@ class ElasticShares(ReallocatingPolicy[O, Memo], Generic[O]):
             evacuate(view, draft, at_present_size)
         jobs = len(view.jobs), next(reversed(elastic))
         is_owed = self._redivide(
-            view, draft, ranks, measured.corrections, now, is_news=jobs != memo.jobs
+            draft, ranks, self.divider, measured.corrections, now, is_news=jobs != memo.jobs
         )
         return draft.plan(Memo(measured, is_owed, jobs), ranks.next_expiry())
 

@@ -1,7 +1,7 @@
 """AFS-L (Hwang et al., NSDI'21): elastic shares for a short mean completion time, lengths known.
 
-On every arrival and end the shares are divided again: all are 0, and one GPU
-after another goes to TOP, the winner of a tournament. Of two jobs without GPUs the one that is shorter
+On every arrival and end the shares are divided again: all are 0, and one GPU after another goes to the
+job of top priority, the winner of a tournament. Of two jobs without GPUs the one that is shorter
 on one GPU wins. Else let a be the one that would end sooner at its present share (w/p; never, without
 GPUs), b the other, p and p' the speeds with the present share and with one GPU more: b wins if
 (p_b' - p_b)/p_b' > (p_a' - p_a)/p_a. That is when giving the GPU to b and not first to a makes the two
@@ -36,7 +36,7 @@ ROUNDING = 1e-9
 """Floats that differ by a greater part of themselves are in the right order."""
 
 
-class Tie:
+class EqualJobs:
     """Jobs of one curve and one share: equal in what a GPU would bring them, the shortest first."""
 
     __slots__ = ("curve", "due", "jobs", "more", "now", "rise", "share")
@@ -61,7 +61,7 @@ class Tie:
             self.due = self.jobs[0][0] * self.curve.unit / self.now
         return order, claim
 
-    def ends_before(self, other: Tie) -> bool:
+    def ends_before(self, other: EqualJobs) -> bool:
         """Whether its first job ends sooner than the other's, at their present shares."""
         if abs(self.due - other.due) > ROUNDING * self.due:
             return self.due < other.due
@@ -76,14 +76,14 @@ def beats(longer: tuple[int, int], shorter: tuple[int, int]) -> bool:
     return longer[0] * shorter[1] > shorter[0] * longer[1]
 
 
-class Tournament:
-    """Gives GPUs to TOP, one by one."""
+class TopPriority:
+    """Gives GPUs to the job of top priority, one by one."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._ties: dict[tuple[int, int], Tie] = {}
+        self._groups: dict[tuple[int, int], EqualJobs] = {}
         """By curve and share."""
-        self._by_gain: list[tuple[float, int, Tie]] = []
+        self._by_gain: list[tuple[float, int, EqualJobs]] = []
         """All of them, largest p'/p first."""
         self._asked = 0
 
@@ -110,30 +110,30 @@ class Tournament:
 
     def _has_linear(self) -> bool:
         """Whether some job with GPUs would go twice as fast with one more: no other beats a first GPU."""
-        return any(tie.rise >= tie.now for _, _, tie in self._by_gain[:1])
+        return any(group.rise >= group.now for _, _, group in self._by_gain[:1])
 
-    def _top(self) -> Tie | None:
+    def _top(self) -> EqualJobs | None:
         """The winner among jobs that have GPUs.
 
         Coming by falling gain u = p'/p - 1, a challenger is never the longer winner: with
         v = 1 - p/p' < u, it would need v > u of the champion. It wins if it is shorter and its u is at
-        least the champion's v; below that nobody wins any more.
+        least the champion's v; below that none wins any more.
         """
-        champion: Tie | None = None
-        for _, _, tie in self._by_gain:
+        champion: EqualJobs | None = None
+        for _, _, group in self._by_gain:
             if champion is None:
-                champion = tie
-            elif beats((champion.rise, champion.more), (tie.rise, tie.now)):
+                champion = group
+            elif beats((champion.rise, champion.more), (group.rise, group.now)):
                 break
-            elif tie.ends_before(champion):
-                champion = tie
+            elif group.ends_before(champion):
+                champion = group
         return champion
 
-    def _grant(self, tie: Tie) -> None:
+    def _grant(self, group: EqualJobs) -> None:
         """One GPU more for the shortest of these; one that cannot have it is out."""
-        order, claim = tie.pop()
-        if not tie.jobs:
-            self._leave(tie)
+        order, claim = group.pop()
+        if not group.jobs:
+            self._leave(group)
         if self._pool.take(claim.kinds, WHOLE):
             claim.count += 1
             self._enter(claim, order)
@@ -143,18 +143,18 @@ class Tournament:
         if curve is None or claim.count >= claim.high:
             return
         key = (id(curve), claim.count)
-        tie = self._ties.get(key)
-        if tie is None:
-            tie = self._ties[key] = Tie(curve, claim.count)
-            insort(self._by_gain, (-tie.rise / tie.now, order, tie), key=_gain)
-        tie.add(order, claim)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = EqualJobs(curve, claim.count)
+            insort(self._by_gain, (-group.rise / group.now, order, group), key=_gain)
+        group.add(order, claim)
 
-    def _leave(self, tie: Tie) -> None:
-        del self._ties[id(tie.curve), tie.share]
-        self._by_gain = [each for each in self._by_gain if each[2] is not tie]
+    def _leave(self, group: EqualJobs) -> None:
+        del self._groups[id(group.curve), group.share]
+        self._by_gain = [each for each in self._by_gain if each[2] is not group]
 
 
-def _gain(entry: tuple[float, int, Tie]) -> tuple[float, int]:
+def _gain(entry: tuple[float, int, EqualJobs]) -> tuple[float, int]:
     return entry[:2]
 
 
@@ -192,4 +192,4 @@ class AfsL(ElasticShares[ReallocatingOptions]):
         return found
 
     def divider(self, pool: Pool) -> Divider:
-        return Tournament(pool)
+        return TopPriority(pool)

@@ -23,7 +23,7 @@ LEAST = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JobTerms:
     """What a division is to know of a job besides its curve."""
 
     held: int
@@ -36,36 +36,37 @@ class Standing:
     """What it is to have, as far as there is enough; None where it may be divided again."""
 
 
-StandingOf = Callable[[JobRecord], Standing]
 Step = tuple[float, int]
 """(gain per GPU, number of GPUs after it)."""
 
 
 class GoodputOptimizer:
-    """Gives everybody the minimum, in the order asked, and the rest where the mean gains most."""
+    """Gives every job its minimum, in the order asked, and the rest where the mean gains most."""
 
-    def __init__(self, pool: Pool, standing_of: StandingOf, fair: int, power: float) -> None:
+    def __init__(
+        self, pool: Pool, terms_of: Callable[[JobRecord], JobTerms], fair: int, power: float
+    ) -> None:
         self._pool = pool
-        self._standing_of = standing_of
+        self._terms_of = terms_of
         self._fair = fair
         self._power = power
-        self._open: list[Contest] = []
+        self._open: list[Candidate] = []
         self.claims: list[GpuClaim] = []
 
     def admit(self, claim: GpuClaim) -> bool:
         self.claims.append(claim)
-        standing = self._standing_of(claim.record)
+        terms = self._terms_of(claim.record)
         if claim.curve is None:
             return self._give(claim, claim.low, claim.need)
-        if standing.fixed is not None:
-            least = min(standing.held, claim.high)
-            wanted = max(least, min(standing.fixed, claim.high))
+        if terms.fixed is not None:
+            least = min(terms.held, claim.high)
+            wanted = max(least, min(terms.fixed, claim.high))
             return self._give(claim, wanted) or self._give(claim, least)
         if not self._give(claim, claim.low):
             return False
-        most = min(claim.high, max(claim.low, standing.most))
+        most = min(claim.high, max(claim.low, terms.most))
         if most > claim.low:
-            self._open.append(Contest(claim, standing, most, self._fair, self._power))
+            self._open.append(Candidate(claim, terms, most, self._fair, self._power))
         return True
 
     def _give(self, claim: GpuClaim, count: int, need: int | None = None) -> bool:
@@ -77,34 +78,36 @@ class GoodputOptimizer:
     def finish(self) -> None:
         """As it is, or by steps, whichever is better."""
         self._by_steps()
-        contests = self._open
-        if all(contest.claim.low <= contest.held <= contest.most for contest in contests):
-            more = sum(contest.held - contest.claim.count for contest in contests)
-            is_better = sum(contest.gain for contest in contests) > 0
+        candidates = self._open
+        if all(candidate.claim.low <= candidate.held <= candidate.most for candidate in candidates):
+            more = sum(candidate.held - candidate.claim.count for candidate in candidates)
+            is_better = sum(candidate.gain for candidate in candidates) > 0
             if not is_better and more * WHOLE <= self._pool.total:
-                for contest in contests:
-                    contest.claim.count = contest.held
+                for candidate in candidates:
+                    candidate.claim.count = candidate.held
 
     def _by_steps(self) -> None:
         """The best step of all, again and again."""
         queue: list[tuple[float, int, int]] = []
-        for index, contest in enumerate(self._open):
-            self._enter(queue, index, contest, contest.most)
+        for index, candidate in enumerate(self._open):
+            self._enter(queue, index, candidate, candidate.most)
         heapify(queue)
         while queue and self._pool.total >= WHOLE:
             _, index, count = heappop(queue)
-            contest = self._open[index]
-            claim = contest.claim
+            candidate = self._open[index]
+            claim = candidate.claim
             if self._pool.take(claim.kinds, (count - claim.count) * WHOLE):
                 claim.count = count
-                self._enter(queue, index, contest, contest.most)
+                self._enter(queue, index, candidate, candidate.most)
             else:
-                self._enter(queue, index, contest, min(count - 1, claim.count + self._left(claim)))
+                self._enter(
+                    queue, index, candidate, min(count - 1, claim.count + self._left(claim))
+                )
 
     def _enter(
-        self, queue: list[tuple[float, int, int]], index: int, contest: Contest, most: int
+        self, queue: list[tuple[float, int, int]], index: int, candidate: Candidate, most: int
     ) -> None:
-        step = contest.best_step(most)
+        step = candidate.best_step(most)
         if step is not None:
             heappush(queue, (-step[0], index, step[1]))
 
@@ -114,23 +117,23 @@ class GoodputOptimizer:
         return min(self._pool.total, sum(left[kind] for kind in claim.kinds)) // WHOLE
 
 
-class Contest:
-    """One job among those that more GPUs could go to."""
+class Candidate:
+    """One job that more GPUs could go to."""
 
     def __init__(
-        self, claim: GpuClaim, standing: Standing, most: int, fair: int, power: float
+        self, claim: GpuClaim, terms: JobTerms, most: int, fair: int, power: float
     ) -> None:
         curve = claim.curve
         assert curve is not None
         self.claim = claim
-        self.held = standing.held
+        self.held = terms.held
         self.most = most
         unit = curve.speeds[min(max(fair, curve.low), curve.high)]
-        factors = [standing.penalty] * (most + 1)
-        if not standing.held:
+        factors = [terms.penalty] * (most + 1)
+        if not terms.held:
             factors = [1.0] * (most + 1)
-        elif standing.held <= most:
-            factors[standing.held] = 1.0
+        elif terms.held <= most:
+            factors[terms.held] = 1.0
         self._worth = [
             worth(curve.speeds[n] / unit * factors[n], power) if n >= claim.low else 0.0
             for n in range(most + 1)

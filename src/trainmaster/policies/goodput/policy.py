@@ -5,8 +5,8 @@ At whole multiples of `interval_s` the GPUs of elastic jobs are chosen again, so
 (optimizer.py). A job that is given another number counts only
 (T - R d)/(T + d) of its speed-up: T its age since submission, R how often that has happened, d =
 `resize_cost_s`. It gets at most twice as many as it ever had, its minimum at first. Jobs have their
-minimum before anybody gets more: runs first, then waiting ones, the smallest first. Nobody is suspended
-for anybody, rigid jobs keep their size. Between two intervals newcomers start on what is free.
+minimum before any gets more: runs first, then waiting ones, the smallest first. No run is suspended for
+another job, rigid jobs keep their size. Between two intervals newcomers start on what is free.
 
 Verified in the authors' released simulator: 60 s, the power, the penalty and its 30 s, the fair share,
 the doubling, 0.001 added to speed-ups.
@@ -16,21 +16,22 @@ keep their batch, so it is throughput alone, measured where runs have shown it. 
 and places together by a genetic algorithm, at random; ours divides numbers by the best gain per GPU,
 which needs no search for a sum of one term per job and is the same each time, and then places them as
 `max-min` does. Smallest first is not the paper's: with nothing to gain by preemption, each job let in
-adds about the same to the mean, so that those who take least are let in. Pollux starts nobody between
+adds about the same to the mean, so the jobs that take least are let in. Pollux starts no job between
 intervals and does not resize the cluster here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from trainmaster.config.options import allows, at_least_zero, option, positive_seconds
 from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
-from trainmaster.mechanisms.gpu_claims import Pool
+from trainmaster.mechanisms.gpu_claims import GpuClaim, Pool
 from trainmaster.mechanisms.preemptive_scheduling import evacuate, run_in_order
 from trainmaster.mechanisms.reallocating_policy import ReallocatingOptions, ReallocatingPolicy
 from trainmaster.mechanisms.resize import at_present_size
@@ -39,7 +40,7 @@ from trainmaster.model.actions import Resize, Resume, Start
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap, Plan, Rank
 from trainmaster.model.units import ceil_div, to_ms
-from trainmaster.policies.goodput.optimizer import GoodputOptimizer, Standing
+from trainmaster.policies.goodput.optimizer import GoodputOptimizer, JobTerms
 
 PATIENCE = 4
 """Where a division changed nothing, the next is due when the youngest run is a quarter older."""
@@ -59,10 +60,12 @@ def power(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class GoodputOptions(ReallocatingOptions):
-    interval_s: float = option(60.0, positive_seconds, "seconds between two divisions of all GPUs")
+    interval_s: float = option(
+        60.0, positive_seconds, "time between two divisions of all GPUs, in seconds"
+    )
     power: float = option(-1.0, power, "exponent of the mean over jobs; the lower, the fairer")
     resize_cost_s: float = option(
-        30.0, at_least_zero, "seconds that a re-allocation is taken to cost; 0: nothing"
+        30.0, at_least_zero, "what a re-allocation is taken to cost, in seconds; 0: nothing"
     )
 
 
@@ -96,9 +99,6 @@ class Goodput(ReallocatingPolicy[GoodputOptions, Memo]):
     def __init__(self, options: GoodputOptions) -> None:
         super().__init__(options)
         self._interval = to_ms(options.interval_s)
-        self._division: GoodputOptimizer | None = None
-        self._circumstances = (Memo(), 0, 1, False)
-        """Of the present pass: memo, time, fair share, and whether all is divided again."""
 
     def first_memo(self) -> Memo:
         return Memo()
@@ -131,11 +131,18 @@ class Goodput(ReallocatingPolicy[GoodputOptions, Memo]):
             evacuate(view, draft, at_present_size)
         is_due = now % self._interval == 0 and now != memo.divided_ms
         fair = ceil_div(view.topology.training_gpus, len(view.jobs))
-        self._circumstances = (memo, now, fair, is_due)
-        is_owed = self._redivide(view, draft, order, measured.corrections, now, is_news=is_due)
+        terms_of = partial(self._terms, memo=memo, now=now, is_due=is_due)
+        tried: list[GoodputOptimizer] = []
+
+        def divider(pool: Pool) -> GoodputOptimizer:
+            tried.append(GoodputOptimizer(pool, terms_of, fair, self.options.power))
+            return tried[-1]
+
+        corrections = measured.corrections
+        is_owed = self._redivide(draft, order, divider, corrections, now, is_news=is_due)
         plan = draft.plan()
         stories = _told(plan, memo.stories).only(view.jobs)
-        owed = self._owed(plan) if is_owed else FrozenMap[str, int]()
+        owed = _owed(plan, tried[-1].claims) if is_owed else FrozenMap[str, int]()
         is_quiet = is_due and not plan.actions and measured is memo.measured
         wake = self._next_division(elastic, now, is_quiet=is_quiet)
         expiry = order.next_expiry()
@@ -157,34 +164,29 @@ class Goodput(ReallocatingPolicy[GoodputOptions, Memo]):
 
     # -- dividing ------------------------------------------------------------------------------
 
-    def divider(self, pool: Pool) -> GoodputOptimizer:
-        fair = self._circumstances[2]
-        self._division = GoodputOptimizer(pool, self._standing, fair, self.options.power)
-        return self._division
-
-    def _standing(self, record: JobRecord) -> Standing:
-        memo, now, _, is_due = self._circumstances
+    def _terms(self, record: JobRecord, *, memo: Memo, now: int, is_due: bool) -> JobTerms:
+        """What a division is to know of a job; between two intervals runs keep what they have."""
         held = len(record.placement.slices) if record.placement is not None else 0
         story = memo.stories.get(record.id, JobHistory())
         if held and not is_due:
-            return Standing(held, held, fixed=memo.owed.get(record.id, held))
+            return JobTerms(held, held, fixed=memo.owed.get(record.id, held))
         age, cost = now - record.job.submit_ms, self._cost_ms
         penalty = max(0, age - story.moves * cost) / (age + cost) if cost else 1.0
-        return Standing(held, 2 * max(held, story.most), penalty)
+        return JobTerms(held, 2 * max(held, story.most), penalty)
 
-    def _owed(self, plan: Plan) -> FrozenMap[str, int]:
-        """Growth that the division wants and the plan does not have."""
-        assert self._division is not None
-        done = {each.job for each in plan.actions if isinstance(each, Resize)}
-        return FrozenMap(
-            {
-                claim.record.id: claim.count
-                for claim in self._division.claims
-                if claim.record.placement is not None
-                and claim.count > len(claim.record.placement.slices)
-                and claim.record.id not in done
-            }
-        )
+
+def _owed(plan: Plan, claims: Iterable[GpuClaim]) -> FrozenMap[str, int]:
+    """Growth that the division wants and the plan does not have."""
+    done = {each.job for each in plan.actions if isinstance(each, Resize)}
+    return FrozenMap(
+        {
+            claim.record.id: claim.count
+            for claim in claims
+            if claim.record.placement is not None
+            and claim.count > len(claim.record.placement.slices)
+            and claim.record.id not in done
+        }
+    )
 
 
 def _told(plan: Plan, stories: FrozenMap[str, JobHistory]) -> FrozenMap[str, JobHistory]:
