@@ -571,7 +571,9 @@ def test_the_overview_loads_no_command(process) -> None:
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     loaded = ended.stdout.splitlines()[-1].split()
     assert "trainmaster.cli.support.lazy_commands" in loaded
-    assert not {f"trainmaster.cli.{each.module}" for each in COMMANDS.values()} & set(loaded)
+    assert not {f"trainmaster.cli.{each.file or name}" for name, each in COMMANDS.items()} & set(
+        loaded
+    )
     assert not {"http.client", "pydantic", "fastapi", "httpx"} & set(loaded)
 
 

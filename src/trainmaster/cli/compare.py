@@ -10,20 +10,9 @@ import typer
 
 from trainmaster.cli.support import completion
 from trainmaster.cli.support import scenario_options as options
-from trainmaster.cli.support.console import examples
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.files import STDOUT, check_directory, check_writable
 
-EPILOG = examples(
-    "trainmaster compare --list",
-    "trainmaster compare --list --suite published",
-    "trainmaster compare --suite small --out results",
-    "trainmaster compare --suite published --processes 8",
-    "trainmaster compare trace.csv --cluster 32x4 --policy fifo,las,tiresias-l",
-    "trainmaster compare trace.csv --cluster 32x4 --policy las --estimates noisy:0.3 --seeds 20",
-    "trainmaster compare trace.csv --cluster 32x4 --policy fair,trainmaster --queues queues.yaml",
-    "trainmaster compare trace.csv --cluster 32x4 --fewer-gpus --policy las --against fifo",
-)
 USUAL = "las,tiresias-l,trainmaster"
 """The policies that are compared on a trace of one's own where none is named."""
 RESULTS = Path("results")
@@ -130,6 +119,16 @@ def compare(
 
     The options on cluster, policies, queues, speeds and estimates (none unless given) go with a TRACE of
     your own.
+
+    Examples:
+        trainmaster compare --list
+        trainmaster compare --list --suite published
+        trainmaster compare --suite small --out results
+        trainmaster compare --suite published --processes 8
+        trainmaster compare trace.csv --cluster 32x4 --policy fifo,las,tiresias-l
+        trainmaster compare trace.csv --cluster 32x4 --policy las --estimates noisy:0.3 --seeds 20
+        trainmaster compare trace.csv --cluster 32x4 --policy fair,trainmaster --queues queues.yaml
+        trainmaster compare trace.csv --cluster 32x4 --fewer-gpus --policy las --against fifo
     """
     _check_modes(
         trace,

@@ -9,15 +9,11 @@ from typing import Annotated
 import typer
 
 from trainmaster.cli.support.client import Client, Json, Refused, of
-from trainmaster.cli.support.console import answer, examples, screen, write_json
+from trainmaster.cli.support.console import answer, screen, write_json
 from trainmaster.cli.support.errors import FAILED, print_error
 from trainmaster.cli.support.options import AsJson, JobName, JobNames, option
 from trainmaster.daemon.response_models import JobRow
 
-SUSPEND_EPILOG = examples("trainmaster suspend 12", "trainmaster suspend 12 13 sweep")
-RESUME_EPILOG = examples("trainmaster resume 12", "trainmaster resume 12 13 sweep")
-CANCEL_EPILOG = examples("trainmaster cancel 12", "trainmaster cancel 12 13_4 sweep")
-MOVE_EPILOG = examples("trainmaster move 12 --to node-3")
 ID = re.compile(r"\d+(_\d+)?")
 
 
@@ -26,18 +22,32 @@ def suspend(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
 
     On CPU slots a job stays in memory. On GPUs it is asked to save and ends, and goes on from its last
     checkpoint; without one it starts over.
+
+    Examples:
+        trainmaster suspend 12
+        trainmaster suspend 12 13 sweep
     """
     done = "is being suspended: `trainmaster resume {job}` lets it go on"
     _order_each(client, jobs, "suspend", done, as_json)
 
 
 def resume(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
-    """Resume suspended or held jobs as soon as devices are free."""
+    """Resume suspended or held jobs as soon as devices are free.
+
+    Examples:
+        trainmaster resume 12
+        trainmaster resume 12 13 sweep
+    """
     _order_each(client, jobs, "resume", "goes on as soon as there is room", as_json)
 
 
 def cancel(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
-    """Cancel jobs: each is asked to stop, and killed after its grace period."""
+    """Cancel jobs: each is asked to stop, and killed after its grace period.
+
+    Examples:
+        trainmaster cancel 12
+        trainmaster cancel 12 13_4 sweep
+    """
     _order_each(client, jobs, "cancel", "is being cancelled", as_json)
 
 
@@ -47,7 +57,11 @@ def move(
     to: Annotated[str, option("--to NODE", "Target node.")],
     as_json: AsJson = False,
 ) -> None:
-    """Move a running job to another node: it saves, stops and continues there."""
+    """Move a running job to another node: it saves, stops and continues there.
+
+    Examples:
+        trainmaster move 12 --to node-3
+    """
     answer(client.post(of(job, "move"), {"node": to}), as_json, f"Job {job} moves to {to}.")
 
 

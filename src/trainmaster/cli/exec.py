@@ -8,22 +8,22 @@ import sys
 import typer
 
 from trainmaster.cli.support.client import Client, of
-from trainmaster.cli.support.console import examples
 from trainmaster.cli.support.errors import Failed, print_error, why
 from trainmaster.cli.support.options import Command, JobName
 
-EPILOG = examples(
-    "trainmaster exec 12 -- nvidia-smi",
-    "trainmaster exec 12 -- bash",
-    "trainmaster exec 12 -- python -c 'import torch; print(torch.cuda.device_count())'",
-)
 CONTEXT = {"allow_interspersed_args": False}
 NOT_RUNNABLE = 126
 NOT_FOUND = 127
 
 
 def execute(client: Client, job: JobName, command: Command) -> None:
-    """Run a command on this machine with a job's environment and working directory."""
+    """Run a command on this machine with a job's environment and working directory.
+
+    Examples:
+        trainmaster exec 12 -- nvidia-smi
+        trainmaster exec 12 -- bash
+        trainmaster exec 12 -- python -c 'import torch; print(torch.cuda.device_count())'
+    """
     said = client.get(of(job, "environment"))
     try:
         os.chdir(said["workdir"])

@@ -5,16 +5,20 @@ from __future__ import annotations
 import time
 
 from trainmaster.cli.support.client import Client, Json, of
-from trainmaster.cli.support.console import answer, examples
+from trainmaster.cli.support.console import answer
 from trainmaster.cli.support.format import at, length
 from trainmaster.cli.support.options import AsJson, JobName
 
-EPILOG = examples("trainmaster explain 12", "trainmaster explain 12 --json")
 NUMBERS = {"need": "needed", "free": "free", "largest_block": "free together"}
 
 
 def explain(client: Client, job: JobName, as_json: AsJson = False) -> None:
-    """Explain why a job waits: the reason with its numbers, the jobs in its way, the expected start."""
+    """Explain why a job waits: the reason with its numbers, the jobs in its way, the expected start.
+
+    Examples:
+        trainmaster explain 12
+        trainmaster explain 12 --json
+    """
     said = client.get(of(job, "explain"))
     answer(said, as_json, "\n".join(lines_of(said)))
 

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from trainmaster.cli.support import format as words
 from trainmaster.cli.support.client import Client, Json, my_name
-from trainmaster.cli.support.console import cell, examples, screen, write_json
+from trainmaster.cli.support.console import cell, screen, write_json
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.job_table import fitting, listed, states_of
 from trainmaster.cli.support.options import AsJson, OnlyMe, OnlyQueue, OnlyUser, option
@@ -18,12 +18,6 @@ from trainmaster.daemon.response_models import JobRow
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.text.formatting import plural
 
-EPILOG = examples(
-    "trainmaster history",
-    "trainmaster history --since 7d --user alice",
-    "trainmaster history --state failed --json",
-    "trainmaster history --since 2026-11-01 --csv > november.csv",
-)
 COLUMNS = (
     *("id", "name", "user", "queue", "state", "exit_code", "gpus", "priority"),
     *("submit_s", "start_s", "finish_s", "queue_s", "run_s", "gpu_s"),
@@ -50,7 +44,14 @@ def history(
     as_json: AsJson = False,
     as_csv: Annotated[bool, option("--csv", "Write CSV with a header.")] = False,
 ) -> None:
-    """List jobs that have ended, newest first: how each ended, how long it ran and what it used."""
+    """List jobs that have ended, newest first: how each ended, how long it ran and what it used.
+
+    Examples:
+        trainmaster history
+        trainmaster history --since 7d --user alice
+        trainmaster history --state failed --json
+        trainmaster history --since 2026-11-01 --csv > november.csv
+    """
     if as_json and as_csv:
         raise BadInput("--json and --csv exclude each other: choose one.")
     query = {

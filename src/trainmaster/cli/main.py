@@ -9,32 +9,19 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from trainmaster import __version__
 from trainmaster.cli.support import errors
-from trainmaster.cli.support.console import examples, help_if_bare
-from trainmaster.cli.support.lazy_commands import CONTEXT, Commands
+from trainmaster.cli.support.command import CONTEXT, help_if_bare, help_of
+from trainmaster.cli.support.lazy_commands import Commands
 
 NAMES = ("trainmaster", "tm")
 
 app = typer.Typer(
-    name="trainmaster",
-    cls=Commands,
-    help="Run deep-learning training on GPUs under published policies, and simulate what they would do.",
-    epilog=examples(
-        "trainmaster up",
-        "trainmaster run --gpus 2 -- python train.py",
-        "trainmaster ps",
-        "trainmaster trace generate --jobs 1000 --gpus 64 --out trace.csv",
-        "trainmaster simulate trace.csv --cluster 8x8 --policy fifo,tiresias-l",
-        "trainmaster policies tiresias-l",
-        "trainmaster --install-completion",
-    ),
-    context_settings=CONTEXT,
-    pretty_exceptions_enable=False,
+    name="trainmaster", cls=Commands, context_settings=CONTEXT, pretty_exceptions_enable=False
 )
 
 
@@ -49,9 +36,23 @@ VERSION = typer.Option(
 )
 
 
-@app.callback(invoke_without_command=True)
 def overview(context: typer.Context, version: Annotated[bool, VERSION] = False) -> None:
+    """Run deep-learning training on GPUs under published policies, and simulate what they would do.
+
+    Examples:
+        trainmaster up
+        trainmaster run --gpus 2 -- python train.py
+        trainmaster ps
+        trainmaster trace generate --jobs 1000 --gpus 64 --out trace.csv
+        trainmaster simulate trace.csv --cluster 8x8 --policy fifo,tiresias-l
+        trainmaster policies tiresias-l
+        trainmaster --install-completion
+    """
     help_if_bare(context)
+
+
+overview_help: Any = help_of(overview.__doc__)
+app.callback(invoke_without_command=True, **overview_help)(overview)
 
 
 def run() -> None:

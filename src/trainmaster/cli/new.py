@@ -1,4 +1,8 @@
-"""`trainmaster new policy NAME`: the skeleton of a policy that works and passes its own test."""
+"""Write the skeleton of a new policy, which works and passes its own test.
+
+Examples:
+    trainmaster new policy my-policy
+"""
 
 from __future__ import annotations
 
@@ -11,17 +15,12 @@ from string import Template
 from typing import Annotated
 
 from trainmaster.catalog import policy_names
-from trainmaster.cli.support.console import examples, help_if_bare
+from trainmaster.cli.support.command import command, group, help_if_bare
 from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.files import check_writable, write_text
-from trainmaster.cli.support.lazy_commands import group
 from trainmaster.cli.support.options import argument, option
 
-app = group(
-    help="Write the skeleton of a new policy.", epilog=examples("trainmaster new policy my-policy")
-)
-app.callback(invoke_without_command=True)(help_if_bare)
-
+app = group(help_if_bare, __doc__)
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 CATALOG_LINE = re.compile(
     r"^POLICIES: Mapping\[str, str\] = \{\n(?:    .*\n)*?(?=\}$)", re.MULTILINE
@@ -50,19 +49,19 @@ class Names:
         return self.policy.replace("-", " ").capitalize()
 
 
-@app.command(
-    epilog=examples(
-        "trainmaster new policy my-policy",
-        "trainmaster new policy my-policy --dir experiments",
-        "trainmaster new policy my-policy --in-tree",
-    )
-)
+@command(app)
 def policy(
     name: Annotated[str, argument("NAME", "Lower case, with hyphens: my-policy.")],
     folder: Annotated[Path, option("--dir DIR", "Folder to write into.")] = Path(),
     in_tree: Annotated[bool, option("--in-tree", IN_TREE)] = False,
 ) -> None:
-    """Write a policy in one file, with a test that passes."""
+    """Write a policy in one file, with a test that passes.
+
+    Examples:
+        trainmaster new policy my-policy
+        trainmaster new policy my-policy --dir experiments
+        trainmaster new policy my-policy --in-tree
+    """
     names = _checked(name)
     if in_tree:
         _write_into_checkout(names)

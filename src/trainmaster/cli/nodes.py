@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from trainmaster.cli.support.client import Client
-from trainmaster.cli.support.console import examples, remark, show_table, write_json
+from trainmaster.cli.support.console import remark, show_table, write_json
 from trainmaster.cli.support.options import AsJson, option
 from trainmaster.model.units import GIB
 
-EPILOG = examples("trainmaster nodes", "trainmaster nodes --devices", "trainmaster nodes --json")
 HEADINGS = (
     *("node", "state", "type", "devices", "free", "cpus", "memory", "jobs"),
     "suspended here",
@@ -21,7 +20,13 @@ def nodes(
     devices: Annotated[bool, option("--devices", "Show every device on its own line.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List nodes: their state, their devices, and the jobs on them."""
+    """List nodes: their state, their devices, and the jobs on them.
+
+    Examples:
+        trainmaster nodes
+        trainmaster nodes --devices
+        trainmaster nodes --json
+    """
     answer = client.get("/nodes")
     found = answer["nodes"]
     if as_json:

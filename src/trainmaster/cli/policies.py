@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Annotated
 
 from rich.markup import escape
@@ -12,24 +10,24 @@ from rich.table import Table
 from trainmaster.api.policy_docs import documented
 from trainmaster.catalog import policy_names
 from trainmaster.cli.support import completion
-from trainmaster.cli.support.console import examples, screen
+from trainmaster.cli.support.console import screen, show_table, write_json
 from trainmaster.cli.support.options import AsJson, argument
 from trainmaster.daemon.response_models import PolicyDoc
 
-EPILOG = examples(
-    "trainmaster policies",
-    "trainmaster policies tiresias-l",
-    "trainmaster policies --json",
-)
 NAME = argument("NAME", "Describe this policy in full.", autocompletion=completion.one_policy)
 
 
 def policies(name: Annotated[str | None, NAME] = None, as_json: AsJson = False) -> None:
-    """List the policies with their options and defaults."""
+    """List the policies with their options and defaults.
+
+    Examples:
+        trainmaster policies
+        trainmaster policies tiresias-l
+        trainmaster policies --json
+    """
     found = [documented(each) for each in (policy_names() if name is None else (name,))]
     if as_json:
-        docs = [doc for doc, _ in found]
-        sys.stdout.write(json.dumps({"policies": docs}, indent=2, default=vars) + "\n")
+        write_json({"policies": [doc for doc, _ in found]})
     elif name is None:
         _show_all([doc for doc, _ in found])
     else:
@@ -57,11 +55,6 @@ def _show_one(policy: PolicyDoc, text: str) -> None:
     if not policy.options:
         console.print("\nIt has no options.")
         return
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("option", "default", "allowed", "meaning"):
-        table.add_column(heading, header_style="bold")
-    for option in policy.options:
-        words = (str(option.default), option.allowed, option.help)
-        table.add_row(f"--set {option.name}", *map(escape, words))
     console.print()
-    console.print(table)
+    rows = ((f"--set {o.name}", str(o.default), o.allowed, o.help) for o in policy.options)
+    show_table(("option", "default", "allowed", "meaning"), rows, folds=True)

@@ -8,18 +8,11 @@ import typer
 
 from trainmaster.cli.support import completion
 from trainmaster.cli.support.client import Client, Json
-from trainmaster.cli.support.console import examples, remark, show_pairs, write_json
+from trainmaster.cli.support.command import command, group
+from trainmaster.cli.support.console import remark, show_pairs, write_json
 from trainmaster.cli.support.format import ago, settings_of
-from trainmaster.cli.support.lazy_commands import group, with_client
 from trainmaster.cli.support.options import AsJson, argument
 
-app = group(
-    epilog=examples(
-        "trainmaster policy",
-        "trainmaster policy set tiresias-l thresholds_gpu_s=3600,14400",
-        "trainmaster policies",
-    ),
-)
 NAME = argument(
     "NAME",
     "Policy name; `trainmaster policies` lists them.",
@@ -27,29 +20,34 @@ NAME = argument(
 )
 
 
-@app.callback(invoke_without_command=True)
-@with_client
 def policy(client: Client, context: typer.Context, as_json: AsJson = False) -> None:
-    """Show the scheduling policy in use and its options."""
+    """Show the scheduling policy in use and its options.
+
+    Examples:
+        trainmaster policy
+        trainmaster policy set tiresias-l thresholds_gpu_s=3600,14400
+        trainmaster policies
+    """
     if context.invoked_subcommand is None:
         _show(client.get("/policy"), as_json)
 
 
-@app.command(
-    "set",
-    epilog=examples(
-        "trainmaster policy set fifo backfill=easy",
-        "trainmaster policy set trainmaster",
-    ),
-)
-@with_client
+app = group(policy)
+
+
+@command(app, "set")
 def change(
     client: Client,
     name: Annotated[str, NAME],
     settings: Annotated[list[str] | None, argument("KEY=VALUE", "Options of the policy.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change the scheduling policy or its options, from now on."""
+    """Change the scheduling policy or its options, from now on.
+
+    Examples:
+        trainmaster policy set fifo backfill=easy
+        trainmaster policy set trainmaster
+    """
     options = settings_of(settings or (), "Option")
     _show(client.put("/policy", {"name": name, "options": options}), as_json)
 

@@ -13,18 +13,11 @@ from rich.live import Live
 from rich.table import Table
 
 from trainmaster.cli.support.client import Client, Query, my_name
-from trainmaster.cli.support.console import examples, screen, write_json
+from trainmaster.cli.support.console import screen, write_json
 from trainmaster.cli.support.job_table import Lines, jobs_table, listed, states_of
 from trainmaster.cli.support.options import AsJson, OnlyMe, OnlyQueue, OnlyUser, option
 from trainmaster.model.job_state import LIVE_STATES, JobState
 
-EPILOG = examples(
-    "trainmaster ps",
-    "trainmaster ps -a --me",
-    "trainmaster ps --state pending,held -o wide",
-    "trainmaster ps --watch",
-    "trainmaster ps --json | jq '.jobs[].id'",
-)
 PAUSE_S = 2.0
 EACH = "Show every element of an array on its own line."
 
@@ -54,7 +47,15 @@ def ps(
     form: Annotated[Form, option("-o --output", "Output format.")] = Form.TABLE,
     as_json: AsJson = False,
 ) -> None:
-    """List jobs that have not ended, newest first, with where each runs or why it waits."""
+    """List jobs that have not ended, newest first, with where each runs or why it waits.
+
+    Examples:
+        trainmaster ps
+        trainmaster ps -a --me
+        trainmaster ps --state pending,held -o wide
+        trainmaster ps --watch
+        trainmaster ps --json | jq '.jobs[].id'
+    """
     if context.invoked_subcommand is not None:
         return
     query: Query = {

@@ -1,4 +1,10 @@
-"""`trainmaster queue`: the jobs, as `ps` lists them; `queue set` defines a queue, `queues` lists them."""
+"""List jobs that have not ended, as `ps` does; `queue set` defines a queue, `queues` lists queues.
+
+Examples:
+    trainmaster queue
+    trainmaster queue --me
+    trainmaster queue set vision --weight 2 --guaranteed 4 --maximum 12
+"""
 
 from __future__ import annotations
 
@@ -7,15 +13,10 @@ from urllib.parse import quote
 
 from trainmaster.cli import ps
 from trainmaster.cli.support.client import Client
-from trainmaster.cli.support.console import answer, cell, examples, show_table, write_json
-from trainmaster.cli.support.lazy_commands import group, with_client
+from trainmaster.cli.support.command import command, group
+from trainmaster.cli.support.console import answer, cell, show_table, write_json
 from trainmaster.cli.support.options import AsJson, argument, option
 
-QUEUES_EPILOG = examples(
-    "trainmaster queues",
-    "trainmaster queues --json",
-    "trainmaster queue set vision --weight 2 --guaranteed 4",
-)
 COLUMNS = {
     "queue": "name",
     "in": "parent",
@@ -27,18 +28,17 @@ COLUMNS = {
     "waiting": "waiting",
     "held": "held",
 }
-app = group(
-    epilog=examples(
-        "trainmaster queue",
-        "trainmaster queue --me",
-        "trainmaster queue set vision --weight 2 --guaranteed 4 --maximum 12",
-    ),
-)
-app.callback(invoke_without_command=True)(with_client(ps.ps))
+app = group(ps.ps, __doc__)
 
 
 def queues(client: Client, as_json: AsJson = False) -> None:
-    """List queues: weight, guaranteed and maximum GPUs, GPUs in use, running and waiting jobs."""
+    """List queues: weight, guaranteed and maximum GPUs, GPUs in use, running and waiting jobs.
+
+    Examples:
+        trainmaster queues
+        trainmaster queues --json
+        trainmaster queue set vision --weight 2 --guaranteed 4
+    """
     said = client.get("/queues")
     if as_json:
         write_json(said)
@@ -47,14 +47,7 @@ def queues(client: Client, as_json: AsJson = False) -> None:
         show_table(tuple(COLUMNS), rows)
 
 
-@app.command(
-    "set",
-    epilog=examples(
-        "trainmaster queue set vision --weight 2",
-        "trainmaster queue set vision.night --parent vision --maximum 4",
-    ),
-)
-@with_client
+@command(app, "set")
 def define(
     client: Client,
     name: Annotated[str, argument("NAME", "Queue name.")],
@@ -64,7 +57,12 @@ def define(
     parent: Annotated[str | None, option("--parent QUEUE", "Parent queue.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Define or change a queue; options that are left out keep their value."""
+    """Define or change a queue; options that are left out keep their value.
+
+    Examples:
+        trainmaster queue set vision --weight 2
+        trainmaster queue set vision.night --parent vision --maximum 4
+    """
     stated = {
         "weight": weight,
         "guaranteed_gpus": guaranteed,

@@ -9,17 +9,12 @@ from pathlib import Path
 from typing import IO, Annotated
 
 from trainmaster.cli.support.client import Client
-from trainmaster.cli.support.console import examples, remark
+from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.files import write_bytes
 from trainmaster.cli.support.options import option
 from trainmaster.model.job_state import ENDED_STATES, LIVE_STATES
 from trainmaster.text.formatting import plural
 
-EPILOG = examples(
-    "trainmaster record --out mine.csv",
-    "trainmaster simulate mine.csv --cluster 1x8 --policy fifo,trainmaster",
-    "trainmaster record --format events --out log.jsonl",
-)
 OUT = "Output file. Default: standard output."
 FORM = "trace: a native trace (CSV); events: the event log (JSON lines)."
 
@@ -36,7 +31,13 @@ def record(
     out: Annotated[Path | None, option("--out FILE", OUT)] = None,
     form: Annotated[Form, option("--format", FORM)] = Form.TRACE,
 ) -> None:
-    """Export the history: as a trace that `simulate` reads, or as the event log for replay."""
+    """Export the history: as a trace that `simulate` reads, or as the event log for replay.
+
+    Examples:
+        trainmaster record --out mine.csv
+        trainmaster simulate mine.csv --cluster 1x8 --policy fifo,trainmaster
+        trainmaster record --format events --out log.jsonl
+    """
     counts = client.get("/jobs", {"limit": 1})["counts"] if form is Form.TRACE else {}
     lines = 0
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from trainmaster.cli.support.client import Client
-from trainmaster.cli.support.console import examples, write_json
+from trainmaster.cli.support.console import write_json
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.follow import follow_to_end
 from trainmaster.cli.support.format import seconds_of
@@ -21,13 +21,6 @@ from trainmaster.cli.support.submit_request import (
     with_environment,
 )
 
-EPILOG = examples(
-    "trainmaster run -- python train.py",
-    "trainmaster run --gpus 4 -n bert -t 12h -- torchrun train.py --lr 1e-4",
-    "trainmaster run --gpus H100:2 --env WANDB_API_KEY -d -- python train.py",
-    "trainmaster run --array 0-99%8 -- python sweep.py",
-    "trainmaster run --after 12:any -- python evaluate.py",
-)
 CONTEXT = {"allow_interspersed_args": False}
 CONTAINERS = ("apptainer", "enroot", "docker")
 
@@ -77,6 +70,13 @@ def run(
     """Run a command as a job: wait for it, show its output and return its exit code.
 
     Ctrl-C leaves the job running and says how to follow it; a second Ctrl-C cancels it.
+
+    Examples:
+        trainmaster run -- python train.py
+        trainmaster run --gpus 4 -n bert -t 12h -- torchrun train.py --lr 1e-4
+        trainmaster run --gpus H100:2 --env WANDB_API_KEY -d -- python train.py
+        trainmaster run --array 0-99%8 -- python sweep.py
+        trainmaster run --after 12:any -- python evaluate.py
     """
     stated: dict[str, Any] = {
         "command": _command(command),

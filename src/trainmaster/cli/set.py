@@ -5,17 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from trainmaster.cli.support.client import Client, of
-from trainmaster.cli.support.console import answer, examples
+from trainmaster.cli.support.console import answer
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.format import settings_of
 from trainmaster.cli.support.options import AsJson, JobName, argument
 from trainmaster.text.suggest import did_you_mean
 
-EPILOG = examples(
-    "trainmaster set 12 priority=10",
-    "trainmaster set 12 queue=vision max_runtime=4h",
-    "trainmaster set 12 deadline=1d retries=0",
-)
 WHOLE = ("priority", "retries")
 FIELDS = ("priority", "queue", "max_runtime", "deadline", "retries", "name")
 
@@ -26,7 +21,13 @@ def change(
     settings: Annotated[list[str], argument("KEY=VALUE", f"One or more of {', '.join(FIELDS)}.")],
     as_json: AsJson = False,
 ) -> None:
-    """Change the priority, queue, limits or name of a job that has not ended."""
+    """Change the priority, queue, limits or name of a job that has not ended.
+
+    Examples:
+        trainmaster set 12 priority=10
+        trainmaster set 12 queue=vision max_runtime=4h
+        trainmaster set 12 deadline=1d retries=0
+    """
     body = {key: _value(key, text) for key, text in settings_of(settings, "Setting").items()}
     said = ", ".join(f"{key} {value}" for key, value in body.items())
     answer(client.patch(of(job), body), as_json, f"Job {job}: {said}.")

@@ -15,7 +15,6 @@ import typer
 
 from trainmaster.cli.support.client import Client, of
 from trainmaster.cli.support.completion import live_jobs
-from trainmaster.cli.support.console import examples
 from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.follow import Notes, poll, row_now
 from trainmaster.cli.support.format import seconds_of
@@ -26,12 +25,6 @@ from trainmaster.daemon.response_models import JobRow
 from trainmaster.sdk import terminal_protocol as frames
 from trainmaster.sdk.notebook import program
 
-EPILOG = examples(
-    "trainmaster shell --gpus 1",
-    "trainmaster shell --gpus 2 --idle 30m -n play",
-    "trainmaster shell play",
-    "trainmaster shell --gpus 1 --notebook",
-)
 ASLEEP = ("suspended", "suspending", "held")
 ANSWERS_S = 60.0
 """How long a session that runs may take to answer."""
@@ -65,6 +58,12 @@ def shell(
     `~.` at the start of a line detaches and leaves it running; so does closing the terminal. An unused
     session is suspended and frees its devices; attaching to it resumes it. On GPUs it starts over then:
     what a shell has in memory stays on CPU slots only.
+
+    Examples:
+        trainmaster shell --gpus 1
+        trainmaster shell --gpus 2 --idle 30m -n play
+        trainmaster shell play
+        trainmaster shell --gpus 1 --notebook
     """
     if job is None:
         if not (notebook or detach):

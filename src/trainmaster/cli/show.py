@@ -6,18 +6,20 @@ import shlex
 
 from trainmaster.cli.support import format as words
 from trainmaster.cli.support.client import Client, Json, of
-from trainmaster.cli.support.console import NOTHING, examples, remark, show_pairs, write_json
+from trainmaster.cli.support.console import NOTHING, remark, show_pairs, write_json
 from trainmaster.cli.support.options import AsJson, JobName
 from trainmaster.daemon.response_models import JobRow
 from trainmaster.text.formatting import plural
 
-EPILOG = examples(
-    "trainmaster show 12", "trainmaster show bert-large", "trainmaster show 12 --json"
-)
-
 
 def show(client: Client, job: JobName, as_json: AsJson = False) -> None:
-    """Show a job: its request, where it runs, its progress, how it ended."""
+    """Show a job: its request, where it runs, its progress, how it ended.
+
+    Examples:
+        trainmaster show 12
+        trainmaster show bert-large
+        trainmaster show 12 --json
+    """
     said = client.get(of(job))
     if as_json:
         write_json(said)

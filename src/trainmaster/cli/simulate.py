@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trainmaster.cli.support import scenario_options as options
-from trainmaster.cli.support.console import examples, remark
+from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.errors import INTERRUPTED, CommandError, Failed
 from trainmaster.cli.support.files import STDOUT, check_directory, check_writable, write_out
 from trainmaster.cli.support.options import argument, option
@@ -18,14 +19,6 @@ from trainmaster.cli.support.options import argument, option
 if TYPE_CHECKING:
     from trainmaster.cli.support.simulate_runner import Ran
     from trainmaster.sim.driver import Scenario
-
-EPILOG = examples(
-    "trainmaster simulate trace.csv --cluster 4x8x8 --policy fifo,srtf,tiresias-l",
-    "trainmaster simulate trace.csv --cluster 8x8 --policy las --set quantum_s=300 --perf ideal",
-    "trainmaster simulate trace.csv --cluster cluster.yaml --policy fifo --set fifo.backfill=easy",
-    "trainmaster simulate trace.csv --cluster 8x8 --policy fifo,./mine.py --report out",
-    "trainmaster simulate trace.csv --cluster 8x8 --json - | jq '.results[].summary'",
-)
 
 
 def simulate(
@@ -46,7 +39,15 @@ def simulate(
         Path | None, option("--report DIR", "Write an HTML page with plots, as PNG and CSV too.")
     ] = None,
 ) -> None:
-    """Replay a trace on a cluster under one or several policies, and compare them."""
+    """Replay a trace on a cluster under one or several policies, and compare them.
+
+    Examples:
+        trainmaster simulate trace.csv --cluster 4x8x8 --policy fifo,srtf,tiresias-l
+        trainmaster simulate trace.csv --cluster 8x8 --policy las --set quantum_s=300 --perf ideal
+        trainmaster simulate trace.csv --cluster cluster.yaml --policy fifo --set fifo.backfill=easy
+        trainmaster simulate trace.csv --cluster 8x8 --policy fifo,./mine.py --report out
+        trainmaster simulate trace.csv --cluster 8x8 --json - | jq '.results[].summary'
+    """
     from trainmaster.cli.support import scenario_args as inputs
     from trainmaster.cli.support.policy_args import lineup
     from trainmaster.model.units import to_ms
@@ -90,11 +91,14 @@ def _compare(
     from trainmaster.cli.support.simulate_table import cautions, show
 
     runs = run_all(scenario, policies)
-    failures = list(_write_json(runs, json))
+    failures: list[CommandError] = []
+    with _collecting(failures):
+        _write_json(runs, json)
     if json is None or str(json) != STDOUT:
         show(scenario, trace_name, runs)
         sys.stdout.flush()
-    failures += _write_report(scenario, runs, trace_name, report)
+    with _collecting(failures):
+        _write_report(scenario, runs, trace_name, report)
     remark("Warning", cautions(scenario, runs))
     if runs[-1].interrupted:
         unseen = len(policies) - len(runs)
@@ -108,22 +112,26 @@ def _compare(
         raise typer.Exit(1)
 
 
-def _write_json(runs: list[Ran], json: Path | None) -> Iterator[CommandError]:
+@contextmanager
+def _collecting(failures: list[CommandError]) -> Iterator[None]:
+    try:
+        yield
+    except CommandError as error:
+        failures.append(error)
+
+
+def _write_json(runs: list[Ran], json: Path | None) -> None:
     from trainmaster.sim.result_json import to_json
 
-    if json is None:
-        return
-    wall_s = {ran.result.policy: ran.wall_s for ran in runs}
-    text = to_json([ran.result for ran in runs], wall_s)
-    try:
+    if json is not None:
+        wall_s = {ran.result.policy: ran.wall_s for ran in runs}
+        text = to_json([ran.result for ran in runs], wall_s)
         write_out(json, lambda out: out.write(text))
-    except CommandError as error:
-        yield error
 
 
 def _write_report(
     scenario: Scenario, runs: list[Ran], trace_name: str, report: Path | None
-) -> Iterator[CommandError]:
+) -> None:
     if report is None:
         return
     from trainmaster.cli.support.simulate_table import for_report
@@ -137,6 +145,5 @@ def _write_report(
     try:
         page = write_report(results, report, title=title, trace_name=trace_name)
     except ReportError as error:
-        yield Failed(str(error))
-    else:
-        remark("Report", [str(page)])
+        raise Failed(str(error)) from None
+    remark("Report", [str(page)])

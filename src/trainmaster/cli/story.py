@@ -6,19 +6,23 @@ import sys
 from collections.abc import Sequence
 
 from trainmaster.cli.support.client import Client, Json, of
-from trainmaster.cli.support.console import examples, show_table, write_json
+from trainmaster.cli.support.console import show_table, write_json
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.follow import elements_of
 from trainmaster.cli.support.format import at, length
 from trainmaster.cli.support.options import AsJson, JobName
 
-EPILOG = examples("trainmaster story 12", "trainmaster story 12 --json")
 MOST = 20
 """Elements of an array that are shown together."""
 
 
 def story(client: Client, job: JobName, as_json: AsJson = False) -> None:
-    """Show what happened to a job, oldest first; for an array, each element in turn."""
+    """Show what happened to a job, oldest first; for an array, each element in turn.
+
+    Examples:
+        trainmaster story 12
+        trainmaster story 12 --json
+    """
     said = client.get(of(job, "story"))
     if as_json:
         write_json(said)

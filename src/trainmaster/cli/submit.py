@@ -9,21 +9,12 @@ from typing import Annotated
 import typer
 
 from trainmaster.cli.support.client import Client, Refused
-from trainmaster.cli.support.console import examples, remark, screen, write_json
+from trainmaster.cli.support.console import remark, screen, write_json
 from trainmaster.cli.support.follow import wait_for
 from trainmaster.cli.support.format import ended_sentence
 from trainmaster.cli.support.job_files import ReadJob, read_jobs
 from trainmaster.cli.support.options import AsJson, DryRun, argument, option
 from trainmaster.cli.support.submit_request import Submitted, send, show_dry_run
-
-EPILOG = examples(
-    "trainmaster submit train.yaml",
-    "trainmaster submit train.yaml --set gpus=4 --set env.LR=0.1",
-    "trainmaster submit sweep.yaml --wait",
-    "trainmaster submit train.yaml --dry-run",
-    "cat train.yaml | trainmaster submit - --parsable",
-)
-
 
 FILES = "Job files (YAML), each with one or more documents; - reads standard input."
 
@@ -47,7 +38,15 @@ def submit(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Submit jobs from files: either all of them or none."""
+    """Submit jobs from files: either all of them or none.
+
+    Examples:
+        trainmaster submit train.yaml
+        trainmaster submit train.yaml --set gpus=4 --set env.LR=0.1
+        trainmaster submit sweep.yaml --wait
+        trainmaster submit train.yaml --dry-run
+        cat train.yaml | trainmaster submit - --parsable
+    """
     jobs = [job for file in files for job in read_jobs(file, settings or (), held)]
     specs = [job.spec for job in jobs]
     try:

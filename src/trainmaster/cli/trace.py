@@ -1,35 +1,29 @@
-"""`trainmaster trace`: make traces, look into them, and convert them."""
+"""Generate, describe and convert traces.
+
+Examples:
+    trainmaster trace generate --jobs 1000 --gpus 64 --load 0.9 --seed 1 --out trace.csv
+    trainmaster trace stats trace.csv --gpus 64
+    trainmaster trace convert cluster_log.csv --out native.csv
+"""
 
 from __future__ import annotations
 
-import json
 import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from rich.table import Table
-
 from trainmaster.cli.support import completion
-from trainmaster.cli.support.console import examples, help_if_bare, remark, screen
+from trainmaster.cli.support.command import command, group, help_if_bare
+from trainmaster.cli.support.console import remark, screen, show_pairs, write_json
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.files import STDIO, check_writable, write_bytes, write_out
-from trainmaster.cli.support.lazy_commands import group
 from trainmaster.cli.support.options import AsJson, argument, option
 
 if TYPE_CHECKING:
     from trainmaster.model.trace import Trace
 
-app = group(
-    help="Generate, describe and convert traces.",
-    epilog=examples(
-        "trainmaster trace generate --jobs 1000 --gpus 64 --load 0.9 --seed 1 --out trace.csv",
-        "trainmaster trace stats trace.csv --gpus 64",
-        "trainmaster trace convert cluster_log.csv --out native.csv",
-    ),
-)
-app.callback(invoke_without_command=True)(help_if_bare)
-
+app = group(help_if_bare, __doc__)
 MOST_JOBS = 50_000_000
 PLOT_KINDS = (".png", ".svg", ".pdf")
 FORMAT = "Format of the trace. Default: recognised by its header."
@@ -48,12 +42,7 @@ class Like(StrEnum):
     philly = "philly"
 
 
-@app.command(
-    epilog=examples(
-        "trainmaster trace generate --like philly --jobs 1000 --gpus 64 --load 0.9 --seed 1 --out t.csv",
-        "trainmaster trace generate --jobs 100000 --gpus 2496 --load 0.95 --out year.csv",
-    )
-)
+@command(app)
 def generate(
     like: Annotated[Like, option("--like", "Cluster that it resembles.")] = Like.philly,
     jobs: Annotated[int, option("--jobs N", "Number of jobs.", min=1, max=MOST_JOBS)] = 1000,
@@ -64,7 +53,12 @@ def generate(
     ] = 0,
     out: OutOption = None,
 ) -> None:
-    """Generate a synthetic trace, as native CSV."""
+    """Generate a synthetic trace, as native CSV.
+
+    Examples:
+        trainmaster trace generate --like philly --jobs 1000 --gpus 64 --load 0.9 --seed 1 --out t.csv
+        trainmaster trace generate --jobs 100000 --gpus 2496 --load 0.95 --out year.csv
+    """
     from trainmaster.traces import native, philly_like
 
     _check_out(out)
@@ -72,13 +66,7 @@ def generate(
     write_out(out, lambda stream: native.write(trace, stream))
 
 
-@app.command(
-    epilog=examples(
-        "trainmaster trace stats trace.csv --gpus 128",
-        "trainmaster trace stats trace.csv --json",
-        "trainmaster trace stats trace.csv --plot trace.png",
-    )
-)
+@command(app)
 def stats(
     trace: TraceArgument,
     trace_format: FormatOption = None,
@@ -90,7 +78,13 @@ def stats(
         Path | None, option("--plot FILE.png", "Draw it into a .png, .svg or .pdf file.")
     ] = None,
 ) -> None:
-    """Describe a trace: sizes, run times, outcomes, arrivals, queues, users and models."""
+    """Describe a trace: sizes, run times, outcomes, arrivals, queues, users and models.
+
+    Examples:
+        trainmaster trace stats trace.csv --gpus 128
+        trainmaster trace stats trace.csv --json
+        trainmaster trace stats trace.csv --plot trace.png
+    """
     from trainmaster.cli.support.trace_stats import show, to_json
     from trainmaster.traces.formats import load
     from trainmaster.traces.stats import describe
@@ -113,14 +107,14 @@ def stats(
     remark("Note", found.notes)
 
 
-@app.command(
-    epilog=examples(
-        "trainmaster trace convert cluster_job_log --out philly.csv",
-        "trainmaster trace convert trace.csv --format helios | head",
-    )
-)
+@command(app)
 def convert(trace: TraceArgument, trace_format: FormatOption = None, out: OutOption = None) -> None:
-    """Write a trace as native CSV."""
+    """Write a trace as native CSV.
+
+    Examples:
+        trainmaster trace convert cluster_job_log --out philly.csv
+        trainmaster trace convert trace.csv --format helios | head
+    """
     from trainmaster.traces import formats
 
     _check_out(out)
@@ -129,21 +123,22 @@ def convert(trace: TraceArgument, trace_format: FormatOption = None, out: OutOpt
     remark("Note", read[0].notes)
 
 
-@app.command("formats", epilog=examples("trainmaster trace formats"))
+@command(app, "formats")
 def list_formats(as_json: AsJson = False) -> None:
-    """List the trace formats that can be read."""
+    """List the trace formats that can be read.
+
+    Examples:
+        trainmaster trace formats
+    """
     from trainmaster.traces.formats import FORMATS
 
     docs = {name: sys.modules[reader.__module__].__doc__ for name, reader in FORMATS.items()}
     found = {name: (doc or "").strip().partition("\n")[0] for name, doc in docs.items()}
     if as_json:
         entries = [{"name": name, "summary": summary} for name, summary in found.items()]
-        sys.stdout.write(json.dumps({"formats": entries}, indent=2) + "\n")
-        return
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    for name, summary in found.items():
-        table.add_row(f"[bold]{name}[/]", summary)
-    screen().print(table)
+        write_json({"formats": entries})
+    else:
+        show_pairs(found)
 
 
 def _check_out(out: Path | None) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainmaster.cli.support.address import user_data_folder
-from trainmaster.cli.support.console import examples
 from trainmaster.cli.support.errors import BadInput, Failed, why
 from trainmaster.cli.support.format import settings_of
 from trainmaster.cli.support.options import option
@@ -19,12 +18,6 @@ if TYPE_CHECKING:
     from trainmaster.daemon.daemon import Daemon
     from trainmaster.gpu.devices import Machine
 
-EPILOG = examples(
-    "trainmaster up",
-    "trainmaster up --slots 4 --policy tiresias-l",
-    "trainmaster up --database postgresql://tm@localhost/trainmaster",
-    "trainmaster up --data ./.trainmaster --demo",
-)
 PORT = 8470
 LOG_BYTES = 16 << 20
 LOG_FILES = 4
@@ -64,6 +57,12 @@ def up(
 
     It runs until Ctrl-C. Jobs keep running meanwhile, and the next `trainmaster up` finds them again.
     A second manager on the same database is a standby, and takes over when the first is gone.
+
+    Examples:
+        trainmaster up
+        trainmaster up --slots 4 --policy tiresias-l
+        trainmaster up --database postgresql://tm@localhost/trainmaster
+        trainmaster up --data ./.trainmaster --demo
     """
     import asyncio
 

@@ -72,23 +72,25 @@ class Client:
         return find_address(*self._stated)
 
     def get(self, path: str, query: Query | None = None) -> Json:
-        return self._call("GET", path, query)
+        return self._call(self._request("GET", path, query))
 
     def post(self, path: str, body: Json | None = None, query: Query | None = None) -> Json:
-        return self._call("POST", path, query, body or {})
+        return self._call(self._request("POST", path, query, body or {}))
 
     def put(self, path: str, body: Json) -> Json:
-        return self._call("PUT", path, None, body)
+        return self._call(self._request("PUT", path, None, body))
 
     def patch(self, path: str, body: Json) -> Json:
-        return self._call("PATCH", path, None, body)
+        return self._call(self._request("PATCH", path, None, body))
 
     def submit(self, body: Json, key: str) -> Json:
         """Submit jobs exactly once, even if the connection breaks: the key marks a repeated request."""
+        request = self._request("POST", "/jobs", None, body)
+        request.add_header("Idempotency-Key", key)
         was_there = False
         for pause in (*RETRIES_S, None):
             try:
-                return self._call("POST", "/jobs", None, body, {"Idempotency-Key": key})
+                return self._call(request)
             except Unreachable as error:
                 was_there = was_there or not isinstance(error.__cause__, ConnectionRefusedError)
                 if pause is None or not was_there:
@@ -98,7 +100,7 @@ class Client:
 
     def download(self, path: str, query: Query | None = None) -> Iterator[bytes]:
         """A body as it comes, untouched; all of it, or Unreachable."""
-        with self._answer("GET", path, query) as response:
+        with self._answer(self._request("GET", path, query)) as response:
             left = response.length
             while piece := response.read1(1 << 16):
                 left = None if left is None else left - len(piece)
@@ -108,19 +110,26 @@ class Client:
 
     def events(self, path: str, query: Query | None = None, after: str = "") -> Iterator[Sent]:
         """Server-sent events until the server closes; `after` is the id of the last one seen."""
-        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": after} if after else {})
-        with self._answer("GET", path, query, None, headers) as response:
+        request = self._request("GET", path, query)
+        request.add_header("Accept", "text/event-stream")
+        if after:
+            request.add_header("Last-Event-ID", after)
+        with self._answer(request) as response:
             yield from read_events(response)
 
-    def _call(
-        self,
-        method: str,
-        path: str,
-        query: Query | None = None,
-        body: Json | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Json:
-        with self._answer(method, path, query, body, headers) as response:
+    def _request(
+        self, method: str, path: str, query: Query | None = None, body: Json | None = None
+    ) -> Request:
+        stated = {key: value for key, value in (query or {}).items() if value is not None}
+        target = f"{self.url}{ROOT}{path}" + (f"?{urlencode(stated)}" if stated else "")
+        headers = {"Accept": "application/json", "User-Agent": "trainmaster"}
+        if body is None:
+            return Request(target, None, headers, method=method)
+        headers["Content-Type"] = "application/json"
+        return Request(target, json.dumps(body).encode(), headers, method=method)
+
+    def _call(self, request: Request) -> Json:
+        with self._answer(request) as response:
             text = response.read()
         if not text.strip():
             return {}
@@ -133,24 +142,8 @@ class Client:
         return found if isinstance(found, dict) else {"answer": found}
 
     @contextmanager
-    def _answer(
-        self,
-        method: str,
-        path: str,
-        query: Query | None = None,
-        body: Json | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Iterator[HTTPResponse]:
+    def _answer(self, request: Request) -> Iterator[HTTPResponse]:
         """The answer to a request, to be read; whatever breaks meanwhile is Unreachable or Refused."""
-        stated = {key: value for key, value in (query or {}).items() if value is not None}
-        request = Request(
-            f"{self.url}{ROOT}{path}" + (f"?{urlencode(stated)}" if stated else ""),
-            None if body is None else json.dumps(body).encode(),
-            {"Accept": "application/json", "User-Agent": "trainmaster", **(headers or {})},
-            method=method,
-        )
-        if body is not None:
-            request.add_header("Content-Type", "application/json")
         try:
             try:
                 response = OPENER.open(request, timeout=PATIENCE_S)

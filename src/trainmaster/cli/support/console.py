@@ -1,4 +1,4 @@
-"""Output in the terminal: tables, JSON, notes, examples at the end of a help text."""
+"""Output in the terminal: tables, JSON, notes."""
 
 from __future__ import annotations
 
@@ -7,25 +7,12 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import typer
-
 if TYPE_CHECKING:
     from rich.console import Console
 
 WIDE = 200
 """Columns of output that goes to a file or a pipe: a table is not cut for a screen that is not there."""
 NOTHING = "-"
-
-
-def examples(*commands: str) -> str:
-    """The end of a help text: commands to copy, one per line."""
-    return "\n\n".join(("[bold]Examples[/bold]", *(f"[dim]$[/dim] {each}" for each in commands)))
-
-
-def help_if_bare(context: typer.Context) -> None:
-    """A group of commands without a command shows its help."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
 
 
 def screen() -> Console:
@@ -45,7 +32,8 @@ def remark(kind: str, lines: Iterable[str]) -> None:
 
 
 def write_json(said: object) -> None:
-    sys.stdout.write(json.dumps(said, indent=2, ensure_ascii=False) + "\n")
+    """As JSON; rows are objects of their fields."""
+    sys.stdout.write(json.dumps(said, indent=2, ensure_ascii=False, default=vars) + "\n")
 
 
 def answer(said: object, as_json: bool, sentence: str) -> None:

@@ -279,7 +279,8 @@ def follow_to_end(client: Client, job: Submitted, all_ranks: bool) -> int:
     try:
         patiently(lambda: client.post(of(job.id, "cancel")))
         notes(f"Job {job.id} is being cancelled.")
-        _follow(client, job, all_ranks, notes, only_wait=True)
+        for row in wait_for(client, job):
+            notes(ended_sentence(row))
     except (Refused, Unreachable) as no:
         print_error(str(no))
     return INTERRUPTED
@@ -299,12 +300,8 @@ def wants_to_cancel(job: Submitted) -> bool:
     return False
 
 
-def _follow(
-    client: Client, job: Submitted, all_ranks: bool, notes: Notes, only_wait: bool = False
-) -> int:
-    if only_wait:
-        rows = wait_for(client, job)
-    elif job.is_array:
+def _follow(client: Client, job: Submitted, all_ranks: bool, notes: Notes) -> int:
+    if job.is_array:
         rows = follow_elements(client, job.id)
     elif all_ranks:
         with closing(PrefixedLines()) as lines:

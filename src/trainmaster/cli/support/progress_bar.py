@@ -52,21 +52,15 @@ class ProgressBar:
 
 
 def _progress() -> Progress:
+    from rich import progress as shown
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
 
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("left  [dim]{task.fields[words]}[/]"),
+    return shown.Progress(
+        shown.TextColumn("{task.description}"),
+        shown.BarColumn(),
+        shown.MofNCompleteColumn(),
+        shown.TimeRemainingColumn(),
+        shown.TextColumn("left  [dim]{task.fields[words]}[/]"),
         console=Console(stderr=True),
         transient=True,
         auto_refresh=False,

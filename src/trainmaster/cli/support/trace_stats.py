@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from enum import Enum
 
 from rich.console import Console, JustifyMethod
 from rich.markup import escape
@@ -21,18 +20,13 @@ TENANTS = 5
 
 
 def to_json(stats: TraceStats) -> str:
-    return json.dumps(_plain(asdict(stats)), indent=2) + "\n"
+    """All numbers to 3 decimals, enumerations by their word."""
+    exact = json.dumps(asdict(stats), default=lambda member: member.value)
+    return json.dumps(json.loads(exact, parse_float=_rounded), indent=2) + "\n"
 
 
-def _plain(value: object) -> object:
-    """Numbers to 3 decimals, enumerations by their word."""
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, Enum):
-        return value.value
-    return round(value, 3) if isinstance(value, float) else value
+def _rounded(number: str) -> float:
+    return round(float(number), 3)
 
 
 def bar(value: float, largest: float, width: int = BAR) -> str:
