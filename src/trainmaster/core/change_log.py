@@ -60,18 +60,19 @@ class ChangeLog:
         """Jobs that failed for good or were cancelled."""
         self.caches_stale = False
         """Whether an event invalidates every index: the controller drops them before the next pass."""
-        self._readers: dict[Hashable, Changes] = {}
+        self.readers: dict[Hashable, Changes] = {}
+        """By name: every change is noted for each of them."""
 
     def note_job(self, record: JobRecord) -> None:
         """The rank of this job may have changed, or the job has come or ended."""
         self.has_dirty_jobs = True
         self.dirty_queues.add(record.job.queue)
-        for changes in self._readers.values():
+        for changes in self.readers.values():
             changes.jobs[record.seq] = record
 
     def note_nodes(self, nodes: Iterable[int]) -> None:
         """Room may have come up on these nodes, for jobs of some rank."""
-        for changes in self._readers.values():
+        for changes in self.readers.values():
             changes.nodes.update(nodes)
 
     def note_end(self, record: JobRecord) -> None:
@@ -79,20 +80,6 @@ class ChangeLog:
         self.needs_pass = True
         if record.phase is not Phase.SUCCEEDED:
             self.ended_unsuccessfully.append((record.id, record.phase))
-
-    # -- readers -------------------------------------------------------------------------------
-
-    def reader(self, name: Hashable) -> Changes | None:
-        return self._readers.get(name)
-
-    def add_reader(self, name: Hashable, changes: Changes) -> Changes:
-        """From now on every change is noted for this reader too."""
-        self._readers[name] = changes
-        return changes
-
-    def drop_readers(self) -> None:
-        """Every index has been dropped."""
-        self._readers.clear()
 
     # -- by the controller ---------------------------------------------------------------------
 

@@ -104,7 +104,7 @@ class Controller:
             orders, state.outbox = state.outbox, []
         wake = self._wake_at
         if state.pending_launches or state.reservations:
-            wake = self._next_wake()
+            wake = self.next_step_at
         if asked:
             refusals = [*asked, *refusals]
         return Decision(orders, refusals, wake, planned, log.take_ended_unsuccessfully(), notices)
@@ -177,20 +177,14 @@ class Controller:
                 self.state.drop_reservation(job)
                 self.state.log.needs_pass = True
 
-    def _next_wake(self) -> int | None:
-        state, wake = self.state, self._wake_at
-        if state.pending_launches:
-            soonest = min(each.expires_ms for each in state.pending_launches.values())
-            wake = soonest if wake is None else min(wake, soonest)
-        for held in state.reservations.values():
-            if held.until_ms is not None:
-                wake = held.until_ms if wake is None else min(wake, held.until_ms)
-        return wake
-
     @property
     def next_step_at(self) -> int | None:
         """When to step again at the latest, even if nothing happens: as its last decision said."""
-        return self._next_wake()
+        state = self.state
+        launches = [each.expires_ms for each in state.pending_launches.values()]
+        reservations = [held.until_ms for held in state.reservations.values()]
+        times = (self._wake_at, *launches, *reservations)
+        return min((at for at in times if at is not None), default=None)
 
     def explain(self, job: str) -> Reason:
         """Why this job waits, in the policy's own reason."""

@@ -67,7 +67,7 @@ class Occupancy(TopologyIndex):
         self.undo_log: list[Undo] = []
         """What takes back the bookings of drafts, the last one at the end."""
         for node in nodes:
-            self._list(node.index)
+            self._list(node.index, 1)
 
     def undo(self, length: int = 0) -> None:
         """Take back, last first, what drafts have booked since the log had this length."""
@@ -81,31 +81,24 @@ class Occupancy(TopologyIndex):
     def close(self, node: int) -> None:
         """Offer nothing on this node any more; what is booked there stays booked."""
         if node not in self.closed:
-            self._unlist(node)
+            self._list(node, -1)
             self.closed.add(node)
 
     def open(self, node: int) -> None:
         if node in self.closed:
             self.closed.discard(node)
-            self._list(node)
+            self._list(node, 1)
 
-    def _list(self, node: int) -> None:
+    def _list(self, node: int, sign: int) -> None:
+        """Offer what is free on a node (1), or no longer (-1)."""
         kind, free = self.node_type[node], self.whole[node].bit_count()
-        self.by_free[kind][free] |= 1 << node
-        self._count_free(node, free)
-        for gpu in self._gpus_of(node):
-            self._list_partial(gpu, kind)
-
-    def _unlist(self, node: int) -> None:
-        kind, free = self.node_type[node], self.whole[node].bit_count()
-        self.by_free[kind][free] &= ~(1 << node)
-        self._count_free(node, -free)
-        for gpu in self._gpus_of(node):
-            self._unlist_partial(gpu, kind)
-
-    def _gpus_of(self, node: int) -> range:
+        self.by_free[kind][free] ^= 1 << node
+        self.free_gpus[kind] += sign * free
+        for counts, domain in self.above[node]:
+            counts[domain] += sign * free
         first = self.first_gpu[node]
-        return range(first, first + self.topology.nodes[node].gpus)
+        for gpu in range(first, first + self.topology.nodes[node].gpus):
+            (self._list_partial if sign > 0 else self._unlist_partial)(gpu, kind)
 
     def _list_partial(self, gpu: int, kind: int) -> None:
         free = self.free_share[gpu]
@@ -232,11 +225,6 @@ class Occupancy(TopologyIndex):
             self.free_gpus[kind] += change
             for counts, domain in self.above[node]:
                 counts[domain] += change
-
-    def _count_free(self, node: int, change: int) -> None:
-        self.free_gpus[self.node_type[node]] += change
-        for counts, domain in self.above[node]:
-            counts[domain] += change
 
     def _move_host(
         self, node: int, share: int, demand: Demand, sign: int, *, is_spare: bool

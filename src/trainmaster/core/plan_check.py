@@ -188,11 +188,6 @@ def _resize(state: State, record: JobRecord, action: a.Resize, now: int) -> Refu
     return None
 
 
-def _stop(state: State, record: JobRecord, action: a.Stop, now: int) -> Refused | None:
-    stop(state, record, now)
-    return None
-
-
 def _reserve(state: State, record: JobRecord, action: a.Reserve, now: int) -> Refused | None:
     if record.phase not in WAITING:
         return Refused.WRONG_PHASE
@@ -209,16 +204,11 @@ def _reserve(state: State, record: JobRecord, action: a.Reserve, now: int) -> Re
     return None
 
 
-def _release(state: State, record: JobRecord, action: a.Release, now: int) -> Refused | None:
-    state.drop_reservation(record.id)
-    return None
-
-
 ADMISSIONS: dict[type, Callable[[State, JobRecord, Any, int], Refused | None]] = {
     a.Start: _start,
     a.Resume: _start,
     a.Resize: _resize,
-    a.Stop: _stop,
+    a.Stop: lambda state, record, action, now: stop(state, record, now),
     a.Reserve: _reserve,
-    a.Release: _release,
+    a.Release: lambda state, record, action, now: state.drop_reservation(record.id),
 }

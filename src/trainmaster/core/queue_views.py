@@ -37,7 +37,6 @@ class QueueView(View):
         """Thousandths of a GPU that waiting jobs want: how many want so much."""
         self._jobs: dict[str, JobRecord] = {}
         self._counted: dict[int, Counted] = {}
-        self._budget: int | None = None
         self.overrule: Callable[[JobRecord, Rank, int], Rank] | None = None
         """What a policy around the one that ranks has to say about a rank."""
 
@@ -137,18 +136,14 @@ class QueueView(View):
         everybody = self._state.reservations
         return {job: held for job, held in everybody.items() if job in self._jobs}
 
-    @property
-    def budget(self) -> int | None:
-        return self._budget
-
     @contextmanager
     def within(self, budget: int | None) -> Iterator[View]:
         """The view for a plan that may book so much more than it frees."""
-        self._budget = budget
+        self.budget = budget
         try:
             yield self
         finally:
-            self._budget = None
+            self.budget = None
 
     def has_nothing_to_schedule(self) -> bool:
         return self.waiting_count == 0 and not self._state.draining

@@ -67,22 +67,17 @@ class RankIndex:
             if phase in WAITING:
                 self._waiting += 1
                 ranked = rank(record)
-                self._insert(record, ranked, self._waiting_line(group(record), ranked.rate))
+                key = (group(record), ranked.rate)
+                waiting = self.waiting.get(key)
+                if waiting is None:
+                    waiting = self.waiting[key] = Line(ranked.rate, is_waiting=True)
+                self._insert(record, ranked, waiting)
             elif with_running and phase in ALLOCATED:
                 ranked = rank(record)
-                self._insert(record, ranked, self._running_line(ranked.rate))
-
-    def _waiting_line(self, group: Hashable, rate: int) -> Line:
-        line = self.waiting.get((group, rate))
-        if line is None:
-            line = self.waiting[group, rate] = Line(rate, is_waiting=True)
-        return line
-
-    def _running_line(self, rate: int) -> Line:
-        line = self.running.get(rate)
-        if line is None:
-            line = self.running[rate] = Line(rate, is_waiting=False)
-        return line
+                running = self.running.get(ranked.rate)
+                if running is None:
+                    running = self.running[ranked.rate] = Line(ranked.rate, is_waiting=False)
+                self._insert(record, ranked, running)
 
     def _insert(self, record: JobRecord, rank: Rank, line: Line) -> None:
         level, value, _, until = rank
@@ -143,11 +138,6 @@ class RankIndex:
 
     def worst_first(self, now: int) -> Iterator[JobRecord]:
         """Running jobs, worst rank first."""
-        lines = [line for line in self.running.values() if line.entries]
-        if len(lines) == 1:
-            for entry in reversed(lines[0].entries):
-                yield entry[4]
-            return
         tail = self.tail(now)
         while tail.worst is not None:
             yield tail.pop()
@@ -159,11 +149,6 @@ class RankIndex:
             return None
         line, entry, _ = standing
         return (entry[0], entry[1] + line.rate * now, entry[2], entry[3])
-
-    def stands_behind(self, record: JobRecord, key: Key, now: int) -> bool:
-        """Whether the job is in line now, behind that place."""
-        mine = self.key_of(record, now)
-        return mine is not None and mine > key
 
 
 class Candidates:
@@ -205,19 +190,9 @@ class Candidates:
                 if group in dropped:
                     continue
             else:
-                after = source.entries[index]
-                heapreplace(
-                    heap,
-                    (
-                        after[0],
-                        after[1] + source.rate * self._now,
-                        after[2],
-                        after[3],
-                        index,
-                        group,
-                        source,
-                    ),
-                )
+                first, second, third, fourth, _ = source.entries[index]
+                second += source.rate * self._now
+                heapreplace(heap, (first, second, third, fourth, index, group, source))
             yield (level, value, submit, seq), group, record
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from trainmaster.core.holds import hold, hold_if_waiting, release, revoke_start
 from trainmaster.core.lifecycle import WAITING, Cause, Phase
 from trainmaster.core.pending_launches import (
     begin_release,
@@ -18,10 +17,13 @@ from trainmaster.core.pending_launches import (
     revoke_launch,
 )
 from trainmaster.core.state import JobRecord, State
+from trainmaster.core.suspension import hold, hold_if_waiting, release, revoke_start
 from trainmaster.model import events as e
 from trainmaster.model.actions import Kill
 from trainmaster.model.job import Run
 from trainmaster.model.units import NOMINAL
+
+Reducer = Callable[[State, Any, int], None]
 
 MOST_SAMPLES = 64
 """Progress reports kept per job; when there are more, every second one is dropped.
@@ -66,24 +68,6 @@ def _job_profiled(state: State, event: e.JobProfiled, now: int) -> None:
         record.profile = event.profile
     state.log.note_job(record)
     state.log.needs_pass = True
-
-
-def _job_withdrawn(state: State, event: e.JobWithdrawn, now: int) -> None:
-    record = state.jobs.get(event.job)
-    if record is not None:
-        stop(state, record, now)
-
-
-def _job_held(state: State, event: e.JobHeld, now: int) -> None:
-    record = state.jobs.get(event.job)
-    if record is not None:
-        hold(state, record, now)
-
-
-def _job_released(state: State, event: e.JobReleased, now: int) -> None:
-    record = state.jobs.get(event.job)
-    if record is not None:
-        release(state, record, now)
 
 
 def _job_changed(state: State, event: e.JobChanged, now: int) -> None:
@@ -292,15 +276,11 @@ def requeue(state: State, record: JobRecord, work: int, now: int) -> None:
 
 
 def _node_joined(state: State, event: e.NodeJoined, now: int) -> None:
-    if event.node >= len(state.topology.nodes):
-        return
     state.away.discard(event.node)
     state.open_node(event.node)
 
 
 def _node_left(state: State, event: e.NodeLeft, now: int) -> None:
-    if event.node >= len(state.topology.nodes):
-        return
     state.away.add(event.node)
     state.occupancy.close(event.node)
     _drop_reservations_on(state, event.node)
@@ -312,8 +292,6 @@ def _node_left(state: State, event: e.NodeLeft, now: int) -> None:
 
 
 def _node_draining(state: State, event: e.NodeDraining, now: int) -> None:
-    if event.node >= len(state.topology.nodes):
-        return
     state.draining.add(event.node)
     state.occupancy.close(event.node)
     _drop_reservations_on(state, event.node)
@@ -327,8 +305,6 @@ def _drop_reservations_on(state: State, node: int) -> None:
 
 
 def _node_undrained(state: State, event: e.NodeUndrained, now: int) -> None:
-    if event.node >= len(state.topology.nodes):
-        return
     state.draining.discard(event.node)
     state.open_node(event.node)
 
@@ -338,12 +314,33 @@ def _queue_defined(state: State, event: e.QueueDefined, now: int) -> None:
     state.log.needs_pass = True
 
 
-REDUCERS: dict[type, Callable[[State, Any, int], None]] = {
+def _of_live_job(change: Callable[[State, JobRecord, int], None]) -> Reducer:
+    """What happens to the job that an event names, if it lives."""
+
+    def reduce(state: State, event: Any, now: int) -> None:
+        record = state.jobs.get(event.job)
+        if record is not None:
+            change(state, record, now)
+
+    return reduce
+
+
+def _of_known_node(reducer: Reducer) -> Reducer:
+    """Ignore events of nodes that this cluster does not have."""
+
+    def reduce(state: State, event: Any, now: int) -> None:
+        if event.node < len(state.topology.nodes):
+            reducer(state, event, now)
+
+    return reduce
+
+
+REDUCERS: dict[type, Reducer] = {
     e.JobSubmitted: _job_submitted,
     e.JobProfiled: _job_profiled,
-    e.JobWithdrawn: _job_withdrawn,
-    e.JobHeld: _job_held,
-    e.JobReleased: _job_released,
+    e.JobWithdrawn: _of_live_job(stop),
+    e.JobHeld: _of_live_job(hold),
+    e.JobReleased: _of_live_job(release),
     e.JobChanged: _job_changed,
     e.ActionRequested: _action_requested,
     e.PolicyChanged: _policy_changed,
@@ -358,9 +355,9 @@ REDUCERS: dict[type, Callable[[State, Any, int], None]] = {
     e.RunFailed: _run_failed,
     e.RunLost: _run_lost,
     e.RunStopped: _run_stopped,
-    e.NodeJoined: _node_joined,
-    e.NodeLeft: _node_left,
-    e.NodeDraining: _node_draining,
-    e.NodeUndrained: _node_undrained,
+    e.NodeJoined: _of_known_node(_node_joined),
+    e.NodeLeft: _of_known_node(_node_left),
+    e.NodeDraining: _of_known_node(_node_draining),
+    e.NodeUndrained: _of_known_node(_node_undrained),
     e.QueueDefined: _queue_defined,
 }

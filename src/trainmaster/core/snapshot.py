@@ -8,8 +8,8 @@ name nodes by their numbers, starts again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import astuple, replace
 from typing import Any, NamedTuple
 
 from trainmaster.core.controller import Controller, MakePolicy
@@ -21,11 +21,10 @@ from trainmaster.core.policy import Policy
 from trainmaster.core.reducer import requeue
 from trainmaster.core.state import PendingLaunch, State, Switches
 from trainmaster.core.topology_remap import Layout, Translation, layout_of
-from trainmaster.model.actions import Reserve
+from trainmaster.core.view import View
 from trainmaster.model.codec import Json, decode, encode
-from trainmaster.model.job import Demand, Job, Run
+from trainmaster.model.job import Job, Run
 from trainmaster.model.placement import Slice
-from trainmaster.model.queue import Queue
 from trainmaster.model.topology import Topology
 
 VERSION = 1
@@ -39,6 +38,44 @@ KEYS = {
     if slot not in DERIVED
 }
 """Slots of a record, and the names that stores know them by; those stay as they were first written."""
+
+
+def _pairs(write: Callable[[Any], object]) -> Callable[[Mapping[Any, Any]], object]:
+    """A table as pairs: its order matters."""
+    return lambda table: tuple((key, write(value)) for key, value in table.items())
+
+
+def _table(read: Callable[[Any], object]) -> Callable[[Iterable[tuple[Any, Any]]], object]:
+    return lambda pairs: {key: read(value) for key, value in pairs}
+
+
+Field = tuple[str, Callable[[Any], object], Callable[[Any], object]]
+"""The name of an attribute, and how it is written and read."""
+STATE_FIELDS: dict[str, Field] = {
+    "groups": ("groups", tuple, lambda demands: {each: n for n, each in enumerate(demands)}),
+    "queues": ("queues", lambda by: tuple(by.values()), lambda all_: {q.name: q for q in all_}),
+    "awaited": ("awaited", _pairs(tuple), _table(list)),
+    "releasing": ("releasing", _pairs(frozenset), _table(set)),
+    "leaving": ("leaving", _pairs(tuple), _table(tuple)),
+    "reservations": (
+        "reservations",
+        lambda by: tuple(by.values()),
+        lambda all_: {held.job: held for held in all_},
+    ),
+    "draining": ("draining", frozenset, set),
+    "away": ("away", frozenset, set),
+    "set_aside": ("set_aside", _pairs(frozenset), _table(set)),
+    "submitted": ("submitted", int, int),
+    "crowd": ("job_time_integral", int, int),
+    "switches": ("switches", astuple, lambda counts: Switches(*counts)),
+}
+"""By the name that stores know it by."""
+LOG_FIELDS: dict[str, Field] = {
+    "stirred": ("dirty_queues", frozenset, set),
+    "needs_pass": ("needs_pass", bool, bool),
+    "has_news": ("woken_by_event", bool, bool),
+    "is_quiet": ("last_pass_was_noop", bool, bool),
+}
 
 
 class Restored(NamedTuple):
@@ -55,14 +92,13 @@ class Restored(NamedTuple):
 def snapshot_of(controller: Controller) -> dict[str, Json]:
     """All that decides what the controller will do, between two steps."""
     state, log = controller.state, controller.state.log
-    known = _known(state)
     return {
         "version": VERSION,
         "now": controller.now,
         "wake_at": controller.wake_at,
         "memo": encode(controller.memo),
         "layout": encode(layout_of(state.topology)),
-        "records": [_image(record, known[record.seq]) for record in _in_order(state, known)],
+        "records": [_image(*each) for each in _known(state).values()],
         "jobs": [record.seq for record in state.jobs.values()],
         "ended": [record.seq for record in log.ended],
         "anew": [record.seq for record in log.requeued],
@@ -76,28 +112,16 @@ def snapshot_of(controller: Controller) -> dict[str, Json]:
     }
 
 
-def _known(state: State) -> dict[int, bool]:
-    """Every record that is referred to, by seq; whether all of it may be asked for."""
-    log, known = state.log, dict[int, bool]()
-    for record in (*state.jobs.values(), *log.ended, *log.requeued):
-        known[record.seq] = True
-    for record in (*state.jobs.values(), *log.ended):
-        for each in record.siblings:
-            known.setdefault(each.seq, False)
-    for _, last in state.sources.remembered():
-        for each in last:
-            known.setdefault(each.seq, False)
-    return known
-
-
-def _in_order(state: State, known: Mapping[int, bool]) -> list[JobRecord]:
-    found: dict[int, JobRecord] = {}
-    for record in (*state.jobs.values(), *state.log.ended, *state.log.requeued):
-        found[record.seq] = record
-        found.update((each.seq, each) for each in record.siblings if each.seq in known)
-    for _, last in state.sources.remembered():
-        found.update((each.seq, each) for each in last)
-    return [found[seq] for seq in sorted(found)]
+def _known(state: State) -> dict[int, tuple[JobRecord, bool]]:
+    """Every record that is referred to, by seq in that order; whether all of it may be asked for."""
+    log = state.log
+    asked = (*state.jobs.values(), *log.ended, *log.requeued)
+    known = {record.seq: (record, True) for record in asked}
+    siblings = (each for record in (*state.jobs.values(), *log.ended) for each in record.siblings)
+    last = (each for _, last in state.sources.remembered() for each in last)
+    for each in (*siblings, *last):
+        known.setdefault(each.seq, (each, False))
+    return dict(sorted(known.items()))
 
 
 def _image(record: JobRecord, is_whole: bool) -> Json:
@@ -119,33 +143,17 @@ def _fresh(job: Job, seq: int) -> JobRecord:
 
 
 def _values(state: State) -> dict[str, object]:
-    """What is no record: in tuples of pairs where the order of a table matters."""
-    return {
-        "groups": tuple(state.groups),
-        "queues": tuple(state.queues.values()),
-        "promises": tuple(
-            (job, frozenset(each.awaiting), each.expires_ms)
-            for job, each in state.pending_launches.items()
-        ),
-        "awaited": tuple((run, tuple(jobs)) for run, jobs in state.awaited.items()),
-        "releasing": tuple((gpu, frozenset(runs)) for gpu, runs in state.releasing.items()),
-        "leaving": tuple(state.leaving.items()),
-        "reservations": tuple(state.reservations.values()),
-        "draining": frozenset(state.draining),
-        "away": frozenset(state.away),
-        "set_aside": tuple((node, frozenset(runs)) for node, runs in state.set_aside.items()),
-        "stirred": frozenset(state.log.dirty_queues),
-        "submitted": state.submitted,
-        "crowd": state.job_time_integral,
-        "switches": _switches(state.switches),
-        "needs_pass": state.log.needs_pass,
-        "has_news": state.log.woken_by_event,
-        "is_quiet": state.log.last_pass_was_noop,
+    """What is not a record."""
+    values: dict[str, object] = {
+        key: write(getattr(owner, name))
+        for owner, fields in ((state, STATE_FIELDS), (state.log, LOG_FIELDS))
+        for key, (name, write, _) in fields.items()
     }
-
-
-def _switches(seen: Switches) -> tuple[int, int, int, int]:
-    return (seen.suspensions, seen.suspending_ms, seen.launches, seen.launching_ms)
+    pending = state.pending_launches.items()
+    values["promises"] = tuple(
+        (job, frozenset(each.awaiting), each.expires_ms) for job, each in pending
+    )
+    return values
 
 
 # -- reading -------------------------------------------------------------------------------------------
@@ -175,14 +183,15 @@ def restored(
     is_same = layout == layout_of(topology)
     memo = decode(body["memo"]) if is_same else policy.first_memo()
     controller.resume(memo, body["now"], body["wake_at"])
+    lost: tuple[Run, ...] = ()
     if is_same:
         for there, seqs in zip(state.residents, body["residents"], strict=True):
             there.update((seq, records[seq]) for seq in seqs)
         state.occupancy = rebuilt(state)
-        return Restored(controller, ())
-    return Restored(
-        controller, _translated(state, Translation.between(layout, topology), body["now"])
-    )
+    else:
+        lost = _translated(state, Translation.between(layout, topology), body["now"])
+    controller.view = View(state)
+    return Restored(controller, lost)
 
 
 def _records(body: Mapping[str, Json]) -> dict[int, JobRecord]:
@@ -213,29 +222,11 @@ def _fill(state: State, body: Mapping[str, Json], records: Mapping[int, JobRecor
     for source, seqs in body["sources"]:
         state.sources.recall(decode(source), [records[seq] for seq in seqs])
     values: dict[str, Any] = decode(body["state"])
-    demands: Sequence[Demand] = values["groups"]
-    state.groups = {demand: number for number, demand in enumerate(demands)}
-    queues: Sequence[Queue] = values["queues"]
-    state.queues = {queue.name: queue for queue in queues}
-    state.switches = Switches(*values["switches"])
-    _fill_bookings(state, values)
-    state.submitted, log.needs_pass = values["submitted"], values["needs_pass"]
-    state.job_time_integral = values["crowd"]
-    log.woken_by_event, log.last_pass_was_noop = values["has_news"], values["is_quiet"]
-    log.dirty_queues = set(values["stirred"])
-
-
-def _fill_bookings(state: State, values: Mapping[str, Any]) -> None:
-    """Who waits for whom, who is to leave what, and what is kept from everybody."""
+    for owner, fields in ((state, STATE_FIELDS), (log, LOG_FIELDS)):
+        for key, (name, _, read) in fields.items():
+            setattr(owner, name, read(values[key]))
     for job, awaiting, expires_ms in values["promises"]:
         state.pending_launches[job] = PendingLaunch(state.jobs[job], set(awaiting), expires_ms)
-    state.awaited = {run: list(jobs) for run, jobs in values["awaited"]}
-    state.releasing = {gpu: set(runs) for gpu, runs in values["releasing"]}
-    state.leaving = dict(values["leaving"])
-    held: Iterable[Reserve] = values["reservations"]
-    state.reservations = {each.job: each for each in held}
-    state.draining, state.away = set(values["draining"]), set(values["away"])
-    state.set_aside = {node: set(runs) for node, runs in values["set_aside"]}
 
 
 # -- another topology ----------------------------------------------------------------------------------
@@ -301,19 +292,16 @@ def _translate_tables(state: State, new: Translation) -> None:
     state.leaving = {
         run: slices for run, left in state.leaving.items() if (slices := _slices(new, left))
     }
-    releasing: dict[int, set[Run]] = {}
-    for gpu, runs in state.releasing.items():
-        if gpu in new.gpus:
-            releasing[new.gpus[gpu]] = runs
-    state.releasing = releasing
+    state.releasing = {
+        new.gpus[gpu]: runs for gpu, runs in state.releasing.items() if gpu in new.gpus
+    }
     still = set(state.leaving)
     for pending in state.pending_launches.values():
         pending.awaiting &= still
-    reservations = dict(state.reservations)
     state.reservations = {
-        job: replace(held, slices=slices)
-        for job, held in reservations.items()
-        if len(slices := _slices(new, held.slices)) == len(held.slices)
+        job: replace(held, slices=_slices(new, held.slices))
+        for job, held in state.reservations.items()
+        if new.has(held.slices)
     }
     state.draining = {new.nodes[node] for node in state.draining if node in new.nodes}
     state.away = {new.nodes[node] for node in state.away if node in new.nodes}
@@ -323,4 +311,4 @@ def _translate_tables(state: State, new: Translation) -> None:
 
 
 def _slices(new: Translation, slices: Iterable[Slice]) -> tuple[Slice, ...]:
-    return tuple(piece for each in slices if (piece := new.slice(each)) is not None)
+    return tuple(new.slice(each) for each in slices if new.has((each,)))

@@ -251,14 +251,10 @@ class State:
     def _book_frozen(self, record: JobRecord, sign: int) -> None:
         """Book (1) or unbook (-1) what a frozen run keeps on its GPUs and in host memory."""
         assert record.frozen is not None
-        host = self.frozen_host(record, record.frozen)
+        host = frozen_host(self.topology, record.demand, record.frozen)
         self.log.note_nodes([piece.node for piece in record.frozen.slices])
         memory = frozen_memory(self.topology, record.frozen)
         self.occupancy.book_frozen(record.frozen.gpus(), sign * memory, sign * host)
-
-    def frozen_host(self, record: JobRecord, placement: Placement) -> int:
-        """Host memory per GPU that holds the frozen run's GPU memory."""
-        return frozen_host(self.topology, record.demand, placement)
 
     def drop_reservation(self, job: str) -> None:
         reservation = self.reservations.pop(job, None) if self.reservations else None

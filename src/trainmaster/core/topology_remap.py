@@ -45,19 +45,14 @@ class Translation:
         """Whether all these devices are still there."""
         return all(piece.gpu in self.gpus for piece in slices)
 
-    def slice(self, piece: Slice) -> Slice | None:
-        """The slice as it is called now; None if its device is gone."""
-        if piece.gpu not in self.gpus:
-            return None
+    def slice(self, piece: Slice) -> Slice:
+        """The slice of a device that is still there as it is called now."""
         return piece._replace(node=self.nodes[piece.node], gpu=self.gpus[piece.gpu])
 
     def placement(self, old: Placement | None) -> Placement | None:
         """The placement as it is called now; None if any of its devices is gone."""
         if old is None or not self.has(old.slices):
             return None
-        slices = tuple(
-            piece._replace(node=self.nodes[piece.node], gpu=self.gpus[piece.gpu])
-            for piece in old.slices
-        )
+        slices = tuple(self.slice(piece) for piece in old.slices)
         span = self.topology.span_of_gpus([piece.gpu for piece in slices])
         return replace(old, slices=slices, span=span)

@@ -29,6 +29,16 @@ class View:
     def __init__(self, state: State, log: ChangeLog | None = None) -> None:
         self._state = state
         self._log = state.log if log is None else log
+        self.topology: Topology = state.topology
+        self.occupancy: Occupancy = state.occupancy
+        self.queues: Mapping[str, Queue] = state.queues
+        self.releasing: Mapping[int, AbstractSet[Run]] = state.releasing
+        """GPUs that runs have been told to leave and have not left yet."""
+        self.draining: AbstractSet[int] = state.draining
+        self.saves_on_demand: bool = state.saves_on_demand
+        """Whether a run that is suspended saves first, so that nothing of its work is lost."""
+        self.budget: int | None = None
+        """Thousandths of a GPU that a plan may book more than it frees; None = no bound."""
         self._ranks: RankIndex | None = None
         self._indexes: dict[Hashable, Any] = {}
         self.children: list[View] = []
@@ -37,17 +47,8 @@ class View:
         """Jobs that the last call of `ranked` ranked again because their rank had run out."""
 
     @property
-    def topology(self) -> Topology:
-        return self._state.topology
-
-    @property
-    def occupancy(self) -> Occupancy:
-        return self._state.occupancy
-
-    @property
     def jobs(self) -> Mapping[str, JobRecord]:
-        state = self._state
-        return state.visible_jobs() if state.on_hold else state.jobs
+        return self._state.visible_jobs()
 
     @property
     def requeued(self) -> Sequence[JobRecord]:
@@ -63,31 +64,8 @@ class View:
         return self._log.ended
 
     @property
-    def queues(self) -> Mapping[str, Queue]:
-        return self._state.queues
-
-    @property
     def reservations(self) -> Mapping[str, Reserve]:
         return self._state.reservations
-
-    @property
-    def releasing(self) -> Mapping[int, AbstractSet[Run]]:
-        """GPUs that runs have been told to leave and have not left yet."""
-        return self._state.releasing
-
-    @property
-    def budget(self) -> int | None:
-        """Thousandths of a GPU that a plan may book more than it frees; None = no bound."""
-        return None
-
-    @property
-    def draining(self) -> AbstractSet[int]:
-        return self._state.draining
-
-    @property
-    def saves_on_demand(self) -> bool:
-        """Whether a run that is suspended saves first, so that nothing of its work is lost."""
-        return self._state.saves_on_demand
 
     def running(self) -> list[JobRecord]:
         """Jobs that hold GPUs, in order of submission."""
@@ -105,10 +83,10 @@ class View:
 
     def changes(self, reader: Hashable) -> Changes:
         """What this reader has not read yet: for a new one, every job and every node."""
-        found = self._log.reader(reader)
+        found = self._log.readers.get(reader)
         if found is None:
             everywhere = range(len(self.topology.nodes))
-            found = self._log.add_reader(reader, Changes(self.jobs.values(), everywhere))
+            found = self._log.readers[reader] = Changes(self.jobs.values(), everywhere)
         return found
 
     def index(self, kind: Callable[..., IndexT], *args: object) -> IndexT:
@@ -137,11 +115,6 @@ class View:
         ranks.refresh(changes.read_jobs(), rank, group, with_running=with_running)
         return ranks
 
-    @property
-    def is_built(self) -> bool:
-        """Whether jobs are ranked, so that the next call of `ranked` looks only at changes."""
-        return self._ranks is not None
-
     def read_dirty_nodes(self) -> set[int]:
         """Nodes where room may have come up since ranked jobs were last tried there."""
         return self.changes(RankIndex).read_nodes()
@@ -167,7 +140,7 @@ class View:
             return False
         best = ranks.best_waiting(now)
         return best is None or all(
-            record.placement is not None and not ranks.stands_behind(record, best, now)
+            record.placement is not None and (ranks.key_of(record, now) or best) <= best
             for record in self.expired
         )
 
@@ -206,7 +179,7 @@ class View:
         self._ranks = None
         self._indexes.clear()
         self.children.clear()
-        self._log.drop_readers()
+        self._log.readers.clear()
 
     def remaining(self, record: JobRecord, now: int) -> int | None:
         """Estimated time to its end at its present speed (nominal while it waits), if anyone knows."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from itertools import chain
+from operator import itemgetter
 from typing import Protocol
 
 from trainmaster.core.draft import Draft
@@ -16,7 +17,7 @@ from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.rank_index import Candidates, Key, RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.mechanisms.apply_allocation import Shortfall
-from trainmaster.mechanisms.resize import can_resize
+from trainmaster.mechanisms.resize import can_resize, is_open
 from trainmaster.mechanisms.speedup_curves import Curve
 from trainmaster.model.units import WHOLE
 
@@ -187,13 +188,10 @@ class AllocationRound:
                 if record.phase is Phase.RUNNING and not draft.is_touched(record):
                     found.append(((level, value + shift, submit, seq), record))
         if space.closed:
-            found = [each for each in found if not self._is_on_closed(each[1])]
-        found.sort(key=first)
+            placed = [(key, record, record.placement) for key, record in found]
+            found = [(key, each) for key, each, at in placed if at and is_open(space, at)]
+        found.sort(key=itemgetter(0))
         return found
-
-    def _is_on_closed(self, record: JobRecord) -> bool:
-        assert record.placement is not None
-        return not self._space.closed.isdisjoint(record.placement.nodes)
 
     def _pool(self, holders: list[tuple[Key, JobRecord]]) -> Pool:
         """What is free, and what those hold who may be touched."""
@@ -249,7 +247,3 @@ def merged(
     if best is not None:
         yield best
     yield from waiting
-
-
-def first(pair: tuple[Key, JobRecord]) -> Key:
-    return pair[0]

@@ -115,10 +115,6 @@ class Curves:
         self._known[record.seq] = (record.profile, measured, curve)
         return curve
 
-    def forget(self, record: JobRecord) -> None:
-        """An ended job needs no curve."""
-        self._known.pop(record.seq, None)
-
     def speed(self, record: JobRecord, placement: Placement, corrections: Corrections) -> int:
         """Of this job there, in parts per million of its nominal speed."""
         where = self.estimator.allocation(placement)

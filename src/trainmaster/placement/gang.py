@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import or_
 
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.model.job import Demand, Shape
@@ -36,21 +38,16 @@ def rows_for(
             found.append((space.by_free[kind], (kind,)))
     if len(kinds) > 1 and in_all >= count:
         rows = [space.by_free[kind] for kind in kinds]
-        found.append(([_union(column) for column in zip(*rows, strict=True)], kinds))
+        found.append(([reduce(or_, masks) for masks in zip(*rows, strict=True)], kinds))
     return found
 
 
-def _union(masks: Sequence[int]) -> int:
-    joined = 0
-    for mask in masks:
-        joined |= mask
-    return joined
-
-
-def one_node(space: Occupancy, row: Row, demand: Demand, count: int) -> list[Share] | None:
+def one_node(
+    space: Occupancy, row: Row, demand: Demand, count: int, within: int = -1
+) -> list[Share] | None:
     """The node that fits best: the fewest free GPUs that are enough, lowest number first."""
     for free in range(count, len(row)):
-        mask = row[free]
+        mask = row[free] & within
         while mask:
             low = mask & -mask
             node = low.bit_length() - 1
@@ -90,9 +87,9 @@ def _emptiest(
                 left -= free
                 if not left:
                     return chosen
-        rest = _best_fit(space, row, demand, left, within)
+        rest = one_node(space, row, demand, left, within)
         if rest is not None:
-            return [*chosen, rest]
+            return [*chosen, *rest]
     return None
 
 
@@ -110,14 +107,6 @@ def _carried(
                 left -= take
                 if not left:
                     return chosen
-    return None
-
-
-def _best_fit(space: Occupancy, row: Row, demand: Demand, count: int, within: int) -> Share | None:
-    for free in range(count, len(row)):
-        for node in bits(row[free] & within):
-            if space.has_host_room(node, count * WHOLE, demand):
-                return node, count
     return None
 
 

@@ -100,7 +100,7 @@ LIVES = {
 @pytest.mark.parametrize(("causes", "end"), LIVES.values(), ids=LIVES)
 def test_life(causes: str, end: Phase) -> None:
     state = State(cluster("1x1"))
-    changes = state.log.add_reader("test", Changes())
+    changes = state.log.readers["test"] = Changes()
     record = JobRecord(a_job("a"), 0, 0, None, None)
     for cause in causes.split():
         state.move(record, Cause[cause])

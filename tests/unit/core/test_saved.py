@@ -16,11 +16,17 @@ def durable(world: Strings, name: str = "a") -> tuple[int, int]:
     return record.saved_work, record.saved_ms
 
 
+def unsaved(world: Strings) -> int:
+    """Work that is gone if the run of `a` is."""
+    record = world.job("a")
+    return record.work_at(world.now) - record.saved_work
+
+
 def test_what_a_run_was_launched_from_counts_as_saved_at_its_start() -> None:
     world = Strings("1x1").submit("a").later(7).start("a", 0)
     assert durable(world) == (0, 7 * SECOND)
     world.later(10)
-    assert world.job("a").unsaved_at(world.now) == TEN
+    assert unsaved(world) == TEN
 
 
 def test_a_save_is_remembered_with_its_time() -> None:
@@ -28,7 +34,7 @@ def test_a_save_is_remembered_with_its_time() -> None:
     world.tell(e.RunSaved(world.run("a"), TEN))
     assert durable(world) == (TEN, 10 * SECOND)
     world.later(2)
-    assert world.job("a").unsaved_at(world.now) == 2 * SECOND * NOMINAL
+    assert unsaved(world) == 2 * SECOND * NOMINAL
 
 
 def test_a_save_of_an_old_attempt_is_ignored() -> None:
@@ -63,7 +69,7 @@ def test_frozen_work_is_not_durable_and_thawing_saves_nothing() -> None:
     world.later(5).plan(a.Resume("a", world.on(0)))
     world.tell(e.RunResumed(world.run("a"), NOMINAL))
     assert durable(world) == (0, 0)
-    assert world.job("a").unsaved_at(world.now) == TEN
+    assert unsaved(world) == TEN
 
 
 def test_a_failure_that_keeps_nothing_leaves_nothing_durable() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.mechanisms.fair_share.max_min_shares import (
+from trainmaster.mechanisms.fair_share.queue_tree import (
     ShareClaim,
     budgets,
     fair_shares,

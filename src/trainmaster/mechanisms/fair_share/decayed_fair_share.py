@@ -17,9 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainmaster.core.state import JobRecord
-from trainmaster.mechanisms.fair_share.must_start import sizes_by_queue
 from trainmaster.mechanisms.fair_share.queue_pass import QueuePass, QueuePassMemo
-from trainmaster.mechanisms.fair_share.queue_tree import QueueNode
+from trainmaster.mechanisms.fair_share.queue_tree import QueueNode, QueueTree
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import MINUTE
@@ -40,6 +39,11 @@ class Usage:
     as_of_ms: int = 0
     average: FrozenMap[str, int] = field(default_factory=FrozenMap)
     held: FrozenMap[str, int] = field(default_factory=FrozenMap)
+
+    def holding(self, tree: QueueTree) -> Usage:
+        """The same averages, and what the queues hold from then on."""
+        held = {name: leaf.used for name, leaf in tree.leaves.items() if leaf.used}
+        return Usage(self.as_of_ms, self.average, FrozenMap(held))
 
     def at(self, now: int, half_life_ms: int) -> dict[str, int]:
         """The averages now, in fine units; queues that have faded away are left out."""
@@ -90,28 +94,27 @@ def remembered(memo: SharesMemo, now: int, half_life_ms: int) -> SharesMemo:
 
 
 def divide(
-    round_: QueuePass,
-    memo: SharesMemo,
-    total: int,
-    half_life_ms: int,
-    due: Sequence[JobRecord],
+    tree: QueueTree, total: int, used: Mapping[str, int] | None, due: Sequence[JobRecord] = ()
 ) -> None:
-    """Give every queue its budget."""
-    tree, sizes = round_.tree, sizes_by_queue(due)
-    if half_life_ms:
+    """Give every queue its budget; past use counts where it is given.
+
+    What due jobs need counts as guaranteed to their queue.
+    """
+    sizes: dict[str, int] = {}
+    for record in due:
+        queue = record.job.queue
+        sizes[queue] = sizes.get(queue, 0) + record.demand.nominal.total_share
+    if used is not None:
         tree.divide_fairly(total)
-        tree.remember(memo.counted)
-        tree.divide_budgets(total, lessened_weight, sizes)
-    else:
-        tree.divide_budgets(total, None, sizes)
+        tree.remember(used)
+    tree.divide_budgets(total, None if used is None else lessened_weight, sizes)
 
 
 def noted(round_: QueuePass, memo: SharesMemo, half_life_ms: int) -> SharesMemo:
     """With what the queues hold after this round."""
     usage = memo.usage
     if half_life_ms:
-        held = {name: leaf.used for name, leaf in round_.tree.leaves.items() if leaf.used}
-        usage = Usage(usage.as_of_ms, usage.average, FrozenMap(held))
+        usage = usage.holding(round_.tree)
     return SharesMemo(round_.memo(), usage, memo.counted, memo.counted_ms)
 
 

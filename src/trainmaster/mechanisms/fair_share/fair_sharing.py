@@ -6,11 +6,7 @@ from dataclasses import dataclass, field
 
 from trainmaster.config.options import at_least_zero, choice, fraction, option
 from trainmaster.mechanisms.base_policy import M
-from trainmaster.mechanisms.fair_share.decayed_fair_share import (
-    Usage,
-    in_thousandths,
-    lessened_weight,
-)
+from trainmaster.mechanisms.fair_share.decayed_fair_share import Usage, divide, in_thousandths
 from trainmaster.mechanisms.fair_share.hierarchical_policy import (
     HierarchicalPolicy,
     Q,
@@ -63,13 +59,8 @@ class FairSharing(HierarchicalPolicy[Q, M]):
         self._full_ppm = round(terms.utilisation_threshold * NOMINAL)
 
     def _divide(self, round_: QueuePass, total: int, averages: dict[str, int]) -> None:
-        tree = round_.tree
-        tree.divide_fairly(total)
-        if self._half_life_ms:
-            tree.remember(in_thousandths(averages))
-            tree.divide_budgets(total, lessened_weight)
-        else:
-            tree.divide_budgets(total)
+        round_.tree.divide_fairly(total)
+        divide(round_.tree, total, in_thousandths(averages) if self._half_life_ms else None)
 
     # -- starving --------------------------------------------------------------------------------
 
@@ -108,8 +99,7 @@ class FairSharing(HierarchicalPolicy[Q, M]):
     def _noted(self, round_: QueuePass, averages: dict[str, int]) -> Usage:
         if not self._half_life_ms:
             return Usage()
-        held = {name: leaf.used for name, leaf in round_.tree.leaves.items() if leaf.used}
-        return Usage(round_.now, FrozenMap(averages), FrozenMap(held))
+        return Usage(round_.now, FrozenMap(averages)).holding(round_.tree)
 
 
 def _fair(node: QueueNode) -> int:

@@ -29,7 +29,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy, M
 from trainmaster.mechanisms.fair_share.queue_pass import Inner, QueuePass, QueuePassMemo, sooner
-from trainmaster.mechanisms.fair_share.queue_tree import QueueNode, TreeCache
+from trainmaster.mechanisms.fair_share.queue_tree import TreeCache
 from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.topology import CPU_TYPE
@@ -190,16 +190,10 @@ def share_reason(round_: QueuePass, record: JobRecord, reason: Reason, total: in
     if leaf.never_holds(need):
         return Reason(Why.NEVER_FITS, need, reason.free, reason.largest_block)
     is_spent = leaf.used + need > leaf.budget and len(round_.parts) > 1
-    if is_spent or _is_full(leaf, need):
+    if is_spent or leaf.full_for(need):
         held_by = tuple(each.id for each in round_.parts[leaf.name].running()[:5])
         return Reason(Why.SHARE_USED_UP, need, reason.free, reason.largest_block, held_by)
     return reason
-
-
-def _is_full(leaf: QueueNode, need: int) -> bool:
-    """Whether a maximum stands in the way."""
-    room = leaf.headroom
-    return room is not None and need > room
 
 
 def capacity(view: View) -> int:

@@ -65,8 +65,7 @@ class QueuePass:
         self.guards = guards
         self._memo = memo
         self._new_memos: dict[str, object] = {}
-        self._wakes: dict[str, int] | None = None
-        """As in the memo until one changes."""
+        self._wakes = dict(memo.wakes)
         self._is_moldable = any(inner_of(name).is_moldable for name in list(parts)[:1])
         self._to_ask = self._those_to_ask(view)
         self._due: int | None = None
@@ -90,14 +89,12 @@ class QueuePass:
 
     def memo(self) -> QueuePassMemo:
         """The memory after this round: the same value where nothing has changed."""
-        inner, wakes = self._memo.inner, self._memo.wakes
-        if self._new_memos:
-            inner = inner.updated(self._new_memos)
-        if self._wakes is not None:
+        memo, wakes = self._memo, self._memo.wakes
+        if self._wakes != wakes:
             wakes = FrozenMap({name: at for name, at in self._wakes.items() if name in self.parts})
-        if inner is self._memo.inner and wakes is self._memo.wakes:
-            return self._memo
-        return QueuePassMemo(inner, wakes)
+        elif not self._new_memos:
+            return memo
+        return QueuePassMemo(memo.inner.updated(self._new_memos), wakes)
 
     def wake_by(self, time: int | None) -> None:
         """Ask again then at the latest."""
@@ -106,8 +103,7 @@ class QueuePass:
 
     def wake_at(self) -> int | None:
         """When an inner policy wants to be asked again, or a protected run no longer is."""
-        wakes = self._memo.wakes if self._wakes is None else self._wakes
-        times = [at for at in wakes.values() if at > self.now]
+        times = [at for at in self._wakes.values() if at > self.now]
         if self._due is not None:
             times.append(self._due)
         return min(times, default=None)
@@ -181,12 +177,8 @@ class QueuePass:
         self._set_wake(queue, sooner(inner, part, plan.memo, plan.wake_at, self.now))
 
     def _set_wake(self, queue: str, wake: int | None) -> None:
-        wakes = self._memo.wakes if self._wakes is None else self._wakes
-        if wakes.get(queue) == wake:
-            return
-        self._wakes = dict(wakes)
         if wake is None:
-            del self._wakes[queue]
+            self._wakes.pop(queue, None)
         else:
             self._wakes[queue] = wake
 
@@ -335,6 +327,11 @@ class QueuePass:
         self.draft.unreserve(record)
         self.draft.start(record, placement)
         leaf.give(placement.total_share)
+
+    def give(self, record: JobRecord, sign: int) -> None:
+        """Count what a job of before this pass holds for its queue again (1), or no longer (-1)."""
+        queue = record.job.queue
+        self.tree.leaves[queue].give(sign * self.parts[queue].allocated_to(record))
 
     # -- lending ---------------------------------------------------------------------------------
 

@@ -6,62 +6,67 @@ more queue of weight 1. A queue guarantees at least what the queues inside it ar
 
 Numbers are thousandths of a GPU. A tree is a cache: it is built from the queues of the view, and what
 is held and wanted is put in at each pass.
+
+Three different numbers. A *fair share* is what a queue may call its own while it is active; YARN's
+procedure rounds each one by itself, so the shares need not add up to the total (ten GPUs for three
+equal queues are 3.334 each): never treat them as a partition. A *budget* is what a queue may hold now:
+max-min, never above its demand, what one does not want goes to the others, and budgets never add up
+to more than the total. The *offer key* says who goes first when something is free.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
 
 from trainmaster.core.queue_views import QueueView
-from trainmaster.mechanisms.fair_share.max_min_shares import (
-    OfferKey,
-    ShareClaim,
-    budgets,
-    fair_shares,
-    offer_key,
-)
 from trainmaster.model.queue import Queue
 
+BISECTIONS = 25
+"""Halvings after which YARN takes the upper end."""
+RATIO_UNIT = 1 << 20
+"""Usage per weight is compared in parts of this."""
 
+
+@dataclass(frozen=True, slots=True)
+class ShareClaim:
+    """What one side brings to the table when GPUs are divided."""
+
+    weight: int = 1
+    least: int = 0
+    """Guaranteed."""
+    most: int | None = None
+    """Maximum; None = whatever there is."""
+
+
+@dataclass(slots=True, eq=False)
 class QueueNode:
     """One queue, or the root; those at the leaves have jobs."""
 
-    __slots__ = (
-        "budget",
-        "children",
-        "claim",
-        "fair",
-        "maximum",
-        "minimum",
-        "name",
-        "parent",
-        "remembered",
-        "steady",
-        "used",
-        "wanted",
-        "weight",
-    )
+    name: str
+    parent: QueueNode | None
+    weight: int
+    minimum: int
+    maximum: int | None
+    children: list[QueueNode] = field(default_factory=list)
+    used: int = 0
+    """Held now, by the draft's reckoning."""
+    wanted: int = 0
+    """Held if all its jobs ran; 0 = not active."""
+    remembered: int | None = None
+    """Usage of the past that counts against it, where a policy remembers it."""
+    claim: ShareClaim = field(default_factory=ShareClaim)
+    budget: int = 0
+    """Max-min part of what there is: what it may hold for now, never above its demand."""
+    fair: int = 0
+    """YARN's fair share among active queues: what it may call its own."""
+    steady: int = 0
+    """YARN's fair share if all queues were active."""
 
-    def __init__(self, queue: Queue, parent: QueueNode | None) -> None:
-        self.name = queue.name
-        self.parent = parent
-        self.children: list[QueueNode] = []
-        self.weight = queue.weight
-        self.minimum = queue.guaranteed
-        self.maximum = queue.maximum
-        self.used = 0
-        """Held now, by the draft's reckoning."""
-        self.wanted = 0
-        """Held if all its jobs ran; 0 = not active."""
-        self.remembered: int | None = None
-        """Usage of the past that counts against it, where a policy remembers it."""
-        self.claim = ShareClaim()
-        self.budget = 0
-        """Max-min part of what there is: what it may hold for now, never above its demand."""
-        self.fair = 0
-        """YARN's fair share among active queues: what it may call its own."""
-        self.steady = 0
-        """YARN's fair share if all queues were active."""
+    @classmethod
+    def of(cls, queue: Queue, parent: QueueNode | None) -> QueueNode:
+        return cls(queue.name, parent, queue.weight, queue.guaranteed, queue.maximum)
 
     def path(self) -> Iterator[QueueNode]:
         """Itself and all around it, but the root."""
@@ -105,7 +110,7 @@ class QueueTree:
     def __init__(
         self, queues: Mapping[str, Queue], weights: Mapping[str, int], names: Iterable[str]
     ) -> None:
-        self._root = QueueNode(Queue(""), None)
+        self._root = QueueNode.of(Queue(""), None)
         self._by_name: dict[str, QueueNode] = {}
         known = dict(queues)
         for name in sorted({*names, *weights} - known.keys()):
@@ -127,7 +132,7 @@ class QueueTree:
             above = known[name].parent
             if above is not None and above in known:
                 parent = self._add(above, known, weights)
-            found = self._by_name[name] = QueueNode(known[name], parent)
+            found = self._by_name[name] = QueueNode.of(known[name], parent)
             found.weight = weights.get(name, found.weight)
             parent.children.append(found)
         return found
@@ -135,7 +140,7 @@ class QueueTree:
     def _leaf_of(self, node: QueueNode) -> QueueNode:
         if not node.children:
             return node
-        leaf = QueueNode(Queue(node.name), node)
+        leaf = QueueNode.of(Queue(node.name), node)
         node.children.append(leaf)
         return leaf
 
@@ -222,7 +227,7 @@ class QueueTree:
             if child.wanted:
                 used = child.used if child.remembered is None else child.remembered
                 keyed.append((offer_key(child.name, child.claim, used, child.wanted), child))
-        keyed.sort(key=_first)
+        keyed.sort(key=itemgetter(0))
         for _, child in keyed:
             if child.children:
                 yield from self._offers(child)
@@ -254,5 +259,81 @@ def _shares(nodes: Sequence[QueueNode], total: int) -> list[int]:
     return fair_shares(claims, total)
 
 
-def _first(pair: tuple[OfferKey, QueueNode]) -> OfferKey:
-    return pair[0]
+def fair_shares(claims: Sequence[ShareClaim], total: int) -> list[int]:
+    """YARN's procedure: the ratio R at which clamp(weight x R, least, most) adds up to the total.
+
+    R is doubled from 1 until that is enough, then halved in for 25 steps; the upper end counts, and
+    each share is truncated. R is kept in units of 2^-25, so that every step is exact.
+    """
+    wanted = min(total, sum(total if claim.most is None else claim.most for claim in claims))
+    if not claims or wanted <= 0:
+        return [claim.least for claim in claims]
+    high = 1 << BISECTIONS
+    while sum(_at_ratio(claims, high)) < wanted:
+        high *= 2
+    low = 0
+    for _ in range(BISECTIONS):
+        middle = (low + high) // 2
+        used = sum(_at_ratio(claims, middle))
+        if used < wanted:
+            low = middle
+        else:
+            high = middle
+            if used == wanted:
+                break
+    return _at_ratio(claims, high)
+
+
+def _at_ratio(claims: Sequence[ShareClaim], ratio: int) -> list[int]:
+    shares = []
+    for claim in claims:
+        share = max(claim.least, claim.weight * ratio >> BISECTIONS)
+        shares.append(share if claim.most is None else min(share, claim.most))
+    return shares
+
+
+def budgets(claims: Sequence[ShareClaim], total: int) -> list[int]:
+    """Max-min: clamp(weight x R, least, most) with the exact R, rounded down, never above the total.
+
+    Whoever would get less than its least or more than its most is settled first, by the side on which
+    the violations are larger, and the rest is divided among the others. Where not even the guarantees
+    fit, they are cut in proportion.
+    """
+    mosts = [total if claim.most is None else claim.most for claim in claims]
+    if sum(mosts) <= total:
+        return mosts
+    leasts = [min(claim.least, most) for claim, most in zip(claims, mosts, strict=True)]
+    floor = sum(leasts)
+    if floor >= total:
+        return [least * total // floor for least in leasts] if floor else leasts
+    found = [0] * len(claims)
+    free, left = list(range(len(claims))), total
+    while free:
+        weight = sum(claims[i].weight for i in free)
+        violation = 0
+        for i in free:
+            share = left * claims[i].weight // weight
+            found[i] = max(leasts[i], min(share, mosts[i]))
+            violation += found[i] - share
+        if violation == 0:
+            break
+        ideal = {i: left * claims[i].weight // weight for i in free}
+        settled = [i for i in free if (found[i] - ideal[i]) * violation > 0]
+        left -= sum(found[i] for i in settled)
+        free = [i for i in free if i not in settled]
+    return found
+
+
+OfferKey = tuple[bool, bool, int, str]
+
+
+def offer_key(name: str, claim: ShareClaim, used: int, demand: int) -> OfferKey:
+    """YARN's order of offers, lowest first.
+
+    Without demand last; below its guarantee before the rest, by usage / guarantee; else by usage /
+    weight; then by name. (YARN's tie-break by start time is for applications: its queues all start
+    at 0.)
+    """
+    is_needy = claim.least > 0 and used < min(claim.least, demand)
+    divisor = claim.least if is_needy else claim.weight
+    return (demand <= 0, not is_needy, used * RATIO_UNIT // divisor, name)

@@ -3,18 +3,24 @@
 A run goes only while its queue, and every queue around that which the claimant is not in, keeps what
 is its own, and never while it is protected by `min_run_s`. Runs are counted before anything is booked:
 an attempt that cannot succeed costs a look at each run and no more.
+
+Some jobs are due now, whatever the queues' budgets are: starving ones, and those with deadlines to meet.
+What they need counts as guaranteed to their queue. One that waits starts at the cost of its own queue
+first, the worst in line before the others, then of those that have had most; never at the cost of another
+job that is due.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
-from trainmaster.core.lifecycle import ALLOCATED
+from trainmaster.core.lifecycle import ALLOCATED, WAITING
 from trainmaster.core.queue_views import QueueView
 from trainmaster.core.state import JobRecord
 from trainmaster.mechanisms.fair_share.queue_pass import QueuePass
 from trainmaster.mechanisms.fair_share.queue_tree import QueueNode
 from trainmaster.mechanisms.gang_victims import ClearedNodes
+from trainmaster.model.placement import Placement
 from trainmaster.model.units import WHOLE
 
 Own = Callable[[QueueNode], int]
@@ -70,7 +76,7 @@ class Reclaim:
         for victim in self._to_go(self, [round_.parts[each.name] for each in givers]):
             if not self._can_go(victim, leaf, size):
                 continue
-            self._give(victim, -1)
+            round_.give(victim, -1)
             going.append(victim)
             if reach.comes_with(victim) and not leaf.full_for(size):
                 needed = [each for each in going if reach.is_needed(each)]
@@ -82,21 +88,18 @@ class Reclaim:
                 if placement is not None:
                     break
         for victim in going:
-            self._give(victim, 1)
+            round_.give(victim, 1)
         if placement is None:
             draft.roll_back(mark)
             for victim in gone:
-                self._give(victim, 1)
+                round_.give(victim, 1)
             if reach.likeness is not None:
                 self._in_vain[likeness] = size
             return
         round_.start(leaf, record, placement)
         for victim in reversed(gone):
             if not self._leaf(victim).full_for(self._size(victim)) and draft.keep(victim):
-                self._give(victim, 1)
-
-    def _give(self, victim: JobRecord, sign: int) -> None:
-        self._leaf(victim).give(sign * self._size(victim))
+                round_.give(victim, 1)
 
     def _leaf(self, victim: JobRecord) -> QueueNode:
         return self.round.tree.leaves[victim.job.queue]
@@ -213,3 +216,60 @@ def latest_started(reclaim: Reclaim, parts: Sequence[QueueView]) -> Iterator[Job
 def _latest_first(record: JobRecord) -> tuple[bool, int, int]:
     since = record.run_since_ms
     return (since is not None, -(since or 0), -record.seq)
+
+
+# -- jobs that are due ------------------------------------------------------------------------------
+
+
+def start_due_jobs(round_: QueuePass, records: Sequence[JobRecord]) -> None:
+    """Start those that wait, in this order; all queues have planned within their parts before."""
+    spared = {record.seq for record in records}
+    for record in records:
+        if record.phase in WAITING and not round_.draft.is_touched(record):
+            _start_due(round_, record, spared)
+
+
+def _start_due(round_: QueuePass, record: JobRecord, spared: set[int]) -> None:
+    draft, leaf = round_.draft, round_.tree.leaves[record.job.queue]
+    mark, gone = draft.checkpoint(), list[JobRecord]()
+    placement = _place_due(round_, record)
+    for victim in _giving_way(round_, record, spared) if placement is None else ():
+        draft.suspend(victim)
+        round_.give(victim, -1)
+        gone.append(victim)
+        placement = _place_due(round_, record)
+        if placement is not None:
+            break
+    if placement is None:
+        draft.roll_back(mark)
+        for victim in gone:
+            round_.give(victim, 1)
+        return
+    round_.start(leaf, record, placement)
+    for victim in reversed(gone):
+        if draft.keep(victim):
+            round_.give(victim, 1)
+
+
+def _place_due(round_: QueuePass, record: JobRecord) -> Placement | None:
+    """Where it fits now, within the maxima; not looked for before enough GPUs are free at all."""
+    space, demand, leaf = round_.draft.space, record.demand, round_.tree.leaves[record.job.queue]
+    free = sum([space.free_gpus[kind] for kind in space.kinds_for(demand)])
+    if leaf.full_for(demand.nominal.total_share) or (
+        record.is_whole and free < demand.nominal.count
+    ):
+        return None
+    return round_.placed(record, None)
+
+
+def _giving_way(round_: QueuePass, record: JobRecord, spared: set[int]) -> Iterator[JobRecord]:
+    """Runs that it may cost, the first to go first."""
+    mine = round_.tree.leaves[record.job.queue]
+    others = [leaf for leaf in reversed(round_.tree.offers()) if leaf is not mine]
+    for leaf in (mine, *others):
+        part = round_.parts[leaf.name]
+        order = round_.line_of(part)
+        for run in order.worst_first(round_.now) if order is not None else ():
+            is_free = run.phase in ALLOCATED and not round_.draft.is_touched(run)
+            if is_free and run.seq not in spared:
+                yield run

@@ -17,10 +17,9 @@ from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.fair_share.decayed_fair_share import divide, noted, remembered
 from trainmaster.mechanisms.fair_share.hierarchical_policy import capacity
-from trainmaster.mechanisms.fair_share.must_start import start_due_jobs
 from trainmaster.mechanisms.fair_share.queue_pass import QueuePass
 from trainmaster.mechanisms.fair_share.queue_tree import QueueNode
-from trainmaster.mechanisms.fair_share.reclaim import reclaim_and_lend
+from trainmaster.mechanisms.fair_share.reclaim import reclaim_and_lend, start_due_jobs
 from trainmaster.mechanisms.preemptive_scheduling import run_in_order
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.topology import CPU_TYPE
@@ -76,7 +75,8 @@ class QueueRound(QueuePass):
     def _divide(self, promised: list[JobRecord]) -> None:
         """Give every queue its budget; it does not depend on what the draft has changed."""
         if not self._is_divided:
-            divide(self, self.shares, self._total, self._pass.settings.half_life_ms, promised)
+            remembers = self._pass.settings.half_life_ms > 0
+            divide(self.tree, self._total, self.shares.counted if remembers else None, promised)
             self._is_divided = True
 
     def budget_rooms(self) -> dict[str, int]:

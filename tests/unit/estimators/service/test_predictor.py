@@ -9,7 +9,8 @@ import pytest
 from tests.builders import a_job
 from tests.policies.cases import Scripted
 from tests.unit.core.stage import Strings
-from trainmaster.core.view import View
+from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View, by_demand
 from trainmaster.estimators.service.bins import BINS, GPU_SECOND, bin_of
 from trainmaster.estimators.service.chances import PRIOR_CHANCES, ChanceForecast
 from trainmaster.estimators.service.predictor import (
@@ -22,7 +23,7 @@ from trainmaster.estimators.service.predictor import (
 )
 from trainmaster.model import events as e
 from trainmaster.model.codec import dumps, loads
-from trainmaster.model.plan import Plan
+from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.units import SECOND
 
 FRESH = BY_CHANCES.renew_ends
@@ -185,9 +186,24 @@ def test_when_tables_are_made_everybody_is_ranked_again() -> None:
     before = lives.cost_s("waits")
     lives.many_live(FRESH - 1, 1)
     assert lives.cost_s("waits") == before == ALONE
+    assert ranked(lives) == ["waits"]
+    assert ranked(lives) == []
     lives.many_live(1, 1)
     assert lives.cost_s("waits") < before
-    assert not lives.controller.view.is_built, "the next call of `order` ranks all"
+    assert ranked(lives) == ["waits"]
+
+
+def ranked(lives: Lives) -> list[str]:
+    """Jobs that had to be ranked since the last time."""
+    found: list[str] = []
+
+    def rank(record: JobRecord) -> Rank:
+        found.append(record.id)
+        return Rank(0, 0)
+
+    view = lives.controller.view
+    view.ranked(rank, lives.now, group=by_demand, with_running=True)
+    return found
 
 
 # -- what is learned -------------------------------------------------------------------------------
