@@ -22,13 +22,13 @@ from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import GIB, NOMINAL, SECOND, WHOLE
 from trainmaster.perf.default_parameters import SHARED_GPU
 from trainmaster.perf.perf_model import IDEAL, PerfModel
-from trainmaster.policies.trainmaster.colocation_speeds import NOTHING_MEASURED, Kind
+from trainmaster.policies.trainmaster.colocation_speeds import NOTHING_MEASURED, JobKind
 from trainmaster.policies.trainmaster.options import PackingTerms
 from trainmaster.policies.trainmaster.policy import Memo, Trainmaster
 from trainmaster.sim.driver import Simulation
 from trainmaster.sim.metrics import result_of
 
-TERMS = PackingTerms(trial_ms=10 * SECOND)
+TERMS = PackingTerms(Sharing.TIME, 700_000, trial_ms=10 * SECOND)
 PUBLISHED = replace(IDEAL, interferes=True, shared_gpu=SHARED_GPU)
 
 
@@ -234,7 +234,7 @@ def test_nobody_moves_for_less_than_it_costs() -> None:
 
 # -- what is known -----------------------------------------------------------------------------------
 
-LM, NET = Kind("lm", None), Kind("resnet50", None)
+LM, NET = JobKind("lm", None), JobKind("resnet50", None)
 TURNS = Sharing.TIME
 
 
@@ -246,7 +246,7 @@ def test_what_was_measured_counts_before_what_was_published() -> None:
 
 
 def test_disappointment_makes_careful_with_what_was_not_measured() -> None:
-    half, less = Kind("", 500_000), Kind("", 200_000)
+    half, less = JobKind("", 500_000), JobKind("", 200_000)
     before = NOTHING_MEASURED.predicted((less, less), TURNS)
     rates = NOTHING_MEASURED.learned((half, half), (400_000, 400_000), TURNS)
     after = rates.predicted((less, less), TURNS)
@@ -256,7 +256,7 @@ def test_disappointment_makes_careful_with_what_was_not_measured() -> None:
 
 
 def test_nothing_is_said_where_nothing_is_known() -> None:
-    assert NOTHING_MEASURED.predicted((Kind("new", None), LM), TURNS) is None
+    assert NOTHING_MEASURED.predicted((JobKind("new", None), LM), TURNS) is None
 
 
 def test_the_memo_is_a_value() -> None:

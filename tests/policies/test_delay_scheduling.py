@@ -20,7 +20,7 @@ from trainmaster.perf.default_parameters import LOCALITY, NEIGHBOURS
 from trainmaster.perf.locality import Locality
 from trainmaster.perf.perf_model import IDEAL, PerfModel
 from trainmaster.perf.preemption_cost import PreemptionCost
-from trainmaster.policies.trainmaster.delay_scheduling import WITNESSES
+from trainmaster.policies.trainmaster.delay_scheduling import FULL_PATIENCE_RUNS
 from trainmaster.policies.trainmaster.options import LocalityTerms
 from trainmaster.policies.trainmaster.policy import Memo, Trainmaster
 from trainmaster.sim.driver import Simulation
@@ -64,7 +64,7 @@ def a_gang(model: str, service_s: int = 5_000) -> TracedJob:
 
 def still(left_s: int = 40_000) -> Trainmaster:
     """Without migrations; a gang of four waits as if it were expected to go on for so long."""
-    expected_ms = UNKNOWN.inverse(0) // (4 * WHOLE)
+    expected_ms = UNKNOWN.gittins_cost(0) // (4 * WHOLE)
     patience_ppm = 2 * NOMINAL * left_s * SECOND // expected_ms
     return near(LocalityTerms(patience_ppm=patience_ppm, rest_ms=1_000 * HOUR))
 
@@ -88,7 +88,7 @@ def test_it_waits_as_long_as_distance_would_cost_it(model: str, accepts: float) 
     """The first step of acceptance that covers its loss; a part of it, while nobody was seen apart."""
     result = ran(halves(a_gang(model)), FAR, still(left_s=1_000))
     cost_s = 2 * 1_000 * accepts / (1 - accepts)
-    assert waited_s(result, "gang") == pytest.approx(cost_s / WITNESSES, abs=0.01)
+    assert waited_s(result, "gang") == pytest.approx(cost_s / FULL_PATIENCE_RUNS, abs=0.01)
 
 
 def test_a_gang_that_no_node_can_hold_is_not_kept_waiting() -> None:
@@ -134,7 +134,7 @@ def test_what_was_seen_is_kept_in_the_memo() -> None:
     simulation.run()
     memo = simulation.controller.memo
     assert isinstance(memo, Memo)
-    assert memo.locality.witnesses >= WITNESSES
+    assert memo.locality.witnesses >= FULL_PATIENCE_RUNS
     assert memo.locality.believed["vgg16", "gpu"] < NOMINAL // 4
 
 

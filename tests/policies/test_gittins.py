@@ -17,9 +17,9 @@ from tests.property.drive import Drive
 from trainmaster.config.options import ContentError, FromFile, OptionError, read_options
 from trainmaster.core.policy import Policy
 from trainmaster.core.state import JobRecord
-from trainmaster.estimators.service import hazards, index
+from trainmaster.estimators.service import gittins_cost, hazards
 from trainmaster.estimators.service.bins import GPU_SECOND, NO_END
-from trainmaster.estimators.service.index import Cost, SampledService, Samples, parse_samples
+from trainmaster.estimators.service.gittins_cost import Cost, SampledService, Samples, parse_samples
 from trainmaster.estimators.service.predictor import BY_HAZARDS, Observations, ServicePredictor
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import SECOND
@@ -295,7 +295,7 @@ def test_what_is_learned_survives_amnesia(name: str, seed: int) -> None:
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hazards, "MIN_JOBS", 3)
-        patch.setattr(index, "BY_HAZARDS", replace(BY_HAZARDS, renew_ends=3))
+        patch.setattr(gittins_cost, "BY_HAZARDS", replace(BY_HAZARDS, renew_ends=3))
         scenario = a_scenario(jobs, "2x2")
         remembering = Drive(scenario, a_policy(name), checked=False).run()
         forgetting = Drive(scenario, a_policy(name), Random(seed), checked=False).run()

@@ -18,6 +18,7 @@ from tests.property.drive import Drive
 from tests.property.test_mechanisms import GROWN, KINDS, NEAR, PACKED, workloads
 from trainmaster.model import actions as a
 from trainmaster.model.job import Demand, Shape, gpus
+from trainmaster.model.placement import Sharing
 from trainmaster.model.queue import Queue
 from trainmaster.model.result import Result
 from trainmaster.model.trace import TracedJob
@@ -51,7 +52,7 @@ def small(name: str, queue: str) -> TracedJob:
     return traced(name, demand, 81, model="lm", queue=queue)
 
 
-PACKING = PackingTerms(trial_ms=10 * SECOND)
+PACKING = PackingTerms(Sharing.TIME, 700_000, trial_ms=10 * SECOND)
 
 
 @pytest.mark.parametrize(

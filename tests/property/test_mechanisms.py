@@ -36,7 +36,7 @@ PAIRS = SharedGpu(
     }
 )
 NEAR = LocalityTerms(look_ms=2 * SECOND, rest_ms=SECOND)
-PACKED = PackingTerms(trial_ms=2 * SECOND, move_ms=SECOND)
+PACKED = PackingTerms(Sharing.TIME, 700_000, trial_ms=2 * SECOND, move_ms=SECOND)
 GROWN = ResizingTerms(rest_ms=4 * SECOND, rest_switches=0)
 QUEUES = {"queues": "default:1,other:3", "half_life_s": 30}
 

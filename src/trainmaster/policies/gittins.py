@@ -23,7 +23,7 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.estimators.service.index import (
+from trainmaster.estimators.service.gittins_cost import (
     Samples,
     classes_option,
     samples_option,

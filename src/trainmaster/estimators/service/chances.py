@@ -1,4 +1,4 @@
-"""Service as chances of ending, bin by bin, of jobs like the one asked about.
+"""The Gittins index of `trainmaster`: from chances of ending, bin by bin, of jobs like the one asked about.
 
 Of a class of jobs it is known in which bin some ended, and which bins others have outlived. The chance
 of ending in a bin, for a job that has come to it, is
@@ -69,14 +69,19 @@ class ChanceForecast:
         self.chances = chances
         self._known: dict[tuple[int, int], int] = {}
 
-    def inverse(self, step: int, expense: int = 0) -> int:
-        """The least 1/G at the beginning of a bin, where the service begins with a fruitless expense."""
+    def gittins_cost(self, step: int, expense: int = 0) -> int:
+        """1/G at the beginning of a bin: the least service per completion, of any quantum.
+
+        `expense` is service that is spent before any progress, such as a start.
+        """
         found = self._known.get((step, expense))
         if found is None:
-            found = self._known[step, expense] = as_service(self._least(step, expense / GPU_SECOND))
+            found = self._known[step, expense] = as_service(
+                self._least_cost(step, expense / GPU_SECOND)
+            )
         return found
 
-    def _least(self, step: int, spent: float) -> float:
+    def _least_cost(self, step: int, spent: float) -> float:
         """Of all bins to stop at the end of: service expected until then / chance to end by then."""
         ends, goes_on, least = 0.0, 1.0, float("inf")
         for chance, width in zip(self.chances_from(step), WIDTHS[step:], strict=False):

@@ -4,6 +4,9 @@ G(a) = sup over D of P(S - a <= D | S > a) / E[min(S - a, D) | S > a], S being t
 job drawn at random (Gittins 1989; Tiresias, NSDI'19, section 3: the formula as printed). Ranks want
 small numbers first, so policies use its inverse: the service that a completion is expected to cost.
 Nothing here has a unit: service in, completions per unit of that service out.
+
+Here is the index of samples, and of any row of stretches of service. Learned distributions have it as
+`gittins_cost`: by chances of ending, the default policy's (chances.py), or by hazards (hazards.py).
 """
 
 from __future__ import annotations
@@ -85,7 +88,7 @@ class Stretch(NamedTuple):
         return self.spends / self.ends if self.ends > 0 else float("inf")
 
 
-def inverse_indices(stretches: Sequence[Stretch]) -> list[float]:
+def gittins_costs(stretches: Sequence[Stretch]) -> list[float]:
     """1/G at the beginning of each stretch, D ending at the end of any later one.
 
     From the last to the first: a stretch is joined with what follows as long as that is worth more.

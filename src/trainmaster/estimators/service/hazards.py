@@ -26,7 +26,7 @@ from trainmaster.estimators.service.bins import (
     as_service,
     bin_of,
 )
-from trainmaster.estimators.service.gittins_index import Stretch, inverse_indices
+from trainmaster.estimators.service.gittins_index import Stretch, gittins_costs
 from trainmaster.model.codec import stored_as
 
 K = TypeVar("K", bound=Hashable)
@@ -55,7 +55,7 @@ class HazardForecast:
         """GPU-seconds that they receive from there on, per job that ever began."""
         self._within: dict[tuple[int, int | None], int] = {}
 
-    def inverse(self, step: int) -> int:
+    def gittins_cost(self, step: int) -> int:
         """1/G at the beginning of a bin for the quantum that makes it least, as service."""
         return self._best[step]
 
@@ -63,9 +63,9 @@ class HazardForecast:
     def _best(self) -> list[int]:
         stretches = [_constant(*piece) for piece in zip(self.hazards, WIDTHS, strict=False)]
         last = Stretch(1.0, 1.0 / self.hazards[-1])
-        return [as_service(inverse) for inverse in inverse_indices([*stretches, last])]
+        return [as_service(inverse) for inverse in gittins_costs([*stretches, last])]
 
-    def inverse_within(self, step: int, quantum: int | None) -> int:
+    def gittins_cost_within(self, step: int, quantum: int | None) -> int:
         """1/G at the beginning of a bin for one service quantum, or one without end, as service."""
         found = self._within.get((step, quantum))
         if found is None:

@@ -26,8 +26,8 @@ from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.placement.placers import Placer
-from trainmaster.policies.trainmaster.colocation_speeds import Kind, Rates, kind_of
-from trainmaster.policies.trainmaster.memo import Crowd, Packed
+from trainmaster.policies.trainmaster.colocation_speeds import ColocationSpeeds, JobKind, kind_of
+from trainmaster.policies.trainmaster.memo import ColocatedJobs, ColocationMemo
 from trainmaster.policies.trainmaster.options import PackingTerms
 from trainmaster.policies.trainmaster.scheduling_pass import Pass
 from trainmaster.policies.trainmaster.shared_gpus import SharedGpus, can_share
@@ -35,7 +35,7 @@ from trainmaster.policies.trainmaster.shared_gpus import SharedGpus, can_share
 ABOUT = NOMINAL // 5
 """Gains within a fifth of a GPU are about the same: predicted ones are not more exact."""
 FIRST: Key = (-(1 << 90), 0, 0, 0)
-Gains = dict[tuple[tuple[Kind, ...], Kind], int | None]
+Gains = dict[tuple[tuple[JobKind, ...], JobKind], int | None]
 """What a job of a kind adds to the speeds of others, None where that is not enough."""
 
 
@@ -43,7 +43,7 @@ Gains = dict[tuple[tuple[Kind, ...], Kind], int | None]
 class GainCache:
     """Gains by the measurements that they were computed from."""
 
-    rates: Rates
+    rates: ColocationSpeeds
     gains: Gains = field(default_factory=dict)
 
 
@@ -99,7 +99,7 @@ class Colocation:
         self.crowds = lasting(p.view, p.memo.colocation.crowds, terms.sharing)
         self.parted: list[JobRecord] = []
         self.is_held_up = False
-        self.tried: dict[frozenset[Kind], str] = {}
+        self.tried: dict[frozenset[JobKind], str] = {}
         """Kinds that come together in this pass, and who joined."""
         self.gains: Gains = {}
         self._pass = p
@@ -115,11 +115,11 @@ class Colocation:
             if any(self.rooms.is_exempt(record) for record in records):
                 self._part(gpu, records)
                 continue
-            due = judged_at(self.rooms.view, Crowd(crowd.jobs), self.terms.trial_ms)
+            due = judged_at(self.rooms.view, ColocatedJobs(crowd.jobs), self.terms.trial_ms)
             speeds = tuple([record.speed_ppm for record in records])
             if speeds != crowd.speeds and due is not None and due <= self.now:
                 self._hear(gpu, records)
-                self.crowds[gpu] = Crowd(crowd.jobs, speeds)
+                self.crowds[gpu] = ColocatedJobs(crowd.jobs, speeds)
 
     def _hear(self, gpu: int, records: list[JobRecord]) -> None:
         """Learn how fast they are together; part them where that does not pay."""
@@ -129,7 +129,7 @@ class Colocation:
         if not self._pays(records, rates):
             self._part(gpu, records)
 
-    def _records(self, crowd: Crowd) -> list[JobRecord]:
+    def _records(self, crowd: ColocatedJobs) -> list[JobRecord]:
         return [self.rooms.view.jobs[job] for job in crowd.jobs]
 
     def _is_shut(self, gpu: int) -> bool:
@@ -152,7 +152,7 @@ class Colocation:
         before = self._sum([kind_of(record) for record in records[:-1]])
         return sum(rates) - before >= self.terms.least_ppm
 
-    def _sum(self, kinds: Sequence[Kind]) -> int:
+    def _sum(self, kinds: Sequence[JobKind]) -> int:
         """What these would do without any other."""
         if len(kinds) == 1:
             return NOMINAL
@@ -234,7 +234,7 @@ class Colocation:
         self.gains[key] = gain if is_enough else None
         return self.gains[key]
 
-    def _may_try(self, kinds: tuple[Kind, ...], mine: Kind, record: JobRecord) -> bool:
+    def _may_try(self, kinds: tuple[JobKind, ...], mine: JobKind, record: JobRecord) -> bool:
         """Whether a pair that nobody knows may be tried: named kinds, one pair of them at a time."""
         if len(kinds) != 1 or mine.is_nameless or kinds[0].is_nameless:
             return False
@@ -247,7 +247,7 @@ class Colocation:
 
     # -- afterwards ------------------------------------------------------------------------------
 
-    def end(self) -> Packed:
+    def end(self) -> ColocationMemo:
         """Spread out where GPUs are left, even out shares, and say when to be asked again."""
         self._take_note()
         due = self._judgements()
@@ -256,7 +256,7 @@ class Colocation:
             moves = self._spread()
             due = min((each for each in (due, moves) if each is not None), default=None)
         self._even_out()
-        return Packed(self.rates, FrozenMap(self.crowds), due, self.is_held_up)
+        return ColocationMemo(self.rates, FrozenMap(self.crowds), due, self.is_held_up)
 
     def _take_note(self) -> None:
         """Who shares with whom after this draft, and how fast those are who have been alone."""
@@ -266,7 +266,7 @@ class Colocation:
             if any(draft.is_touched(jobs[job]) for job in crowd.jobs):
                 changed.add(gpu)
         for gpu in sorted(changed):
-            known, tenants = self.crowds.pop(gpu, Crowd(())), self.rooms.on(gpu)
+            known, tenants = self.crowds.pop(gpu, ColocatedJobs(())), self.rooms.on(gpu)
             if not all(can_share(each) for each in tenants):
                 continue  # a job that asks for a part of a GPU keeps that part
             names = {record.id for record in tenants}
@@ -275,7 +275,7 @@ class Colocation:
             coming.sort(key=lambda each: (draft.is_evicted(each), each.placement is None, each.seq))
             now_there = (*staying, *(each.id for each in coming))
             if now_there != known.jobs:
-                known = Crowd(now_there)
+                known = ColocatedJobs(now_there)
                 self._note_alone(gpu, tenants)
             if len(now_there) > 1 or any(self._share(each) < WHOLE for each in tenants):
                 self.crowds[gpu] = known
@@ -336,7 +336,7 @@ class Colocation:
                 self.rooms.draft.suspend(mover)
                 if self._move(mover):
                     staying = tuple(job for job in crowd.jobs if job != mover.id)
-                    self.crowds[gpu] = Crowd(staying)
+                    self.crowds[gpu] = ColocatedJobs(staying)
                 else:
                     self.rooms.draft.restore(mover)
         return min(due, default=None)
@@ -397,15 +397,17 @@ class Joining(Placer):
         return self.colocation.rooms.slice_of(record, found.slices[0].gpu)
 
 
-def lasting(view: View, crowds: FrozenMap[int, Crowd], sharing: Sharing) -> dict[int, Crowd]:
+def lasting(
+    view: View, crowds: FrozenMap[int, ColocatedJobs], sharing: Sharing
+) -> dict[int, ColocatedJobs]:
     """The crowds with those who are still there."""
-    found: dict[int, Crowd] = {}
+    found: dict[int, ColocatedJobs] = {}
     for gpu, crowd in crowds.items():
         jobs = tuple(job for job in crowd.jobs if _is_on(view, job, gpu, sharing))
         if jobs == crowd.jobs:
             found[gpu] = crowd
         elif jobs:
-            found[gpu] = Crowd(jobs)
+            found[gpu] = ColocatedJobs(jobs)
     return found
 
 
@@ -417,7 +419,7 @@ def _is_on(view: View, job: str, gpu: int, sharing: Sharing) -> bool:
     return placement.slices[0].gpu == gpu
 
 
-def judged_at(view: View, crowd: Crowd, trial_ms: int) -> int | None:
+def judged_at(view: View, crowd: ColocatedJobs, trial_ms: int) -> int | None:
     """When all of a company will have run together for long enough; None while they do not."""
     if crowd.is_judged or len(crowd.jobs) < 2:
         return None

@@ -30,7 +30,7 @@ WEIGHT = 4
 
 
 @stored_as("colocation.JobKind")
-class Kind(NamedTuple):
+class JobKind(NamedTuple):
     """Jobs that are alike to those beside them."""
 
     model: str
@@ -43,18 +43,18 @@ class Kind(NamedTuple):
         return not self.model and self.busy_ppm is None
 
 
-Company = tuple[Kind, tuple[Kind, ...]]
+Company = tuple[JobKind, tuple[JobKind, ...]]
 """One job, and those beside it in a fixed order."""
 
 
-def kind_of(record: JobRecord) -> Kind:
+def kind_of(record: JobRecord) -> JobKind:
     job = record.job
     used = job.gpu_util_ppm
     busy = None if used is None else max(1, (used + TENTH // 2) // TENTH) * TENTH
-    return Kind(table_name(job.model), busy)
+    return JobKind(table_name(job.model), busy)
 
 
-def companies(kinds: Sequence[Kind]) -> list[Company]:
+def companies(kinds: Sequence[JobKind]) -> list[Company]:
     """The same company from the side of each."""
     return [
         (mine, tuple(sorted((*kinds[:at], *kinds[at + 1 :]), key=_in_order)))
@@ -62,13 +62,13 @@ def companies(kinds: Sequence[Kind]) -> list[Company]:
     ]
 
 
-def _in_order(kind: Kind) -> tuple[str, int]:
+def _in_order(kind: JobKind) -> tuple[str, int]:
     return (kind.model, kind.busy_ppm or 0)
 
 
 @stored_as("colocation.Speeds")
 @dataclass(frozen=True, slots=True)
-class Rates:
+class ColocationSpeeds:
     """What has been measured so far; a part of a policy's memo."""
 
     measured: FrozenMap[Company, int] = field(default_factory=FrozenMap)
@@ -78,7 +78,7 @@ class Rates:
     trust_ppm: int = NOMINAL
     """What companies that had not been measured before really did, relative to what was predicted."""
 
-    def predicted(self, kinds: Sequence[Kind], sharing: Sharing) -> tuple[int, ...] | None:
+    def predicted(self, kinds: Sequence[JobKind], sharing: Sharing) -> tuple[int, ...] | None:
         """What each of them would keep; None where nobody can know."""
         found = []
         for mine, beside in companies(kinds):
@@ -91,7 +91,9 @@ class Rates:
             found.append(rate)
         return tuple(found)
 
-    def learned(self, kinds: Sequence[Kind], rates: Sequence[int], sharing: Sharing) -> Rates:
+    def learned(
+        self, kinds: Sequence[JobKind], rates: Sequence[int], sharing: Sharing
+    ) -> ColocationSpeeds:
         """With one more measured company."""
         seen = dict(self.measured)
         for company, rate in zip(companies(kinds), rates, strict=True):
@@ -111,7 +113,7 @@ class Rates:
         """Speed of a job alone on a GPU of that type: measured of its model, else the type's own."""
         return self.alone.get((table_name(record.job.model), kind), speed_ppm)
 
-    def knowing_alone(self, record: JobRecord, kind: str) -> Rates:
+    def knowing_alone(self, record: JobRecord, kind: str) -> ColocationSpeeds:
         """With the present speed of a job that runs alone on a GPU of that type."""
         key = (table_name(record.job.model), kind)
         if self.alone.get(key) == record.speed_ppm:
@@ -119,10 +121,10 @@ class Rates:
         return replace(self, alone=self.alone.updated({key: record.speed_ppm}))
 
 
-NOTHING_MEASURED = Rates()
+NOTHING_MEASURED = ColocationSpeeds()
 
 
-def predicted_by_law(mine: Kind, beside: Sequence[Kind], sharing: Sharing) -> int | None:
+def predicted_by_law(mine: JobKind, beside: Sequence[JobKind], sharing: Sharing) -> int | None:
     """By the published pair, or the law; None where the utilisation of one of them is unknown."""
     if len(beside) == 1:
         pair = SHARED_GPU.pairs.get((mine.model, beside[0].model))

@@ -22,8 +22,8 @@ from trainmaster.model.units import NOMINAL
 from trainmaster.placement.placers import RELAXING, Placer
 from trainmaster.policies.trainmaster.gang_placers import BoundedSpread, ContentionAware, Limits
 from trainmaster.policies.trainmaster.locality_estimator import (
-    Kind,
     LocalityEstimator,
+    PenaltyKey,
     PublishedLosses,
 )
 from trainmaster.policies.trainmaster.options import LocalityTerms
@@ -32,9 +32,9 @@ from trainmaster.policies.trainmaster.scheduling_pass import Pass
 
 STEPS = (0, 60_000, 120_000, 240_000, 400_000, 700_000)
 """Losses that a gang comes to accept, one after another, in parts per million; at the last, any."""
-WITNESSES = 4
+FULL_PATIENCE_RUNS = 4
 """Until so many runs were seen apart, gangs wait only for a part of the time."""
-BREAKING = 800_000
+EMPTY_NODE_HARM = 800_000
 """What beginning an empty node counts for: the loss of so many millionths of a GPU."""
 
 
@@ -43,7 +43,7 @@ class PlacerCache:
     """Placers by what they were made of: a topology, and corrections of published losses."""
 
     published: PublishedLosses
-    believed: FrozenMap[Kind, int]
+    believed: FrozenMap[PenaltyKey, int]
     by_limits: dict[tuple[Limits, bool], Placer] = field(default_factory=dict)
     by_step: dict[tuple[int, str, int], Placer] = field(default_factory=dict)
 
@@ -73,7 +73,9 @@ class DelayScheduling:
         self.losses = estimated_losses(p)
         self._pass = p
         self._cache = _cache(p)
-        self._patience_ppm = terms.patience_ppm * min(seen.witnesses + 1, WITNESSES) // WITNESSES
+        self._patience_ppm = (
+            terms.patience_ppm * min(seen.witnesses + 1, FULL_PATIENCE_RUNS) // FULL_PATIENCE_RUNS
+        )
         self._avoiding: dict[Placer, Placer] = {}
 
     # -- answering ---------------------------------------------------------------------------------
@@ -85,7 +87,7 @@ class DelayScheduling:
             return inner
         found = self._avoiding.get(inner)
         if found is None:
-            found = self._avoiding[inner] = ContentionAware(inner, self.harm, BREAKING)
+            found = self._avoiding[inner] = ContentionAware(inner, self.harm, EMPTY_NODE_HARM)
         return found
 
     def group(self, record: JobRecord, group: Hashable) -> Hashable:

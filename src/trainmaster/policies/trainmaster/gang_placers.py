@@ -49,7 +49,7 @@ class ContentionAware(Placer):
     locality: LocalityRule = field(init=False)
     inner: Placer
     harm: Harm
-    breaking: int
+    empty_node_harm: int
     """What it costs to begin an empty node."""
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class ContentionAware(Placer):
         for free in range(count, len(row)):
             for node in bits(row[free]):
                 is_empty = free == space.topology.nodes[node].gpus
-                harm = self.breaking if is_empty else self.harm(record, node)
+                harm = self.empty_node_harm if is_empty else self.harm(record, node)
                 is_better = best is None or (harm, free) < best[:2]
                 if is_better and space.has_host_room(node, count * WHOLE, record.demand):
                     best = (harm, free, node)

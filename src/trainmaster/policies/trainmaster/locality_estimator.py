@@ -28,13 +28,13 @@ from trainmaster.perf.model_zoo import table_name
 from trainmaster.perf.network_contention import Wire
 from trainmaster.perf.perf_model import PerfModel, Speeds
 
-FAITH = 1
+PRIOR_RUNS = 1
 """Runs that what is believed without them counts for."""
-FORGOTTEN = 64
+HALVED_AFTER_RUNS = 64
 """Runs after which older ones count half."""
-LEAST = 15_000
+LEAST_LOSS = 15_000
 """A model that is said to lose nothing is predicted this much wherever unknown models lose anything."""
-FARTHEST = 950_000
+MOST_LOSS = 950_000
 """No loss is predicted beyond this."""
 
 
@@ -69,7 +69,7 @@ class Penalty:
         )
 
     def _thinned(self) -> Penalty:
-        near, apart = self.near >= FORGOTTEN, self.apart >= FORGOTTEN
+        near, apart = self.near >= HALVED_AFTER_RUNS, self.apart >= HALVED_AFTER_RUNS
         if not near and not apart:
             return self
         return Penalty(
@@ -82,14 +82,14 @@ class Penalty:
 
     def near_ppm(self) -> int:
         """Speed of runs that lie near: nominal until some were seen."""
-        return (self.near_speed + FAITH * NOMINAL) // (self.near + FAITH)
+        return (self.near_speed + PRIOR_RUNS * NOMINAL) // (self.near + PRIOR_RUNS)
 
     def correction_ppm(self, believed_ppm: int = NOMINAL) -> int:
         """What a predicted loss is to be multiplied with."""
         if not self.predicted:
             return believed_ppm
         seen = self.lost * self.apart * NOMINAL // self.predicted
-        return (seen + FAITH * believed_ppm) // (self.apart + FAITH)
+        return (seen + PRIOR_RUNS * believed_ppm) // (self.apart + PRIOR_RUNS)
 
 
 class PublishedLosses:
@@ -103,31 +103,31 @@ class PublishedLosses:
         """Part of its speed that a gang is said to lose there, at its nearest nothing."""
         unknown = NOMINAL - self._speeds.placed("", demand, count, span, nodes)
         own = NOMINAL - self._speeds.placed(model, demand, count, span, nodes)
-        return max(own, LEAST) if unknown or own else 0
+        return max(own, LEAST_LOSS) if unknown or own else 0
 
     def beside(self, model: str) -> int:
         """Part of its speed that a gang is said to lose to another one on its node."""
-        return max(LEAST, NOMINAL - NEIGHBOURS.left(model, Wire.SERVER, 2))
+        return max(LEAST_LOSS, NOMINAL - NEIGHBOURS.left(model, Wire.SERVER, 2))
 
     def fewest_nodes(self, demand: Demand, count: int) -> int:
         return self._speeds.nearest(demand, count)[1]
 
 
-TELLING = 50_000
+TELLING_LOSS = 50_000
 """Who is predicted to lose less than this tells nothing about other models, nor about other places."""
-NOTCH = 4
+LEAST_CHANGE_PART = 4
 """A correction is believed when it differs from the one before by this part, one in four."""
-NIL = NOMINAL // 32
+LEAST_CORRECTION = NOMINAL // 32
 """One below this is none at all."""
 
-Kind = tuple[str, ...]
+PenaltyKey = tuple[str, ...]
 """Model, as tables name it, and type of GPU; in which situation, where it is not plain distance."""
 QUIET = "quiet"
 """Apart, where it is said to lose next to nothing."""
 ALONE, BESIDE = "alone", "beside"
 """Small gangs on one node: alone there, and beside others."""
-ANY: Kind = ()
-ANY_BESIDE: Kind = (BESIDE,)
+ANY: PenaltyKey = ()
+ANY_BESIDE: PenaltyKey = (BESIDE,)
 
 
 @stored_as("locality.Observations")
@@ -135,8 +135,8 @@ ANY_BESIDE: Kind = (BESIDE,)
 class LocalityObservations:
     """What was seen of distance and company."""
 
-    felt: FrozenMap[Kind, Penalty] = field(default_factory=FrozenMap)
-    believed: FrozenMap[Kind, int] = field(default_factory=FrozenMap)
+    felt: FrozenMap[PenaltyKey, Penalty] = field(default_factory=FrozenMap)
+    believed: FrozenMap[PenaltyKey, int] = field(default_factory=FrozenMap)
     """What predicted losses are multiplied with, in parts per million."""
     witnesses: int = 0
     """Runs apart that this rests on."""
@@ -191,19 +191,19 @@ class LocalityEstimator:
     def gangs_on(self, node: int) -> list[JobRecord]:
         return [each for each in self.view.residents(node) if _holds_several(each)]
 
-    def _corrected(self, predicted: int, kind: Kind) -> int:
-        if predicted < TELLING:
+    def _corrected(self, predicted: int, kind: PenaltyKey) -> int:
+        if predicted < TELLING_LOSS:
             correction = self._believed.get((*kind, QUIET), NOMINAL)
         else:
             correction = self._believed.get(kind, self._believed.get(ANY, NOMINAL))
-        return min(FARTHEST, predicted * correction // NOMINAL)
+        return min(MOST_LOSS, predicted * correction // NOMINAL)
 
     def _predicted_at(self, record: JobRecord, placement: Placement) -> int:
         span, count = placement.span, len(placement.slices)
         nodes = 1 if span >= self.topology.node_level else len(placement.nodes)
         return self.published.loss(record.job.model, record.demand, count, span, nodes)
 
-    def _kind(self, record: JobRecord, placement: Placement) -> Kind:
+    def _kind(self, record: JobRecord, placement: Placement) -> PenaltyKey:
         kind = self.topology.type_of_gpu[placement.slices[0].gpu]
         return table_name(record.job.model), kind.name
 
@@ -225,7 +225,9 @@ class LocalityEstimator:
         witnesses = seen.witnesses if believed is seen.believed else felt.get(ANY, Penalty()).apart
         return LocalityObservations(FrozenMap(felt), believed, witnesses, looked_at, next_look_ms)
 
-    def _note(self, felt: dict[Kind, Penalty], record: JobRecord, placement: Placement) -> None:
+    def _note(
+        self, felt: dict[PenaltyKey, Penalty], record: JobRecord, placement: Placement
+    ) -> None:
         kind, speed = self._kind(record, placement), record.speed_ppm
         own = felt.get(kind, Penalty())
         predicted = self._predicted_at(record, placement)
@@ -234,14 +236,18 @@ class LocalityEstimator:
             self._note_company(felt, record, placement, kind)
             return
         lost = max(0, NOMINAL - speed * NOMINAL // own.near_ppm())
-        if predicted >= TELLING:
+        if predicted >= TELLING_LOSS:
             _add(felt, kind, predicted, lost)
             _add(felt, ANY, predicted, lost)
         else:
             _add(felt, (*kind, QUIET), predicted, lost)
 
     def _note_company(
-        self, felt: dict[Kind, Penalty], record: JobRecord, placement: Placement, kind: Kind
+        self,
+        felt: dict[PenaltyKey, Penalty],
+        record: JobRecord,
+        placement: Placement,
+        kind: PenaltyKey,
     ) -> None:
         node = placement.slices[0].node
         is_whole_node = len(placement.slices) == self.topology.nodes[node].gpus
@@ -254,7 +260,7 @@ class LocalityEstimator:
         predicted = self.published.beside(record.job.model)
         lost = max(0, NOMINAL - record.speed_ppm * NOMINAL // alone.near_ppm())
         _add(felt, (*kind, BESIDE), predicted, lost)
-        if predicted >= TELLING:
+        if predicted >= TELLING_LOSS:
             _add(felt, ANY_BESIDE, predicted, lost)
 
 
@@ -262,7 +268,7 @@ def _holds_several(record: JobRecord) -> bool:
     return record.placement is not None and len(record.placement.slices) > 1
 
 
-def _add(felt: dict[Kind, Penalty], kind: Kind, predicted: int, lost: int) -> None:
+def _add(felt: dict[PenaltyKey, Penalty], kind: PenaltyKey, predicted: int, lost: int) -> None:
     felt[kind] = felt.get(kind, Penalty()).with_apart(predicted, lost)
 
 
@@ -279,19 +285,21 @@ def _trains(record: JobRecord) -> bool:
     )
 
 
-def _believed(felt: Mapping[Kind, Penalty], before: FrozenMap[Kind, int]) -> FrozenMap[Kind, int]:
+def _believed(
+    felt: Mapping[PenaltyKey, Penalty], before: FrozenMap[PenaltyKey, int]
+) -> FrozenMap[PenaltyKey, int]:
     """Corrections, changed where they differ much from those believed so far."""
-    changed: dict[Kind, int] = {}
+    changed: dict[PenaltyKey, int] = {}
     for kind, seen in felt.items():
         if seen.apart:
             found = seen.correction_ppm(_of_other_models(felt, kind))
-            correction, old = found if found >= NIL else 0, before.get(kind, NOMINAL)
-            if abs(correction - old) * NOTCH > max(correction, old):
+            correction, old = found if found >= LEAST_CORRECTION else 0, before.get(kind, NOMINAL)
+            if abs(correction - old) * LEAST_CHANGE_PART > max(correction, old):
                 changed[kind] = correction
     return before.updated(changed) if changed else before
 
 
-def _of_other_models(felt: Mapping[Kind, Penalty], kind: Kind) -> int:
+def _of_other_models(felt: Mapping[PenaltyKey, Penalty], kind: PenaltyKey) -> int:
     """What is believed of a model in a situation before it was seen."""
     if kind in (ANY, ANY_BESIDE) or QUIET in kind:
         return NOMINAL

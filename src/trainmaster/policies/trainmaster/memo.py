@@ -11,7 +11,7 @@ from trainmaster.mechanisms.fair_share.decayed_fair_share import SharesMemo
 from trainmaster.mechanisms.speedup_curves import MeasuredSpeeds
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap
-from trainmaster.policies.trainmaster.colocation_speeds import NOTHING_MEASURED, Rates
+from trainmaster.policies.trainmaster.colocation_speeds import NOTHING_MEASURED, ColocationSpeeds
 from trainmaster.policies.trainmaster.deadlines.commitments import NO_COMMITMENTS, Commitments
 from trainmaster.policies.trainmaster.locality_estimator import NOTHING_SEEN, LocalityObservations
 from trainmaster.policies.trainmaster.starvation_guard import NO_OWED_RUNS, OwedRuns
@@ -19,7 +19,7 @@ from trainmaster.policies.trainmaster.starvation_guard import NO_OWED_RUNS, Owed
 
 @stored_as("colocation.Group")
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class ColocatedJobs:
     """Jobs that share a GPU, or that one of them has left."""
 
     jobs: tuple[str, ...]
@@ -34,11 +34,11 @@ class Crowd:
 
 @stored_as("colocation.Memo")
 @dataclass(frozen=True, slots=True)
-class Packed:
+class ColocationMemo:
     """What is remembered from pass to pass."""
 
-    rates: Rates = NOTHING_MEASURED
-    crowds: FrozenMap[int, Crowd] = field(default_factory=FrozenMap)
+    rates: ColocationSpeeds = NOTHING_MEASURED
+    crowds: FrozenMap[int, ColocatedJobs] = field(default_factory=FrozenMap)
     """By GPU."""
     due_ms: int | None = None
     """When a company can be judged, or one of it may move out."""
@@ -46,7 +46,7 @@ class Packed:
     """Whether something waits for a run to start or to leave: somebody to join, or to hold more."""
 
 
-NOBODY_PACKED = Packed()
+NOTHING_COLOCATED = ColocationMemo()
 
 
 @stored_as("resizing.Memo")
@@ -96,7 +96,7 @@ class Memo:
     """What a preemption costs, as it was when the tables of service were last made."""
     owed: OwedRuns = NO_OWED_RUNS
     deadlines: Commitments = NO_COMMITMENTS
-    colocation: Packed = NOBODY_PACKED
+    colocation: ColocationMemo = NOTHING_COLOCATED
     resizing: ResizingMemo = NOTHING_RESIZED
     locality: LocalityObservations = NOTHING_SEEN
     shares: SharesMemo = field(default_factory=SharesMemo)

@@ -17,42 +17,53 @@ SWITCH = choice("on", "off")
 @dataclass(frozen=True, slots=True)
 class TrainmasterOptions(DividingOptions):
     min_run_s: float = option(
-        60.0, at_least_zero, "no run is preempted before it has run this long"
+        60.0,
+        at_least_zero,
+        "a run is not preempted for this long, in seconds, except for deadlines and owed runs",
     )
     learn: str = option(
         "on",
         SWITCH,
-        "predict service by a job's class; off, and siblings too: least attained service",
+        "predict a job's service from jobs of its size and queue; with siblings off too, the order is "
+        "least attained service",
     )
     history: str = option(
-        "on", SWITCH, "predict it by earlier runs of the user's program too; only with learn"
+        "on", SWITCH, "predict it from earlier runs of the same user and program too; needs learn"
     )
-    siblings: str = option("on", SWITCH, "predict it by the jobs submitted just before and after")
-    hysteresis: float = option(0.65, fraction, "a running job's cost is multiplied by this; 1: off")
+    siblings: str = option(
+        "on",
+        SWITCH,
+        "predict it from the jobs that the same source submitted just before and after",
+    )
+    hysteresis: float = option(
+        0.65, fraction, "a running job's Gittins cost is multiplied by this; 1: off"
+    )
     cap: float = option(
         4.0,
         at_least_zero,
-        "a job's cost counts for at most this many times what it has had; 0: off",
+        "most that a Gittins cost counts, in multiples of (attained service + 1 h on its GPUs); 0: off",
     )
     charge_switches: str = option(
-        "on", SWITCH, "add what a preemption costs to the cost of waiting jobs"
+        "on", SWITCH, "add what a preemption costs to the Gittins cost of waiting jobs"
     )
     guard_ratio: float = option(
         10.0,
         at_least_zero,
-        "a waiting job goes first once its fair age is this many times its run time; 0: off",
+        "a waiting job is owed a run once its fair age is this many times its run time; 0: off",
     )
     guard_slack_s: float = option(
-        86400.0, at_least_zero, "extra waiting time, in seconds, allowed on top of guard_ratio"
+        86400.0, at_least_zero, "extra fair age, in seconds, allowed on top of guard_ratio"
     )
     locality: str = option(
         "on", SWITCH, "gangs wait for near GPUs while that pays; off: they take what is free"
     )
     packing: str = option(
-        "mps", choice("off", "time", "mps"), "how single-GPU jobs may share a GPU while jobs wait"
+        "mps",
+        choice("off", "time", "mps"),
+        "how single-GPU jobs share a GPU while jobs wait: by MPS, by time slices, or not",
     )
     pack_kept: float = option(
-        0.8, fraction, "part of its speed that a job must keep on a shared GPU"
+        0.8, fraction, "least part of its speed alone that each job on a shared GPU must keep"
     )
     grow: str = option("on", SWITCH, "elastic jobs grow into idle GPUs")
     half_life_s: float = option(
@@ -60,7 +71,7 @@ class TrainmasterOptions(DividingOptions):
     )
     deadlines: str = option("on", SWITCH, "accept deadlines that can be kept, and keep them")
     deadline_margin: float = option(
-        0.1, at_least_zero, "part added at least to predicted run times of jobs with deadlines"
+        0.1, at_least_zero, "part added to predicted run times of jobs with deadlines, at least"
     )
 
 
@@ -84,15 +95,15 @@ class LocalityTerms:
 class PackingTerms:
     """When jobs may share a GPU, and when they are separated."""
 
-    sharing: Sharing = Sharing.TIME
+    sharing: Sharing
+    kept_ppm: int
+    """What every job must keep of its speed alone."""
     most: int = 2
     """Jobs on one GPU."""
     gain_ppm: int = 300_000
     """What a job that joins must add to the sum of speeds, as predicted."""
     least_ppm: int = 100_000
     """What the last to join must have added, as measured."""
-    kept_ppm: int = 700_000
-    """What every job must keep of its speed alone."""
     trial_ms: int = 30 * SECOND
     """How long jobs that share are measured for."""
     move_ms: int = 30 * SECOND
@@ -139,7 +150,7 @@ class Settings:
         packing = None
         if options.packing != "off":
             kept_ppm = round(options.pack_kept * NOMINAL)
-            packing = PackingTerms(sharing=Sharing(options.packing), kept_ppm=kept_ppm)
+            packing = PackingTerms(Sharing(options.packing), kept_ppm)
         margin_ppm = round(options.deadline_margin * NOMINAL)
         guard = StarvationGuard(round(options.guard_ratio * NOMINAL), to_ms(options.guard_slack_s))
         return cls(

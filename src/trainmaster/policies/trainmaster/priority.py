@@ -13,8 +13,8 @@ that run are ranked alike, and a run gives way to a waiting job of a better rank
 | cost | all others: a step per unit of `priority`, and within it the Gittins cost | see below |
 
 The Gittins cost 1/G is the service (GPUs x time) that a completion of such a job is expected to take
-(Tiresias, NSDI'19; estimators/service/). It counts for at most `cap` times what the job has
-had, so that no job is passed for ever. A waiting job's cost includes what its start costs
+(Tiresias, NSDI'19; `gittins_cost` in estimators/service/chances.py). It counts for at most `cap` times
+what the job has had, so that no job is passed for ever. A waiting job's cost includes what its start costs
 (`charge_switches`), and a run's cost counts only in part (`hysteresis`), so that a run stays where a swap
 gains less than it costs. Equal costs: the earlier first start; between runs that suspending does not save,
 the one with the older checkpoint, since it would lose more.
@@ -113,7 +113,7 @@ def _by_cost(p: Pass, record: JobRecord) -> Rank:
 
 
 def _capped(p: Pass, record: JobRecord, step: int, expense: int) -> int:
-    cost = p.forecast(record).inverse(step, expense)
+    cost = p.forecast(record).gittins_cost(step, expense)
     if not p.settings.cap_ppm:
         return cost
     least = EDGES[step] + CAP_FROM_MS * record.demand.nominal.total_share
@@ -122,7 +122,7 @@ def _capped(p: Pass, record: JobRecord, step: int, expense: int) -> int:
 
 def cost(p: Pass, record: JobRecord) -> int:
     """1/G: the service that its completion is expected to take, in thousandths of a GPU x ms."""
-    return p.forecast(record).inverse(bin_of(record.attained_at(p.now)))
+    return p.forecast(record).gittins_cost(bin_of(record.attained_at(p.now)))
 
 
 def left_ms(p: Pass, record: JobRecord) -> int:

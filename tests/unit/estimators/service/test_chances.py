@@ -61,7 +61,7 @@ def test_counts_add_up() -> None:
 
 def test_before_anything_is_known_the_order_is_least_attained_service() -> None:
     known = ChanceForecast(PRIOR_CHANCES)
-    inverses = [known.inverse(step) for step in range(BINS)]
+    inverses = [known.gittins_cost(step) for step in range(BINS)]
     assert inverses[1:] == sorted(inverses[1:])
     assert inverses[0] <= inverses[1]
 
@@ -100,7 +100,7 @@ some_expenses = st.sampled_from([0, 60 * GPU_SECOND, 2400 * GPU_SECOND])
 def test_inverse_by_trying_every_place_to_stop(
     chances: list[float], step: int, expense: int
 ) -> None:
-    found = ChanceForecast(chances).inverse(step, expense)
+    found = ChanceForecast(chances).gittins_cost(step, expense)
     assert found / GPU_SECOND == pytest.approx(
         plainly(chances, step, expense), rel=OVERLOOKED, abs=0.002
     )
@@ -109,20 +109,20 @@ def test_inverse_by_trying_every_place_to_stop(
 def test_a_certain_end_costs_half_the_bin() -> None:
     """All end in the first minute, somewhere in it: thirty seconds each."""
     sure = ChanceForecast([MAX_CHANCE, *EVEN[1:]])
-    assert sure.inverse(0) / GPU_SECOND == pytest.approx(30, rel=1e-3)
-    assert sure.inverse(0, 300 * GPU_SECOND) / GPU_SECOND == pytest.approx(330, rel=1e-3)
+    assert sure.gittins_cost(0) / GPU_SECOND == pytest.approx(30, rel=1e-3)
+    assert sure.gittins_cost(0, 300 * GPU_SECOND) / GPU_SECOND == pytest.approx(330, rel=1e-3)
 
 
 def test_an_expense_makes_it_worth_while_to_go_on_for_longer() -> None:
     """Half end in the first minute, few later: stopping then wastes the expense every second time."""
     coin = ChanceForecast([0.5, *[0.1] * (BINS - 1)])
-    free, dear = coin.inverse(0), coin.inverse(0, 600 * GPU_SECOND)
+    free, dear = coin.gittins_cost(0), coin.gittins_cost(0, 600 * GPU_SECOND)
     assert free / GPU_SECOND == 60 * 0.75 / 0.5
     assert free + 600 * GPU_SECOND < dear < free + 2 * 600 * GPU_SECOND
 
 
 def test_beyond_all_bins_it_takes_as_long_again_and_again() -> None:
-    assert ChanceForecast(EVEN).inverse(BINS - 1) == round(BEYOND_GPU_S) * GPU_SECOND
+    assert ChanceForecast(EVEN).gittins_cost(BINS - 1) == round(BEYOND_GPU_S) * GPU_SECOND
 
 
 @settings(max_examples=60, deadline=None)
@@ -197,7 +197,7 @@ def test_siblings_by_counting_one_at_a_time(
     want = among_plainly(chances, siblings)
     found = among(chances, siblings)
     assert list(found.chances_from(0)) == pytest.approx(want, rel=1e-9)
-    assert found.inverse(step) / GPU_SECOND == pytest.approx(
+    assert found.gittins_cost(step) / GPU_SECOND == pytest.approx(
         plainly(want, step, 0), rel=OVERLOOKED, abs=0.002
     )
     assert found.quantile(step, 0.9) == ChanceForecast(want).quantile(step, 0.9)
@@ -223,14 +223,14 @@ def test_quick_siblings_make_a_job_cheap_and_long_ones_dear() -> None:
     quick = among(PRIOR_CHANCES, [(place, 0, 0, True) for place in range(1, 6)])
     long = among(PRIOR_CHANCES, [(place, 0, hour, True) for place in range(1, 6)])
     alone = ChanceForecast(PRIOR_CHANCES)
-    assert quick.inverse(0) < alone.inverse(0) < long.inverse(0)
-    assert quick.inverse(0) < EDGES[1]
-    assert long.inverse(hour) < alone.inverse(hour), "there it is about to end"
+    assert quick.gittins_cost(0) < alone.gittins_cost(0) < long.gittins_cost(0)
+    assert quick.gittins_cost(0) < EDGES[1]
+    assert long.gittins_cost(hour) < alone.gittins_cost(hour), "there it is about to end"
 
 
 def test_siblings_that_go_on_count_as_having_outlived_what_they_left_behind() -> None:
     hour = bin_of(3600 * GPU_SECOND)
     going = among(PRIOR_CHANCES, [(place, 0, hour, False) for place in range(1, 6)])
-    assert going.inverse(0) > ChanceForecast(PRIOR_CHANCES).inverse(0)
+    assert going.gittins_cost(0) > ChanceForecast(PRIOR_CHANCES).gittins_cost(0)
     beyond = list(going.chances_from(hour + 1))
     assert beyond == pytest.approx(PRIOR_CHANCES[hour + 1 :]), "further on nothing is known of them"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.estimators.service.gittins_index import Empirical, Stretch, inverse_indices
+from trainmaster.estimators.service.gittins_index import Empirical, Stretch, gittins_costs
 
 THREE = Empirical([4, 8, 12])
 """Algorithms.md section 3 (6): a job takes 4, 8 or 12, each as likely."""
@@ -71,10 +71,10 @@ def test_it_is_the_supremum_over_every_quantum(samples: list[int], attained: int
 def test_stretches_between_the_samples_give_the_same_index(samples: list[int]) -> None:
     known = Empirical(samples)
     edges = [0, *known.points]
-    inverses = inverse_indices([known.stretch(low, high) for low, high in pairwise(edges)])
+    inverses = gittins_costs([known.stretch(low, high) for low, high in pairwise(edges)])
     for attained, inverse in zip(edges, inverses, strict=False):
         assert inverse == pytest.approx(float(1 / known.index(attained)))
 
 
 def test_a_stretch_in_which_nobody_ends_costs_without_end() -> None:
-    assert inverse_indices([Stretch(0.5, 2.0), Stretch(0.0, 1.0)]) == [4.0, inf]
+    assert gittins_costs([Stretch(0.5, 2.0), Stretch(0.0, 1.0)]) == [4.0, inf]

@@ -64,23 +64,23 @@ def test_what_ended_long_ago_fades() -> None:
 
 def test_knowing_nothing_the_index_falls_with_service_as_in_las() -> None:
     forecast = HazardForecast(PRIOR)
-    best = [forecast.inverse(step) for step in range(BINS)]
+    best = [forecast.gittins_cost(step) for step in range(BINS)]
     assert best == sorted(best)
     assert len(set(best)) == BINS
 
 
 def test_constant_hazard_means_constant_index_whatever_the_quantum() -> None:
     forecast = HazardForecast([0.01] * BINS)
-    assert {forecast.inverse(step) for step in range(BINS)} == {100 * GPU_SECOND}
+    assert {forecast.gittins_cost(step) for step in range(BINS)} == {100 * GPU_SECOND}
     for quantum in (None, *gpu_s(1, 60, 1_000)):
-        assert forecast.inverse_within(3, quantum) == 100 * GPU_SECOND
+        assert forecast.gittins_cost_within(3, quantum) == 100 * GPU_SECOND
 
 
 def test_a_job_on_its_way_to_where_many_end_is_worth_more_the_nearer_it_is() -> None:
     hazards = [1e-6] * BINS
     hazards[10] = 1.0
     forecast = HazardForecast(hazards)
-    best = [forecast.inverse(step) for step in range(BINS)]
+    best = [forecast.gittins_cost(step) for step in range(BINS)]
     assert best[:11] == sorted(best[:11], reverse=True)
     assert best[10] == GPU_SECOND
     assert best[11] == 1_000_000 * GPU_SECOND
@@ -93,13 +93,13 @@ def test_a_quantum_ends_inside_a_bin() -> None:
     ends = first + (1 - first) * second
     spends = first / 0.01 + (1 - first) * second / 0.05
     (quantum,) = gpu_s(70)
-    assert HazardForecast(hazards).inverse_within(0, quantum) == as_service(spends / ends)
+    assert HazardForecast(hazards).gittins_cost_within(0, quantum) == as_service(spends / ends)
 
 
 def test_without_end_is_the_mean_still_to_come() -> None:
     hazards = [0.01, *[0.1] * (BINS - 1)]
     survives = exp(-0.01 * 60)
-    assert HazardForecast(hazards).inverse_within(0, None) == as_service(
+    assert HazardForecast(hazards).gittins_cost_within(0, None) == as_service(
         (1 - survives) / 0.01 + survives / 0.1
     )
 

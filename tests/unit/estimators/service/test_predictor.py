@@ -84,7 +84,7 @@ class Lives(Strings):
 
     def cost_s(self, name: str) -> float:
         """What a completion of this job is expected to cost from its beginning, in GPU-seconds."""
-        return self.forecast(name).inverse(0) / GPU_SECOND
+        return self.forecast(name).gittins_cost(0) / GPU_SECOND
 
     def forecast(self, name: str) -> ChanceForecast:
         return self.learning.predictor.forecast(self.seen, self.job(name))
@@ -93,7 +93,7 @@ class Lives(Strings):
         return service_bound(self.learning.predictor, self.seen, self.job(name))
 
 
-ALONE = ChanceForecast(PRIOR_CHANCES).inverse(0) / GPU_SECOND
+ALONE = ChanceForecast(PRIOR_CHANCES).gittins_cost(0) / GPU_SECOND
 """The same where nothing is known."""
 
 
@@ -281,7 +281,7 @@ def test_siblings_that_go_on_count_as_they_stood_when_the_tables_were_made() -> 
     assert lives.cost_s("c") == ALONE, "no tables yet"
     lives.many_live(1, 1, app="another")
     by_class = a_predictor(siblings=False).forecast(lives.seen, lives.job("c"))
-    assert lives.cost_s("c") > by_class.inverse(0) / GPU_SECOND
+    assert lives.cost_s("c") > by_class.gittins_cost(0) / GPU_SECOND
 
 
 # -- amnesia ---------------------------------------------------------------------------------------
@@ -300,8 +300,8 @@ def test_a_predictor_without_caches_answers_the_same() -> None:
         renewed = a_predictor()
         for record in lives.state.jobs.values():
             old, new = lives.forecast(record.id), renewed.forecast(lives.seen, record)
-            assert [old.inverse(step) for step in range(BINS)] == [
-                new.inverse(step) for step in range(BINS)
+            assert [old.gittins_cost(step) for step in range(BINS)] == [
+                new.gittins_cost(step) for step in range(BINS)
             ], f"{record.id} after {number}"
     assert lives.seen.known, "tables were made on the way"
 

@@ -45,7 +45,7 @@ def test_no_further_and_on_no_more_nodes_than_the_limits_say(
 
 
 def kind(harms: dict[int, int], inner: Placer = RELAXING) -> Placer:
-    return ContentionAware(inner, lambda record, node: harms.get(node, 0), breaking=5)
+    return ContentionAware(inner, lambda record, node: harms.get(node, 0), empty_node_harm=5)
 
 
 @pytest.mark.parametrize(

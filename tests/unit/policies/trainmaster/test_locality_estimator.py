@@ -6,8 +6,8 @@ from tests.builders import cluster
 from trainmaster.model.job import gpus
 from trainmaster.model.units import NOMINAL
 from trainmaster.policies.trainmaster.locality_estimator import (
-    FORGOTTEN,
-    LEAST,
+    HALVED_AFTER_RUNS,
+    LEAST_LOSS,
     Penalty,
     PublishedLosses,
 )
@@ -31,7 +31,7 @@ def test_at_its_nearest_a_gang_loses_nothing() -> None:
 
 
 def test_who_is_said_to_lose_nothing_is_watched_nevertheless() -> None:
-    assert loss("resnet101", 4, RACK, 2) == LEAST
+    assert loss("resnet101", 4, RACK, 2) == LEAST_LOSS
 
 
 def test_nothing_seen_is_what_was_believed() -> None:
@@ -58,9 +58,9 @@ def test_losses_as_predicted_correct_nothing() -> None:
 
 def test_old_runs_are_forgotten() -> None:
     felt = Penalty()
-    for lost in [0] * (4 * FORGOTTEN) + [400_000] * (4 * FORGOTTEN):
+    for lost in [0] * (4 * HALVED_AFTER_RUNS) + [400_000] * (4 * HALVED_AFTER_RUNS):
         felt = felt.with_apart(400_000, lost)
-    assert felt.apart <= FORGOTTEN
+    assert felt.apart <= HALVED_AFTER_RUNS
     assert felt.correction_ppm() > NOMINAL * 9 // 10
 
 

@@ -17,7 +17,7 @@ from trainmaster.config.options import ContentError, FromFile, choice, option, o
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.estimators.service.bins import BINS, GPU_SECOND, NO_END, UPPER, as_service, bin_of
-from trainmaster.estimators.service.gittins_index import Empirical, inverse_indices
+from trainmaster.estimators.service.gittins_index import Empirical, gittins_costs
 from trainmaster.estimators.service.predictor import BY_HAZARDS, Observations, ServicePredictor
 
 EXACT_SAMPLES = 64
@@ -113,7 +113,7 @@ class SampledService:
             return inverse, attained + 1 if inverse < NO_END else None
         if self._table is None:
             pieces = [self.samples.stretch(a, b) for a, b in pairwise(self._steps)]
-            inverses = inverse_indices(pieces)
+            inverses = gittins_costs(pieces)
             self._table = [*(as_service(inverse / GPU_SECOND) for inverse in inverses), NO_END]
         step = bisect_right(self._steps, attained) - 1
         return self._table[step], self._next(step)
@@ -172,7 +172,7 @@ class LearnedService:
 
     def cost(self, seen: Observations, record: JobRecord, attained: int) -> Cost:
         step = bin_of(attained)
-        return self._predictor.forecast(seen, record).inverse(step), UPPER[step]
+        return self._predictor.forecast(seen, record).gittins_cost(step), UPPER[step]
 
     def cost_within(
         self, seen: Observations, record: JobRecord, attained: int, quantum: int | None
@@ -181,4 +181,4 @@ class LearnedService:
         if forecast is BY_HAZARDS.unknown:
             return 0, None  # all are unknown: no job is preferred to another
         step = bin_of(attained) & ~1  # doublings are fine enough inside a queue, and half the work
-        return forecast.inverse_within(step, quantum), UPPER[min(step + 1, BINS - 1)]
+        return forecast.gittins_cost_within(step, quantum), UPPER[min(step + 1, BINS - 1)]
