@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +30,28 @@ class Outputs:
     is_fresh: bool
     data_folder: Path | None
     is_wide: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTrace:
+    """What the command line says about a comparison on a trace of one's own, by the names of options."""
+
+    trace: Path | None
+    format: str | None
+    cluster: str | None
+    policy: str | None
+    set: tuple[str, ...]
+    queues: Path | None
+    perf: str | None
+    estimates: str | None
+    against: str | None
+    fewer_gpus: bool
+    seeds: int | None
+
+    def options_given(self) -> list[str]:
+        """Those that only go with a trace of one's own."""
+        own = (each.name for each in fields(self) if each.name not in ("trace", "seeds"))
+        return [f"--{name.replace('_', '-')}" for name in own if getattr(self, name)]
 
 
 def compare(
@@ -130,50 +152,25 @@ def compare(
         trainmaster compare trace.csv --cluster 32x4 --policy fair,trainmaster --queues queues.yaml
         trainmaster compare trace.csv --cluster 32x4 --fewer-gpus --policy las --against fifo
     """
-    _check_modes(
-        trace,
-        suite,
-        list_suites,
-        own={
-            "--cluster": cluster,
-            "--policy": policy,
-            "--set": set_option,
-            "--format": trace_format,
-            "--queues": queues,
-            "--perf": perf,
-            "--estimates": estimates,
-            "--against": against,
-            "--fewer-gpus": fewer_gpus or None,
-        },
-        only=only,
+    own = OwnTrace(
+        *(trace, trace_format, cluster, policy, tuple(set_option or ()), queues, perf, estimates),
+        *(against, fewer_gpus, seeds),
     )
+    chosen = only or []
+    _check_modes(own, suite, chosen, is_list=list_suites)
     _check_outputs(json, out)
     if list_suites:
         from trainmaster.cli.support.suite_list import show_suites
 
-        show_suites(suite, only or [], seeds, json)
+        show_suites(suite, chosen, seeds, json)
         return
     outputs = Outputs(out, json, processes or _cores(), fresh, _data_folder(data), wide)
-    if trace is not None:
-        from trainmaster.cli.support.compare_trace import Wanted, compare_own
-
-        wanted = Wanted(
-            trace=trace,
-            format=trace_format,
-            cluster=cluster,
-            policy=policy,
-            set_options=tuple(set_option or ()),
-            queues=queues,
-            perf=perf or "default",
-            estimates=estimates or "none",
-            seeds=seeds,
-            against=against,
-            is_about_gpus=fewer_gpus,
-        )
-        compare_own(wanted, outputs)
+    if suite is not None:
+        _compare_suite(suite, chosen, seeds, outputs)
         return
-    assert suite is not None
-    _compare_suite(suite, only or [], seeds, outputs)
+    from trainmaster.cli.support.compare_trace import compare_own
+
+    compare_own(own, outputs)
 
 
 def _compare_suite(name: str, only: list[str], seeds: int | None, outputs: Outputs) -> None:
@@ -187,31 +184,22 @@ def _compare_suite(name: str, only: list[str], seeds: int | None, outputs: Outpu
     conduct(chosen, outputs, out, out / (name if is_whole else f"{name}{PART}"))
 
 
-def _check_modes(
-    trace: Path | None,
-    suite: str | None,
-    list_suites: bool,
-    own: dict[str, object],
-    only: list[str] | None,
-) -> None:
+def _check_modes(own: OwnTrace, suite: str | None, only: list[str], *, is_list: bool) -> None:
     """A suite or a trace of one's own, and only what goes with it."""
-    if list_suites:
-        if trace is not None:
-            raise BadInput(f"--list shows what suites there are; leave {trace} out.")
-        if only and suite is None:
-            raise BadInput("--only chooses experiments of a --suite; name that as well.")
+    trace, given = own.trace, own.options_given()
+    if is_list and trace is not None:
+        raise BadInput(f"--list shows what suites there are; leave {trace} out.")
+    if is_list and only and suite is None:
+        raise BadInput("--only chooses experiments of a --suite; name that as well.")
+    if is_list:
         return
     if (trace is None) == (suite is None):
-        raise BadInput(
-            "name a suite (--suite small; --list shows all) or a trace of your own, not both."
-            if trace is not None
-            else "name a suite (--suite small; --list shows all) or a trace of your own."
-        )
+        name = "name a suite (--suite small; --list shows all) or a trace of your own"
+        raise BadInput(f"{name}." if trace is None else f"{name}, not both.")
     if trace is not None and only:
         raise BadInput("--only chooses experiments of a --suite; a trace of your own has one.")
-    for option, value in own.items():
-        if suite is not None and value:
-            raise BadInput(f"{option} goes with a trace of your own; a suite has its own.")
+    if suite is not None and given:
+        raise BadInput(f"{given[0]} goes with a trace of your own; a suite has its own.")
 
 
 def _check_outputs(json: Path | None, out: Path | None) -> None:

@@ -8,8 +8,10 @@ was seen to be too few.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from math import ceil
 
 from trainmaster.evaluation.suite import SuiteError
@@ -45,32 +47,24 @@ def fewest_nodes(
     excess: Excess, target_s: float, nodes: int, least: int, gpus_per_node: int
 ) -> Saving:
     """Search between the least that the largest job needs and all nodes."""
-    seen: dict[int, float | None] = {}
+    found = cache(excess)
 
     def is_enough(count: int) -> bool:
-        if count not in seen:
-            seen[count] = excess(count)
-        found = seen[count]
-        return found is not None and found <= target_s
+        excess_s = found(count)
+        return excess_s is not None and excess_s <= target_s
 
     if not is_enough(nodes):
-        return Saving(nodes, gpus_per_node, target_s, None, seen[nodes], None, None)
-    enough, too_few = nodes, least - 1
-    while enough - too_few > 1:
-        middle = (enough + too_few) // 2
-        if is_enough(middle):
-            enough = middle
-        else:
-            too_few = middle
-    below = too_few if too_few >= least else None
+        return Saving(nodes, gpus_per_node, target_s, None, found(nodes), None, None)
+    enough = least + bisect_left(range(least, nodes), True, key=is_enough)
+    below = enough - 1 if enough > least else None
     return Saving(
         nodes_in_all=nodes,
         gpus_per_node=gpus_per_node,
         target_s=target_s,
         enough=enough,
-        excess_s=seen[enough],
+        excess_s=found(enough),
         too_few=below,
-        too_few_excess_s=None if below is None else seen[below],
+        too_few_excess_s=None if below is None else found(below),
     )
 
 

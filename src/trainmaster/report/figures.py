@@ -16,7 +16,7 @@ from trainmaster.report.policy_run import PolicyRun
 from trainmaster.report.step_function import (
     SMOOTH_POINTS,
     Steps,
-    Window,
+    TimeWindow,
     from_curve,
     mean,
     smoothed,
@@ -314,7 +314,7 @@ def strips(quantity: Quantity, drawn: Sequence[Drawn], span_s: float) -> Chart:
 
 
 @styled
-def gantt_chart(gantt: Gantt, window: Window, origin_s: float) -> Chart:
+def gantt_chart(gantt: Gantt, window: TimeWindow, origin_s: float) -> Chart:
     """The stays of one policy in the window, one colour per job."""
     if not gantt.stays:
         return empty_chart("No GPU was held in this hour.")
@@ -343,7 +343,7 @@ def _lane_pt(gpus: int) -> float:
 
 
 def _draw_stays(
-    chart: Chart, panel: Any, gantt: Gantt, window: Window, origin_s: float, lane_pt: float
+    chart: Chart, panel: Any, gantt: Gantt, window: TimeWindow, origin_s: float, lane_pt: float
 ) -> None:
     from matplotlib.collections import LineCollection, PolyCollection
 

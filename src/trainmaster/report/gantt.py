@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from trainmaster.model.result import Result, Stint
 from trainmaster.report.policy_run import PolicyRun
-from trainmaster.report.step_function import Window, busiest_hour
+from trainmaster.report.step_function import TimeWindow, busiest_hour
 
 MOST_NAMED_GPUS = 24
 """Up to here every GPU has its own label; above, its node has one for all."""
@@ -72,7 +72,7 @@ class Gantt:
 class GanttHour:
     """The same hour under every policy; a job has the same colour in all of them."""
 
-    window: Window
+    window: TimeWindow
     charts: tuple[Gantt, ...]
 
 
@@ -101,7 +101,7 @@ def nodes_of(result: Result) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _stints_inside(result: Result, window: Window) -> list[Stint]:
+def _stints_inside(result: Result, window: TimeWindow) -> list[Stint]:
     start, end = window.start_ms, window.end_ms
     inside = [s for s in result.stints if s.start_ms < end and s.end_ms > start]
     return sorted(inside, key=lambda s: (s.start_ms, s.gpus, s.job_id))
@@ -110,7 +110,7 @@ def _stints_inside(result: Result, window: Window) -> list[Stint]:
 def _chart(
     run: PolicyRun,
     stints: Sequence[Stint],
-    window: Window,
+    window: TimeWindow,
     colours: dict[str, int],
     most_bars: int,
 ) -> Gantt:
@@ -161,7 +161,7 @@ def _lanes(stints: Iterable[Stint]) -> dict[tuple[int, Stint], Lane]:
 
 def _bars(
     stint: Stint,
-    window: Window,
+    window: TimeWindow,
     lanes: dict[tuple[int, Stint], Lane],
     gpus: int,
     first_gpus: set[int],

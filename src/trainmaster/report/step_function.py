@@ -31,7 +31,7 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TimeWindow:
     """A stretch of simulated time."""
 
     start_ms: int
@@ -135,7 +135,7 @@ def first_submit_s(results: Sequence[Result]) -> float:
     return to_seconds(min(submits)) if submits else min(curves, default=0.0)
 
 
-def busiest_hour(results: Sequence[Result]) -> Window | None:
+def busiest_hour(results: Sequence[Result]) -> TimeWindow | None:
     """The hour with the largest mean queue length under the first policy, the earliest of equals.
 
     When nothing ever waits there, its hour of highest mean utilisation. A run shorter than an
@@ -150,14 +150,14 @@ def busiest_hour(results: Sequence[Result]) -> Window | None:
         return None
     begin_ms, end_ms = min(starts), max(ends)
     if end_ms - begin_ms <= HOUR:
-        return Window(begin_ms, end_ms, "the whole run, which is no longer than an hour,")
+        return TimeWindow(begin_ms, end_ms, "the whole run, which is no longer than an hour,")
     busy, chosen = from_curve(first.queue_length, 0.0), "the hour with the longest mean queue"
     if not busy.ys.any():
         busy = from_curve(first.utilisation, 0.0)
         chosen = "the hour of highest utilisation, as nothing ever waited,"
     start_ms = begin_ms if busy.is_empty else to_ms(_fullest_start_s(busy, HOUR / SECOND))
     start_ms = max(begin_ms, min(start_ms, end_ms - HOUR))
-    return Window(start_ms, start_ms + HOUR, chosen)
+    return TimeWindow(start_ms, start_ms + HOUR, chosen)
 
 
 def _fullest_start_s(steps: Steps, width_s: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainmaster.cli.support.console import screen
 from trainmaster.evaluation.comparisons import (
@@ -134,27 +134,35 @@ def _counts(comparison: Comparison) -> list[Line]:
 
 def _across(names: Sequence[str], lines: Sequence[Line]) -> Table:
     """A row for each contender."""
-    rows = zip(names, *(line.cells for line in lines), strict=True)
-    return _table([line.title for line in lines], rows)
+    return table(
+        ["", *(line.title for line in lines)],
+        zip(names, *(line.cells for line in lines), strict=True),
+    )
 
 
 def _upright(names: Sequence[str], lines: Sequence[Line]) -> Table:
     """A column for each contender."""
-    return _table(names, ((line.title, *line.cells) for line in lines))
+    return table(["", *names], ((line.title, *line.cells) for line in lines))
 
 
-def _table(titles: Iterable[str], rows: Iterable[Sequence[str]]) -> Table:
+def table(
+    titles: Iterable[str],
+    rows: Iterable[Sequence[str]],
+    words: Sequence[str] = ("",),
+    folded: Sequence[str] = (),
+) -> Table:
+    """Words to the left, numbers to the right; only columns that may be folded are."""
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("", no_wrap=True)
+    made = Table(box=SIMPLE_HEAD, pad_edge=False)
     for title in titles:
-        table.add_column(escape(title), justify="right", no_wrap=True)
+        how: Any = {"overflow": "fold"} if title in folded else {"no_wrap": True}
+        made.add_column(escape(title), justify="left" if title in words else "right", **how)
     for row in rows:
-        table.add_row(*map(escape, row))
-    return table
+        made.add_row(*map(escape, row))
+    return made
 
 
 def _name(entrant: Entrant) -> str:
@@ -170,22 +178,17 @@ def _ratio(entrant: Entrant, baseline: Entrant | None, subject: Subject) -> str:
 
 def overview(found: Sequence[Comparison]) -> Table:
     """A line per comparison: the best published contender, and ours against it."""
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for title in ("experiment", "workload", "conditions"):
-        table.add_column(title, overflow="fold")
-    table.add_column("load", justify="right", no_wrap=True)
-    table.add_column("best published", overflow="fold")
-    for title in ("its excess", "ours", "against it"):
-        table.add_column(title, justify="right", overflow="fold")
-    for each in found:
-        names = (each.experiment.name, each.workload.name, each.conditions.name)
-        load = ABSENT if each.load is None else f"{each.load:.2f}"
-        table.add_row(*map(escape, (*names, load, *_leaders(each))))
-    return table
+    words = ("experiment", "workload", "conditions", "best published")
+    titles = (*words[:3], "load", words[3], "its excess", "ours", "against it")
+    rows = (
+        (
+            *(each.experiment.name, each.workload.name, each.conditions.name),
+            ABSENT if each.load is None else f"{each.load:.2f}",
+            *_leaders(each),
+        )
+        for each in found
+    )
+    return table(titles, rows, words, folded=[title for title in titles if title != "load"])
 
 
 def _leaders(comparison: Comparison) -> tuple[str, str, str, str]:

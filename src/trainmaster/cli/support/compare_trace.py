@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainmaster.cli.compare import USUAL, Outputs
+from trainmaster.cli.compare import USUAL, Outputs, OwnTrace
 from trainmaster.cli.support import scenario_args as inputs
 from trainmaster.cli.support.compare_runner import conduct
 from trainmaster.cli.support.console import remark
@@ -40,35 +39,18 @@ PAGES, SCORES = ("README.md", "index.html"), "scores.csv"
 """What a report replaces, and what tells that it was there before."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the command line says about the comparison."""
-
-    trace: Path
-    format: str | None
-    cluster: str | None
-    policy: str | None
-    set_options: tuple[str, ...]
-    queues: Path | None
-    perf: str
-    estimates: str
-    seeds: int | None
-    against: str | None
-    is_about_gpus: bool
-
-
-def compare_own(wanted: Wanted, outputs: Outputs) -> None:
-    if wanted.is_about_gpus:
+def compare_own(own: OwnTrace, outputs: Outputs) -> None:
+    if own.fewer_gpus:
         from trainmaster.cli.support.fewer_gpus import answer
 
-        answer(wanted, outputs)
+        answer(own, outputs)
         return
-    if wanted.against is not None:
+    if own.against is not None:
         raise BadInput("--against goes with --fewer-gpus; the first of --policy is the baseline.")
     if outputs.out is not None:
         _check_pages(outputs.out)
-    experiment = experiment_of(wanted, wanted.policy or USUAL)
-    suite = Suite(NAME, f"{wanted.trace.name} on {wanted.cluster}", (experiment,))
+    experiment = experiment_of(own, own.policy or USUAL)
+    suite = Suite(NAME, experiment.title, (experiment,))
     conduct(suite, outputs, outputs.out, outputs.out)
 
 
@@ -79,28 +61,29 @@ def _check_pages(out: Path) -> None:
             raise Failed(f"--out {out} has a {name} already; name another directory.")
 
 
-def experiment_of(wanted: Wanted, policies: str) -> Experiment:
+def experiment_of(own: OwnTrace, policies: str) -> Experiment:
     """The question that the command line asks."""
-    if wanted.cluster is None:
+    assert own.trace is not None
+    if own.cluster is None:
         raise BadInput("a trace of your own needs --cluster, such as --cluster 32x4.")
-    trace = load(wanted.trace, wanted.format)
+    trace = load(own.trace, own.format)
     remark("Note", trace.notes)
-    chosen = chosen_policies(policies, wanted.set_options)
+    chosen = chosen_policies(policies, own.set)
     made = [each.make() for each in chosen]
-    conditions = conditions_of(wanted)
-    topology = inputs.cluster_of(wanted.cluster).topology
+    conditions = conditions_of(own)
+    topology = inputs.cluster_of(own.cluster).topology
     inputs.check_spans(perf_model_of(conditions), topology)
-    queues = _queues(wanted, trace, topology, made)
+    queues = _queues(own, trace, topology, made)
     workload = Workload(
-        name=wanted.trace.name,
-        source=FromFile(str(wanted.trace.resolve()), wanted.format),
-        cluster=cluster_of(wanted.cluster),
-        seeds=tuple(range(_seeds(wanted, conditions))),
+        name=own.trace.name,
+        source=FromFile(str(own.trace.resolve()), own.format),
+        cluster=cluster_of(own.cluster),
+        seeds=tuple(range(_seeds(own, conditions))),
         queues=queues,
     )
     return Experiment(
         name=NAME,
-        title=f"{wanted.trace.name} on {wanted.cluster}",
+        title=f"{own.trace.name} on {own.cluster}",
         question="Who lets these jobs wait least?",
         track="own",
         workloads=(workload,),
@@ -111,15 +94,15 @@ def experiment_of(wanted: Wanted, policies: str) -> Experiment:
 
 
 def _queues(
-    wanted: Wanted, trace: Trace, topology: Topology, policies: Sequence[Any]
+    own: OwnTrace, trace: Trace, topology: Topology, policies: Sequence[Any]
 ) -> Mapping[str, object] | None:
     """The content of the queues file, after what should be known of it was said."""
-    found = inputs.queues_of(wanted.queues)
+    found = inputs.queues_of(own.queues)
     options = {each.name: effective(each.options) for each in policies}
     remark("Note", inputs.idle_limits(found, policies))
     remark("Warning", inputs.unmet_guarantees(found, topology, policies))
     remark("Warning", undefined_queues(trace.jobs, found, options))
-    return None if wanted.queues is None else read_yaml(wanted.queues, "the queues file")[0]
+    return None if own.queues is None else read_yaml(own.queues, "the queues file")[0]
 
 
 def _contender(chosen: Chosen) -> Contender:
@@ -138,20 +121,21 @@ def cluster_of(text: str) -> str | Mapping[str, object]:
     return read_yaml(Path(text), "the cluster file")[0]
 
 
-def conditions_of(wanted: Wanted) -> Conditions:
-    inputs.perf_model_of(wanted.perf)
-    inputs.estimates_of(wanted.estimates)
-    perf = wanted.perf if wanted.perf in BASES else read_yaml(Path(wanted.perf), "the perf file")[0]
-    return Conditions(f"perf {wanted.perf}, estimates {wanted.estimates}", perf, wanted.estimates)
+def conditions_of(own: OwnTrace) -> Conditions:
+    perf, estimates = own.perf or "default", own.estimates or "none"
+    inputs.perf_model_of(perf)
+    inputs.estimates_of(estimates)
+    content = perf if perf in BASES else read_yaml(Path(perf), "the perf file")[0]
+    return Conditions(f"perf {perf}, estimates {estimates}", content, estimates)
 
 
-def _seeds(wanted: Wanted, conditions: Conditions) -> int:
+def _seeds(own: OwnTrace, conditions: Conditions) -> int:
     """One, where nothing is left to chance: the others would only repeat it."""
-    perf, estimates = perf_model_of(conditions), inputs.estimates_of(wanted.estimates)
+    perf, estimates = perf_model_of(conditions), inputs.estimates_of(conditions.estimates)
     is_drawn = perf.node_failures.mtbf_ms is not None or perf.locality.error_ppm or estimates.error
     if is_drawn:
-        return SEEDS if wanted.seeds is None else wanted.seeds
-    if wanted.seeds is not None and wanted.seeds > 1:
+        return SEEDS if own.seeds is None else own.seeds
+    if own.seeds is not None and own.seeds > 1:
         remark(
             "Note", ["nothing is left to chance here, so every seed would give the same: 1 seed."]
         )

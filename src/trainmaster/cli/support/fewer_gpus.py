@@ -6,10 +6,10 @@ import json as json_text
 import sys
 from dataclasses import asdict, replace
 
-from trainmaster.cli.compare import Outputs
+from trainmaster.cli.compare import Outputs, OwnTrace
 from trainmaster.cli.support import scenario_args as inputs
 from trainmaster.cli.support.compare_runner import finish, run
-from trainmaster.cli.support.compare_trace import NAME, Wanted, experiment_of
+from trainmaster.cli.support.compare_trace import NAME, experiment_of
 from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.files import write_out
@@ -30,12 +30,12 @@ from trainmaster.text.formatting import duration, plural
 from trainmaster.traces.formats import load
 
 
-def answer(wanted: Wanted, outputs: Outputs) -> None:
+def answer(own: OwnTrace, outputs: Outputs) -> None:
     """Search for the fewest nodes, and say what was found."""
-    shape = _checked(wanted)
-    assert wanted.policy is not None
-    assert wanted.against is not None
-    experiment = experiment_of(wanted, f"{wanted.against},{wanted.policy}")
+    shape = _checked(own)
+    assert own.policy is not None
+    assert own.against is not None
+    experiment = experiment_of(own, f"{own.against},{own.policy}")
     theirs, ours = (each.label for each in experiment.contenders)
     target = _excess(experiment, theirs, experiment.workloads[0], outputs)
     if target is None:
@@ -52,7 +52,7 @@ def answer(wanted: Wanted, outputs: Outputs) -> None:
 
     nodes, gpus = nodes_of(shape)
     is_moldable = _is_moldable(experiment.contenders[1])
-    least = least_nodes(_largest(wanted, inputs.cluster_of(shape), is_moldable=is_moldable), gpus)
+    least = least_nodes(_largest(own, inputs.cluster_of(shape), is_moldable=is_moldable), gpus)
     saving = fewest_nodes(excess_on, target, nodes, least, gpus)
     if outputs.json is not None:
         entry = {"policy": ours, "against": theirs, "cluster": shape, **asdict(saving)}
@@ -62,20 +62,20 @@ def answer(wanted: Wanted, outputs: Outputs) -> None:
         sys.stdout.write(f"{worded(saving, ours, theirs, shape)}\n")
 
 
-def _checked(wanted: Wanted) -> str:
-    if wanted.policy is None or wanted.against is None:
+def _checked(own: OwnTrace) -> str:
+    if own.policy is None or own.against is None:
         raise BadInput("--fewer-gpus needs --policy and --against, one policy each.")
-    if "," in wanted.policy or "," in wanted.against:
+    if "," in own.policy or "," in own.against:
         raise BadInput("--fewer-gpus compares one --policy with one --against.")
-    name = policy_named(wanted.policy).name
-    if name == policy_named(wanted.against).name:
+    name = policy_named(own.policy).name
+    if name == policy_named(own.against).name:
         raise BadInput(
             f"--policy and --against are both {name}, which needs all the GPUs that it needs;"
             " name another policy in one of them."
         )
-    if wanted.cluster is None or not inputs.SHORTHAND.fullmatch(wanted.cluster):
+    if own.cluster is None or not inputs.SHORTHAND.fullmatch(own.cluster):
         raise BadInput("--fewer-gpus takes nodes from a shape: --cluster 15x4 or 4x15x4.")
-    return wanted.cluster
+    return own.cluster
 
 
 def _excess(
@@ -98,9 +98,10 @@ def _is_moldable(contender: Contender) -> bool:
     return is_resizing
 
 
-def _largest(wanted: Wanted, cluster: Cluster, *, is_moldable: bool) -> int:
+def _largest(own: OwnTrace, cluster: Cluster, *, is_moldable: bool) -> int:
     """GPUs of the largest job that the whole cluster can hold: it must still fit."""
-    jobs = load(wanted.trace, wanted.format).jobs
+    assert own.trace is not None
+    jobs = load(own.trace, own.format).jobs
     accepted, _ = split_by_fit(jobs, cluster.topology, is_moldable=is_moldable)
     demands = [each.job.demand for each in accepted]
     return max(

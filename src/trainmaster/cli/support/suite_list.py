@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainmaster.cli.support.compare_tables import table
 from trainmaster.cli.support.console import screen
 from trainmaster.cli.support.files import write_out
 from trainmaster.evaluation.scores_json import listed
@@ -44,19 +45,12 @@ def show_suites(
 
 def _summarise(suite: Suite, console: Console) -> None:
     """A row for each experiment; names whole, however narrow the screen."""
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for title in ("experiment", "track"):
-        table.add_column(title, no_wrap=True)
-    table.add_column("trials", justify="right", no_wrap=True)
-    table.add_column("question", overflow="fold")
-    for each in suite.experiments:
-        trials = f"{sum(1 for _ in each.trials()):,}"
-        table.add_row(escape(each.name), escape(each.track), trials, escape(each.question))
-    console.print(table)
+    rows = (
+        (each.name, each.track, f"{sum(1 for _ in each.trials()):,}", each.question)
+        for each in suite.experiments
+    )
+    titles = ("experiment", "track", "trials", "question")
+    console.print(table(titles, rows, ("experiment", "track", "question"), folded=["question"]))
 
 
 def _describe(suite: Suite, console: Console) -> None:
