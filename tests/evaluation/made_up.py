@@ -124,7 +124,7 @@ def _found(trial: Trial) -> Score:
         load=load,
         is_transient=load >= 1,
         chosen={"thresholds_gpu_s": "57600"} if trial.contender.grid else None,
-        excess_blocks_s=blocks if trial.workload.is_fixed else (),
+        excess_blocks_s=blocks if isinstance(trial.workload.source, FromFile) else (),
         delays=tuple(
             SizeDelay(size, 10 * place * excess, excess * place**3, 200 * excess)
             for place, size in enumerate(("1 GPU", "2-4 GPU", "5-8 GPU", ">8 GPU"))

@@ -12,22 +12,23 @@ from trainmaster.evaluation import trial as trials
 from trainmaster.evaluation.score import Score
 from trainmaster.evaluation.scoring import score_of
 from trainmaster.evaluation.suite import Conditions, Contender, Generated, Settings, Workload
-from trainmaster.evaluation.trial import Stage, TrialError, policy_of, run_trial, simulate
-from trainmaster.evaluation.workloads import Window, stream_of
+from trainmaster.evaluation.trial import TrialError, empty_scenario, policy_of, run_trial, simulate
+from trainmaster.evaluation.workloads import MeasurementWindow, stream_of
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import SECOND
+from trainmaster.sim.driver import Scenario
 
 WORKLOAD = Workload("hand", Generated(1, 1), "1x2")
 
 
-def scored(jobs: Sequence[TracedJob], window: Window, policy: str = "fifo") -> Score:
-    stage = Stage(WORKLOAD, IDEAL, 0)
-    simulation = simulate(stage, policy_of(policy, {}), jobs, window.measured(jobs))
+def scored(jobs: Sequence[TracedJob], window: MeasurementWindow, policy: str = "fifo") -> Score:
+    scenario = empty_scenario(WORKLOAD, IDEAL, 0)
+    simulation = simulate(scenario, policy_of(policy, {}), jobs, window.measured(jobs))
     return score_of(simulation, window, None, 0)
 
 
-def window(from_s: float, until_s: float) -> Window:
-    return Window(round(from_s * SECOND), round(until_s * SECOND))
+def window(from_s: float, until_s: float) -> MeasurementWindow:
+    return MeasurementWindow(round(from_s * SECOND), round(until_s * SECOND))
 
 
 def test_only_jobs_of_the_window_are_measured_and_arrivals_go_on() -> None:
@@ -118,7 +119,7 @@ def test_a_policy_that_raises_spoils_its_trial(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(policy, "plan", plan, raising=False)
     jobs = trace(job("a", 0, 1, 10)).jobs
     with pytest.raises(TrialError, match=r"fifo raised an error: .*oops"):
-        simulate(Stage(WORKLOAD, IDEAL, 0), policy, jobs, jobs)
+        simulate(empty_scenario(WORKLOAD, IDEAL, 0), policy, jobs, jobs)
 
 
 # -- tuning ------------------------------------------------------------------------------------------
@@ -129,13 +130,13 @@ TUNED = Contender("tuned", "tiresias-l", grid=THRESHOLDS)
 
 def test_the_setting_with_the_least_excess_on_the_prefix_wins() -> None:
     prefix = trace(job("long", 0, 2, 5_000), job("short", 60, 2, 50)).jobs
-    stage = Stage(WORKLOAD, IDEAL, 0)
-    assert trials.tuned(TUNED, stage, prefix) == {"thresholds_gpu_s": "100"}
+    scenario = empty_scenario(WORKLOAD, IDEAL, 0)
+    assert trials.tuned(TUNED, scenario, prefix) == {"thresholds_gpu_s": "100"}
 
 
 def test_of_equal_settings_the_first_wins() -> None:
     prefix = trace(job("alone", 0, 1, 10)).jobs
-    assert trials.tuned(TUNED, Stage(WORKLOAD, IDEAL, 0), prefix) == THRESHOLDS[0]
+    assert trials.tuned(TUNED, empty_scenario(WORKLOAD, IDEAL, 0), prefix) == THRESHOLDS[0]
 
 
 def test_tuning_sees_the_jobs_before_the_measured_ones_and_no_other(
@@ -143,7 +144,7 @@ def test_tuning_sees_the_jobs_before_the_measured_ones_and_no_other(
 ) -> None:
     seen: list[str] = []
 
-    def watch(contender: Contender, stage: Stage, prefix: Sequence[TracedJob]) -> Settings:
+    def watch(contender: Contender, scenario: Scenario, prefix: Sequence[TracedJob]) -> Settings:
         seen.extend(each.job.id for each in prefix)
         return contender.grid[1]
 

@@ -9,7 +9,14 @@ import pytest
 
 from tests.evaluation.builders import generated, job
 from trainmaster.evaluation.suite import Changes, FromFile, Generated, Slice, SuiteError, Workload
-from trainmaster.evaluation.workloads import Window, busiest, check_load, cut, stream_of, window_of
+from trainmaster.evaluation.workloads import (
+    MeasurementWindow,
+    busiest,
+    check_load,
+    cut,
+    stream_of,
+    window_of,
+)
 from trainmaster.model.trace import Outcome
 from trainmaster.model.units import GIB, HOUR, SECOND
 from trainmaster.sim.metrics import load_of
@@ -20,7 +27,7 @@ DAY_S = 86_400
 def test_the_window_leaves_out_the_first_fifth_and_the_tail() -> None:
     jobs = [job(f"j{n}", 10 * n, 1, 5) for n in range(101)]
     window = window_of(jobs, warm_up=0.2, tail=0.4)
-    assert window == Window(200 * SECOND, 600 * SECOND)
+    assert window == MeasurementWindow(200 * SECOND, 600 * SECOND)
     assert [each.job.id for each in window.measured(jobs)] == [f"j{n}" for n in range(20, 61)]
     assert [each.job.id for each in window.before(jobs)] == [f"j{n}" for n in range(20)]
 

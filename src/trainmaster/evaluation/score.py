@@ -166,19 +166,3 @@ class Campaign:
     scored: tuple[Scored, ...]
     skipped: tuple[Skipped, ...] = ()
     failures: tuple[Failure, ...] = ()
-
-    def of(
-        self, experiment: str, workload: str, conditions: str, contender: str
-    ) -> dict[int, Score]:
-        """Scores by seed, for one cell of an experiment's table."""
-        wanted = (experiment, workload, conditions, contender)
-        return {each.trial.seed: each.score for each in self.scored if _names(each.trial) == wanted}
-
-
-def _names(trial: Trial) -> tuple[str, str, str, str]:
-    return (
-        trial.experiment,
-        trial.workload.name,
-        trial.conditions.name,
-        trial.contender.label,
-    )

@@ -17,7 +17,7 @@ from trainmaster.evaluation.score import (
     Score,
     SizeDelay,
 )
-from trainmaster.evaluation.workloads import Window
+from trainmaster.evaluation.workloads import MeasurementWindow
 from trainmaster.model.result import JobResult, Result, Status
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import SECOND, WHOLE
@@ -40,7 +40,10 @@ DECIMALS = 6
 
 
 def score_of(
-    simulation: Simulation, window: Window, chosen: Mapping[str, str] | None, tuning_jobs: int
+    simulation: Simulation,
+    window: MeasurementWindow,
+    chosen: Mapping[str, str] | None,
+    tuning_jobs: int,
 ) -> Score:
     """The score of a simulation that has run until its measured jobs had ended, or could not."""
     result = result_of(simulation)
@@ -91,7 +94,7 @@ def _measured(result: Result, traced: Sequence[TracedJob]) -> list[JobResult]:
     return [each for each in result.jobs if each.job_id in names]
 
 
-def _window_load(traced: Sequence[TracedJob], window: Window, gpus: int) -> float | None:
+def _window_load(traced: Sequence[TracedJob], window: MeasurementWindow, gpus: int) -> float | None:
     """Over the window itself, which goes on after its last job."""
     load, span = load_of(traced, gpus), window.until_ms - window.from_ms
     return None if load is None or not span else load * arrival_span(traced) / span

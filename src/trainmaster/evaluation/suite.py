@@ -165,11 +165,6 @@ class Workload:
     queues: Mapping[str, object] | None = None
     """What a queues file would say; without one every queue has weight 1 and no bounds."""
 
-    @property
-    def is_fixed(self) -> bool:
-        """Whether every seed means the same jobs."""
-        return isinstance(self.source, FromFile)
-
 
 @dataclass(frozen=True, slots=True)
 class Conditions:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainmaster.config.cluster import Cluster
 from trainmaster.config.options import read_options
 from trainmaster.config.performance import BASES, perf_model_from
 from trainmaster.config.queues import queues_from
@@ -16,7 +16,6 @@ from trainmaster.evaluation.score import Scored
 from trainmaster.evaluation.scoring import excess_of, score_of
 from trainmaster.evaluation.suite import Conditions, Contender, Settings, Trial, Workload
 from trainmaster.evaluation.workloads import cluster_of, stream_of
-from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Refused
 from trainmaster.model.trace import Trace, TracedJob
 from trainmaster.perf.perf_model import PerfModel
@@ -28,37 +27,19 @@ class TrialError(RuntimeError):
     """A trial whose figures would mean nothing: one sentence."""
 
 
-class Stage:
+def empty_scenario(workload: Workload, conditions: Conditions, seed: int) -> Scenario:
     """Everything of a trial but its jobs and its contender."""
-
-    def __init__(self, workload: Workload, conditions: Conditions, seed: int) -> None:
-        self.cluster: Cluster = cluster_of(workload)
-        self.gpus = self.cluster.topology.training_gpus
-        self._workload = workload
-        self._queues = queues_of(workload)
-        self._perf = perf_model_of(conditions)
-        self._estimates = estimates_of(conditions)
-        self._seed = seed
-
-    def scenario(self, jobs: Sequence[TracedJob]) -> Scenario:
-        called = self._workload.cluster
-        return Scenario(
-            trace=Trace(tuple(jobs)),
-            topology=self.cluster.topology,
-            cluster=called if isinstance(called, str) else self._workload.name,
-            perf=self._perf,
-            estimates=self._estimates,
-            queues=self._queues,
-            node_changes=self.cluster.changes,
-            seed=self._seed,
-        )
-
-
-def queues_of(workload: Workload) -> dict[str, Queue]:
-    """The queues that the workload defines."""
-    if workload.queues is None:
-        return {}
-    return queues_from(workload.queues, f"the queues of {workload.name}")
+    cluster, named = cluster_of(workload), f"the queues of {workload.name}"
+    return Scenario(
+        trace=Trace(()),
+        topology=cluster.topology,
+        cluster=workload.cluster if isinstance(workload.cluster, str) else workload.name,
+        perf=perf_model_of(conditions),
+        estimates=estimates_of(conditions),
+        queues={} if workload.queues is None else queues_from(workload.queues, named),
+        node_changes=cluster.changes,
+        seed=seed,
+    )
 
 
 def perf_model_of(conditions: Conditions) -> PerfModel:
@@ -90,32 +71,28 @@ def read_setting(name: str) -> str:
 
 
 def simulate(
-    stage: Stage, policy: Any, jobs: Sequence[TracedJob], measured: Sequence[TracedJob]
+    scenario: Scenario, policy: Any, jobs: Sequence[TracedJob], measured: Sequence[TracedJob]
 ) -> Simulation:
     """All jobs arrive, until the measured ones have ended; a policy that raises spoils the trial."""
-    simulation = Simulation(stage.scenario(jobs), policy)
-    simulation.run(is_enough=_Watch(simulation, measured).have_ended)
+    simulation = Simulation(replace(scenario, trace=Trace(tuple(jobs))), policy)
+    rejected = {each.job.id for each in simulation.rejected}
+    running = [each.job.id for each in reversed(measured) if each.job.id not in rejected]
+    accounts = simulation.ledger.accounts
+
+    def have_ended() -> bool:
+        """At one look a step: it waits for the measured jobs one by one."""
+        while running:
+            account = accounts.get(running[-1])
+            if account is None or account.finish_ms is None:
+                return False
+            running.pop()
+        return True
+
+    simulation.run(is_enough=have_ended)
     raised = [each for each in simulation.refusals if each.why is Refused.POLICY_RAISED]
     if raised:
         raise TrialError(f"{policy.name} raised an error: {raised[0].detail}")
     return simulation
-
-
-class _Watch:
-    """Whether the measured jobs have ended, at one look a step: it waits for them one by one."""
-
-    def __init__(self, simulation: Simulation, measured: Sequence[TracedJob]) -> None:
-        rejected = {each.job.id for each in simulation.rejected}
-        self._open = [each.job.id for each in reversed(measured) if each.job.id not in rejected]
-        self._accounts = simulation.ledger.accounts
-
-    def have_ended(self) -> bool:
-        while self._open:
-            account = self._accounts.get(self._open[-1])
-            if account is None or account.finish_ms is None:
-                return False
-            self._open.pop()
-        return True
 
 
 # -- tuning ------------------------------------------------------------------------------------------
@@ -124,21 +101,21 @@ class _Watch:
 # and of equals the first.
 
 
-def tuned(contender: Contender, stage: Stage, prefix: Sequence[TracedJob]) -> Settings:
+def tuned(contender: Contender, scenario: Scenario, prefix: Sequence[TracedJob]) -> Settings:
     """The best of the contender's grid on these jobs."""
     assert contender.grid, f"{contender.label} has nothing to choose from"
     if not prefix or len(contender.grid) == 1:
         return contender.grid[0]
-    found = [_excess(contender, settings, stage, prefix) for settings in contender.grid]
+    found = [_excess(contender, settings, scenario, prefix) for settings in contender.grid]
     return contender.grid[found.index(min(found))]
 
 
 def _excess(
-    contender: Contender, settings: Settings, stage: Stage, prefix: Sequence[TracedJob]
+    contender: Contender, settings: Settings, scenario: Scenario, prefix: Sequence[TracedJob]
 ) -> float:
     """Worst of all where some job does not end."""
     policy = policy_of(contender.policy, {**contender.settings, **settings})
-    excess = excess_of(simulate(stage, policy, prefix, prefix))
+    excess = excess_of(simulate(scenario, policy, prefix, prefix))
     return float("inf") if excess is None else round(excess, 6)
 
 
@@ -148,12 +125,12 @@ def _excess(
 def run_trial(trial: Trial, folder: Path | None = None) -> Scored:
     """What the trial finds; files of its workload are looked for in the data folder."""
     began = time.perf_counter()
-    stage = Stage(trial.workload, trial.conditions, trial.seed)
-    stream = stream_of(trial.workload, stage.gpus, trial.seed, folder)
+    scenario = empty_scenario(trial.workload, trial.conditions, trial.seed)
+    stream = stream_of(trial.workload, scenario.topology.training_gpus, trial.seed, folder)
     jobs, contender = stream.trace.jobs, trial.contender
     prefix = stream.window.before(jobs)
-    chosen: Settings | None = tuned(contender, stage, prefix) if contender.grid else None
+    chosen: Settings | None = tuned(contender, scenario, prefix) if contender.grid else None
     policy = policy_of(contender.policy, {**contender.settings, **(chosen or {})})
-    simulation = simulate(stage, policy, jobs, stream.window.measured(jobs))
+    simulation = simulate(scenario, policy, jobs, stream.window.measured(jobs))
     score = score_of(simulation, stream.window, chosen, len(prefix) if contender.grid else 0)
     return Scored(trial, score, time.perf_counter() - began)

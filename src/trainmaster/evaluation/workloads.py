@@ -39,7 +39,7 @@ GENERATORS: Mapping[str, Generator] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class MeasurementWindow:
     """Jobs submitted in it are measured; ms, both ends included."""
 
     from_ms: int
@@ -53,14 +53,14 @@ class Window:
         return [each for each in jobs if each.job.submit_ms < self.from_ms]
 
 
-def window_of(jobs: Sequence[TracedJob], warm_up: float, tail: float) -> Window:
+def window_of(jobs: Sequence[TracedJob], warm_up: float, tail: float) -> MeasurementWindow:
     """What is left of the span without its first part, and without the last that only keeps it busy.
 
     With neither, all jobs are measured.
     """
     first, last = jobs[0].job.submit_ms, jobs[-1].job.submit_ms
     span = last - first
-    return Window(first + round(span * warm_up), last - round(span * tail))
+    return MeasurementWindow(first + round(span * warm_up), last - round(span * tail))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Stream:
     """Jobs of one seed, and which of them are measured."""
 
     trace: Trace
-    window: Window
+    window: MeasurementWindow
 
 
 def cluster_of(workload: Workload) -> Cluster:
