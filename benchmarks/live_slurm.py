@@ -12,15 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks.live_stamp import (
-    Measured,
-    burst_of,
-    cores,
-    one_by_one,
-    stamps_in,
-    until,
-    written_program,
-)
+from benchmarks.live_stamp import Measured, burst, cores, one_by_one, until, written_program
+from benchmarks.pages import page
 
 NAME = "Slurm 22.05, `sbatch`"
 INCLUDES = (
@@ -28,42 +21,6 @@ INCLUDES = (
     " array would start as many jobs as there are cores each three seconds"
 )
 NEEDED = ("slurmctld", "slurmd", "sbatch", "srun", "squeue", "sinfo", "munged")
-CONFIG = """\
-ClusterName=bench
-SlurmctldHost={host}(127.0.0.1)
-SlurmUser={user}
-SlurmdUser={user}
-SlurmctldPort={controller}
-SlurmdPort={node}
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
-CryptoType=crypto/munge
-CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
-SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
-JobCompType=jobcomp/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
-SchedulerParameters=batch_sched_delay=0
-ReturnToService=2
-MpiDefault=none
-MaxArraySize=20000
-MaxJobCount=20000
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} State=UNKNOWN
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
-"""
-"""Its defaults but for where things are, and for `batch_sched_delay`: left at 3 s, an array starts as
-many jobs as there are cores each three seconds, which says nothing of what Slurm can do."""
-
-
 SRUN = "Slurm 22.05, `srun`"
 SRUN_INCLUDES = (
     "the same without the queue's loop: srun waits for its job; in many at once, one per core"
@@ -72,7 +29,7 @@ MOST = 100
 """Jobs of its array: its loop goes round about once a second, and 500 would take minutes."""
 
 
-def measure(count: int, burst: int, folder: Path) -> list[Measured]:
+def measure(count: int, jobs: int, folder: Path) -> list[Measured]:
     absent = [name for name in NEEDED if shutil.which(name) is None]
     if absent:
         why = f"{absent[0]} is not installed"
@@ -81,14 +38,12 @@ def measure(count: int, burst: int, folder: Path) -> list[Measured]:
     program = written_program(folder)
     with _cluster(folder) as env:
         return [
-            _by_sbatch(count, min(burst, MOST), folder / "sbatch", program, env),
-            _by_srun(count, burst, folder / "srun", program, env),
+            _by_sbatch(count, min(jobs, MOST), folder / "sbatch", program, env),
+            _by_srun(count, jobs, folder / "srun", program, env),
         ]
 
 
-def _by_sbatch(
-    count: int, burst: int, folder: Path, program: Path, env: dict[str, str]
-) -> Measured:
+def _by_sbatch(count: int, jobs: int, folder: Path, program: Path, env: dict[str, str]) -> Measured:
     said = ["sbatch", "--quiet", "--output=/dev/null", "--ntasks=1"]
 
     def ask(path: Path) -> int:
@@ -96,32 +51,28 @@ def _by_sbatch(
         subprocess.run([*said, str(program), str(path)], env=env, check=True)
         return began
 
+    def ask_all(many: Path) -> None:
+        wrap = f"exec {program} {many}/$SLURM_ARRAY_TASK_ID"
+        subprocess.run([*said, f"--array=0-{jobs - 1}", f"--wrap={wrap}"], env=env, check=True)
+        until(lambda: not _queued(env), "Slurm's queue to be empty", 0.02)
+
     latency = one_by_one(count, folder / "one", ask)
-    many = folder / "many"
-    many.mkdir()
-    wrap = f"exec {program} {many}/$SLURM_ARRAY_TASK_ID"
-    began = time.time_ns()
-    subprocess.run([*said, f"--array=0-{burst - 1}", f"--wrap={wrap}"], env=env, check=True)
-    until(lambda: not _queued(env), "Slurm's queue to be empty", 0.02)
-    ended = time.time_ns()
-    until(lambda: len(stamps_in(many)) == burst, "the last stamps")
-    return Measured(NAME, INCLUDES, latency, burst_of(began, ended, stamps_in(many)))
+    return Measured(NAME, INCLUDES, latency, burst(jobs, folder / "many", ask_all))
 
 
-def _by_srun(count: int, burst: int, folder: Path, program: Path, env: dict[str, str]) -> Measured:
+def _by_srun(count: int, jobs: int, folder: Path, program: Path, env: dict[str, str]) -> Measured:
     def ask(path: Path) -> int:
         began = time.time_ns()
         words = ["srun", "--quiet", "--ntasks=1", str(program), str(path)]
         subprocess.run(words, env=env, check=True)
         return began
 
+    def ask_all(many: Path) -> None:
+        with ThreadPoolExecutor(cores()) as threads:
+            list(threads.map(lambda number: ask(many / str(number)), range(jobs)))
+
     latency = one_by_one(count, folder / "one", ask)
-    many = folder / "many"
-    many.mkdir()
-    began = time.time_ns()
-    with ThreadPoolExecutor(cores()) as threads:
-        list(threads.map(lambda number: ask(many / str(number)), range(burst)))
-    return Measured(SRUN, SRUN_INCLUDES, latency, burst_of(began, time.time_ns(), stamps_in(many)))
+    return Measured(SRUN, SRUN_INCLUDES, latency, burst(jobs, folder / "many", ask_all))
 
 
 def _queued(env: dict[str, str]) -> bool:
@@ -136,7 +87,8 @@ def _cluster(folder: Path) -> Iterator[dict[str, str]]:
         (folder / name).mkdir()
     config = folder / "slurm.conf"
     config.write_text(
-        CONFIG.format(
+        page(
+            "live_slurm.conf",
             host=socket.gethostname(),
             user=_user(),
             folder=folder,

@@ -105,6 +105,16 @@ def one_by_one(count: int, folder: Path, ask: Callable[[Path], int], warm: int =
     return latency_of(waited[warm:])
 
 
+def burst(jobs: int, folder: Path, ask_all: Callable[[Path], object]) -> Burst:
+    """Ask for so many at once, which stamp files of that folder; `ask_all` returns when all have ended."""
+    folder.mkdir(parents=True, exist_ok=True)
+    began = time.time_ns()
+    ask_all(folder)
+    ended = time.time_ns()
+    until(lambda: len(stamps_in(folder)) == jobs, "the last stamps")
+    return burst_of(began, ended, stamps_in(folder))
+
+
 def stamps_in(folder: Path) -> list[int]:
     return [int(path.read_text()) for path in folder.iterdir() if path.stat().st_size]
 

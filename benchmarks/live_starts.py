@@ -17,10 +17,9 @@ from benchmarks.live_daemon import Client, command
 from benchmarks.live_stamp import (
     Latency,
     Measured,
-    burst_of,
+    burst,
     cores,
     one_by_one,
-    stamps_in,
     until,
     written_program,
 )
@@ -36,15 +35,15 @@ CLI = "Trainmaster, `trainmaster submit`"
 CLI_INCLUDES = "the same, and one start of Python for the command line"
 
 
-def measured(count: int, burst: int, folder: Path) -> Iterator[Measured]:
+def measured(count: int, jobs: int, folder: Path) -> Iterator[Measured]:
     """Everybody, one after the other."""
-    yield floor(count, burst, folder / "floor")
-    yield from ours(count, burst, folder / "ours")
-    yield from live_slurm.measure(count, burst, folder / "slurm")
-    yield from live_ray.measure(count, burst, folder / "ray")
+    yield floor(count, jobs, folder / "floor")
+    yield from ours(count, jobs, folder / "ours")
+    yield from live_slurm.measure(count, jobs, folder / "slurm")
+    yield from live_ray.measure(count, jobs, folder / "ray")
 
 
-def floor(count: int, burst: int, folder: Path) -> Measured:
+def floor(count: int, jobs: int, folder: Path) -> Measured:
     """What any of them must spend."""
     folder.mkdir(parents=True)
     program = str(written_program(folder))
@@ -54,17 +53,15 @@ def floor(count: int, burst: int, folder: Path) -> Measured:
         subprocess.Popen([program, str(path)]).wait()
         return began
 
+    def ask_all(many: Path) -> None:
+        with ThreadPoolExecutor(cores()) as threads:
+            list(threads.map(lambda number: ask(many / str(number)), range(jobs)))
+
     latency = one_by_one(count, folder / "one", ask)
-    many = folder / "many"
-    many.mkdir()
-    began = time.time_ns()
-    with ThreadPoolExecutor(cores()) as threads:
-        list(threads.map(lambda i: subprocess.Popen([program, f"{many}/{i}"]).wait(), range(burst)))
-    done = burst_of(began, time.time_ns(), stamps_in(many))
-    return Measured(FLOOR, FLOOR_INCLUDES, latency, done)
+    return Measured(FLOOR, FLOOR_INCLUDES, latency, burst(jobs, folder / "many", ask_all))
 
 
-def ours(count: int, burst: int, folder: Path) -> Iterator[Measured]:
+def ours(count: int, jobs: int, folder: Path) -> Iterator[Measured]:
     with live(folder / "state", "--slots", str(cores())) as daemon:
         client = Client(daemon)
         program = written_program(folder)
@@ -75,24 +72,22 @@ def ours(count: int, burst: int, folder: Path) -> Iterator[Measured]:
             client.call("POST", "/api/v1/jobs", job)
             return began
 
+        def ask_all(many: Path) -> None:
+            before = client.counts().get("succeeded", 0)
+            job = {
+                "command": f"exec {program} {many}/$TRAINMASTER_ARRAY_INDEX",
+                "snapshot": False,
+                "array": f"0-{jobs - 1}",
+            }
+            client.call("POST", "/api/v1/jobs", job)
+            until(
+                lambda: client.counts().get("succeeded", 0) >= before + jobs,
+                "the array to end",
+                0.02,
+            )
+
         latency = one_by_one(count, folder / "one", ask)
-        many = folder / "many"
-        many.mkdir()
-        before = client.counts().get("succeeded", 0)
-        job = {
-            "command": f"exec {program} {many}/$TRAINMASTER_ARRAY_INDEX",
-            "snapshot": False,
-            "array": f"0-{burst - 1}",
-        }
-        began = time.time_ns()
-        client.call("POST", "/api/v1/jobs", job)
-        until(
-            lambda: client.counts().get("succeeded", 0) >= before + burst,
-            "the array to end",
-            0.02,
-        )
-        done = burst_of(began, time.time_ns(), stamps_in(many))
-        yield Measured(API, API_INCLUDES, latency, done)
+        yield Measured(API, API_INCLUDES, latency, burst(jobs, folder / "many", ask_all))
         yield Measured(CLI, CLI_INCLUDES, _by_command(client.url, program, count, folder))
 
 

@@ -11,14 +11,22 @@ process of its own. `trainmaster/queues` is `trainmaster` with stated queues, th
 from __future__ import annotations
 
 import argparse
-import json
-import platform
-import subprocess
-import sys
 import time
-from datetime import UTC, datetime
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
+
+from benchmarks.fresh_process import in_fresh_process, write_report
+from trainmaster.catalog import POLICIES, policy_class
+from trainmaster.config.options import read_options
+from trainmaster.model import job as demand
+from trainmaster.model.job import Job
+from trainmaster.model.topology import parse_shorthand
+from trainmaster.model.trace import Trace, TracedJob
+from trainmaster.perf.perf_model import IDEAL
+from trainmaster.sim.driver import Scenario, Simulation
+from trainmaster.traces.philly_like import generate
 
 CLUSTER, GPUS, LOAD, SEED = "8x39x8", 2_496, 0.95, 1
 BASELINE = "tiresias-l"
@@ -36,21 +44,13 @@ PASS_AIM_MS = 100.0
 ARRIVALS = 100
 
 
-def policy_of(case: str):  # type: ignore[no-untyped-def]
-    from trainmaster.catalog import policy_class
-    from trainmaster.config.options import read_options
-
+def policy_of(case: str) -> Any:
     kind = policy_class(case.partition("/")[0])
     return kind(read_options(case, kind.options_type, CASES.get(case, {})))
 
 
 def simulate(policy: str, jobs: int) -> dict[str, object]:
     """One run, in this process."""
-    from trainmaster.model.topology import parse_shorthand
-    from trainmaster.perf.perf_model import IDEAL
-    from trainmaster.sim.driver import Scenario, Simulation
-    from trainmaster.traces.philly_like import generate
-
     trace = generate(jobs, GPUS, LOAD, SEED)
     scenario = Scenario(trace, parse_shorthand(CLUSTER), CLUSTER, IDEAL, seed=SEED)
     simulation = Simulation(scenario, policy_of(policy))
@@ -61,10 +61,6 @@ def simulate(policy: str, jobs: int) -> dict[str, object]:
 
 def decide(policy: str, cluster: str) -> dict[str, object]:
     """Single passes with so many jobs waiting on a full cluster."""
-    from trainmaster.model.topology import parse_shorthand
-    from trainmaster.perf.perf_model import IDEAL
-    from trainmaster.sim.driver import Scenario, Simulation
-
     topology = parse_shorthand(cluster)
     scenario = Scenario(_crowd(topology.training_gpus), topology, cluster, IDEAL, seed=SEED)
     simulation = Simulation(scenario, policy_of(policy))
@@ -92,14 +88,10 @@ def decide(policy: str, cluster: str) -> dict[str, object]:
     }
 
 
-def _crowd(gpus: int):  # type: ignore[no-untyped-def]
+def _crowd(gpus: int) -> Trace:
     """Jobs that fill the cluster and so many more, all at once; then one every ten seconds."""
-    from trainmaster.model.job import Job
-    from trainmaster.model.job import gpus as of
-    from trainmaster.model.trace import Trace, TracedJob
-
     random = Random(SEED)
-    demands = {size: of(size) for size in (1, 2, 4, 8, 16)}
+    demands = {size: demand.gpus(size) for size in (1, 2, 4, 8, 16)}
     models = ("", "vgg16", "resnet50", "alexnet", "inception3")
     jobs: list[TracedJob] = []
 
@@ -120,22 +112,24 @@ def _crowd(gpus: int):  # type: ignore[no-untyped-def]
     return Trace(tuple(jobs))
 
 
-def apart(what: str, policy: str, size: str, limit_s: int) -> dict[str, object]:
+def apart(
+    measure: Callable[..., dict[str, object]], *args: object, limit_s: int
+) -> dict[str, object]:
     """The same in a fresh process, or how long was not enough."""
-    command = [sys.executable, "-m", "benchmarks.policies", "--one", what, policy, size]
     try:
-        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=limit_s)
-    except subprocess.TimeoutExpired:
+        return in_fresh_process(measure, *args, limit_s=limit_s)
+    except TimeoutError:
         return {"over_s": limit_s}
-    except subprocess.CalledProcessError as error:
-        return {"failed": error.stderr.strip().splitlines()[-1]}
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
+    except Exception as error:
+        return {"failed": f"{type(error).__name__}: {error}"}
 
 
 def measure(policy: str, jobs: int, baseline: float | None, limit_s: int) -> dict[str, object]:
-    whole, half = (apart("simulate", policy, str(n), limit_s) for n in (jobs, jobs // 2))
-    passes = {name: apart("decide", policy, name, limit_s) for name in PASS_CLUSTERS}
+    whole, half = (apart(simulate, policy, n, limit_s=limit_s) for n in (jobs, jobs // 2))
+    passes = {
+        name: apart(decide, policy, cluster, limit_s=limit_s)
+        for name, cluster in PASS_CLUSTERS.items()
+    }
     found: dict[str, object] = {"policy": policy, "jobs": jobs, "run": whole, "half": half}
     cpu, cpu_half = whole.get("cpu_s"), half.get("cpu_s")
     if isinstance(cpu, float) and baseline:
@@ -157,40 +151,21 @@ def main() -> None:
     parser.add_argument("--only", help="these policies, with commas between")
     parser.add_argument("--limit-s", type=int, default=900, help="give up a measurement after this")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/policies.json"))
-    parser.add_argument("--one", nargs=3, metavar="FIELD", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.one:
-        what, policy, size = options.one
-        run = (
-            simulate(policy, int(size))
-            if what == "simulate"
-            else decide(policy, PASS_CLUSTERS[size])
-        )
-        print(json.dumps(run))
-        return
-    from trainmaster.catalog import POLICIES
-
     names = options.only.split(",") if options.only else [*POLICIES, *CASES]
     jobs = 2_000 if options.quick else 20_000
-    first = apart("simulate", BASELINE, str(jobs), options.limit_s)
-    baseline = first.get("cpu_s")
-    report = {
-        "machine": f"{platform.machine()}, {platform.processor() or 'unknown processor'}",
-        "python": platform.python_version(),
-        "date": datetime.now(UTC).date().isoformat(),
-        "cluster": CLUSTER,
-        "load": LOAD,
-        "baseline": {"policy": BASELINE, **first},
-        "aims_times_baseline": AIMS,
-        "pass": {"waiting": WAITING, "clusters": PASS_CLUSTERS, "aim_ms": PASS_AIM_MS},
-        "policies": [
-            measure(name, jobs, baseline if isinstance(baseline, float) else None, options.limit_s)
-            for name in names
-        ],
-    }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"written to {options.out}")
+    first = apart(simulate, BASELINE, jobs, limit_s=options.limit_s)
+    cpu_s = first.get("cpu_s")
+    baseline = cpu_s if isinstance(cpu_s, float) else None
+    write_report(
+        options.out,
+        cluster=CLUSTER,
+        load=LOAD,
+        baseline={"policy": BASELINE, **first},
+        aims_times_baseline=AIMS,
+        **{"pass": {"waiting": WAITING, "clusters": PASS_CLUSTERS, "aim_ms": PASS_AIM_MS}},
+        policies=[measure(name, jobs, baseline, options.limit_s) for name in names],
+    )
 
 
 if __name__ == "__main__":

@@ -9,14 +9,17 @@ that `sum(range(10**7))` takes, measured in the same process just before.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import resource
-import subprocess
-import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
+
+from benchmarks.fresh_process import in_fresh_process, write_report
+from trainmaster.catalog import policy_class
+from trainmaster.config.performance import BASES
+from trainmaster.model.topology import parse_shorthand
+from trainmaster.sim.driver import Scenario, Simulation
+from trainmaster.sim.metrics import result_of
+from trainmaster.traces.philly_like import generate
 
 CLUSTER, GPUS = "8x39x8", 2_496
 AIMS = {"fifo": 50.0, "srsf": 50.0, "tiresias-l": 75.0}
@@ -33,19 +36,11 @@ def unit_s() -> float:
     return min(times)
 
 
-def measure(policy: str, jobs: int, load: float, world: str, seed: int) -> dict[str, object]:
+def measure(policy: str, jobs: int, load: float, perf: str, seed: int) -> dict[str, object]:
     """One run, in this process."""
-    from trainmaster.catalog import policy_class
-    from trainmaster.model.topology import parse_shorthand
-    from trainmaster.perf.perf_model import DEFAULT, IDEAL
-    from trainmaster.sim.driver import Scenario, Simulation
-    from trainmaster.sim.metrics import result_of
-    from trainmaster.traces.philly_like import generate
-
     trace = generate(jobs, GPUS, load, seed)
     cls = policy_class(policy)
-    worlds = {"ideal": IDEAL, "default": DEFAULT}
-    scenario = Scenario(trace, parse_shorthand(CLUSTER), CLUSTER, worlds[world], seed=seed)
+    scenario = Scenario(trace, parse_shorthand(CLUSTER), CLUSTER, BASES[perf], seed=seed)
     simulation = Simulation(scenario, cls(cls.options_type()))
     unit = unit_s()
     start = time.perf_counter()
@@ -56,7 +51,7 @@ def measure(policy: str, jobs: int, load: float, world: str, seed: int) -> dict[
         "policy": policy,
         "jobs": jobs,
         "load": load,
-        "perf": world,
+        "perf": perf,
         "wall_s": round(wall, 3),
         "unit_s": round(unit, 4),
         "units": round(wall / unit, 1),
@@ -68,18 +63,11 @@ def measure(policy: str, jobs: int, load: float, world: str, seed: int) -> dict[
     }
 
 
-def apart(policy: str, jobs: int, load: float, world: str, seed: int = 1) -> dict[str, object]:
+def apart(policy: str, jobs: int, load: float, perf: str, seed: int = 1) -> dict[str, object]:
     """The same in a fresh process."""
-    arguments = [policy, str(jobs), str(load), world, str(seed)]
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.simulator", "--one", *arguments],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    found: dict[str, object] = json.loads(done.stdout)
+    found = in_fresh_process(measure, policy, jobs, load, perf, seed)
     print(
-        f"{policy:12} {jobs:>9,} jobs  load {load:<4}  {world:8}"
+        f"{policy:12} {jobs:>9,} jobs  load {load:<4}  {perf:8}"
         f" {found['units']:>7} units  {found['wall_s']:>8} s  {found['peak_mib']} MiB",
         flush=True,
     )
@@ -87,7 +75,7 @@ def apart(policy: str, jobs: int, load: float, world: str, seed: int = 1) -> dic
 
 
 def suite(quick: bool) -> list[dict[str, object]]:
-    """The aims, then growth with jobs, with load, and under the default world."""
+    """The aims, then growth with jobs, with load, and under the default performance model."""
     jobs = 10_000 if quick else 100_000
     runs = [apart(policy, jobs, 0.95, "ideal") for policy in AIMS]
     runs += [apart(policy, jobs, 1.5, "ideal") for policy in AIMS]
@@ -102,24 +90,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the jobs")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/simulator.json"))
-    parser.add_argument("--one", nargs=5, metavar="FIELD", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.one:
-        policy, jobs, load, world, seed = options.one
-        print(json.dumps(measure(policy, int(jobs), float(load), world, int(seed))))
-        return
-    report = {
-        "machine": f"{platform.machine()}, {platform.processor() or 'unknown processor'}",
-        "python": platform.python_version(),
-        "date": datetime.now(UTC).date().isoformat(),
-        "cluster": CLUSTER,
-        "unit": "sum(range(10**7)), best of three, in the same process",
-        "aims_units": AIMS,
-        "runs": suite(options.quick),
-    }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"written to {options.out}")
+    write_report(
+        options.out,
+        cluster=CLUSTER,
+        unit="sum(range(10**7)), best of three, in the same process",
+        aims_units=AIMS,
+        runs=suite(options.quick),
+    )
 
 
 if __name__ == "__main__":

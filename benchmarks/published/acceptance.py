@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from operator import attrgetter
 
 from trainmaster.evaluation.comparisons import (
     Comparison,
     Entrant,
+    Measure,
     excess,
     lowest,
     mean_jct,
@@ -27,7 +29,6 @@ from trainmaster.evaluation.number_format import (
     with_interval,
 )
 from trainmaster.evaluation.report.figures import DotPanel, dot_plot
-from trainmaster.evaluation.score import Score
 from trainmaster.evaluation.statistics import Estimate
 from trainmaster.evaluation.suite import RANKED_TRACKS, Standing, track_words
 from trainmaster.report.metrics import signed_duration
@@ -43,6 +44,11 @@ TAIL_FACTOR = 1.1
 WORST_ROOM = 1.0
 CLOSE = 1e-9
 """Of a bound that is met exactly, nothing may be lost to rounding."""
+
+
+rho_p99: Measure = attrgetter("rho_p99")
+rho_over_1: Measure = attrgetter("rho_over_1")
+rho_max: Measure = attrgetter("rho_max")
 
 
 class Criterion(Enum):
@@ -186,18 +192,6 @@ def _worst(ours: Entrant, las: Entrant | None) -> Iterator[Check]:
     if seeds:
         worst = seeds[-1]
         yield Check(Criterion.RHO_MAX, own[worst], other[worst] + WORST_ROOM)
-
-
-def rho_p99(score: Score) -> float | None:
-    return score.rho_p99
-
-
-def rho_over_1(score: Score) -> float | None:
-    return score.rho_over_1
-
-
-def rho_max(score: Score) -> float | None:
-    return score.rho_max
 
 
 # -- the section -----------------------------------------------------------------------------------

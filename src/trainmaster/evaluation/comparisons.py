@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from trainmaster.evaluation.score import Campaign, Score
 from trainmaster.evaluation.statistics import (
@@ -22,12 +23,8 @@ LITTLE = 0.01
 """An excess of at most this part of the mean JCT is next to nothing."""
 
 
-def excess(score: Score) -> float | None:
-    return score.excess_s
-
-
-def mean_jct(score: Score) -> float | None:
-    return score.mean_jct_s
+excess: Measure = attrgetter("excess_s")
+mean_jct: Measure = attrgetter("mean_jct_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +140,9 @@ class Comparison:
     @property
     def load(self) -> float | None:
         """As realised, the mean over seeds; the jobs are the same for all contenders."""
-        return next((load for each in self.entrants if (load := each.mean(_load))), None)
+        return next(
+            (load for each in self.entrants if (load := each.mean(attrgetter("load")))), None
+        )
 
     @property
     def is_transient(self) -> bool:
@@ -165,10 +164,6 @@ class Comparison:
     @property
     def seeds(self) -> int:
         return len({seed for each in self.entrants for seed in each.scores})
-
-
-def _load(score: Score) -> float | None:
-    return score.load
 
 
 def ratio(ours: Entrant, theirs: Entrant, measure: Measure) -> Estimate | None:

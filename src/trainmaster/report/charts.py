@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 from trainmaster.report import palette
@@ -30,34 +31,13 @@ PNG_DPI = 150
 STAMPS = {"png": "Software", "svg": "Date", "pdf": "CreationDate"}
 """What would make two equal charts differ."""
 INK, SOFT, HAIR, AXIS, CARD, IDLE = (palette.PAPER[name].light for name in palette.PAPER)
-SETTINGS: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "trainmaster",
-    "font.size": 10,
-    "font.sans-serif": ["DejaVu Sans", "Liberation Sans", "Arial", "Helvetica"],
+STYLE = Path(__file__).with_name("house.mplstyle")
+COLOURS: dict[Any, Any] = {
     "text.color": INK,
-    "text.parse_math": False,
-    "axes.labelcolor": SOFT,
-    "axes.edgecolor": AXIS,
-    "axes.facecolor": "none",
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 10,
-    "axes.titleweight": "bold",
-    "axes.grid": True,
-    "grid.color": HAIR,
-    "xtick.labelcolor": SOFT,
-    "ytick.labelcolor": SOFT,
-    "xtick.major.pad": 6,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "xtick.minor.size": 0,
-    "ytick.minor.size": 0,
-    "legend.frameon": False,
     "figure.facecolor": CARD,
+    "axes.edgecolor": AXIS,
+    "grid.color": HAIR,
+    **dict.fromkeys(("axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), SOFT),
 }
 
 
@@ -121,7 +101,7 @@ def styled(draw: Callable[P, Chart]) -> Callable[P, Chart]:
     def styled_draw(*args: P.args, **kwargs: P.kwargs) -> Chart:
         import matplotlib as mpl
 
-        with mpl.rc_context(SETTINGS):
+        with mpl.rc_context(COLOURS, STYLE):
             return draw(*args, **kwargs)
 
     return styled_draw
@@ -206,7 +186,7 @@ class Chart:
     def _save(self, stream: Any, kind: str, **how: Any) -> None:
         import matplotlib as mpl
 
-        with mpl.rc_context(SETTINGS), warnings.catch_warnings():
+        with mpl.rc_context(COLOURS, STYLE), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a name in a script that the font lacks
             layout = self.figure.get_layout_engine()
             if layout is not None:  # once for all formats

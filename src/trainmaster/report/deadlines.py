@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from trainmaster.model.deadline_notices import DeadlineNotice, DeadlineOutcome, Decline
+from trainmaster.model.deadline_notices import DeadlineNotice, DeadlineOutcome
 from trainmaster.model.result import JobResult
 from trainmaster.model.units import to_seconds
 from trainmaster.report.policy_run import PolicyRun
@@ -54,7 +54,7 @@ def _slips(run: PolicyRun) -> Iterator[str]:
         for job in run.result.jobs
         if job.deadline is not None
         for when, notice in job.deadline.notices
-        if notice.what in (DeadlineOutcome.SLIPPED, DeadlineOutcome.RECOVERED)
+        if notice.what in WORDINGS
     ]
     yield from said[:MOST_SLIPS]
     if len(said) > MOST_SLIPS:
@@ -70,20 +70,7 @@ def _after(time_ms: int | None, job: JobResult) -> str:
     return f"{wording.duration(to_seconds(time_ms - job.submit_ms))} after its submission"
 
 
-DECLINES: dict[Decline | None, Callable[[DeadlineNotice, JobResult], str]] = {
-    Decline.TOO_SOON: lambda notice, job: (
-        f"the earliest feasible deadline is {_after(notice.feasible_ms, job)}"
-    ),
-    Decline.TOO_LARGE: lambda notice, job: "it needs more GPUs than there are now",
-    Decline.NO_ESTIMATE: lambda notice, job: "no estimate of how long it takes",
-}
 WORDINGS: dict[DeadlineOutcome, Callable[[DeadlineNotice, JobResult], str]] = {
-    DeadlineOutcome.ACCEPTED: lambda notice, job: (
-        f"is accepted: done {_after(notice.finish_ms, job)} at the latest"
-    ),
-    DeadlineOutcome.DECLINED: lambda notice, job: (
-        f"is declined: {DECLINES[notice.why](notice, job)}"
-    ),
     DeadlineOutcome.SLIPPED: lambda notice, job: (
         f"will miss its deadline ({_after(notice.deadline_ms, job)}): now predicted to be done"
         f" {_after(notice.finish_ms, job)} instead of {_after(notice.earlier_ms, job)}"
