@@ -14,13 +14,14 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from trainmaster.catalog import policy_class
 from trainmaster.config.options import read_options
 from trainmaster.evaluation.suites.eight_models import CLUSTER, COUNTS, JOBS, MODELS
 from trainmaster.evaluation.suites.eight_models import trace as workload
+from trainmaster.model.result import Summary
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.model.trace import Trace
 from trainmaster.model.units import NOMINAL
@@ -39,7 +40,7 @@ LINE_UP: tuple[tuple[str, dict[str, str]], ...] = (
 
 
 def curves(base: PerfModel) -> PerfModel:
-    """The same world with these models' curves."""
+    """The same performance model with these models' curves."""
     tables = {
         model.name.replace("-", ""): {n: round(model.speedup(n) * NOMINAL) for n in COUNTS}
         for model in MODELS
@@ -48,45 +49,20 @@ def curves(base: PerfModel) -> PerfModel:
 
 
 ALONE = replace(DEFAULT, name="alone", neighbours=NetworkContention())
-"""The default world, but jobs on one server do not slow each other down."""
-WORLDS = (IDEAL, ALONE, DEFAULT)
-
-
-@dataclass(frozen=True)
-class Found:
-    """What one policy made of it."""
-
-    label: str
-    perf: str
-    seed: int
-    mean_jct_s: float
-    makespan_s: float
-    gpu_util: float
-    wall_s: float
+"""The default performance model, but jobs on one server do not slow each other down."""
+PERFS = (IDEAL, ALONE, DEFAULT)
 
 
 def run(
-    trace: Trace, cluster: str, world: PerfModel, name: str, options: dict[str, str], seed: int
-) -> Found:
+    trace: Trace, cluster: str, perf: PerfModel, name: str, options: dict[str, str]
+) -> tuple[Summary, float]:
+    """What one policy made of it, and the CPU seconds that it took."""
     kind = policy_class(name)
     policy = kind(read_options(name, kind.options_type, options))
-    simulation = Simulation(Scenario(trace, parse_shorthand(cluster), cluster, world), policy)
+    simulation = Simulation(Scenario(trace, parse_shorthand(cluster), cluster, perf), policy)
     start = time.process_time()
     simulation.run()
-    took = time.process_time() - start
-    summary = result_of(simulation).summary
-    assert summary.avg_jct_s is not None
-    assert summary.makespan_s is not None
-    label = " ".join([name, *(f"{key}={value}" for key, value in options.items())])
-    return Found(
-        label,
-        world.name,
-        seed,
-        round(summary.avg_jct_s),
-        round(summary.makespan_s),
-        round(summary.gpu_util or 0.0, 3),
-        round(took, 2),
-    )
+    return result_of(simulation).summary, time.process_time() - start
 
 
 def main() -> None:
@@ -97,17 +73,24 @@ def main() -> None:
     found = []
     for seed in range(given.seeds):
         trace = workload(JOBS, JOBS, seed)
-        for world in WORLDS:
+        for perf in PERFS:
             for name, options in LINE_UP:
-                one = run(trace, CLUSTER, curves(world), name, options, seed)
+                summary, cpu_s = run(trace, CLUSTER, curves(perf), name, options)
+                one = {
+                    "label": " ".join(
+                        [name, *(f"{key}={value}" for key, value in options.items())]
+                    ),
+                    "perf": perf.name,
+                    "seed": seed,
+                    "mean_jct_s": round(summary.avg_jct_s or 0.0),
+                    "makespan_s": round(summary.makespan_s or 0.0),
+                    "gpu_util": round(summary.gpu_util or 0.0, 3),
+                    "wall_s": round(cpu_s, 2),
+                }
                 found.append(one)
-                print(
-                    f"{one.perf:8} seed {seed} {one.label:28} mean {one.mean_jct_s:7.0f} s"
-                    f" makespan {one.makespan_s:7.0f} s util {one.gpu_util:.3f} {one.wall_s:6.2f} s CPU",
-                    flush=True,
-                )
+                print("  ".join(f"{key} {value}" for key, value in one.items()), flush=True)
     if given.out:
-        given.out.write_text(json.dumps([vars(each) for each in found], indent=1) + "\n")
+        given.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -22,40 +22,52 @@ baseline (one hour, 16 GPU-hours), and series that grow by 6, 10 and 4."""
 
 TUNED: tuple[Settings, ...] = tuple({"thresholds_gpu_s": limits} for limits in THRESHOLDS)
 
-OURS = Contender("trainmaster", "trainmaster", standing=Standing.OURS)
+CONTENDERS = {
+    each.label: each
+    for each in (
+        Contender("trainmaster", "trainmaster", standing=Standing.OURS),
+        Contender("fifo", "fifo"),
+        Contender("fifo easy", "fifo", {"backfill": "easy"}),
+        Contender("fifo skip", "fifo", {"backfill": "skip"}),
+        Contender("yarn-cs", "yarn-cs"),
+        Contender("las", "las", {"quantum_s": LEAST_RUN_S, "min_run_s": LEAST_RUN_S}),
+        Contender("tiresias-l", "tiresias-l"),
+        Contender("tiresias-l tuned", "tiresias-l", grid=TUNED),
+        Contender("tiresias-g", "tiresias-g"),
+        Contender("tiresias-g tuned", "tiresias-g", grid=TUNED),
+        Contender("gittins global", "gittins", {"classes": "all"}),
+        Contender("gittins by class", "gittins", {"classes": "user"}),
+        Contender("qssf", "qssf"),
+        Contender("max-min", "max-min"),
+        Contender("afs-l", "afs-l", {"min_run_s": LEAST_RUN_S}),
+        Contender("goodput", "goodput"),
+        Contender("optimus", "optimus"),
+        Contender("themis", "themis"),
+        Contender("gandiva", "gandiva"),
+        Contender("antman", "antman"),
+        Contender("big-brain", "big-brain"),
+        Contender("philly", "philly"),
+        Contender("fair", "fair"),
+        Contender("srsf", "srsf", standing=Standing.BOUND),
+        Contender("srtf", "srtf", standing=Standing.BOUND),
+    )
+}
 
-FIFO = Contender("fifo", "fifo")
-EASY = Contender("fifo easy", "fifo", {"backfill": "easy"})
-SKIP = Contender("fifo skip", "fifo", {"backfill": "skip"})
-YARN = Contender("yarn-cs", "yarn-cs")
-LAS = Contender("las", "las", {"quantum_s": LEAST_RUN_S, "min_run_s": LEAST_RUN_S})
-TIRESIAS_L = Contender("tiresias-l", "tiresias-l")
-TIRESIAS_L_TUNED = Contender("tiresias-l tuned", "tiresias-l", grid=TUNED)
-TIRESIAS_G = Contender("tiresias-g", "tiresias-g")
-TIRESIAS_G_TUNED = Contender("tiresias-g tuned", "tiresias-g", grid=TUNED)
-GITTINS = Contender("gittins global", "gittins", {"classes": "all"})
-GITTINS_BY_CLASS = Contender("gittins by class", "gittins", {"classes": "user"})
-QSSF = Contender("qssf", "qssf")
-MAX_MIN = Contender("max-min", "max-min")
-AFS_L = Contender("afs-l", "afs-l", {"min_run_s": LEAST_RUN_S})
-GOODPUT = Contender("goodput", "goodput")
-OPTIMUS = Contender("optimus", "optimus")
-THEMIS = Contender("themis", "themis")
-GANDIVA = Contender("gandiva", "gandiva")
-ANTMAN = Contender("antman", "antman")
-BIG_BRAIN = Contender("big-brain", "big-brain")
-PHILLY = Contender("philly", "philly")
-FAIR = Contender("fair", "fair")
 
-SRSF = Contender("srsf", "srsf", standing=Standing.BOUND)
-SRTF = Contender("srtf", "srtf", standing=Standing.BOUND)
+def named(labels: str) -> tuple[Contender, ...]:
+    """Those with these labels, in this order."""
+    return tuple(CONTENDERS[label] for label in labels.split(", "))
 
-ORDERING = (
-    *(OURS, FIFO, EASY, LAS, TIRESIAS_L, TIRESIAS_L_TUNED, TIRESIAS_G, TIRESIAS_G_TUNED),
-    *(GITTINS, GITTINS_BY_CLASS, QSSF, SRSF),
+
+OURS, LAS = named("trainmaster, las")
+ORDERING = named(
+    "trainmaster, fifo, fifo easy, las, tiresias-l, tiresias-l tuned, tiresias-g, tiresias-g tuned,"
+    " gittins global, gittins by class, qssf, srsf"
 )
 """Everybody whose subject is who runs first."""
-BEST_ORDERING = (OURS, LAS, TIRESIAS_L_TUNED, TIRESIAS_G, GITTINS_BY_CLASS, QSSF, SRSF)
+BEST_ORDERING = named(
+    "trainmaster, las, tiresias-l tuned, tiresias-g, gittins by class, qssf, srsf"
+)
 """Those that are near each other: what a sweep follows."""
 
 

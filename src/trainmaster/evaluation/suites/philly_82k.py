@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.evaluation.suite import Conditions, Experiment, FromFile, Slice, Suite, Workload
-from trainmaster.evaluation.suites import contenders as who
+from trainmaster.evaluation.suites.contenders import named
 from trainmaster.evaluation.suites.philly_traces import PHILLY_82K
 
 BUSIEST_DAYS = 36
@@ -32,10 +32,7 @@ SUITE = Suite(
                 ),
             ),
             conditions=(Conditions("ideal", "ideal"),),
-            contenders=(
-                *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED),
-                *(who.GITTINS_BY_CLASS, who.SRSF),
-            ),
+            contenders=named("trainmaster, las, tiresias-l tuned, gittins by class, srsf"),
         ),
     ),
 )

@@ -15,9 +15,15 @@ from trainmaster.evaluation.suite import (
     Suite,
     Workload,
 )
-from trainmaster.evaluation.suites import contenders as who
 from trainmaster.evaluation.suites import eight_models, synthetic_traces
-from trainmaster.evaluation.suites.contenders import altered
+from trainmaster.evaluation.suites.contenders import (
+    BEST_ORDERING,
+    LAS,
+    ORDERING,
+    OURS,
+    altered,
+    named,
+)
 from trainmaster.evaluation.suites.philly_traces import (
     PHILLY_1K,
     VIRTUAL_CLUSTERS,
@@ -51,45 +57,39 @@ ORDERED = tuple(
 PLACED = tuple(stream(f"generated {shape}", 0.9, shape, title=SHAPES[shape]) for shape in SHAPES)
 REAL = (PHILLY_1K, *(each.workload() for each in VIRTUAL_CLUSTERS))
 
+order = partial(Experiment, track="order", conditions=(IDEAL,), contenders=ORDERING)
 ORDER = (
-    Experiment(
+    order(
         name="order-generated",
         title="Order alone, Philly-like jobs",
         question="Who lets jobs wait least when GPUs are all alike and switching is free?",
-        track="order",
         workloads=ORDERED,
-        conditions=(IDEAL,),
-        contenders=who.ORDERING,
     ),
-    Experiment(
+    order(
         name="order-philly",
         title="Order alone, jobs of Philly",
         question="Does the same hold for the jobs of a real cluster, with their bursts?",
-        track="order",
         workloads=REAL,
-        conditions=(IDEAL,),
-        contenders=who.ORDERING,
     ),
 )
 
+placement = partial(Experiment, track="placement")
 PLACEMENT = (
-    Experiment(
+    placement(
         name="placement-generated",
         title="With locality and the cost of switching, Philly-like jobs",
         question="Who is best when distance slows jobs down and changing hands costs time?",
-        track="placement",
         workloads=PLACED,
-        contenders=who.ORDERING,
+        contenders=ORDERING,
     ),
-    Experiment(
+    placement(
         name="placement-philly",
         title="With locality and the cost of switching, jobs of Philly",
         question="And for the jobs of a real cluster, whose models nobody knows?",
-        track="placement",
         workloads=REAL,
-        contenders=(
-            *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED, who.TIRESIAS_G_TUNED),
-            *(who.GITTINS, who.GITTINS_BY_CLASS, who.QSSF, who.SRSF),
+        contenders=named(
+            "trainmaster, las, tiresias-l tuned, tiresias-g tuned, gittins global,"
+            " gittins by class, qssf, srsf"
         ),
     ),
 )
@@ -108,27 +108,25 @@ ONE_GPU_MIX_STREAM = Workload(
     title="nine of ten on one GPU",
 )
 
+packing = partial(Experiment, track="packing")
 PACKING = (
-    Experiment(
+    packing(
         name="packing",
         title="With packing",
         question="What do small jobs gain from sharing GPUs while a queue exists?",
-        track="packing",
         workloads=(ONE_GPU_MIX_STREAM,),
-        contenders=(
-            *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED, who.TIRESIAS_G_TUNED),
-            *(who.GITTINS_BY_CLASS, who.QSSF, who.GANDIVA, who.ANTMAN, who.BIG_BRAIN, who.SRSF),
+        contenders=named(
+            "trainmaster, las, tiresias-l tuned, tiresias-g tuned, gittins by class, qssf,"
+            " gandiva, antman, big-brain, srsf"
         ),
     ),
-    Experiment(
+    packing(
         name="packing-philly",
         title="With packing, jobs of Philly with models drawn at random",
         question="What could the jobs of a real cluster gain, if they trained these models?",
-        track="packing",
         workloads=(philly_1k(ASSIGNED), *virtual_clusters("6214e9", "6c71a0", changes=ASSIGNED)),
-        contenders=(
-            *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED, who.GITTINS_BY_CLASS, who.QSSF),
-            *(who.ANTMAN, who.SRSF),
+        contenders=named(
+            "trainmaster, las, tiresias-l tuned, gittins by class, qssf, antman, srsf"
         ),
     ),
 )
@@ -144,27 +142,25 @@ HALF_ELASTIC_STREAMS = tuple(
     for shape in ("16x4", "8x8")
 )
 
+elastic = partial(Experiment, track="elastic")
 ELASTIC = (
-    Experiment(
+    elastic(
         name="elastic",
         title="With elastic jobs",
         question="What do jobs gain that may shrink to a quarter and grow to four times their GPUs?",
-        track="elastic",
         workloads=HALF_ELASTIC_STREAMS,
-        contenders=(
-            *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED, who.GITTINS_BY_CLASS, who.MAX_MIN),
-            *(who.AFS_L, who.GOODPUT, who.OPTIMUS, who.THEMIS, who.SRSF),
+        contenders=named(
+            "trainmaster, las, tiresias-l tuned, gittins by class, max-min, afs-l, goodput,"
+            " optimus, themis, srsf"
         ),
     ),
-    Experiment(
+    elastic(
         name="elastic-philly",
         title="With elastic jobs, every other job of Philly taken for one",
         question="What could the jobs of a real cluster gain, if half of them were elastic?",
-        track="elastic",
         workloads=(philly_1k(HALF_ELASTIC), *virtual_clusters("7f04ca", changes=HALF_ELASTIC)),
-        contenders=(
-            *(who.OURS, who.LAS, who.TIRESIAS_L_TUNED, who.GITTINS_BY_CLASS, who.MAX_MIN),
-            *(who.AFS_L, who.GOODPUT, who.SRSF),
+        contenders=named(
+            "trainmaster, las, tiresias-l tuned, gittins by class, max-min, afs-l, goodput, srsf"
         ),
     ),
 )
@@ -176,7 +172,7 @@ CLUSTER = "4x8"
 STREAM = stream("generated 4x8", 0.9, CLUSTER, FEWER_JOBS)
 PROFILED = {"base": "default", "profiling_s": 40}
 """Policies that are told how fast elastic jobs are on several sizes pay for measuring it (docs/perf.md)."""
-sweep = partial(Experiment, track="sweep", workloads=(STREAM,), contenders=who.BEST_ORDERING)
+sweep = partial(Experiment, track="sweep", workloads=(STREAM,), contenders=BEST_ORDERING)
 
 SWEEPS = (
     sweep(
@@ -197,7 +193,7 @@ SWEEPS = (
             Conditions(f"switch cost {cost} s", {"base": "ideal", "switch": {"resume_s": cost}})
             for cost in (0, 10, 60, 300)
         ),
-        contenders=(*who.BEST_ORDERING, who.FIFO),
+        contenders=(*BEST_ORDERING, *named("fifo")),
     ),
     sweep(
         name="estimates",
@@ -210,7 +206,7 @@ SWEEPS = (
             Conditions("error 0", PROFILED, "exact"),
             *(Conditions(f"error {error}", PROFILED, f"noisy:{error}") for error in (0.2, 0.5, 1)),
         ),
-        contenders=(who.OURS, who.LAS, who.EASY, who.AFS_L, who.OPTIMUS, who.SRSF),
+        contenders=named("trainmaster, las, fifo easy, afs-l, optimus, srsf"),
     ),
     sweep(
         name="packing-table",
@@ -221,7 +217,7 @@ SWEEPS = (
             Conditions(f"table error {error}", {"base": "default", "table_error": error})
             for error in (0, 0.2, 0.4)
         ),
-        contenders=(who.OURS, who.LAS, who.ANTMAN, who.BIG_BRAIN, who.SRSF),
+        contenders=named("trainmaster, las, antman, big-brain, srsf"),
     ),
     sweep(
         name="thresholds",
@@ -234,7 +230,7 @@ SWEEPS = (
                 Contender(f"tiresias-l {limit}", "tiresias-l", {"thresholds_gpu_s": limit})
                 for limit in ("600", "3600", "18000", "57600", "230400")
             ),
-            *(who.OURS, who.LAS, who.SRSF),
+            *named("trainmaster, las, srsf"),
         ),
     ),
     sweep(
@@ -277,12 +273,12 @@ def paper_trace(name: str, trace: str, cluster: str, seeds: tuple[int, ...] = SE
     return Workload(name, Crafted(trace), cluster, seeds, warm_up=0)
 
 
+paper = partial(Experiment, track="seed")
 PAPERS = (
-    Experiment(
+    paper(
         name="elastic-shares",
         title="512 jobs of 8 models on 512 GPUs",
         question="Static shares, first come first served, against dynamic ones (KAIST's poster).",
-        track="seed",
         workloads=(paper_trace("eight models", "eight-models-512", eight_models.CLUSTER),),
         conditions=(
             Conditions(
@@ -291,14 +287,13 @@ PAPERS = (
                 "exact",
             ),
         ),
-        contenders=(who.FIFO, who.SKIP, who.MAX_MIN, who.OURS),
+        contenders=named("fifo, fifo skip, max-min, trainmaster"),
         baseline="fifo",
     ),
-    Experiment(
+    paper(
         name="concurrency",
         title="Concurrency factor",
         question="How many jobs of a quarter of a GPU should share one (Big Brain, Figure 5)?",
-        track="seed",
         workloads=(
             paper_trace(
                 "saturating stream", "big-brain-stream", synthetic_traces.BIG_BRAIN_CLUSTER
@@ -314,36 +309,33 @@ PAPERS = (
         ),
         baseline="concurrency 1",
     ),
-    Experiment(
+    paper(
         name="tiresias-testbed",
         title="480 jobs on 60 GPUs",
         question="Is Tiresias far better than YARN's capacity scheduler, and near SRTF, in every bin?",
-        track="seed",
         workloads=(paper_trace("tiresias-480", "tiresias-480", synthetic_traces.TIRESIAS_CLUSTER),),
-        contenders=(who.YARN, who.SRTF, who.TIRESIAS_L, who.TIRESIAS_G, who.GANDIVA, who.OURS),
+        contenders=named("yarn-cs, srtf, tiresias-l, tiresias-g, gandiva, trainmaster"),
         baseline="yarn-cs",
     ),
-    Experiment(
+    paper(
         name="gandiva-six",
         title="Six jobs on four GPUs",
         question="Do time-slices give six equal jobs two thirds of a GPU each (Gandiva)?",
-        track="seed",
         workloads=(
             paper_trace("six on four", "gandiva-six", synthetic_traces.GANDIVA_CLUSTER, (0,)),
         ),
         conditions=(IDEAL,),
-        contenders=(who.FIFO, who.GANDIVA),
+        contenders=named("fifo, gandiva"),
         baseline="fifo",
     ),
-    Experiment(
+    paper(
         name="philly-delays",
         title="Why jobs wait, by size",
         question="Do large jobs wait for locality and small ones for their share (Philly, section 3)?",
-        track="seed",
         workloads=(
             Workload("generated 16x8", Generated(800, 0.9), "16x8", SEEDS, title="ten queues"),
         ),
-        contenders=(who.PHILLY, who.FAIR),
+        contenders=named("philly, fair"),
         baseline="fair",
     ),
 )
@@ -361,7 +353,7 @@ ABLATIONS = (
         question="What is each part worth?",
         workloads=(STREAM, PHILLY_1K, *FOR_TUNING),
         contenders=(
-            who.OURS,
+            OURS,
             altered("without learning", "learn", "off"),
             altered("without history", "history", "off"),
             altered("without siblings", "siblings", "off"),
@@ -371,7 +363,7 @@ ABLATIONS = (
             altered("without a least run", "min_run_s", "0"),
             altered("without guard", "guard_ratio", "0"),
             altered("without locality", "locality", "off"),
-            who.LAS,
+            LAS,
         ),
     ),
     ablation(
@@ -380,10 +372,10 @@ ABLATIONS = (
         question="What is sharing GPUs worth, side by side and by turns?",
         workloads=(ONE_GPU_MIX_STREAM,),
         contenders=(
-            who.OURS,
+            OURS,
             altered("without packing", "packing", "off"),
             altered("packing by turns", "packing", "time"),
-            who.LAS,
+            LAS,
         ),
     ),
     ablation(
@@ -391,7 +383,7 @@ ABLATIONS = (
         title="Growing",
         question="What is it worth to grow elastic jobs into idle GPUs?",
         workloads=(HALF_ELASTIC_STREAMS[0],),
-        contenders=(who.OURS, altered("without growing", "grow", "off"), who.LAS),
+        contenders=(OURS, altered("without growing", "grow", "off"), LAS),
     ),
 )
 
