@@ -1,6 +1,6 @@
 """How well throughput estimation predicts what others measured, before and after correction.
 
-Three sets of measurements that nobody here made: AdaptDL's (Pollux, OSDI'21), ElasticFlow's
+Three sets of measurements by others: AdaptDL's (Pollux, OSDI'21), ElasticFlow's
 (ASPLOS'23) and Gavel's (OSDI'20). Links are fitted on one model of each testbed and held for the
 others; a model's own points are used only by the correction, one after another: predict, then learn.
 

@@ -29,7 +29,7 @@ Found = dict[str, Any]
 
 @contextmanager
 def asked_meanwhile(daemon: LiveDaemon) -> Iterator[Found]:
-    """Asks for a job's sheet again and again: what somebody else would feel, filled in at the end."""
+    """Ask for one job again and again meanwhile: the delay that another client sees, filled in at the end."""
     felt: Found = {}
     times: list[float] = []
     is_over = threading.Event()

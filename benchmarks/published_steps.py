@@ -64,7 +64,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Testbed:
-    """A cluster that somebody measured on."""
+    """A cluster on which others measured."""
 
     name: str
     wires: str

@@ -61,7 +61,7 @@ class Compared:
     residuals_ms: dict[str, float]
     """Mean over jobs of what each part took beyond its calibrated cost."""
     sensitivity: Errors
-    """The median of simulations with jitter against the one without: nobody can predict better."""
+    """The median of simulations with jitter against the one without: no model can predict better."""
     steps: int
     unlike: int
     """Steps of the event log that gave other orders when it was replayed."""
@@ -90,9 +90,9 @@ def simulated(
         )
         for story in stories
     ]
-    world = perf_model_from(costs.perf(), "calibrated")
+    perf = perf_model_from(costs.perf(), "calibrated")
     trace = Trace(tuple(sorted(jobs, key=lambda traced: traced.job.submit_ms)))
-    scenario = Scenario(trace, machine(SLOTS).topology, SLOTS, world, Estimates(known=False))
+    scenario = Scenario(trace, machine(SLOTS).topology, SLOTS, perf, Estimates(known=False))
     simulation = Simulation(scenario, policy_of(policy.name, policy.options))
     simulation.run()
     return tuple(_lived(simulation, traced) for traced in jobs)

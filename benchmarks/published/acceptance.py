@@ -2,7 +2,7 @@
 
 Where waiting matters (LAS's excess is at least a fifth of its mean JCT) our excess is to be at least
 10 % below that of the best published policy, elsewhere within 1 % of it. The best is chosen with
-hindsight, on the measured jobs themselves: nobody could have chosen better. The tails may be at most
+hindsight, on the measured jobs themselves: no user could have chosen better. The tails may be at most
 a tenth worse than that policy's, and the worst job at most one fair share worse off than under LAS.
 """
 

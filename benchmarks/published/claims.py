@@ -84,7 +84,7 @@ class Weighed:
 
 TIRESIAS, AFS = "Tiresias (NSDI 2019)", "AFS (NSDI 2021)"
 GITTINS = "Gittins index (Gittins 1989; Scully 2018)"
-ELASTIC = ("elastic", "seed")
+ELASTIC = ("elastic", "paper")
 
 CLAIMS = (
     Claim("tiresias-l", "yarn-cs", f"{TIRESIAS}: up to 5.5 times"),

@@ -189,7 +189,7 @@ CONCURRENCY = order(
     name="concurrency",
     title="Concurrency factor",
     question="How many jobs should share a GPU?",
-    track="seed",
+    track="paper",
     workloads=(Workload("eight models", Generated(200, 0.8), "4x4", SEEDS),),
     contenders=tuple(
         Contender(f"big-brain, {n} per GPU", "big-brain", {"concurrency": str(n)})

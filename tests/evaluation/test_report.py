@@ -343,7 +343,7 @@ def test_wins_in_sweeps_alone_make_a_report_too() -> None:
     assert "There is nothing to compare." in made["README.md"]
 
 
-def test_ratios_of_next_to_nothing_are_marked_and_explained_on_page_and_in_markdown(
+def test_negligible_ratios_are_marked_and_explained_on_page_and_in_markdown(
     whole: dict[str, str],
 ) -> None:
     contenders = (

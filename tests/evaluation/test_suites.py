@@ -126,7 +126,7 @@ def test_some_virtual_clusters_are_for_tuning_and_more_for_the_test() -> None:
 
 def test_all_four_tracks_are_there_with_real_and_generated_jobs() -> None:
     tracks = {each.track for each in PUBLISHED.experiments}
-    assert {"order", "placement", "packing", "elastic", "sweep", "seed", "ablation"} <= tracks
+    assert {"order", "placement", "packing", "elastic", "sweep", "paper", "ablation"} <= tracks
     for track in ("order", "placement"):
         workloads = [w for e in PUBLISHED.experiments if e.track == track for w in e.workloads]
         assert PHILLY_1K in workloads

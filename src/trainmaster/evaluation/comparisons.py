@@ -19,8 +19,8 @@ from trainmaster.evaluation.suite import Conditions, Contender, Experiment, Stan
 
 Measure = Callable[[Score], float | None]
 
-LITTLE = 0.01
-"""An excess of at most this part of the mean JCT is next to nothing."""
+NEGLIGIBLE = 0.01
+"""An excess of at most this part of the mean JCT is negligible."""
 
 
 excess: Measure = attrgetter("excess_s")
@@ -125,7 +125,7 @@ class Comparison:
 
     @property
     def subject(self) -> Subject:
-        """The excess; the mean JCT where somebody's excess is negative, which orders a seed alike."""
+        """The excess; the mean JCT where an excess is negative, which orders contenders alike on a seed."""
         values = [value for each in self.entrants for value in each.values(excess).values()]
         return MEAN_JCT if any(value < 0 for value in values) else EXCESS
 
@@ -173,17 +173,19 @@ def ratio(ours: Entrant, theirs: Entrant, measure: Measure) -> Estimate | None:
     found = paired_ratio(_observed(ours, measure), _observed(theirs, measure))
     if found is None or measure is not excess:
         return found
-    return replace(found, is_of_little=_hardly_waits(ours) and _hardly_waits(theirs))
+    return replace(
+        found, is_negligible=_has_negligible_excess(ours) and _has_negligible_excess(theirs)
+    )
 
 
-def _hardly_waits(entrant: Entrant) -> bool:
-    """Whether its excess is next to nothing beside what jobs take in any case."""
+def _has_negligible_excess(entrant: Entrant) -> bool:
+    """Whether its excess hardly counts beside the time that jobs need in any case."""
     above, whole = entrant.mean(excess), entrant.mean(mean_jct)
-    return above is not None and above <= max(SMALLEST, LITTLE * (whole or 0.0))
+    return above is not None and above <= max(SMALLEST, NEGLIGIBLE * (whole or 0.0))
 
 
 def _served_alike(ours: Entrant, theirs: Entrant) -> bool:
-    """Whether neither rejects jobs that the other serves: means over other jobs are no pair."""
+    """Whether neither rejects jobs that the other serves: means over different jobs cannot be compared."""
     own, other = ours.jobs, theirs.jobs
     return all(own[seed] == other[seed] for seed in own.keys() & other.keys())
 
@@ -213,8 +215,8 @@ def ratios_to_baseline(comparison: Comparison, measure: Measure) -> dict[str, Es
 def typical(entrants: Iterable[Entrant], measure: Measure) -> dict[str, float]:
     """The geometric mean over seeds, as paired ratios are, for each that has the measure on every one.
 
-    So the lowest has no ratio above 1 to another. Who failed on the hardest seed, or rejected jobs that
-    others served, is left out.
+    So the lowest has no ratio above 1 to another. A contender that failed on the hardest seed, or
+    rejected jobs that others served, is left out.
     """
     candidates = tuple(entrants)
     most: dict[int, int] = {}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from trainmaster.evaluation.comparisons import LITTLE
+from trainmaster.evaluation.comparisons import NEGLIGIBLE
 from trainmaster.evaluation.statistics import Basis, Estimate, Interval
 from trainmaster.text import formatting as wording
 from trainmaster.text.formatting import ABSENT
 
 DAGGER = "\N{DAGGER}"
-FOOTNOTE = f"{DAGGER} Negligible: both excesses are below {100 * LITTLE:g} % of the mean JCT."
+FOOTNOTE = f"{DAGGER} Negligible: both excesses are below {100 * NEGLIGIBLE:g} % of the mean JCT."
 
 
 def ratio_words(value: float | None) -> str:
@@ -35,7 +35,7 @@ def with_interval(estimate: Estimate | None) -> str:
     """A ratio and its interval: 0.87 [0.81, 0.94]; marked where it says little."""
     if estimate is None:
         return ABSENT
-    mark = DAGGER if estimate.is_of_little else ""
+    mark = DAGGER if estimate.is_negligible else ""
     return f"{ratio_words(estimate.value)}{mark} {interval_words(estimate)}".strip()
 
 

@@ -62,7 +62,7 @@ class Score:
     passed_jct_s: float | None = None
     """Over those that ended well."""
     floor_s: float | None
-    """Mean service: what the mean JCT would be if nobody ever waited."""
+    """Mean service: what the mean JCT would be if no job ever waited."""
     excess_s: float | None = None
     """Mean of JCT - service alone at best placement."""
     p50_s: float | None = None

@@ -45,7 +45,7 @@ def _reseeded(workloads: Iterable[Workload], count: int) -> tuple[Workload, ...]
 
 
 def runnable(suite: Suite, folder: Path | None) -> tuple[Suite, tuple[Skipped, ...]]:
-    """The suite without what cannot be run here: files that are not there, policies nobody has."""
+    """The suite without what cannot be run here: missing files, policies that are not installed."""
     kept, skipped = [], []
     policies = set(policy_names())
     for experiment in suite.experiments:

@@ -22,7 +22,7 @@ RESAMPLES = 2_000
 TAIL = 0.025
 """Left out on either side: the interval holds 95 %."""
 SMALLEST = 1.0
-"""Two values below this many (seconds) are alike: a ratio of next to nothing says nothing."""
+"""Two values below this many (seconds) are alike: a ratio of two negligible values says nothing."""
 
 
 class Basis(Enum):
@@ -53,8 +53,8 @@ class Estimate:
     number: int
     """How many things the interval was resampled over."""
     basis: Basis
-    is_of_little: bool = False
-    """Whether it is a ratio of two things that are next to nothing, and says little."""
+    is_negligible: bool = False
+    """Whether it is a ratio of two negligible values."""
 
     @property
     def low(self) -> float:

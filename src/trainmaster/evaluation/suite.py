@@ -29,7 +29,7 @@ TRACKS = {
     "packing": ("packing", "With packing"),
     "elastic": ("elastic", "With elastic jobs"),
     "sweep": ("sweeps", "Sweeps"),
-    "seed": ("papers", "Experiments from the papers"),
+    "paper": ("papers", "Experiments from the papers"),
     "ablation": ("ablations", "Ablations"),
 }
 """Groups of experiments by what is allowed and charged in them: in a table, and in a heading."""

@@ -66,7 +66,7 @@ def _slips(run: PolicyRun) -> Iterator[str]:
 
 def _after(time_ms: int | None, job: JobResult) -> str:
     if time_ms is None:
-        return "nobody knows when"
+        return "at an unknown time"
     return f"{wording.duration(to_seconds(time_ms - job.submit_ms))} after its submission"
 
 

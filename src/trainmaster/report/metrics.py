@@ -28,7 +28,7 @@ class Metric:
     group: str = ""
     """Heading over its column in the report's table."""
     is_optional: bool = False
-    """Left out where it is absent or nought for everybody."""
+    """Left out where it is absent or zero in every run."""
     score_key: str = ""
     """Its field in the score of a trial, if that has another name."""
 
@@ -114,7 +114,7 @@ def named(*keys: str) -> tuple[Metric, ...]:
 
 
 def shown(metrics: Iterable[Metric], runs: Sequence[object]) -> list[Metric]:
-    """Without the optional ones that nobody has; a count of nought is nothing to show either."""
+    """Without the optional ones that no run has; a count of zero is not shown either."""
 
     def is_there(metric: Metric, run: object) -> bool:
         value = metric.of(run)

@@ -1,4 +1,4 @@
-"""Running a campaign for somebody who watches, or for a log; then its table, its files, its exit code."""
+"""Run a campaign with its progress on a screen or in a log; then its table, its files, its exit code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainmaster.evaluation.trial_cache import FOLDER, Archive
 from trainmaster.text.formatting import duration, plural
 
 LINE_EVERY_S = 10.0
-"""Between two lines of progress where nobody watches."""
+"""Between two lines of progress in a log."""
 NAMED = 5
 """Failed trials that are named before they are only counted."""
 

@@ -238,7 +238,7 @@ def stacked_bars(label: str, contenders: Mapping[str, Parts]) -> Chart:
     """Each bar is the whole waiting of its size, in parts; its job-hours stand beside it."""
     sizes = list(dict.fromkeys(size for parts in contenders.values() for size in parts))
     if not sizes:
-        return empty_chart("Nobody waited.")
+        return empty_chart("No job waited.")
     columns = min(MOST_COLUMNS, len(contenders))
     lines = -(-len(contenders) // columns)
     chart = Chart(label, WIDE_IN, 0.4 + lines * (0.6 + 0.24 * len(sizes)))
@@ -275,7 +275,7 @@ def _stack(
             chart.mark(bar, f"cause{cause}", said)
         before = [start + share for start, share in zip(before, shares, strict=True)]
     for place, total in enumerate(totals):
-        words = f"{wording.significant(total / HOUR_S)} h" if total > 0 else "nobody waited"
+        words = f"{wording.significant(total / HOUR_S)} h" if total > 0 else "no waiting"
         where = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 9}
         axes.text(1.02, place, words, color=SOFT, **where)
     return handles

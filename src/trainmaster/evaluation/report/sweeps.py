@@ -23,7 +23,7 @@ from trainmaster.evaluation.suite import Contender, Experiment, Standing
 from trainmaster.report.charts import time_unit
 from trainmaster.report.rendering import Cell, Figure, Row, Table, slug
 
-SWEPT_TRACKS = ("sweep", "seed")
+SWEPT_TRACKS = ("sweep", "paper")
 NUMBERED = re.compile(r"^(?P<before>.*?)(?P<number>\d+(?:\.\d+)?)(?P<after>\D*)$")
 Name = Callable[[Comparison], str]
 FEWEST = 3
@@ -51,7 +51,7 @@ class SettingSweep:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nobody else takes part."""
+        """Whether no other contender takes part."""
         return len(self.entrants) == len(self.comparison.entrants)
 
 

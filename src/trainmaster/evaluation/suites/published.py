@@ -85,7 +85,7 @@ PLACEMENT = (
     placement(
         name="placement-philly",
         title="With locality and the cost of switching, jobs of Philly",
-        question="And for the jobs of a real cluster, whose models nobody knows?",
+        question="And for the jobs of a real cluster, whose models are unknown?",
         workloads=REAL,
         contenders=named(
             "trainmaster, las, tiresias-l tuned, tiresias-g tuned, gittins global,"
@@ -273,12 +273,12 @@ def paper_trace(name: str, trace: str, cluster: str, seeds: tuple[int, ...] = SE
     return Workload(name, Crafted(trace), cluster, seeds, warm_up=0)
 
 
-paper = partial(Experiment, track="seed")
+paper = partial(Experiment, track="paper")
 PAPERS = (
     paper(
         name="elastic-shares",
         title="512 jobs of 8 models on 512 GPUs",
-        question="Static shares, first come first served, against dynamic ones (KAIST's poster).",
+        question="Static shares, first come first served, against dynamic ones (KAIST).",
         workloads=(paper_trace("eight models", "eight-models-512", eight_models.CLUSTER),),
         conditions=(
             Conditions(
