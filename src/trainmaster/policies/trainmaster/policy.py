@@ -48,7 +48,7 @@ from trainmaster.policies.trainmaster.queues import (
     divide_between_queues,
     remember_shares,
 )
-from trainmaster.policies.trainmaster.resizing import give_back_growth, grow_runs
+from trainmaster.policies.trainmaster.resizing import grow_runs, reclaim_growth
 from trainmaster.policies.trainmaster.scheduling_pass import Caches, Pass, Stage
 
 
@@ -91,7 +91,7 @@ OBSERVATIONS: tuple[tuple[str, Stage], ...] = (
 STAGES: tuple[tuple[str, Stage], ...] = (
     ("packing", separate_pairs),
     ("locality", make_room_for_gangs),
-    ("resizing", give_back_growth),
+    ("resizing", reclaim_growth),
     ("", start_jobs),
     ("packing", spread_pairs),
     ("locality", gather_gangs),

@@ -1,35 +1,50 @@
 """Resizing elastic runs: they grow into idle GPUs, and give those back as soon as a job waits.
 
-Before jobs are started in rank order, runs that have grown give back what waiting jobs need
-(give_back.py); after it, idle GPUs go to runs that gain by them (grow.py). Growth is by doubling, by the
-speed that was measured or is predicted for the very GPUs; a run rests between two resizings. So nothing
-goes to and fro: a run shrinks only where a job starts, and does not grow again before it has rested.
+Before jobs are started in rank order, growth is reclaimed. Jobs that wait are looked at in rank order;
+one that finds no room gets it from runs that have grown beyond their nominal number. A GPU is worth what
+it adds to the run's speed, divided by what a completion of such a job is expected to cost: the hazard of
+completion that goes with it. Where the waiting job fits on one node, one node is cleared; else the GPUs
+that are worth least go, wherever they are.
+
+Afterwards idle GPUs go to runs to which they are worth most. A run doubles, or takes what is left, if it
+has rested since its start or last resizing and the very GPUs make it faster by more than the least gain.
+What was never tried is hoped to scale as jobs mostly do: trying is how one learns, and what turns out to
+be in vain is given back. Gangs side by side slow each other down: a run becomes one beside others only
+where it gains more than they lose, by what was seen so far.
+
+So nothing goes to and fro: a run shrinks only where a job starts, and does not grow again before it has
+rested.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.estimators.throughput import key_of
+from trainmaster.mechanisms.apply_allocation import carry_out
 from trainmaster.mechanisms.gpu_claims import is_divisible
-from trainmaster.mechanisms.resize import can_resize
-from trainmaster.mechanisms.speedup_curves import Curves
+from trainmaster.mechanisms.resize import by_gpu, can_resize, fullest_first, idle_beside, resized
+from trainmaster.mechanisms.speedup_curves import Curve, Curves
+from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.plan import FrozenMap
-from trainmaster.model.units import WHOLE
+from trainmaster.model.units import NOMINAL, WHOLE
+from trainmaster.perf.default_parameters import ELASTICITY
 from trainmaster.policies.trainmaster.delay_scheduling import estimated_losses
-from trainmaster.policies.trainmaster.give_back import Giver, Giving
-from trainmaster.policies.trainmaster.grow import Growing, Growth
 from trainmaster.policies.trainmaster.memo import ResizingMemo
 from trainmaster.policies.trainmaster.options import ResizingTerms
 from trainmaster.policies.trainmaster.priority import cost
 from trainmaster.policies.trainmaster.scheduling_pass import Pass
 
 
-def give_back_growth(p: Pass) -> None:
+def reclaim_growth(p: Pass) -> None:
     """Runs that have grown give GPUs to waiting jobs that find no room."""
     if p.settings.resizing is not None and has_elastic(p):
         p.resizing = Resizing(p, p.settings.resizing)
-        p.resizing.give_back()
+        p.resizing.reclaim()
 
 
 def grow_runs(p: Pass) -> None:
@@ -66,8 +81,38 @@ def is_due(p: Pass) -> bool:
     return due is not None and due <= p.now
 
 
+@dataclass(slots=True)
+class GrownRun:
+    """A run that has more GPUs than it asked for."""
+
+    record: JobRecord
+    curve: Curve
+    cost: int
+    """Service that its completion is expected to take."""
+    slices: tuple[Slice, ...]
+    """What it has left."""
+
+    @property
+    def nominal(self) -> int:
+        return self.record.demand.nominal.count
+
+    @property
+    def has_grown(self) -> bool:
+        return len(self.slices) > self.nominal
+
+    def worth(self, count: int) -> float:
+        """What the last of so many GPUs is worth to it."""
+        curve = self.curve
+        return (
+            (curve.speeds[count] - curve.speeds[count - 1]) * self.nominal / curve.unit / self.cost
+        )
+
+
+Reclaimed = list[tuple[GrownRun, list[Slice]]]
+
+
 class Resizing:
-    """Resizings of one pass: `give_back` before jobs are started, `grow` after."""
+    """Resizings of one pass: `reclaim` before jobs are started, `grow` after."""
 
     def __init__(self, p: Pass, terms: ResizingTerms) -> None:
         if p.caches.curves is None:
@@ -82,7 +127,8 @@ class Resizing:
         self._memo = p.memo.resizing
         self._measured = self._curves.learned(self._runs, self._memo.measured, p.view.jobs)
         self._tried = self._most_tried()
-        self._shrunk: list[Giver] = []
+        self._losses = estimated_losses(p)
+        self._grown: list[GrownRun] = []
 
     def _most_tried(self) -> FrozenMap[str, int]:
         """The most GPUs at which jobs of one kind were seen."""
@@ -96,56 +142,136 @@ class Resizing:
                     tried[key] = shown[1]
         return known.updated(tried) if tried else known
 
-    def _price(self, record: JobRecord) -> int:
+    def _cost(self, record: JobRecord) -> int:
         return max(1, cost(self._pass, record))
 
-    # -- before ----------------------------------------------------------------------------------
-
-    def give_back(self) -> None:
-        """Runs that lose least give GPUs to waiting jobs that find no room."""
-        p = self._pass
-        givers = self._givers() if p.ranks.has_waiting() else []
-        if givers:
-            self._shrunk = Giving(self._draft, givers).make_room(p.ranks, p.placer, self._now)
-
-    def _givers(self) -> list[Giver]:
-        found = []
+    def _resizable(self) -> Iterator[tuple[JobRecord, Placement, Curve]]:
+        """Elastic runs that can be resized in this pass, what they hold, and how they scale."""
         for record in self._runs:
-            if not can_resize(record, self._draft.space) or self._draft.is_touched(record):
+            held = record.placement
+            if held is None or self._draft.is_touched(record):
                 continue
-            assert record.placement is not None
-            demand, held = record.demand, len(record.placement.slices)
-            if held > demand.nominal.count:
-                curve = self._curves.of(record, self._measured.corrections)
-                if held <= curve.high:
-                    found.append(Giver(record, curve, self._price(record)))
-        return found
+            if can_resize(record, self._draft.space):
+                yield record, held, self._curves.of(record, self._measured.corrections)
 
-    # -- after -----------------------------------------------------------------------------------
+    # -- reclaiming --------------------------------------------------------------------------------
+
+    def reclaim(self) -> None:
+        """Shrink runs for waiting jobs that find no room, best rank first."""
+        p, draft = self._pass, self._draft
+        if not p.ranks.has_waiting():
+            return
+        self._grown = [
+            GrownRun(record, curve, self._cost(record), held.slices)
+            for record, held, curve in self._resizable()
+            if record.demand.nominal.count < len(held.slices) <= curve.high
+        ]
+        if not self._grown:
+            return
+        candidates, started = p.ranks.candidates(self._now), list[JobRecord]()
+        for _, group, record in candidates:
+            placement = p.placer(record).place(draft.space, record)
+            if placement is None:
+                placement = self._cleared(record)
+            if placement is None:
+                candidates.drop(group)
+                continue
+            draft.start(record, placement)
+            started.append(record)
+            if not draft.space.total_free() and not any(each.has_grown for each in self._grown):
+                break
+        for record in reversed(started):
+            draft.cancel_start(record)
+
+    def _cleared(self, record: JobRecord) -> Placement | None:
+        """Where the job could start if runs gave way, which they then do."""
+        reclaimed = self._reclaimed(record) if record.is_whole else []
+        if not reclaimed:
+            return None
+        mark = self._draft.checkpoint()
+        before = [(run, run.slices) for run, _ in reclaimed]
+        for run, pieces in reclaimed:
+            self._shrink(run, tuple(piece for piece in run.slices if piece not in pieces))
+        placement = self._pass.placer(record).place(self._draft.space, record)
+        if placement is None:
+            self._draft.roll_back(mark)
+            for run, slices in before:
+                run.slices = slices
+        return placement
+
+    def _shrink(self, run: GrownRun, slices: tuple[Slice, ...]) -> None:
+        draft, record = self._draft, run.record
+        assert record.placement is not None
+        smaller = resized(draft.view, record.placement, slices)
+        (draft.replace if draft.is_placed(record) else draft.resize)(record, smaller)
+        run.slices = slices
+
+    def _reclaimed(self, record: JobRecord) -> Reclaimed:
+        """The GPUs that are worth least and make room for the job; an empty list where nothing helps."""
+        space, need = self._draft.space, record.demand.nominal.count
+        kinds = space.kinds_for(record.demand)
+        usable = {
+            piece.node
+            for run in self._grown
+            if run.has_grown
+            for piece in run.slices
+            if space.node_type[piece.node] in kinds
+        }
+        if need <= max(space.largest[kind] for kind in kinds):
+            tries = [
+                self._least_worth({node}, need - space.whole[node].bit_count())
+                for node in sorted(usable)
+            ]
+        else:
+            free = sum(space.free_gpus[kind] for kind in kinds)
+            tries = [self._least_worth(usable, need - free)]
+        found = [each for each in tries if each is not None]
+        return min(found, key=lambda each: each[0])[1] if found else []
+
+    def _least_worth(self, nodes: set[int], missing: int) -> tuple[float, Reclaimed] | None:
+        """So many GPUs of these nodes that are worth least, and what they are worth; None: too few."""
+        heap: list[tuple[float, int, int]] = []
+        offers: list[list[Slice]] = []
+        for index, run in enumerate(self._grown):
+            here = fullest_first([piece for piece in run.slices if piece.node in nodes])
+            offers.append(here)
+            if here and run.has_grown:
+                heap.append((run.worth(len(run.slices)), index, 0))
+        heapify(heap)
+        taken = dict[int, int]()
+        total = 0.0
+        while missing > 0 and heap:
+            worth, index, given = heappop(heap)
+            run = self._grown[index]
+            count = len(run.slices) - given
+            taken[index], total, missing = given + 1, total + worth, missing - 1
+            if given + 1 < len(offers[index]) and count - 1 > run.nominal:
+                heappush(heap, (run.worth(count - 1), index, given + 1))
+        if missing > 0 or not taken:
+            return None
+        return total, [(self._grown[index], offers[index][-n:]) for index, n in taken.items()]
+
+    def _undo_futile(self) -> None:
+        """A run that shrank for no job, since others have better uses for the room, does not shrink."""
+        draft, space = self._draft, self._draft.space
+        for run in self._grown:
+            held, planned = run.record.placement, draft.placement_of(run.record)
+            if held is None or planned is None or not draft.is_placed(run.record):
+                continue
+            given = [piece for piece in held.slices if piece not in planned.slices]
+            if all(
+                space.whole[piece.node] >> (piece.gpu - space.first_gpu[piece.node]) & 1
+                for piece in given
+            ) and self._pass.has_room(run.record, len(given) * WHOLE):
+                draft.replace(run.record, held)
+
+    # -- growing -----------------------------------------------------------------------------------
 
     def grow(self) -> ResizingMemo:
         """Let runs grow; what to remember."""
-        self._take_back()
-        filling = Growing(
-            self._draft,
-            self._curves,
-            self._measured.corrections,
-            self._price,
-            self._growth(),
-            self._tried,
-            self._pass.headroom,
-            estimated_losses(self._pass),
-        )
-        filling.give_up(self._runs)
-        due = filling.fill(self._runs, self._memo.resized_ms, self._now)
-        return self._remembered(due)
-
-    def _growth(self) -> Growth:
-        """What changes of hands cost says how long growth must last, and that some GPUs stay idle."""
-        terms, switch_ms = self._terms, self._view.switch_ms
-        spare = self._view.topology.training_gpus // terms.spare_part if switch_ms else 0
-        rest_ms = max(terms.rest_ms, terms.rest_switches * switch_ms)
-        return Growth(rest_ms, terms.gain_ppm, spare)
+        self._undo_futile()
+        self._give_up()
+        return self._remembered(self._fill() if self._draft.space.total_free() else None)
 
     def _remembered(self, due: int | None) -> ResizingMemo:
         resized = {record.id: self._now for record in self._runs if self._draft.is_placed(record)}
@@ -156,19 +282,138 @@ class Resizing:
             return self._memo
         return ResizingMemo(self._measured, times, self._tried, due)
 
-    def _take_back(self) -> None:
-        """A run that shrank for nobody, since others have better uses for the room, does not shrink."""
-        draft, space = self._draft, self._draft.space
-        for giver in self._shrunk:
-            held, planned = giver.record.placement, draft.placement_of(giver.record)
-            if held is None or planned is None or not draft.is_placed(giver.record):
+    def _give_up(self) -> None:
+        """Runs that are no faster for all their GPUs give back those that are in vain."""
+        for record, held, curve in self._resizable():
+            count, nominal = len(held.slices), record.demand.nominal.count
+            if nominal < count <= curve.high:
+                useful = max(nominal, curve.useful[count])
+                if useful < count:
+                    kept = by_gpu(fullest_first(held.slices)[:useful])
+                    self._draft.resize(record, resized(self._view, held, kept))
+
+    def _fill(self) -> int | None:
+        """Let runs grow while GPUs are idle; when the next of the others will have rested."""
+        rest_ms = max(self._terms.rest_ms, self._terms.rest_switches * self._view.switch_ms)
+        wake_at: int | None = None
+        ready: list[tuple[float, int, JobRecord, int]] = []
+        for record, held, curve in self._resizable():
+            more = min(2 * len(held.slices), curve.high)
+            value = self._value(record, curve, len(held.slices), more)
+            if value is None or record.run_since_ms is None:
                 continue
-            given = [piece for piece in held.slices if piece not in planned.slices]
-            if all(
-                space.whole[piece.node] >> (piece.gpu - space.first_gpu[piece.node]) & 1
-                for piece in given
-            ) and self._pass.has_room(giver.record, len(given) * WHOLE):
-                draft.replace(giver.record, held)
+            resized_ms = self._memo.resized_ms.get(record.id, 0)
+            rested = max(record.run_since_ms, resized_ms) + rest_ms
+            if rested <= self._now:
+                ready.append((-value, record.seq, record, more))
+            elif wake_at is None or rested < wake_at:
+                wake_at = rested
+        for _, _, record, count in sorted(ready, key=lambda each: each[:2]):
+            self._grow(record, count)
+        return wake_at
+
+    def _value(self, record: JobRecord, curve: Curve, count: int, more: int) -> float | None:
+        """What so many more GPUs would be worth to a run at best; None: not enough."""
+        if count >= more:
+            return None
+        before, after = curve.speeds[count], curve.speeds[more]
+        after = max(after, self._hope(record, before, count, more))
+        if not self._gains(before, after):
+            return None
+        gained = (after - before) * record.demand.nominal.count / (curve.unit * (more - count))
+        return gained / self._cost(record)
+
+    def _hope(self, record: JobRecord, before: int, count: int, more: int) -> int:
+        """How fast the run may be on more GPUs, for all that is known; 0 where it has been tried."""
+        if self._tried.get(key_of(record.job), 0) > count:
+            return 0
+        return before * ELASTICITY.speedup("", more) // ELASTICITY.speedup("", count)
+
+    def _gains(self, before: int, after: int) -> bool:
+        return (after - before) * NOMINAL > before * self._terms.gain_ppm
+
+    def _room_for(self, record: JobRecord, held: int, count: int) -> int:
+        """How many GPUs a run may take to have so many.
+
+        Where preemptions take time, growth beyond its nominal number leaves some idle for new jobs.
+        """
+        owed = max(0, record.demand.nominal.count - held)
+        free, room = self._draft.space.total_free(), self._pass.headroom(record)
+        count = count if room is None else min(count, held + room // WHOLE)
+        gpus = self._view.topology.training_gpus
+        spare = gpus // self._terms.spare_part if self._view.switch_ms else 0
+        return min(count - held, max(min(owed, free), free - spare))
+
+    def _grow(self, record: JobRecord, count: int) -> None:
+        """The fastest GPUs near it; where they will not do, those of its own nodes."""
+        draft, held = self._draft, record.placement
+        assert held is not None
+        room = self._room_for(record, len(held.slices), count)
+        if room <= 0:
+            return
+        mark = draft.checkpoint()
+        carry_out(draft, [(record, len(held.slices) + room)], self._speed, shrinks_for_growth=False)
+        grown = draft.placement_of(record)
+        assert grown is not None
+        if len(grown.slices) == len(held.slices) or self._is_good(record, held, grown):
+            return
+        draft.roll_back(mark)
+        beside = idle_beside(draft, record, held, room)
+        if beside:
+            grown = resized(draft.view, held, (*held.slices, *beside))
+            if self._is_good(record, held, grown):
+                draft.resize(record, grown)
+
+    def _speed(self, record: JobRecord, placement: Placement) -> int:
+        """As measured or predicted there, or as hoped."""
+        held, count, corrections = (
+            record.placement,
+            len(placement.slices),
+            self._measured.corrections,
+        )
+        predicted = self._curves.speed(record, placement, corrections)
+        if held is None or count <= len(held.slices):
+            return predicted
+        before = self._curves.speed(record, held, corrections)
+        return max(predicted, self._hope(record, before, len(held.slices), count))
+
+    def _is_good(self, record: JobRecord, held: Placement, grown: Placement) -> bool:
+        """Whether the GPUs are there, gain enough, and lie apart from other gangs."""
+        had = set(held.gpus())
+        if any(gpu not in had and not self._draft.is_at_hand(gpu) for gpu in grown.gpus()):
+            return False
+        nominal = record.demand.nominal.count
+        is_return = len(grown.slices) <= nominal
+        neighbours = [] if is_return else self._new_neighbours(record, held, grown)
+        before, after = self._speed(record, held), self._speed(record, grown)
+        if neighbours:
+            after -= after * self._losses.loss_beside(record) // NOMINAL
+        if not self._gains(before, after):
+            return False
+        gained = (after - before) / NOMINAL * nominal / self._cost(record)
+        return gained > sum(
+            self._losses.loss_beside(other) / NOMINAL * _size(other.placement) / self._cost(other)
+            for other in neighbours
+        )
+
+    def _new_neighbours(
+        self, record: JobRecord, held: Placement, grown: Placement
+    ) -> list[JobRecord]:
+        """Gangs on nodes where the run would become one."""
+        placement_of = self._draft.placement_of
+        known = set(held.nodes) if _size(held) > 1 else set()
+        found = {
+            other.seq: other
+            for node in grown.nodes
+            if node not in known
+            for other in self._view.residents(node)
+            if other is not record and _size(placement_of(other)) > 1
+        }
+        return [found[seq] for seq in sorted(found)]
+
+
+def _size(placement: Placement | None) -> int:
+    return 0 if placement is None else len(placement.slices)
 
 
 def _elastic_runs(p: Pass) -> list[JobRecord]:
