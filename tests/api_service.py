@@ -213,8 +213,8 @@ class MemoryService:
             return replace(found, row=row, reason=None, remarks=(count,))
         return found
 
-    async def forecast(self, job: str) -> Forecast:
-        known = self._named(job)
+    async def forecast(self, what: str | Submission) -> Forecast:
+        known = self._named(str(what))
         if known.held_for:
             return Forecast(None, "it is held")
         return Forecast(self.now + 60_000, "every job ends within a minute")

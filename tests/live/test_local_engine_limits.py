@@ -29,6 +29,7 @@ from trainmaster.model.engine_reports import Ended, Started
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec, Ranks
 from trainmaster.model.topology import parse_shorthand
+from trainmaster.sdk.process_tree import descendants_by_scan
 
 pytestmark = pytest.mark.live
 RUN = Run("12", 1)
@@ -165,11 +166,11 @@ def test_descendants_are_found_with_and_without_the_kernels_list_of_children() -
     with subprocess.Popen(["sh", "-c", script], start_new_session=True) as parent:
         try:
             deadline = time.monotonic() + 60
-            while len(processes.descendants_by_scan(parent.pid)) < 3:
+            while len(descendants_by_scan(parent.pid)) < 3:
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
             found = processes.descendants(parent.pid)
-            assert sorted(found) == sorted(processes.descendants_by_scan(parent.pid))
+            assert sorted(found) == sorted(descendants_by_scan(parent.pid))
             assert len(found) == 3
         finally:
             os.killpg(parent.pid, signal.SIGKILL)

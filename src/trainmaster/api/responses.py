@@ -28,7 +28,6 @@ CODES = {
     409: "conflict",
     413: "too_large",
     415: "unknown_content_type",
-    421: "unknown_host",
     422: "refused",
     500: "internal",
     503: "unavailable",
@@ -121,6 +120,16 @@ def answers(model: type, *statuses: int) -> dict[str, Any]:
     """How a route declares what it answers: this model, or one of these errors."""
     success = answer(model, "Successful Response")
     return {"response_model": None, "responses": {200: success, **errors(400, *statuses)}}
+
+
+def sends(media: str, kind: str, *statuses: int) -> dict[str, Any]:
+    """The same for a route that answers with something else than JSON of a model: texts, lines, a schema."""
+    success = {"content": {media: {"schema": {"type": kind}}}}
+    return {
+        "response_model": None,
+        "response_class": Response,
+        "responses": {200: success, **errors(400, *statuses)},
+    }
 
 
 def changes(model: type, *statuses: int) -> dict[str, Any]:

@@ -7,15 +7,14 @@ written to, and takes next to no space; elsewhere it takes its full size.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
 import stat
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
@@ -44,24 +43,7 @@ PIECE = 1 << 20
 GIT_S = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What a copy holds."""
-
-    files: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A file or symbolic link that is to be kept, by its path in the folder."""
-
-    path: str
-    size: int
-    is_link: bool
-
-
-def keep_code(workdir: Path, into: Path) -> Kept:
+def keep_code(workdir: Path, into: Path) -> None:
     """Copy what the folder holds now to `into`, all or nothing; a RequestError where it is too much.
 
     In a Git work tree: what is tracked, and what is new and not ignored. Elsewhere: everything but caches
@@ -75,7 +57,8 @@ def keep_code(workdir: Path, into: Path) -> Kept:
     _check_limits(workdir, found)
     with _complete(into, workdir) as making:
         making.mkdir()
-        return _copy(workdir, making, found)
+        for path, seen in found.items():
+            _copy(workdir / path, making / path, is_link=stat.S_ISLNK(seen.st_mode))
 
 
 def copy_again(kept: Path, into: Path) -> None:
@@ -84,7 +67,7 @@ def copy_again(kept: Path, into: Path) -> None:
         shutil.copytree(kept, making, symlinks=True, copy_function=_copy_file)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _complete(into: Path, source: Path) -> Iterator[Path]:
     """A folder to write to that becomes `into`, in place of an earlier copy, only when it is complete."""
     into.parent.mkdir(parents=True, exist_ok=True)
@@ -125,12 +108,13 @@ def _own_folders(workdir: Path, into: Path) -> frozenset[Path]:
     return frozenset(own)
 
 
-def _chosen(workdir: Path, own: frozenset[Path]) -> list[_Found]:
+def _chosen(workdir: Path, own: frozenset[Path]) -> dict[str, os.stat_result]:
+    """Files and symbolic links to be kept, by their path in the folder."""
     patterns = GitIgnoreSpec.from_lines(_ignore_lines(workdir))
     listed = _listed_by_git(workdir)
     base = str(workdir.resolve())
     inside = tuple(f"{os.path.relpath(each, base)}/" for each in own if Path(base) in each.parents)
-    found: list[_Found] = []
+    found: dict[str, os.stat_result] = {}
     paths = (
         _walked(workdir, "", patterns, own) if listed is None else _expanded(workdir, listed, own)
     )
@@ -139,9 +123,10 @@ def _chosen(workdir: Path, own: frozenset[Path]) -> list[_Found]:
             continue
         if NEVER.intersection(path.split("/")[:-1]):
             continue
-        seen = _seen(workdir, path)
-        if seen is not None:
-            found.append(seen)
+        with contextlib.suppress(OSError):  # one that is gone is not there
+            seen = os.lstat(workdir / path)
+            if stat.S_ISLNK(seen.st_mode) or stat.S_ISREG(seen.st_mode):
+                found[path] = seen
         if len(found) > MOST_FILES:
             break
     return found
@@ -211,26 +196,15 @@ def _walked(
                 todo.append(path)
 
 
-def _seen(workdir: Path, path: str) -> _Found | None:
-    """What is there now; None where it is gone, or is neither a file nor a link."""
-    try:
-        status = os.lstat(workdir / path)
-    except OSError:
-        return None
-    is_link = stat.S_ISLNK(status.st_mode)
-    if not is_link and not stat.S_ISREG(status.st_mode):
-        return None
-    return _Found(path, status.st_size, is_link)
-
-
-def _check_limits(workdir: Path, found: list[_Found]) -> None:
-    total = sum(each.size for each in found)
+def _check_limits(workdir: Path, found: Mapping[str, os.stat_result]) -> None:
+    total = sum(seen.st_size for seen in found.values())
     if len(found) <= MOST_FILES and total <= MOST_BYTES:
         return
     weights: Counter[str] = Counter()
     too_many = len(found) > MOST_FILES
-    for each in found:
-        weights[_top(each.path)] += 1 if too_many else each.size
+    for path, seen in found.items():
+        first, slash, _ = path.partition("/")
+        weights[first + slash] += 1 if too_many else seen.st_size
     where, weight = weights.most_common(1)[0]
     if too_many:
         said = f"holds more than {MOST_FILES:,} files, {weight:,} of them in {where}"
@@ -245,44 +219,29 @@ def _check_limits(workdir: Path, found: list[_Found]) -> None:
     )
 
 
-def _top(path: str) -> str:
-    first, slash, _ = path.partition("/")
-    return f"{first}/" if slash else first
-
-
 # -- copying -------------------------------------------------------------------------------------------
 
 
-def _copy(workdir: Path, making: Path, found: list[_Found]) -> Kept:
-    files = copied = 0
-    made: set[str] = set()
-    for each in found:
-        target = making / each.path
-        folder = os.path.dirname(each.path)
-        if folder not in made:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            made.add(folder)
-        try:
-            if each.is_link:
-                os.symlink(os.readlink(workdir / each.path), target)
-                os.utime(target, ns=(COPIED_NS, COPIED_NS), follow_symlinks=False)
-            else:
-                copied += _copy_file(workdir / each.path, target)
-        except FileNotFoundError as gone:
-            if gone.filename is not None and str(gone.filename).startswith(str(making)):
-                raise
-            continue  # Deleted while it was being copied: then it is not there.
-        except PermissionError as refused:
-            raise RequestError(
-                f"{workdir / each.path} cannot be read: change its permissions, or name it in"
-                f" {IGNORE_FILE}."
-            ) from refused
-        files += 1
-    return Kept(files, copied)
+def _copy(source: Path, target: Path, *, is_link: bool) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if is_link:
+            os.symlink(os.readlink(source), target)
+            os.utime(target, ns=(COPIED_NS, COPIED_NS), follow_symlinks=False)
+        else:
+            _copy_file(source, target)
+    except FileNotFoundError as gone:
+        if str(gone.filename) == str(target):
+            raise
+        # Deleted while it was being copied: then it is not there.
+    except PermissionError as refused:
+        raise RequestError(
+            f"{source} cannot be read: change its permissions, or name it in {IGNORE_FILE}."
+        ) from refused
 
 
-def _copy_file(source: str | Path, target: str | Path) -> int:
-    """Give the target the source's content and rights, as a file of its own; how many bytes."""
+def _copy_file(source: str | Path, target: str | Path) -> None:
+    """Give the target the source's content and rights, as a file of its own."""
     with Path(source).open("rb") as reading, Path(target).open("wb") as writing:
         if not _share_blocks(reading.fileno(), writing.fileno()):
             _copy_bytes(reading, writing, source)
@@ -290,7 +249,6 @@ def _copy_file(source: str | Path, target: str | Path) -> int:
         rights = stat.S_IMODE(os.fstat(reading.fileno()).st_mode) & 0o777
         os.fchmod(writing.fileno(), rights | stat.S_IRUSR | stat.S_IWUSR)
         os.utime(writing.fileno(), ns=(COPIED_NS, COPIED_NS))
-        return os.fstat(writing.fileno()).st_size
 
 
 def _share_blocks(source: int, target: int) -> bool:

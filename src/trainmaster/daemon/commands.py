@@ -117,7 +117,7 @@ class Commands:
         """A dry run: what the job would be and when it would start, without submitting it."""
         asked = self._checked(asked)
         first = next(self._elements(asked, "0", self._dependencies(asked)))
-        return self._queries.draft(first), await self._queries.forecast_of(asked)
+        return self._queries.draft(first), await self._queries.forecast(asked)
 
     def _checked(self, asked: Submission) -> Submission:
         """The submission with the defaults of this cluster; a RequestError where it can never run here."""

@@ -43,6 +43,15 @@ class RetentionSettings:
     standby_s: float = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What there is while this manager leads."""
+
+    driver: Driver
+    commands: Commands
+    queries: Queries
+
+
 class Daemon:
     """One manager, as the API sees it. Methods raise RequestError and nothing else for a user's fault."""
 
@@ -65,9 +74,7 @@ class Daemon:
         self._settings = settings
         self._say = say
         """Tells the user who started it."""
-        self._driver: Driver | None = None
-        self._commands: Commands | None = None
-        self._queries: Queries | None = None
+        self._parts: _Parts | None = None
         self._trouble = "this manager is starting."
         self._kept_seq = 0
         self._kept_ms = 0
@@ -120,9 +127,8 @@ class Daemon:
         await reconcile(driver, doubtful)
         if doubtful:
             self._say(f"{len(doubtful)} runs are lost, their devices being gone: they begin again.")
-        self._queries = Queries(driver, self._folder, self._forecaster)
-        self._commands = Commands(driver, self._folder, self._queries)
-        self._driver = driver
+        queries = Queries(driver, self._folder, self._forecaster)
+        self._parts = _Parts(driver, Commands(driver, self._folder, queries), queries)
         return driver
 
     async def _snapshots(self, driver: Driver) -> None:
@@ -166,28 +172,27 @@ class Daemon:
 
     # -- parts -----------------------------------------------------------------------------------------
 
+    def _part(self) -> _Parts:
+        if self._parts is None:
+            raise Unavailable(self._trouble)
+        return self._parts
+
     @property
     def driver(self) -> Driver:
-        if self._driver is None:
-            raise Unavailable(self._trouble)
-        return self._driver
+        return self._part().driver
 
     @property
     def commands(self) -> Commands:
-        if self._commands is None:
-            raise Unavailable(self._trouble)
-        return self._commands
+        return self._part().commands
 
     @property
     def queries(self) -> Queries:
-        if self._queries is None:
-            raise Unavailable(self._trouble)
-        return self._queries
+        return self._part().queries
 
     def health(self) -> Health:
-        if self._driver is None:
+        if self._parts is None:
             return Health("standby", "" if self._trouble == STANDBY else self._trouble)
-        return Health("active", self._driver.writer.trouble)
+        return Health("active", self.driver.writer.trouble)
 
     async def record_trace(self) -> str:
         """The history as a native trace (CSV)."""

@@ -9,6 +9,7 @@ from enum import Enum
 from trainmaster.daemon.live_job import Hold, LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import events as e
+from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.submission import Dependency, When
 
 StateOf = Callable[[str], str | None]
@@ -21,30 +22,19 @@ class DependencyState(Enum):
     NEVER = "never"
 
 
-ENDS: dict[When, dict[str, DependencyState]] = {
-    When.OK: {
-        "succeeded": DependencyState.MET,
-        "failed": DependencyState.NEVER,
-        "cancelled": DependencyState.NEVER,
-    },
-    When.ANY: {
-        "succeeded": DependencyState.MET,
-        "failed": DependencyState.MET,
-        "cancelled": DependencyState.MET,
-    },
-    When.FAIL: {
-        "succeeded": DependencyState.NEVER,
-        "failed": DependencyState.MET,
-        "cancelled": DependencyState.MET,
-    },
+MET_BY: dict[When, frozenset[str]] = {
+    When.OK: frozenset({"succeeded"}),
+    When.ANY: frozenset({"succeeded", "failed", "cancelled"}),
+    When.FAIL: frozenset({"failed", "cancelled"}),
 }
 
 
 def outlook(wanted: Dependency, state: str | None) -> DependencyState:
     """Whether a dependency on a job in this state is met, open or impossible; None: there is no such job."""
-    if state is None:
-        return DependencyState.NEVER
-    return ENDS[wanted.when].get(state, DependencyState.OPEN)
+    if state in MET_BY[wanted.when]:
+        return DependencyState.MET
+    is_open = state is not None and state not in ENDED_STATES
+    return DependencyState.OPEN if is_open else DependencyState.NEVER
 
 
 ENDED_AS = {"succeeded": "succeeded", "failed": "failed", "cancelled": "was cancelled"}

@@ -90,7 +90,9 @@ class Queries:
         now = self._driver.clock.now()
         found: list[JobStatus] = []
         for begin in range(0, len(rows), PIECE):
-            found += [self._listed(row, now) for row in rows[begin : begin + PIECE]]
+            found += [
+                self._status(row, now, may_be_old=True) for row in rows[begin : begin + PIECE]
+            ]
             await asyncio.sleep(0)
         return found
 
@@ -116,25 +118,17 @@ class Queries:
                 return self._status(each, now)
         raise NotFound(f"there is no job {job}: `trainmaster ps -a` lists all.")
 
-    def _status(self, row: StoredJob, now: int) -> JobStatus:
+    def _status(self, row: StoredJob, now: int, *, may_be_old: bool = False) -> JobStatus:
+        """`may_be_old`: with the row as it was read, where its state is still the same; for lists."""
         live = self._driver.jobs.get(row.id)
         if live is None or live.record is None:
-            return _ended(row)
-        return self._status_of(live, live.record, now, live.row(now))
-
-    def _listed(self, row: StoredJob, now: int) -> JobStatus:
-        """The same for a list: with the row as it was read, where that says the same of it."""
-        live = self._driver.jobs.get(row.id)
-        if live is None or live.record is None:
-            return _ended(row)
-        is_fresh = row.state == live.state
-        return self._status_of(live, live.record, now, row if is_fresh else live.row(now))
-
-    def _status_of(self, live: LiveJob, record: JobRecord, now: int, row: StoredJob) -> JobStatus:
+            history = JobHistory.from_json(row.record_json)
+            return JobStatus(row, replace(history, pids=()), history.run_ms)
+        record = live.record
         placement = None if record.phase in WAITING else record.placement
         devices, nodes = NOWHERE if placement is None else self._places(placement)
         return JobStatus(
-            row=row,
+            row=row if may_be_old and row.state == live.state else live.row(now),
             history=live.history_at(now),
             run_ms=live.ran_ms(now),
             devices=devices,
@@ -213,12 +207,12 @@ class Queries:
         )
 
     async def story(self, job: str) -> Sequence[StoryRow]:
-        row = (await self.job(job)).row
-        return await asyncio.to_thread(self._driver.store.story, row.id)
+        """By the id of a job."""
+        return await asyncio.to_thread(self._driver.store.story, job)
 
     async def progress(self, job: str) -> Sequence[StoredProgress]:
-        row = (await self.job(job)).row
-        return await asyncio.to_thread(self._driver.store.progress, row.id)
+        """By the id of a job."""
+        return await asyncio.to_thread(self._driver.store.progress, job)
 
     async def environment(self, job: str) -> tuple[Path, Mapping[str, str]]:
         """Working directory and environment of its first rank, for `exec`."""
@@ -229,13 +223,8 @@ class Queries:
 
     # -- forecasts -------------------------------------------------------------------------------------
 
-    async def forecast(self, job: str) -> Forecast:
-        """When a waiting job is expected to start."""
-        await self.job(job)
-        return await self.forecast_of(job)
-
-    async def forecast_of(self, what: str | Submission) -> Forecast:
-        """The same, of a job by its id, or of one that was not submitted."""
+    async def forecast(self, what: str | Submission) -> Forecast:
+        """When a waiting job, by its id, or one that was not submitted is expected to start."""
         driver, loop = self._driver, asyncio.get_running_loop()
         if self._forecaster is None:
             return Forecast(None, "forecasts are switched off here.")
@@ -255,8 +244,8 @@ class Queries:
     # -- logs ------------------------------------------------------------------------------------------
 
     async def log_files(self, job: str) -> Sequence[LogFile]:
-        row = (await self.job(job)).row
-        return await asyncio.to_thread(self._log_files, row.id)
+        """By the id of a job."""
+        return await asyncio.to_thread(self._log_files, job)
 
     def _log_files(self, id: str) -> list[LogFile]:
         found: dict[tuple[int, int], list[tuple[int, Path]]] = {}
@@ -348,9 +337,3 @@ class Queries:
             since_s=driver.policy_since_ms / 1000,
             trouble=driver.refused or None,
         )
-
-
-def _ended(row: StoredJob) -> JobStatus:
-    """A job that has ended, as the store has it."""
-    history = JobHistory.from_json(row.record_json)
-    return JobStatus(row, replace(history, pids=()), history.run_ms)

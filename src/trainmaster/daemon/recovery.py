@@ -19,7 +19,7 @@ import structlog
 
 from trainmaster.core.controller import Controller
 from trainmaster.core.lifecycle import WAITING, Phase
-from trainmaster.core.snapshot import restored, snapshot_of
+from trainmaster.core.snapshot import Restored, restored, snapshot_of
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.driver import Driver
@@ -66,7 +66,6 @@ class Replayed:
     standing: dict[str, Order] = field(default_factory=dict)
     doubtful: set[Run] = field(default_factory=set)
     """Runs whose orders differ in the replay, or whose devices are gone."""
-    is_new: bool = False
 
 
 def snapshot_of_driver(driver: Driver) -> SnapshotRow:
@@ -95,20 +94,28 @@ def replayed(
     """From the store, on the devices that there are now."""
     snapshot = store.snapshot()
     if snapshot is None:
-        return _first(topology, first_policy, can_freeze=can_freeze)
+        policy = policy_of(*first_policy)
+        fresh = Controller(topology, policy, can_freeze=can_freeze, make_policy=policy_of)
+        return Replayed(fresh, first_policy)
     found = from_snapshot(snapshot, can_freeze=can_freeze)
     for step in store.steps(after=found.seq):
         replay_step(found, step)
-    if found.controller.state.topology != topology:
-        _move_to(found, topology, can_freeze=can_freeze)
+    if (
+        found.controller.state.topology != topology
+    ):  # jobs on devices that are gone are queued again
+        body = snapshot_of(found.controller)
+        back = _restored(body, topology, found.policy, can_freeze=can_freeze)
+        found.controller = back.controller
+        found.doubtful |= set(back.lost)
+        log.warning("the devices have changed", lost_runs=len(back.lost))
     return found
 
 
-def _first(topology: Topology, policy: tuple[str, Options], *, can_freeze: bool) -> Replayed:
-    controller = Controller(
-        topology, policy_of(*policy), can_freeze=can_freeze, make_policy=policy_of
-    )
-    return Replayed(controller, policy, is_new=True)
+def _restored(
+    body: Any, topology: Topology, policy: tuple[str, Options], *, can_freeze: bool
+) -> Restored:
+    made = policy_of(*policy)
+    return restored(body, topology, made, can_freeze=can_freeze, make_policy=stored_policy_of)
 
 
 def from_snapshot(snapshot: SnapshotRow, *, can_freeze: bool | None = None) -> Replayed:
@@ -119,13 +126,7 @@ def from_snapshot(snapshot: SnapshotRow, *, can_freeze: bool | None = None) -> R
     topology = codec.decode(body["topology"])
     assert isinstance(topology, Topology)
     freezes = body["can_freeze"] if can_freeze is None else can_freeze
-    back = restored(
-        body["controller"],
-        topology,
-        policy_of(*policy),
-        can_freeze=freezes,
-        make_policy=stored_policy_of,
-    )
+    back = _restored(body["controller"], topology, policy, can_freeze=freezes)
     orders = codec.decode(body["standing"])
     assert isinstance(orders, tuple)
     return Replayed(
@@ -155,21 +156,6 @@ def replay_step(found: Replayed, step: StepRow) -> Sequence[Order]:
             found.policy = (event.name, stored_options(event.name, event.options))
     found.seq, found.now_ms = step.seq, step.now_ms
     return tuple(decision.orders)
-
-
-def _move_to(found: Replayed, topology: Topology, *, can_freeze: bool) -> None:
-    """The devices have changed: jobs on devices that are gone are queued again."""
-    body = snapshot_of(found.controller)
-    back = restored(
-        body,
-        topology,
-        policy_of(*found.policy),
-        can_freeze=can_freeze,
-        make_policy=stored_policy_of,
-    )
-    found.controller = back.controller
-    found.doubtful |= set(back.lost)
-    log.warning("the devices have changed", lost_runs=len(back.lost))
 
 
 # -- continuing ------------------------------------------------------------------------------------------

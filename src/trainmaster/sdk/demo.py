@@ -8,9 +8,9 @@ on from its last checkpoint.
 from __future__ import annotations
 
 import argparse
-import socket
-import struct
+import os
 import time
+from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
 
 import trainmaster.sdk
@@ -98,21 +98,19 @@ class Peers:
 
     def __init__(self, rank: int, size: int) -> None:
         self._rank, self._size = rank, size
-        self._peers: list[socket.socket] = []
+        self._peers: list[Connection] = []
         if size > 1:
             self._meet()
 
     def _meet(self) -> None:
-        import os
-
         where = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
         if self._rank == 0:
-            with socket.create_server(where) as server:
-                self._peers = [server.accept()[0] for _ in range(self._size - 1)]
+            with Listener(where, backlog=self._size) as listener:
+                self._peers = [listener.accept() for _ in range(self._size - 1)]
             return
         while not self._peers:
             try:
-                self._peers = [socket.create_connection(where, timeout=60)]
+                self._peers = [Client(where)]
             except OSError:
                 time.sleep(0.05)
 
@@ -122,35 +120,16 @@ class Peers:
         flat = np.concatenate([*(g.ravel() for g in gradients), [loss]])
         if self._rank == 0:
             for peer in self._peers:
-                flat += np.frombuffer(_received(peer))
+                flat += np.frombuffer(peer.recv_bytes())
             flat /= self._size
         for peer in self._peers:
-            _send(peer, flat.tobytes())
+            peer.send_bytes(flat.tobytes())
         if self._rank:
-            flat = np.frombuffer(_received(self._peers[0]))
+            flat = np.frombuffer(self._peers[0].recv_bytes())
         cuts = np.cumsum([g.size for g in gradients])
         parts = np.split(flat, cuts)
         shaped = [p.reshape(g.shape) for p, g in zip(parts, gradients, strict=False)]
         return shaped, float(flat[-1])
-
-
-def _send(peer: socket.socket, content: bytes) -> None:
-    peer.sendall(struct.pack("!I", len(content)) + content)
-
-
-def _received(peer: socket.socket) -> bytes:
-    (size,) = struct.unpack("!I", _exactly(peer, 4))
-    return _exactly(peer, size)
-
-
-def _exactly(peer: socket.socket, size: int) -> bytes:
-    content = b""
-    while len(content) < size:
-        piece = peer.recv(size - len(content))
-        if not piece:
-            raise ConnectionError("another rank of the gang has gone")
-        content += piece
-    return content
 
 
 if __name__ == "__main__":

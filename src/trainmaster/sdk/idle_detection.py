@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 
 from trainmaster.sdk import wire
+from trainmaster.sdk.process_tree import descendants_by_scan, stat_of
 
 URL = "TRAINMASTER_URL"
 BUSY = 0.02
@@ -39,37 +40,9 @@ class Idleness:
 
 
 def used_s(root: int) -> float:
-    """Processor time of this process and all below it, so far."""
-    tick = os.sysconf("SC_CLK_TCK")
-    return sum(_ticks(pid) for pid in _tree(root)) / tick
-
-
-def _tree(root: int) -> list[int]:
-    parents: dict[int, int] = {}
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            fields = _stat(int(name))
-            if fields:
-                parents[int(name)] = int(fields[1])
-    found, level = [], [root]
-    while level:
-        found += level
-        level = [pid for pid, parent in parents.items() if parent in level]
-    return found
-
-
-def _ticks(pid: int) -> int:
-    """Of its own, and of its children that have ended."""
-    fields = _stat(pid)
-    return sum(map(int, fields[11:15])) if fields else 0
-
-
-def _stat(pid: int) -> list[bytes]:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()
-    except OSError:
-        return []
+    """Processor time of this process and all below it, their ended children included, so far."""
+    tree = (stat_of(pid) for pid in (root, *descendants_by_scan(root)))
+    return sum(int(ticks) for fields in tree for ticks in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
 def ask_to_be_suspended() -> bool:

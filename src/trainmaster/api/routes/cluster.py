@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from trainmaster.api import params, schema, serializers
 from trainmaster.api.policy_docs import policy_doc
 from trainmaster.api.request_body import object_of
-from trainmaster.api.responses import ApiError, Json, answers, errors, takes
+from trainmaster.api.responses import ApiError, Json, answers, errors, sends, takes
 from trainmaster.catalog import policy_names
 from trainmaster.config.job_file import Name
 from trainmaster.config.queues import queues_from
@@ -112,14 +112,9 @@ def _nodes_and_queues(router: APIRouter, service: Daemon) -> None:
 
 def _queue(service: Daemon, name: str, terms: QueueTerms) -> Queue:
     """The queue, checked against the others that are defined."""
-    described: list[dict[str, object]] = [
-        {
-            "name": each.name,
-            **({"parent": each.parent} if each.parent is not None else {}),
-            "weight": each.weight,
-            "guaranteed_gpus": each.guaranteed_gpus,
-            **({"maximum_gpus": each.maximum_gpus} if each.maximum_gpus is not None else {}),
-        }
+    stated = ("name", *QueueTerms.model_fields)
+    described = [
+        {field: value for field in stated if (value := getattr(each, field)) is not None}
         for each in service.queries.queues()
         if each.is_defined and each.name != name
     ]
@@ -207,12 +202,7 @@ def _recording(router: APIRouter, service: Daemon) -> None:
         "/record/trace",
         tags=["history"],
         summary="The history as a native trace",
-        response_model=None,
-        response_class=Response,
-        responses={
-            200: {"content": {"text/csv": {"schema": {"type": "string"}}}},
-            **errors(400, 503),
-        },
+        **sends("text/csv", "string", 503),
     )
     async def trace() -> Response:
         """What `trainmaster simulate` reads."""
@@ -222,12 +212,7 @@ def _recording(router: APIRouter, service: Daemon) -> None:
         "/record/events",
         tags=["history"],
         summary="The event log",
-        response_model=None,
-        response_class=Response,
-        responses={
-            200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}},
-            **errors(400, 503),
-        },
+        **sends("application/x-ndjson", "string", 503),
     )
     async def events() -> Response:
         """Lines of JSON: a snapshot, then every step since, which replay to the same orders."""
@@ -244,11 +229,7 @@ def _schema(router: APIRouter) -> None:
         "/schema/job",
         tags=["jobs"],
         summary="The JSON Schema of the job file",
-        response_model=None,
-        responses={
-            200: {"content": {"application/json": {"schema": {"type": "object"}}}},
-            **errors(400),
-        },
+        **sends("application/json", "object"),
     )
     async def job_schema() -> Response:
         return Response(schema.published(), media_type="application/json")

@@ -15,7 +15,7 @@ from trainmaster import __version__
 from trainmaster.api import messages, metrics, params, serializers
 from trainmaster.api.job_lookup import find_job
 from trainmaster.api.logs import Log
-from trainmaster.api.responses import Json, answer, errors
+from trainmaster.api.responses import Json, answer, errors, sends
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.response_models import HealthRow, JobDetails, ProgressRow
@@ -64,12 +64,7 @@ def routes(service: Daemon, counters: Metrics) -> APIRouter:
         "/metrics",
         tags=["watching"],
         summary="Metrics for Prometheus",
-        response_model=None,
-        response_class=Response,
-        responses={
-            200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
-            **errors(400, 503),
-        },
+        **sends("text/plain", "string", 503),
     )
     async def for_prometheus() -> Response:
         return Response(await metrics.page(service, counters), media_type=metrics.CONTENT_TYPE)

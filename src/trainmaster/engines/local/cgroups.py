@@ -54,20 +54,19 @@ class RunCgroups:
 
     def _limit(self, rank: int) -> None:
         plan = self._plan
+        is_2 = plan.version == 2
         if plan.memory is not None and plan.memory_in:
-            folder = self._of(plan.memory_in, rank)
-            if plan.version == 2:
-                put(folder, "memory.max", str(plan.memory))
-                with contextlib.suppress(OSError):
-                    put(folder, "memory.swap.max", "0")
-            else:
-                put(folder, "memory.limit_in_bytes", str(plan.memory))
-                with contextlib.suppress(OSError):
-                    put(folder, "memory.memsw.limit_in_bytes", str(plan.memory))
+            folder, most = self._of(plan.memory_in, rank), str(plan.memory)
+            put(folder, "memory.max" if is_2 else "memory.limit_in_bytes", most)
+            with contextlib.suppress(OSError):
+                put(
+                    folder,
+                    *(("memory.swap.max", "0") if is_2 else ("memory.memsw.limit_in_bytes", most)),
+                )
         if plan.cpus is not None and plan.cpus_in:
             folder = self._of(plan.cpus_in, rank)
             quota = max(1000, plan.cpus * PERIOD_US // 1000)
-            if plan.version == 2:
+            if is_2:
                 put(folder, "cpu.max", f"{quota} {PERIOD_US}")
             else:
                 put(folder, "cpu.cfs_period_us", str(PERIOD_US))

@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trainmaster.engines.freezer import Freezer, StopFreezer, can_freeze_on
 from trainmaster.engines.local import (
     cgroup_probe,
     journal,
@@ -44,22 +43,10 @@ class LocalEngine:
 
     name = "local"
 
-    def __init__(
-        self,
-        folder: Path,
-        topology: Topology,
-        devices: Sequence[str] = (),
-        freezer: Freezer | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, topology: Topology, devices: Sequence[str] = ()) -> None:
         self._folder = Path(os.path.abspath(folder)) / "runs"
-        self._freezer: Freezer = freezer or StopFreezer()
         self.probed = cgroup_probe.probe()
-        self.host = worker_environment.Host(
-            topology=topology,
-            uuids=tuple(devices),
-            cgroups=self.probed.plan,
-            freezer=self._freezer.name,
-        )
+        self.host = worker_environment.Host(topology, tuple(devices), self.probed.plan)
         self._sockets = ""
         """Where supervisors listen; known when the engine is open."""
         self.fork_server = ForkServerClient()
@@ -83,7 +70,7 @@ class LocalEngine:
     @property
     def abilities(self) -> Abilities:
         plan = self.probed.plan
-        can_freeze = can_freeze_on(self._freezer, has_gpus=bool(self.host.uuids))
+        can_freeze = not self.host.uuids  # CPU slots are free as soon as processes stand still
         remarks = [*self.probed.remarks]
         if not can_freeze:
             remarks.append(

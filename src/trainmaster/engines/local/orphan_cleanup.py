@@ -16,6 +16,7 @@ from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
 from trainmaster.engines.local.runfile import CgroupPlan
 from trainmaster.engines.local.worker_environment import RUN
 from trainmaster.sdk import wire
+from trainmaster.sdk.process_tree import is_alive
 
 WHY_LOST = "Its supervisor was killed, or the machine was restarted; nobody saw how it ended."
 SWEEPING_S = 1.0
@@ -118,7 +119,7 @@ def kill_remains(traces: RunTraces) -> bool:
     while True:
         for group in groups:
             group.kill()
-        left = {pid for group in groups for pid in group.members() if processes.is_alive(pid)}
+        left = {pid for group in groups for pid in group.members() if is_alive(pid)}
         left.update(processes.processes_of_run(f"{RUN}={traces.name}", wire.SOCKET, ends))
         if not left:
             break

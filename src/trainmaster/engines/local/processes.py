@@ -8,6 +8,8 @@ import os
 import signal
 from collections.abc import Collection, Iterator
 
+from trainmaster.sdk.process_tree import all_pids, is_alive, stat_of
+
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
@@ -58,46 +60,10 @@ def can_list_children() -> bool:
     return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
 
-def descendants_by_scan(root: int) -> list[int]:
-    """The same as `descendants`, by reading what every process says of its parent."""
-    parents = {}
-    for pid in all_pids():
-        fields = _stat(pid)
-        if fields:
-            parents[pid] = int(fields[1])
-    below: set[int] = {root}
-    found: list[int] = []
-    while True:
-        more = [pid for pid, parent in parents.items() if parent in below and pid not in below]
-        if not more:
-            return [pid for pid in found if is_alive(pid)]
-        found += more
-        below.update(more)
-
-
-def all_pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
-
-
-def is_alive(pid: int) -> bool:
-    """Whether it is there and no zombie."""
-    fields = _stat(pid)
-    return bool(fields) and fields[0] not in (b"Z", b"X")
-
-
 def is_stopped(pid: int) -> bool:
     """Whether it stands still, or has ended."""
-    fields = _stat(pid)
+    fields = stat_of(pid)
     return not fields or fields[0] in (b"T", b"t", b"Z", b"X")
-
-
-def _stat(pid: int) -> list[bytes]:
-    """State, parent and the rest; a process's name may hold anything, so it is cut off."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()
-    except OSError:
-        return []
 
 
 def processes_of_run(mark: str, name: str, ends: Collection[str]) -> list[int]:

@@ -18,6 +18,7 @@ from trainmaster.engines.local import logs, processes
 from trainmaster.engines.local.cgroups import RunCgroups
 from trainmaster.engines.local.logs import RankLog
 from trainmaster.engines.local.runfile import RunFile
+from trainmaster.sdk.process_tree import descendants_by_scan, is_alive
 
 PIPE_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031
@@ -64,11 +65,7 @@ class Gang:
     def __init__(self, cgroups: RunCgroups) -> None:
         self._cgroups = cgroups
         self.ranks: list[Rank] = []
-        self._list = (
-            processes.descendants
-            if processes.can_list_children()
-            else processes.descendants_by_scan
-        )
+        self._list = processes.descendants if processes.can_list_children() else descendants_by_scan
 
     @property
     def has_ended(self) -> bool:
@@ -117,7 +114,7 @@ class Gang:
         """Every process of the run: as subreaper we are the ancestor of them all."""
         own = os.getpid()
         found = dict.fromkeys((*self._list(own), *self._cgroups.members()))
-        return [pid for pid in found if pid != own and processes.is_alive(pid)]
+        return [pid for pid in found if pid != own and is_alive(pid)]
 
     def lingering(self) -> list[int]:
         """Ranks that run, and what is left in the groups of others: a shell dies before its child."""

@@ -51,10 +51,11 @@ class RunFile:
     grace_ms: int
     log_bytes: int
     log_files: int
-    freezer: str
     placement: str
-    """Where it sits, in words that are equal only for equal placements."""
+    """Where it runs, in words that are equal only for equal placements."""
     cgroups: CgroupPlan
+    freezer: str = "stop"
+    """For supervisors of earlier versions, which look it up."""
 
 
 def path_of(folder: str, generation: int) -> str:

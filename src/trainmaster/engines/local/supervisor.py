@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trainmaster.engines.freezer import FREEZERS, send
+from trainmaster.engines.freezer import freeze, send, thaw
 from trainmaster.engines.local import journal, processes, progress_throttle, rank_processes, runfile
 from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
 from trainmaster.engines.local.control_socket import Connection, ControlSocket
@@ -54,7 +54,6 @@ class Supervisor:
         if not self._journal.is_written:  # begun and not written down might be begun twice
             raise OSError(self._journal.trouble)
         self._cgroups = RunCgroups(run.cgroups, cgroup_name(run.socket))
-        self._freezer = FREEZERS[run.freezer]()
         self._throttle = progress_throttle.ProgressThrottle()
         self._gang = Gang(self._cgroups)
         self._failed: Rank | None = None
@@ -211,7 +210,7 @@ class Supervisor:
         self._is_freezing = False
         self._ask_to_stop()
         self._gang.terminate()
-        self._freezer.thaw(self._gang.members)  # who stands still cannot save
+        thaw(self._gang.members)  # who stands still cannot save
         self._is_frozen = False
 
     def _ask_to_stop(self) -> None:
@@ -343,7 +342,7 @@ class Supervisor:
         elif order == "freeze" and not self._is_frozen:
             self._freeze()
         elif order == "thaw" and (self._is_frozen or self._is_freezing):
-            self._freezer.thaw(self._gang.members)
+            thaw(self._gang.members)
             self._is_freezing, self._is_frozen = False, False
             self._write("thawed", {})
         elif order == "save":
@@ -366,7 +365,7 @@ class Supervisor:
 
     def _freeze(self) -> None:
         """Frozen is what it is when nothing of it moves any more; till then it is tried again."""
-        if self._freezer.freeze(self._gang.members):
+        if freeze(self._gang.members):
             self._is_freezing, self._is_frozen = False, True
             self._reap()
             if self._is_frozen and not self._gang.has_ended:

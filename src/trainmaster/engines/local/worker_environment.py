@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
 from trainmaster.model.job import Run
@@ -65,7 +65,6 @@ class Host:
     uuids: tuple[str, ...]
     """By the topology's GPU numbers; empty where CPU slots stand in for GPUs."""
     cgroups: CgroupPlan
-    freezer: str
 
 
 def run_file(
@@ -90,13 +89,9 @@ def run_file(
         grace_ms=spec.grace_ms,
         log_bytes=spec.logs.file_bytes,
         log_files=spec.logs.files,
-        freezer=host.freezer,
         placement=repr(placement.slices),
-        cgroups=CgroupPlan(
-            tracked_in=cgroups.tracked_in,
-            memory_in=cgroups.memory_in,
-            cpus_in=cgroups.cpus_in,
-            version=cgroups.version,
+        cgroups=replace(
+            cgroups,
             memory=spec.memory if cgroups.memory_in else None,
             cpus=spec.cpus if cgroups.cpus_in else None,
         ),
