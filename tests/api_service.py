@@ -16,11 +16,11 @@ from pathlib import Path
 
 from trainmaster.catalog import CatalogError, policy_class
 from trainmaster.config.options import OptionError, read_options
+from trainmaster.daemon import response_models
 from trainmaster.daemon.job_history import JobHistory, Progress
-from trainmaster.daemon.response_models import DeviceRow, NodeRow, PolicyRow, QueueRow
+from trainmaster.daemon.response_models import ChangeRow, DeviceRow, NodeRow, PolicyRow, QueueRow
 from trainmaster.daemon.service_api import (
     Accepted,
-    Change,
     Conflict,
     Forecast,
     Health,
@@ -72,7 +72,7 @@ class MemoryService:
         self.role, self.trouble = "active", ""
         self.ends_at_once = ends_at_once
         """Jobs succeed as soon as they start, and streams end when they have said all."""
-        self.seen: list[Change] = []
+        self.seen: list[ChangeRow] = []
         self.news = asyncio.Condition()
         self.chosen = PolicyRow("fifo", {"backfill": "none"}, self.now / 1000, None)
         self._number = 0
@@ -289,7 +289,7 @@ class MemoryService:
             raise Conflict(f"Job {job} does not run now.")
         return Path(known.asked.recipe.workdir), {"RANK": "0", **dict(known.asked.recipe.env)}
 
-    async def changes(self, after: int | None = None) -> AsyncIterator[Change]:
+    async def changes(self, after: int | None = None) -> AsyncIterator[ChangeRow]:
         at = len(self.seen) if after is None else sum(each.seq <= after for each in self.seen)
         while True:
             while at < len(self.seen):
@@ -412,7 +412,10 @@ class MemoryService:
         self._tell(known, "submitted")
 
     def _tell(self, known: Known, what: str, detail: Mapping[str, object] | None = None) -> None:
-        self.seen.append(Change(len(self.seen) + 1, self.now, what, known.row.id, detail or {}))
+        seq = len(self.seen) + 1
+        self.seen.append(
+            ChangeRow(seq, self.now / 1000, what, known.row.id, response_models.plain(detail or {}))
+        )
         known.story.append(
             StoryRow(known.row.id, self.now, len(self.seen), what, json.dumps(detail or {}))
         )

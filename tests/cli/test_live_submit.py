@@ -184,7 +184,7 @@ def test_what_only_the_daemon_can_judge_is_found_in_the_files(
 ) -> None:
     write("good.yaml", FILE)
     write("bad.yaml", "command: x\nname: y\ndata: [/here, /nope]\n")
-    sentence = "data /nope does not exist on the daemon's machine: mount it."
+    sentence = "data /nope does not exist on the manager's machine: mount it."
     daemon.on("POST", "/jobs", refusal(422, "refused", sentence))
     said = tm("submit good.yaml bad.yaml")
     assert (said.code, said.err) == (1, f"Error: bad.yaml: line 3: {sentence}\n")

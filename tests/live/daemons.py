@@ -19,13 +19,17 @@ PATIENCE_S = 60.0
 
 
 def until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
-    """Wait for something true, generously; the answer is what was true."""
-    end = time.monotonic() + patience_s
+    """Wait for something true, generously; the answer is what was true.
+
+    It is asked for less and less often: what asks takes processor time from what is waited for.
+    """
+    end, pause_s = time.monotonic() + patience_s, 0.02
     while time.monotonic() < end:
         found = condition()
         if found:
             return found
-        time.sleep(0.02)
+        time.sleep(pause_s)
+        pause_s = min(0.2, 1.2 * pause_s)
     raise AssertionError(f"waited {patience_s:g} s in vain: {what}")
 
 

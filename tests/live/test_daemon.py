@@ -280,8 +280,8 @@ def test_progress_alone_is_shown(tmp_path: Path) -> None:
     program = (
         "import trainmaster.sdk, time\n"
         "with trainmaster.sdk.run() as tm:\n"
-        "    for step in range(1, 400):\n"
-        "        tm.progress(step=step, loss=1 / step); time.sleep(0.05)\n"
+        "    for step in range(1, 1000):\n"
+        "        tm.progress(step=step, loss=1 / step); time.sleep(0.02)\n"
     )
     with live(tmp_path, "--slots", "2", "--policy", "fifo") as daemon:
         id = submit(daemon, command=[sys.executable, "-c", program])

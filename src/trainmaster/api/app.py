@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import cache
 from typing import Any
 
@@ -16,7 +16,7 @@ from trainmaster.api.host_check import HostCheck
 from trainmaster.api.routes import cluster, jobs, logs, submit, web
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.metrics import Metrics
-from trainmaster.daemon.response_models import JobDetails, Shape
+from trainmaster.daemon.response_models import Shape
 
 ROOT = "/api/v1"
 REFERENCE = "#/components/schemas/{model}"
@@ -74,6 +74,12 @@ def _document(app: FastAPI) -> dict[str, Any]:
     return app.openapi_schema
 
 
+def _shapes(kind: type[Shape]) -> Iterator[type[Shape]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _shapes(each)
+
+
 @cache
 def _schemas() -> dict[str, Any]:
     """What requests and answers look like, by name."""
@@ -82,7 +88,7 @@ def _schemas() -> dict[str, Any]:
     job.pop("$schema")
     found.update(job.pop("$defs"))
     found["JobFile"] = job
-    for model in (*jobs.BODIES, *cluster.BODIES, *Shape.__subclasses__(), JobDetails):
+    for model in (*jobs.BODIES, *cluster.BODIES, *_shapes(Shape)):
         made = TypeAdapter(model).json_schema(ref_template=REFERENCE)
         found.update(made.pop("$defs", {}))
         found[model.__name__] = made

@@ -31,6 +31,16 @@ class Log:
     def close(self) -> None:
         self._stack.close()
 
+    def place_of(self, start: int) -> tuple[int, int]:
+        """Which file holds this position of what is kept (its inode), and where in it."""
+        inode, end = 0, 0
+        for file, size in self._files:
+            inode, end = os.fstat(file.fileno()).st_ino, min(start, size)
+            if start < size:
+                break
+            start -= size
+        return inode, end
+
     def pieces(self, start: int) -> Iterator[bytes]:
         """From this position to what was the end when it was opened; then the files are closed."""
         try:
@@ -108,20 +118,6 @@ class Follower:
                 self._file.seek(min(place[1], os.fstat(self._file.fileno()).st_size))
                 return True
         return False
-
-    def skip_to(self, paths: Sequence[Path], start: int) -> None:
-        """Begin at this position of what is kept now."""
-        for path in paths:
-            try:
-                size = path.stat().st_size
-            except OSError:
-                continue
-            if start < size or path == paths[-1]:
-                if self._open(path):
-                    assert self._file is not None
-                    self._file.seek(min(start, size))
-                return
-            start -= size
 
     def read(self, paths: Sequence[Path]) -> bytes:
         """What has come since; empty where nothing has."""

@@ -9,7 +9,6 @@ from dataclasses import fields
 from trainmaster.api import messages
 from trainmaster.daemon.job_history import Progress
 from trainmaster.daemon.response_models import (
-    ChangeRow,
     Explanation,
     ForecastRow,
     Holder,
@@ -25,7 +24,6 @@ from trainmaster.daemon.response_models import (
     plain,
 )
 from trainmaster.daemon.service_api import (
-    Change,
     Forecast,
     JobStatus,
 )
@@ -162,7 +160,3 @@ def with_default(queues: Sequence[QueueRow]) -> list[QueueRow]:
     if any(queue.name == DEFAULT_QUEUE for queue in queues):
         return list(queues)
     return [QueueRow(DEFAULT_QUEUE, None, 1, 0, None, False, 0, 0, 0, 0), *queues]
-
-
-def change_row(change: Change) -> ChangeRow:
-    return ChangeRow(change.seq, change.at_ms / 1000, change.what, change.job, plain(change.detail))

@@ -122,10 +122,10 @@ def _workdir(model: JobFile, defaults: Defaults) -> tuple[Path, bool]:
     if not path.is_dir():
         there = "is a file" if path.exists() else "does not exist"
         raise ConfigError(
-            f"workdir {path} {there}: name a folder that the daemon's machine can see."
+            f"workdir {path} {there}: name a folder that the manager's machine can see."
         )
     if not os.access(path, os.R_OK | os.X_OK):
-        raise ConfigError(f"workdir {path} cannot be read by the daemon: change its permissions.")
+        raise ConfigError(f"workdir {path} cannot be read by the manager: change its permissions.")
     return path, model.snapshot
 
 
@@ -141,7 +141,7 @@ def _check_data(model: JobFile, workdir: Path) -> None:
         path = _absolute("data", each, workdir)
         if not os.path.exists(path):
             raise ConfigError(
-                f"data {path} does not exist on the daemon's machine: mount it, or correct the path."
+                f"data {path} does not exist on the manager's machine: mount it, or correct the path."
             )
 
 

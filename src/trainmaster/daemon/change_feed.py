@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from itertools import takewhile
 
-from trainmaster.daemon.service_api import Change
+from trainmaster.daemon.response_models import ChangeRow, plain
 from trainmaster.store.rows import StoryRow
 
 REMEMBERED = 10_000
@@ -32,7 +32,7 @@ class ChangeFeed:
         bell, self._bell = self._bell, asyncio.Event()
         bell.set()
 
-    async def follow(self, after: int | None = None) -> AsyncIterator[Change]:
+    async def follow(self, after: int | None = None) -> AsyncIterator[ChangeRow]:
         """What happens from now on, or since that one as far as it is remembered."""
         seen = self._last if after is None else after
         if seen > self._last:  # a number of an earlier daemon: this one counts from 1 again
@@ -41,7 +41,8 @@ class ChangeFeed:
             bell = self._bell
             for seq, story in self._since(seen):
                 seen = seq
-                yield Change(seq, story.at_ms, story.what, story.job, json.loads(story.detail_json))
+                detail = plain(json.loads(story.detail_json))
+                yield ChangeRow(seq, story.at_ms / 1000, story.what, story.job, detail)
             await bell.wait()
 
     def _since(self, seen: int) -> list[tuple[int, StoryRow]]:

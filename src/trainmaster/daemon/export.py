@@ -5,30 +5,19 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import stored_submission
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.trace import Outcome, Trace, TracedJob
-from trainmaster.store.rows import JobFilter, StoredJob
+from trainmaster.store.rows import StoredJob
 from trainmaster.store.store import Store
 from trainmaster.traces.native import write
 
 PAGE = 1000
 SHORTEST_MS = 1
-
-
-def ended_rows(store: Store) -> Iterator[StoredJob]:
-    """Every job that has ended, the last submitted first."""
-    before: str | None = None
-    while True:
-        rows = store.jobs(JobFilter(states=frozenset(ENDED_STATES), before=before, limit=PAGE))
-        yield from rows
-        if len(rows) < PAGE:
-            return
-        before = rows[-1].id
 
 
 def traced(row: StoredJob) -> TracedJob | None:
@@ -50,7 +39,9 @@ def traced(row: StoredJob) -> TracedJob | None:
 
 def trace_of(store: Store) -> str:
     """The history as a native trace; times count from the first submission."""
-    found = [each for each in map(traced, ended_rows(store)) if each is not None]
+    found = [
+        each for each in map(traced, store.all_jobs(frozenset(ENDED_STATES))) if each is not None
+    ]
     found.sort(key=lambda each: each.job.submit_ms)
     first = found[0].job.submit_ms if found else 0
     moved = tuple(_moved(each, first) for each in found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from trainmaster.daemon.live_job import LiveJob, named_devices
 from trainmaster.daemon.policies import effective_options
 from trainmaster.daemon.recovery import snapshot_of_driver
 from trainmaster.daemon.response_models import (
+    ChangeRow,
     DeviceRow,
     NodeRow,
     PolicyRow,
@@ -27,7 +27,6 @@ from trainmaster.daemon.response_models import (
     plain,
 )
 from trainmaster.daemon.service_api import (
-    Change,
     Conflict,
     Forecast,
     JobStatus,
@@ -35,6 +34,7 @@ from trainmaster.daemon.service_api import (
     NotFound,
     Submission,
 )
+from trainmaster.engines.local.logs import rank_logs
 from trainmaster.model.job_state import JobState
 from trainmaster.model.placement import Placement
 from trainmaster.model.queue import Queue
@@ -43,7 +43,6 @@ from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProg
 
 Forecaster = Callable[[SnapshotRow, str | Submission, int], Forecast]
 """Says when a job would start, asked at that time; in a thread, from a snapshot of the controller."""
-LOG_NAME = re.compile(r"rank-(\d+)\.log(?:\.(\d+))?")
 S = JobState
 FOLDED = (
     *(S.RUNNING, S.STARTING, S.RESIZING, S.SUSPENDING, S.STOPPING, S.PENDING, S.SUSPENDED, S.HELD),
@@ -248,18 +247,15 @@ class Queries:
         return await asyncio.to_thread(self._log_files, job)
 
     def _log_files(self, id: str) -> list[LogFile]:
-        found: dict[tuple[int, int], list[tuple[int, Path]]] = {}
-        for path in (self._folder / "runs" / id).glob("*/rank-*.log*"):
-            named = LOG_NAME.fullmatch(path.name)
-            if named is not None and path.parent.name.isdecimal():
-                key = (int(path.parent.name), int(named[1]))
-                found.setdefault(key, []).append((int(named[2] or 0), path))
+        runs = self._folder / "runs" / id
+        attempts = sorted(int(each.name) for each in runs.glob("*") if each.name.isdecimal())
         return [
-            LogFile(attempt, rank, tuple(path for _, path in sorted(pieces, reverse=True)))
-            for (attempt, rank), pieces in sorted(found.items())
+            LogFile(attempt, rank, paths)
+            for attempt in attempts
+            for rank, paths in rank_logs(runs / str(attempt)).items()
         ]
 
-    def changes(self, after: int | None = None) -> AsyncIterator[Change]:
+    def changes(self, after: int | None = None) -> AsyncIterator[ChangeRow]:
         """What happens from now on, or since that one as far as it is remembered."""
         return self._driver.feed.follow(after)
 

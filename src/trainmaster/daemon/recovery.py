@@ -35,12 +35,10 @@ from trainmaster.model.actions import Order
 from trainmaster.model.job import Run
 from trainmaster.model.job_state import LIVE_STATES
 from trainmaster.model.topology import Topology
-from trainmaster.store.rows import JobFilter, SnapshotRow, StepRow
+from trainmaster.store.rows import SnapshotRow, StepRow
 from trainmaster.store.store import Store
 
 log = structlog.get_logger("trainmaster.recovery")
-
-PAGE = 1000
 
 
 def home_of(folder: Path) -> str:
@@ -182,20 +180,10 @@ def recovered(
 
 def _reload_jobs(driver: Driver) -> None:
     """Every live job as the store has it."""
-    records, before = driver.controller.state.jobs, None
-    while True:
-        rows = driver.store.jobs(
-            JobFilter(states=frozenset(LIVE_STATES), before=before, limit=PAGE)
-        )
-        for row in rows:
-            if row.id in records:
-                driver.jobs[row.id] = from_row(row, records[row.id])
-        if len(rows) < PAGE:
-            break
-        before = rows[-1].id
-    in_order = sorted(driver.jobs.items(), key=lambda item: records[item[0]].seq)
-    driver.jobs.clear()
-    driver.jobs.update(in_order)
+    records = driver.controller.state.jobs
+    rows = [row for row in driver.store.all_jobs(frozenset(LIVE_STATES)) if row.id in records]
+    for row in sorted(rows, key=lambda row: records[row.id].seq):
+        driver.jobs[row.id] = from_row(row, records[row.id])
     driver.dependencies.register(driver.jobs.values())
     for live in driver.jobs.values():
         driver.limit(live)

@@ -68,12 +68,16 @@ class WaitReason(Shape):
 
 
 @dataclass(frozen=True)
-class ProgressRow(Shape):
+class ProgressReport(Shape):
+    at_s: float
     step: int
-    total_steps: int | None
     loss: float | None
     samples_per_s: float | None
-    at_s: float
+
+
+@dataclass(frozen=True)
+class ProgressRow(ProgressReport):
+    total_steps: int | None
 
 
 def _known_fields(kind: type[Any], answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,8 +86,8 @@ def _known_fields(kind: type[Any], answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class JobRow(Shape):
-    """A job as lists show it."""
+class Holder(Shape):
+    """A job that is in the way of another."""
 
     id: str
     """`12`; `12_3` for an element of an array."""
@@ -91,13 +95,19 @@ class JobRow(Shape):
     user: str
     queue: str
     state: JobState
-    reason: WaitReason | None
-    """Why it waits, where it does."""
     gpus: float
     """GPUs that it asks for."""
-    nodes: list[str]
     devices: list[str]
     """What it holds now, as `node:number`."""
+
+
+@dataclass(frozen=True)
+class JobRow(Holder):
+    """A job as lists show it."""
+
+    reason: WaitReason | None
+    """Why it waits, where it does."""
+    nodes: list[str]
     submit_s: float
     start_s: float | None
     """Its first start."""
@@ -215,19 +225,6 @@ class WaitNumbers(Shape):
 
 
 @dataclass(frozen=True)
-class Holder(Shape):
-    """A job that is in the way of another."""
-
-    id: str
-    name: str
-    user: str
-    queue: str
-    state: JobState
-    gpus: float
-    devices: list[str]
-
-
-@dataclass(frozen=True)
 class Explanation(Shape):
     """Why a job waits; for one that does not, `code` is null and the sentence says what it does."""
 
@@ -257,14 +254,6 @@ class StoryEntry(Shape):
 @dataclass(frozen=True)
 class Story(Shape):
     story: list[StoryEntry]
-
-
-@dataclass(frozen=True)
-class ProgressReport(Shape):
-    at_s: float
-    step: int
-    loss: float | None
-    samples_per_s: float | None
 
 
 @dataclass(frozen=True)

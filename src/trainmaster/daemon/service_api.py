@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ConfigDict, Field
@@ -113,17 +113,6 @@ class Health:
     """active or standby."""
     trouble: str = ""
     """Why nothing can be changed now: one sentence; empty where all is well."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Something that has just happened, for those who watch."""
-
-    seq: int
-    at_ms: int
-    what: str
-    job: str | None = None
-    detail: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,6 @@ class Gpu:
     name: str
     uuid: str
     memory: int
-    pci: str
     near: frozenset[int]
     """Numbers of the GPUs that it reaches by NVLink or a PCIe switch, itself included."""
 
@@ -183,7 +182,6 @@ def _gpu(nvml: Any, number: int, handles: Sequence[Any]) -> Gpu:
         name=str(nvml.nvmlDeviceGetName(handle)),
         uuid=str(nvml.nvmlDeviceGetUUID(handle)),
         memory=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-        pci=str(nvml.nvmlDeviceGetPciInfo(handle).busId),
         near=frozenset(
             other
             for other, peer in enumerate(handles)

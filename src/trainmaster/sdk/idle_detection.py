@@ -61,5 +61,5 @@ def ask_to_be_suspended() -> bool:
         with urllib.request.urlopen(asked, timeout=30):
             return True
     except (urllib.error.URLError, OSError) as error:
-        sys.stderr.write(f"Idle, but the daemon did not suspend this job: {error}.\n")
+        sys.stderr.write(f"Idle, but the manager did not suspend this job: {error}.\n")
         return False

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from sqlalchemy import Engine
 
 from trainmaster.store.errors import StoreError
-from trainmaster.store.leader_lock import LeaderLock
 
 
 class Place:
@@ -40,6 +40,20 @@ class Place:
                 f"The database {self._path} was removed or exchanged while in use: put it back,"
                 " or restart Trainmaster to go on with what is there now."
             )
+
+
+class LeaderLock(Protocol):
+    """What keeps a second manager from leading. Not safe for threads: the store guards it."""
+
+    def take(self) -> bool:
+        """Take it if it is free; at once."""
+        ...
+
+    def is_held(self) -> bool:
+        """Whether we have it still."""
+        ...
+
+    def release(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from importlib.util import find_spec
 
-from sqlalchemy import URL, Engine, create_engine, event
+from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from trainmaster.store.database import Database, Place
 from trainmaster.store.errors import StoreError
-from trainmaster.store.leader_lock import AdvisoryLock
 
 DEFAULTS = {
     "connect_timeout": "5",
@@ -75,3 +76,51 @@ def without_password(url: URL) -> str:
     """The URL for messages: nothing in it that nobody should read, nor what we added."""
     bare = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
     return bare.difference_update_query(["password", *DEFAULTS]).render_as_string()
+
+
+_TAKE = text("SELECT pg_try_advisory_lock(:ours, hashtext(current_schema()))")
+_OURS = 0x7261_696C  # "rail": the first half of the key of our advisory locks
+
+
+class AdvisoryLock:
+    """A lock of PostgreSQL on a connection of its own: the server frees it when that one ends."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._connection: Connection | None = None
+
+    def take(self) -> bool:
+        self.release()
+        connection = self._engine.connect()
+        try:
+            is_ours = bool(connection.scalar(_TAKE, {"ours": _OURS}))
+        except BaseException:
+            _drop(connection)
+            raise
+        if is_ours:
+            self._connection = connection
+        else:
+            _drop(connection)
+        return is_ours
+
+    def is_held(self) -> bool:
+        if self._connection is None:
+            return False
+        try:
+            self._connection.execute(text("SELECT 1"))
+        except SQLAlchemyError:
+            self.release()
+            return False
+        return True
+
+    def release(self) -> None:
+        if self._connection is not None:
+            _drop(self._connection)
+            self._connection = None
+
+
+def _drop(connection: Connection) -> None:
+    """End the session itself: one that went back to a pool would keep the lock."""
+    with contextlib.suppress(SQLAlchemyError):
+        connection.invalidate()
+    connection.close()

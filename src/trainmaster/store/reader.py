@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -80,6 +81,13 @@ class StoreReader:
                 conditions.append(tuple_(*_PLACE_IN_LIST) < tuple_(*last))
             query = _page_of_jobs(wanted, conditions)
             return [StoredJob(*row) for row in connection.execute(query)]
+
+    def all_jobs(self, states: frozenset[str]) -> Iterator[StoredJob]:
+        """Every job in these states, newest first, page by page."""
+        page = JobFilter(states=states, limit=1000)
+        while rows := self.jobs(page):
+            yield from rows
+            page = replace(page, before=rows[-1].id)
 
     def job(self, id: str) -> StoredJob | None:
         return self._first(StoredJob, select(*columns(StoredJob)).where(JOBS.c.id == id))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 from pathlib import Path
@@ -12,7 +13,6 @@ from sqlalchemy.pool import NullPool, QueuePool
 
 from trainmaster.store.database import Database, Place
 from trainmaster.store.errors import SQLITE, StoreError
-from trainmaster.store.leader_lock import FileLock
 
 BUSY_MS = 5000
 """How long to wait for another program that holds the file, before saying so."""
@@ -105,3 +105,61 @@ def _connect(path: Path, how: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+class FileLock:
+    """A lock file under flock: the kernel lets go of it when the process ends, however it ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+
+    def take(self) -> bool:
+        self.release()
+        while True:
+            file = self._open()
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(file)
+                return False
+            except OSError as error:
+                os.close(file)
+                raise StoreError(
+                    f"The file {self._path} cannot be locked ({error.strerror}):"
+                    " keep the database on a local disk."
+                ) from error
+            self._file = file
+            if self.is_held():  # and not a file that somebody removed between the two calls
+                break
+            self.release()
+        os.truncate(file, 0)
+        os.write(file, f"{os.getpid()}\n".encode())  # for people who wonder who it is
+        return True
+
+    def _open(self) -> int:
+        try:
+            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError as error:
+            raise StoreError(
+                f"The folder {self._path.parent} does not exist: create it, or name another."
+            ) from error
+        except OSError as error:
+            raise StoreError(
+                f"The file {self._path} cannot be written ({error.strerror}): give this user the"
+                " right to write to its folder, or name another."
+            ) from error
+
+    def is_held(self) -> bool:
+        """Held, and the file that others would lock: one that was removed keeps nobody out."""
+        if self._file is None:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self._file), os.stat(self._path))
+        except OSError:
+            return False
+
+    def release(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None

@@ -137,7 +137,7 @@ MISTAKES = {
     "a: &a [*a]": "nested too deeply",
     'command: "a\\0b"': "cannot be stored",
     "command: x\nworkdir: /nowhere/at/all": "workdir /nowhere/at/all does not exist",
-    "command: x\ndata: [nothing.bin]": "nothing.bin does not exist on the daemon's machine",
+    "command: x\ndata: [nothing.bin]": "nothing.bin does not exist on the manager's machine",
 }
 
 

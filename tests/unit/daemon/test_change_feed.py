@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from trainmaster.daemon.change_feed import ChangeFeed
-from trainmaster.daemon.service_api import Change
+from trainmaster.daemon.response_models import ChangeRow
 from trainmaster.store.rows import StoryRow
 
 
@@ -18,7 +18,7 @@ def test_changes_come_once_in_order_and_from_where_one_stopped() -> None:
         feed = ChangeFeed()
         feed.tell([told("a"), told("b")])
         feed.tell([])
-        seen: list[Change] = []
+        seen: list[ChangeRow] = []
         watching = feed.follow(after=1)
         seen.append(await anext(watching))
         feed.tell([told("c"), told("d")])

@@ -158,7 +158,7 @@ def test_a_machine_that_starts_no_more_processes_is_not_the_jobs_fault(
 
     monkeypatch.setattr(os, "fork", refuse)
     run = RunFile(
-        *("12.1", 0, str(tmp_path), {}, (RankSpec(("true",), {}),), "", 0, 10, 1, "stop", ""),
+        *("12.1", 0, str(tmp_path), {}, (RankSpec(("true",), {}),), "", 0, 10, 1, ""),
         cgroups=CgroupPlan(),
     )
     problem = Gang(RunCgroups(run.cgroups, "none")).start(run, str(tmp_path))

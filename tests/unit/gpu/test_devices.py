@@ -21,9 +21,7 @@ from trainmaster.model.units import GIB
 
 
 def a_gpu(number: int, near: tuple[int, ...] = (), name: str = "NVIDIA H100 80GB HBM3") -> Gpu:
-    return Gpu(
-        number, name, f"GPU-{number}", 80 * GIB, f"0000:0{number}", frozenset({number, *near})
-    )
+    return Gpu(number, name, f"GPU-{number}", 80 * GIB, frozenset({number, *near}))
 
 
 @pytest.mark.parametrize(

@@ -237,7 +237,7 @@ def _schema(router: APIRouter) -> None:
 
 async def _changes(service: Daemon, after: int | None) -> AsyncIterator[ServerSentEvent]:
     async for each in service.queries.changes(after):
-        said = json.dumps(vars(serializers.change_row(each)), ensure_ascii=False)
+        said = json.dumps(vars(each), ensure_ascii=False)
         yield ServerSentEvent(said, event=each.what.replace("\n", " "), id=str(each.seq))
 
 

@@ -231,16 +231,15 @@ class _Reading:
         if not any(path.exists() for path in file.paths):
             return None
         follower = Follower()
-        if self._seen is not None and self._seen[0] == file.attempt and file.rank in self._seen[1]:
-            if follower.go_to(file.paths, self._seen[1][file.rank]):
-                return follower
-        elif self._tail is not None and self._seen is None:
+        if self._seen is not None:
+            attempt, places = self._seen
+            if attempt == file.attempt and file.rank in places:
+                follower.go_to(file.paths, places[file.rank])
+        elif self._tail is not None or self._start is not None:
             log = Log(file.paths)
-            begin = log.tail_start(self._tail)
+            begin = log.tail_start(self._tail) if self._tail is not None else self._start or 0
+            follower.go_to(file.paths, log.place_of(begin))
             log.close()
-            follower.skip_to(file.paths, begin)
-        elif self._start is not None and self._seen is None:
-            follower.skip_to(file.paths, self._start)
         return follower
 
     def _event(self, file: LogFile, piece: bytes) -> ServerSentEvent:

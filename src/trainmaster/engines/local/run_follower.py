@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import structlog
@@ -13,9 +13,9 @@ import structlog
 from trainmaster.engines.local import journal, orphan_cleanup, runfile
 from trainmaster.engines.local.fork_server_client import ForkServerClient
 from trainmaster.engines.local.journal import Entry
-from trainmaster.engines.local.journal_reports import report_of
 from trainmaster.engines.local.orphan_cleanup import RunTraces
 from trainmaster.engines.local.pending_orders import PendingOrders
+from trainmaster.model import engine_reports as r
 from trainmaster.model.engine_reports import Ended, Lost, Report, StopOrder
 from trainmaster.model.job import Run
 from trainmaster.sdk.wire import Line, Lines, line_of
@@ -32,6 +32,35 @@ PIECE = 500
 NEVER_BEGUN = "Its supervisor could not be started: look into supervisor.log in the run's folder."
 NOT_FOLLOWED = "It could not be followed any more and was ended: daemon.log says why."
 NOBODYS = "It was ended because nobody owned it, before it was launched again."
+
+
+REPORTS: dict[str, type[Report]] = {
+    "started": r.Started,
+    "reshaped": r.Reshaped,
+    "frozen": r.Frozen,
+    "thawed": r.Thawed,
+    "saved": r.Saved,
+    "progress": r.Progressed,
+    "ended": Ended,
+    "lost": Lost,
+}
+
+
+def report_of(run: Run, entry: Entry) -> Report | None:
+    """An entry of a journal as a report; None for what only the engine itself cares about.
+
+    Only what may be None may be left out: KeyError for an entry that says less.
+    """
+    kind = REPORTS.get(entry["what"])
+    if kind is None:
+        return None
+    _, *stated = fields(kind)
+    said = {f.name: entry[f.name] for f in stated if f.default is not None or f.name in entry}
+    if "pids" in said:
+        said["pids"] = tuple(said["pids"])
+    if "asked" in said:
+        said["asked"] = StopOrder(said["asked"])
+    return kind(run, **said)
 
 
 @dataclass(frozen=True, slots=True)
