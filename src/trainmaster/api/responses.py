@@ -53,12 +53,7 @@ EXAMPLES = {
     503: "This manager is a standby: ask the active one.",
 }
 LATER = {"Retry-After": "5"}
-REFUSALS: tuple[tuple[type[RequestError], int], ...] = (
-    (NotFound, 404),
-    (Conflict, 409),
-    (Unavailable, 503),
-    (RequestError, 422),
-)
+PAGES = {404: "There is no such page.", 405: "This page does not know that method."}
 
 
 NAMES_NOTHING = re.compile(r"(a|an|it|its|job|line|of|the|there|this|what)\b[^.=]")
@@ -71,6 +66,12 @@ class ApiError(Exception):
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
+
+
+KINDS: tuple[type[Exception], ...] = (
+    *(ApiError, ConfigError, RequestError, StoreError),
+    *(HTTPException, RequestValidationError, Exception),
+)
 
 
 class Json(Response):
@@ -149,37 +150,33 @@ def takes(body: type, model: type) -> dict[str, Any]:
 def install(app: FastAPI) -> None:
     """Make every way to fail an answer of this kind."""
 
-    @app.exception_handler(ApiError)
-    async def refused_here(_request: Request, failure: ApiError) -> Response:
-        return error(failure.status, str(failure))
+    async def answer_failure(_request: Request, failure: Exception) -> Response:
+        return error_of(failure)
 
-    @app.exception_handler(ConfigError)
-    async def bad_file(_request: Request, failure: ConfigError) -> Response:
-        return error(400 if failure.is_malformed else 422, str(failure))
+    for kind in KINDS:
+        app.add_exception_handler(kind, answer_failure)
 
-    @app.exception_handler(RequestError)
-    async def refused(_request: Request, failure: RequestError) -> Response:
-        status = next(code for kind, code in REFUSALS if isinstance(failure, kind))
-        return error(status, str(failure), LATER if status == 503 else None)
 
-    @app.exception_handler(StoreError)
-    async def store_away(_request: Request, failure: StoreError) -> Response:
-        return error(503, str(failure), LATER)
-
-    @app.exception_handler(HTTPException)
-    async def unknown(_request: Request, failure: HTTPException) -> Response:
-        words = {404: "There is no such page.", 405: "This page does not know that method."}
-        return error(
-            failure.status_code,
-            words.get(failure.status_code, str(failure.detail)),
-            failure.headers,
-        )
-
-    @app.exception_handler(RequestValidationError)
-    async def bad_parameter(_request: Request, failure: RequestValidationError) -> Response:
-        return error(422, parameter_sentence(failure.errors()[0]))
-
-    @app.exception_handler(Exception)
-    async def broken(_request: Request, failure: Exception) -> Response:
-        LOG.error("a request failed", exc_info=failure)
-        return error(500, "Something broke inside the manager: its log (daemon.log) says what.")
+def error_of(failure: Exception) -> Json:
+    """What a client is told of it."""
+    said = str(failure)
+    match failure:
+        case ApiError():
+            return error(failure.status, said)
+        case ConfigError():
+            return error(400 if failure.is_malformed else 422, said)
+        case Unavailable() | StoreError():
+            return error(503, said, LATER)
+        case NotFound():
+            return error(404, said)
+        case Conflict():
+            return error(409, said)
+        case RequestError():
+            return error(422, said)
+        case HTTPException():
+            page = PAGES.get(failure.status_code, str(failure.detail))
+            return error(failure.status_code, page, failure.headers)
+        case RequestValidationError():
+            return error(422, parameter_sentence(failure.errors()[0]))
+    LOG.error("a request failed", exc_info=failure)
+    return error(500, "Something broke inside the manager: its log (daemon.log) says what.")

@@ -188,7 +188,6 @@ class _Reading:
         self._seen = seen
         self.attempt: int | None = None
         self._followers: dict[int, Follower] = {}
-        self._places: dict[int, tuple[int, int]] = {}
 
     def close(self) -> None:
         for follower in self._followers.values():
@@ -213,15 +212,11 @@ class _Reading:
             follower = self._followers[file.rank]
             piece = await to_thread.run_sync(follower.read, file.paths)
             if piece:
-                place = follower.place
-                assert place is not None
-                self._places[file.rank] = place
                 yield self._event(file, piece)
 
     def begin(self, attempt: int) -> None:
         """Go on with this attempt, from its start."""
         self.close()
-        self._places.clear()
         if self.attempt is not None:  # what a new attempt writes is wanted whole
             self._tail = self._start = self._seen = None
         self.attempt = attempt
@@ -248,7 +243,8 @@ class _Reading:
             "rank": file.rank,
             "bytes": base64.b64encode(piece).decode(),
         }
-        places = (f"{rank}.{inode}.{offset}" for rank, (inode, offset) in self._places.items())
+        followers = self._followers.items()
+        places = (f"{rank}.{at[0]}.{at[1]}" for rank, each in followers if (at := each.place))
         seen = f"{file.attempt};{','.join(places)}"
         return ServerSentEvent(json.dumps(said), event="log", id=seen)
 
