@@ -307,9 +307,9 @@ class MemoryService:
 
     async def record_events(self) -> AsyncIterator[str]:
         self._needs_lead()
-        yield json.dumps({"snapshot": 0})
+        yield json.dumps({"snapshot": 0}) + "\n"
         for change in self.seen:
-            yield json.dumps({"seq": change.seq, "what": change.what})
+            yield json.dumps({"seq": change.seq, "what": change.what}) + "\n"
 
     # -- what a test may do ----------------------------------------------------------------------------
 

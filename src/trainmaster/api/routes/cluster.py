@@ -217,10 +217,7 @@ def _recording(router: APIRouter, service: Daemon) -> None:
     async def events() -> Response:
         """Lines of JSON: a snapshot, then every step since, which replay to the same orders."""
         lines = service.record_events()
-        try:  # A refusal must come before the answer has begun.
-            first = await anext(lines)
-        except StopAsyncIteration:
-            first = ""
+        first = await anext(lines, "")  # A refusal must come before the answer has begun.
         return StreamingResponse(_lines(first, lines), media_type="application/x-ndjson")
 
 
@@ -242,10 +239,6 @@ async def _changes(service: Daemon, after: int | None) -> AsyncIterator[ServerSe
 
 
 async def _lines(first: str, others: AsyncIterator[str]) -> AsyncIterator[str]:
-    yield _line(first)
+    yield first
     async for line in others:
-        yield _line(line)
-
-
-def _line(text: str) -> str:
-    return text if text.endswith("\n") or not text else f"{text}\n"
+        yield line
