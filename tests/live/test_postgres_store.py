@@ -71,8 +71,8 @@ def test_a_server_that_is_down(server: postgres.Server) -> None:
         (("not-a-secret", "wrong"), "refuses the user or the password: correct them in the URL"),
         (("postgres:", "stranger:"), "refuses the user or the password: correct them in the URL"),
         (("/trains", "/elsewhere"), "does not exist on the server: create it, or name another"),
-        (("127.0.0.1", "no.such.host.invalid"), "is on a host that nobody knows: correct the URL"),
-        (("/trains", "/trains?no_such_option=1"), "has a setting in its URL that nobody knows"),
+        (("127.0.0.1", "no.such.host.invalid"), "is on an unknown host: correct the URL"),
+        (("/trains", "/trains?no_such_option=1"), "has an unknown setting in its URL"),
     ],
 )
 def test_a_url_that_is_wrong(server: postgres.Server, change: tuple[str, str], says: str) -> None:

@@ -23,7 +23,7 @@ def why_waiting(status: JobStatus, now: int) -> tuple[str, str] | None:
 
 
 def ended_because(status: JobStatus) -> str | None:
-    """Why a job failed or was cancelled, as a sentence; None where it succeeded or nobody knows."""
+    """Why a job failed or was cancelled, as a sentence; None where it succeeded or the cause is unknown."""
     row = status.row
     if row.state not in (JobState.FAILED, JobState.CANCELLED):
         return None

@@ -117,7 +117,7 @@ def forecast_row(forecast: Forecast, now: int) -> ForecastRow:
 def explanation(
     status: JobStatus, forecast: Forecast | None, holders: list[Holder], now: int
 ) -> Explanation:
-    """Why a job waits, with the numbers, who is in the way, and when it may start."""
+    """Why a job waits, with the numbers, the jobs in its way, and when it may start."""
     code, sentence = messages.status_sentence(status, now)
     reason = status.reason
     numbers = None
@@ -156,7 +156,7 @@ def progress_report(row: stored.StoredProgress) -> ProgressReport:
 
 
 def with_default(queues: Sequence[QueueRow]) -> list[QueueRow]:
-    """All queues that a job may name: `default` is always there, even while nobody uses it."""
+    """All queues that a job may name: `default` is always there, even while no job uses it."""
     if any(queue.name == DEFAULT_QUEUE for queue in queues):
         return list(queues)
     return [QueueRow(DEFAULT_QUEUE, None, 1, 0, None, False, 0, 0, 0, 0), *queues]

@@ -116,7 +116,7 @@ def _fit_name(program: str) -> str:
 def _workdir(model: JobFile, defaults: Defaults) -> tuple[Path, bool]:
     """Where it runs, and whether the code there is to be kept."""
     if model.workdir is None and defaults.workdir is None:
-        # Nobody said where: the home folder will do, but nobody wants all of it copied.
+        # No folder is given: the home folder will do, but all of it is too much to copy.
         return Path.home(), False
     path = _absolute("workdir", model.workdir or ".", defaults.workdir)
     if not path.is_dir():
@@ -149,7 +149,7 @@ def _absolute(field: str, text: str, base: Path | None) -> Path:
     try:
         path = Path(text).expanduser()
     except RuntimeError:
-        raise ConfigError(f"{field} {text} names the home of a user whom nobody knows.") from None
+        raise ConfigError(f"{field} {text} names the home of an unknown user.") from None
     if not path.is_absolute():
         if base is None:
             raise ConfigError(f"{field} must be an absolute path here, not {text!r}.")

@@ -21,5 +21,5 @@ class Clock:
 
 
 def _steady() -> float:
-    """Seconds of a clock that nobody sets, and that goes on while the machine sleeps."""
+    """Seconds of a clock that cannot be set, and that goes on while the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

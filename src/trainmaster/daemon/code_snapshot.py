@@ -99,7 +99,7 @@ def is_as_copied(path: Path) -> bool:
 
 
 def _own_folders(workdir: Path, into: Path) -> frozenset[Path]:
-    """Folders of the daemon's own that may lie inside: its state is nobody's code."""
+    """Folders of the manager's own that may lie inside: its state is not part of the code."""
     state = into.absolute().parent.parent.parent
     base = workdir.resolve()
     own = {into.absolute().resolve()}

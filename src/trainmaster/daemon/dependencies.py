@@ -57,7 +57,7 @@ class Dependencies:
         """By array: how many places are free; absent = as many as there are elements."""
         self._limits: dict[str, int] = {}
 
-    # -- who comes -----------------------------------------------------------------------------------
+    # -- new jobs ------------------------------------------------------------------------------------
 
     def register(self, new_jobs: Iterable[LiveJob]) -> None:
         """Register new jobs, or those of before a restart."""
@@ -74,7 +74,7 @@ class Dependencies:
             else:
                 self.free_places[live.array] -= 1
 
-    # -- who goes ------------------------------------------------------------------------------------
+    # -- ended jobs ----------------------------------------------------------------------------------
 
     def dependents_of(self, ended: LiveJob) -> list[LiveJob]:
         """Jobs that are held until this one has ended."""

@@ -16,7 +16,7 @@ IsLive = Callable[[str], bool]
 
 
 def outdated_runs(folder: Path, store: Store, is_live: IsLive, before_ms: int) -> list[Run]:
-    """Runs whose logs may go: their job ended before that time, or is known to nobody."""
+    """Runs whose logs may go: their job ended before that time, or is unknown."""
     return [
         Run(place.name, int(attempt.name))
         for place in _folders(folder / "runs")

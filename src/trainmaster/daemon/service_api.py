@@ -52,7 +52,7 @@ class JobChanges(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job as somebody asked for it: checked, with every default filled in."""
+    """A job as its user asked for it: checked, with every default filled in."""
 
     job: Job
     """Without an id as yet; `submit_ms` is 0, and `deadline_ms` counts from the submission."""

@@ -68,7 +68,7 @@ class Engine(Protocol):
 
         For each the last report that the daemon has seen, 0 for none: only later ones are told.
 
-        What runs under this engine's folder and is not among them is ended: nobody owns it any more.
+        What runs under this engine's folder and is not among them is ended: it has no owner any more.
         A run that was seen before and of which nothing is left is reported as lost, with a number beyond
         the last that was seen. One of which nothing was ever seen or written is not reported: its launch
         never came.

@@ -122,7 +122,7 @@ def _with_islands(node: Node, islands: Sequence[Sequence[Gpu]]) -> Node:
 
 
 def _side_by_side(gpus: Sequence[Gpu]) -> list[list[Gpu]]:
-    """Groups in which everybody is near somebody, in the order of their first GPUs."""
+    """Groups in which every GPU is near another one, in the order of their first GPUs."""
     groups: list[list[Gpu]] = []
     for gpu in gpus:
         joined = [group for group in groups if any(_are_near(gpu, other) for other in group)]

@@ -66,7 +66,7 @@ class ControlClient:
         return heard
 
     def close(self, wait_s: float) -> None:
-        """Send what is waiting, for as long as somebody takes it, then hang up."""
+        """Send what is waiting, for as long as it is accepted, then hang up."""
         if not self._is_mine():
             return
         until = time.monotonic() + wait_s

@@ -56,7 +56,7 @@ class JobEnvironment:
 
 
 def local_folder() -> Path:
-    """Where a program keeps its checkpoints when nobody says: a folder of its own name, here."""
+    """Where a program keeps its checkpoints by default: a folder of its own name, here."""
     script = Path(sys.argv[0] if sys.argv else "").stem
     return Path("checkpoints", script or "program").absolute()
 

@@ -51,7 +51,7 @@ class Session:
         self.array_index = place.array_index
         self.array_size = place.array_size
         self.end_time = place.end_time
-        """When it must have ended, in seconds since 1970; None where nobody said."""
+        """When it must have ended, in seconds since 1970; None without a limit."""
         self.checkpoints = Checkpoints(self.checkpoint_dir, keep)
         self._place = place
         self._requests = StopRequests()
@@ -174,7 +174,7 @@ class Session:
         self._client.say_newest(said, now=is_due)
 
     def should_stop(self) -> bool:
-        """Whether to save and leave now: the same answer on all ranks, who must all ask at the same steps."""
+        """Whether to save and leave now: the same answer on all ranks, which must ask at the same steps."""
         self._hear()
         if self._has_stopped:
             return True

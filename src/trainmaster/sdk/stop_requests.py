@@ -82,7 +82,7 @@ class StopRequests:
     def _take_in_child(self, number: int) -> None:
         """A worker that loads data must outlive a stop of its group, so that the parent can save.
 
-        But it must obey its own parent, who ends it with the same signal.
+        But it must obey its own parent, which ends it with the same signal.
         """
         if number != signal.SIGTERM:
             return

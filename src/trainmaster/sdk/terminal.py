@@ -31,9 +31,9 @@ from trainmaster.sdk.idle_detection import Idleness, ask_to_be_suspended
 from trainmaster.sdk.terminal_protocol import Kind
 
 REMEMBERED = 1 << 16
-"""Bytes of output that one who attaches is shown."""
+"""Bytes of earlier output that are shown after attaching."""
 MOST_BEHIND = 1 << 22
-"""A terminal that is so many bytes behind is let go: the session waits for nobody."""
+"""A terminal that is so many bytes behind is disconnected: the session does not wait for it."""
 LOOK_S = 1.0
 LEAVING_S = 5.0
 
@@ -49,7 +49,7 @@ class Terminal:
 
 
 class Screen:
-    """A program on a pseudo-terminal, and everybody who looks at it."""
+    """A program on a pseudo-terminal, and all terminals that are attached to it."""
 
     def __init__(self, folder: Path, command: list[str]) -> None:
         self._heard = frames.listen(folder)

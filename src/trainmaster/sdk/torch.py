@@ -27,7 +27,7 @@ from trainmaster.sdk import stop_requests
 from trainmaster.sdk.session import Session
 
 _asking: list[Any] = [None, None]
-"""The world, and the group in it that flags are exchanged on: by CPU, so that nobody waits for a GPU."""
+"""The world, and the group in it that flags are exchanged on: by CPU, without waiting for a GPU."""
 
 
 def anyone(flags: Sequence[bool]) -> list[bool]:

@@ -62,15 +62,15 @@ WORDS = {
     "does not exist": POSTGRES["3D"],
     "refused": "does not answer (connection refused): start the server, or correct the URL",
     "no such file or directory": "does not answer: start the server, or correct the URL",
-    "translate host name": "is on a host that nobody knows: correct the URL",
-    "resolve host": "is on a host that nobody knows: correct the URL",
+    "translate host name": "is on an unknown host: correct the URL",
+    "resolve host": "is on an unknown host: correct the URL",
     "timeout expired": "does not answer: check the server and the network",
     "timed out": "does not answer: check the server and the network",
     "too many clients": POSTGRES["53300"],
     "too many connections": POSTGRES["53300"],
     "starting up": POSTGRES["57"],
     "shutting down": POSTGRES["57"],
-    "invalid connection option": "has a setting in its URL that nobody knows: correct the URL",
+    "invalid connection option": "has an unknown setting in its URL: correct the URL",
 }
 """By words in PostgreSQL's message: a connection that failed to begin has no code."""
 

@@ -73,7 +73,7 @@ def _careful(engine: Engine) -> Engine:
 
 
 def without_password(url: URL) -> str:
-    """The URL for messages: nothing in it that nobody should read, nor what we added."""
+    """The URL for messages: without secrets, and without what we added."""
     bare = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
     return bare.difference_update_query(["password", *DEFAULTS]).render_as_string()
 

@@ -21,7 +21,7 @@ LOG_BYTES = 64 << 20
 
 
 def open_sqlite(path: Path) -> Database:
-    """A database in a file, which need not exist before somebody leads."""
+    """A database in a file, which need not exist before `lead`."""
     path = path.absolute()
     return Database(
         url=f"sqlite:///{path}",

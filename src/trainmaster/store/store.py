@@ -176,7 +176,7 @@ class Store(StoreReader):
             self._is_unsure = False
 
     def _own_epoch(self) -> int:
-        """The epoch to write in; Deposed for who does not lead, or not any more."""
+        """The epoch to write in; Deposed if this manager does not lead, or not any more."""
         self.database.place.check()
         with self._standing:  # `leads` may find out meanwhile, in another thread
             if self._epoch is None:

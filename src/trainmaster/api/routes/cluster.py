@@ -80,7 +80,7 @@ def _nodes_and_queues(router: APIRouter, service: Daemon) -> None:
     @router.get(
         "/nodes",
         tags=["cluster"],
-        summary="Nodes, their devices, and who is on them",
+        summary="Nodes, their devices, and the jobs on them",
         **answers(models.NodeList, 503),
     )
     async def nodes() -> Response:

@@ -95,7 +95,7 @@ def _details(router: APIRouter, service: Daemon) -> None:
         **answers(models.Explanation, 404, 422, 503),
     )
     async def explain(job: params.JobId) -> Response:
-        """The reason with its numbers, who holds what, and an expected start by simulating the queue."""
+        """The reason with its numbers, the jobs in its way, and an expected start by simulating the queue."""
         return Json(await _explanation(service, await find_job(service, job)))
 
     @router.get(

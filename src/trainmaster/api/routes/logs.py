@@ -176,7 +176,7 @@ def _end_event(status: JobStatus) -> ServerSentEvent:
 
 
 class _Reading:
-    """The logs that somebody follows: one follower for each rank of the attempt that they are at."""
+    """The logs that a client follows: one follower for each rank of the present attempt."""
 
     def __init__(
         self,
@@ -250,7 +250,7 @@ class _Reading:
 
 
 def _seen(text: str | None) -> tuple[int, dict[int, tuple[int, int]]] | None:
-    """How far a reader has come who was here before."""
+    """How far a client has read before, by its Last-Event-ID."""
     found = SEEN.fullmatch(text or "")
     if found is None:
         return None

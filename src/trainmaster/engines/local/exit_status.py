@@ -67,7 +67,7 @@ def exit_status_of(
     oom_ranks: Collection[int],
     machine_oom: bool,
 ) -> ExitStatus:
-    """Success only if all ranks returned 0, and nobody told it to leave before it was done.
+    """Success only if all ranks returned 0, and it was not told to leave before it was done.
 
     One whose ranks had said that they were done when our signal hit them on their way out has succeeded
     as well; what one rank says does not hold for another that never came so far.

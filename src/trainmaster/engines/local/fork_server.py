@@ -1,7 +1,7 @@
 """Forks supervisors: a small process that has everything imported, so that a start costs milliseconds.
 
 It reads folders from its standard input, one in a line, and answers each on its standard output. It ends
-when the daemon does; supervisors are nobody's children and go on.
+when the daemon does; supervisors have no parent here and go on.
 """
 
 from __future__ import annotations

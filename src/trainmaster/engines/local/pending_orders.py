@@ -24,7 +24,7 @@ class PendingOrder:
 
     said: Line
     since: int | None = None
-    """The run's last entry when it was handed over; None: nobody has it yet."""
+    """The run's last entry when it was handed over; None: it has not been sent yet."""
     is_due: bool = True
     """Whether it is still to be said on the present connection."""
 

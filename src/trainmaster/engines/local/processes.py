@@ -1,4 +1,4 @@
-"""What the kernel says of processes: who descends from whom, who carries a run's name, who listens."""
+"""What the kernel says of processes: descendants, processes with a run's name, holders of a lock."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class RunFollower:
         self._folder = str(traces.folder)
         self._after = after
         self._tell = tell
-        """None: nobody needs its reports; it is only being killed."""
+        """None: its reports are not needed; it is only being killed."""
         self._over = over
         self.has_ended = False
         """Whether its last entry has been read."""
@@ -115,7 +115,7 @@ class RunFollower:
         self._task = asyncio.create_task(self._follow())
 
     def launch(self, tell: Callable[[Report, int], None] | None, beginning: LaunchSteps) -> None:
-        """It is to run: begin it if it never was, and tell its owner, whom it may not have had."""
+        """It is to run: begin it if it never was, and report to its owner from now on."""
         if self._tell is None:
             self._tell = tell
             if self._after == 0:  # nothing that its owner should know has passed unheard
@@ -168,7 +168,7 @@ class RunFollower:
     async def _follow(self) -> None:
         """Until it is over; what the machine refuses, a full disk say, is tried again.
 
-        Whatever else goes wrong loses the run: one that nobody follows would hang for ever.
+        Whatever else goes wrong loses the run: without a follower it would hang for ever.
         """
         trouble = ""
         try:
@@ -218,7 +218,7 @@ class RunFollower:
             await asyncio.sleep(pause)
 
     async def _begin(self, beginning: LaunchSteps) -> None:
-        """See that it has been begun, by us or somebody else, or never will be."""
+        """See that it has been begun, by us or another process, or never will be."""
         earlier = beginning.end_earlier()
         while any(marker.exists() for marker in earlier):
             await asyncio.sleep(0.02)

@@ -210,7 +210,7 @@ class Supervisor:
         self._is_freezing = False
         self._ask_to_stop()
         self._gang.terminate()
-        thaw(self._gang.members)  # who stands still cannot save
+        thaw(self._gang.members)  # a stopped process cannot save
         self._is_frozen = False
 
     def _ask_to_stop(self) -> None:
@@ -283,7 +283,7 @@ class Supervisor:
         self._is_over = True
 
     def _say_goodbye(self) -> None:
-        """Stay until the end is on the disk, and those who listen have had time to hear of it."""
+        """Stay until the end is on the disk, and followers have had time to read it."""
         while not self._journal.is_written:
             time.sleep(RETRY_S)
             self._control.send_to_followers(self._journal.retry())
@@ -305,7 +305,7 @@ class Supervisor:
             self._write("progress", held)
 
     def _on_line(self, connection: Connection, said: Line) -> None:
-        """One line; those that nobody knows are ignored."""
+        """One line; unknown ones are ignored."""
         word = said.get("say")
         if word == "hello":
             connection.rank = rank if isinstance(rank := said.get("rank"), int) else 0
@@ -375,7 +375,7 @@ class Supervisor:
             self._is_freezing = True
 
     def _save(self) -> None:
-        """Ask those who speak with us; signal only programs that have a handler for it."""
+        """Ask ranks that use the SDK; signal only programs that have a handler for it."""
         self._control.send_to_ranks({"ask": "save"})
         heard = self._control.ranks()
         silent = [rank.pid for rank in self._gang.ranks if rank.number not in heard]

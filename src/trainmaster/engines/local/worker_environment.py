@@ -159,7 +159,7 @@ MOST_GIVEN = 512
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody listens on, and that was not handed out just now."""
+    """A free port of the loopback, and that was not handed out just now."""
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
