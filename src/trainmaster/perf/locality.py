@@ -53,7 +53,7 @@ class Locality:
         return factor
 
     def at_nodes(self, model: str, gpus: int, nodes: int) -> int | None:
-        """Speed of a gang on so many nodes instead of one; None where nobody measured so small a gang."""
+        """Speed of a gang on so many nodes instead of one; None where so small a gang was not measured."""
         sizes = self.node_counts.get(table_name(model), {})
         size = max((each for each in sizes if each <= gpus), default=None)
         return None if size is None else between({1: NOMINAL, **sizes[size]}, nodes)

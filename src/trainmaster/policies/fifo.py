@@ -4,8 +4,8 @@
 (Lifka, JSSPP'95): a later job may start if the head's expected start is not delayed; what the head
 will need is reserved for it. `elastic` says what jobs that declare min_gpus..max_gpus get: `rigid`
 their nominal number; `moldable` at the start as many as are free, from nominal down to their minimum;
-`malleable` also grows into idle GPUs of its nodes while nobody waits, up to its maximum, and shrinks
-back to nominal when somebody does. Deviations: none; mean JCT on philly1k equals two other
+`malleable` also grows into idle GPUs of its nodes while no job waits, up to its maximum, and shrinks
+back to nominal when one does. Deviations: none; mean JCT on philly1k equals two other
 simulators' to the millisecond.
 """
 
@@ -26,8 +26,14 @@ from trainmaster.model.plan import Plan, Rank
 
 @dataclass(frozen=True, slots=True)
 class FifoOptions:
-    backfill: str = option("none", choice(*BACKFILL), "who may overtake a head that does not fit")
-    elastic: str = option("rigid", choice(*ELASTIC_MODES), "what elastic jobs get")
+    backfill: str = option(
+        "none", choice(*BACKFILL), "which jobs may start before a head that does not fit"
+    )
+    elastic: str = option(
+        "rigid",
+        choice(*ELASTIC_MODES),
+        "how elastic jobs may differ from their nominal size",
+    )
 
 
 class Fifo(BasePolicy[FifoOptions]):

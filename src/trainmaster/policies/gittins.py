@@ -1,4 +1,4 @@
-"""Two-dimensional Gittins index (Tiresias, NSDI'19, section 3): who is likeliest to end soon runs first.
+"""Two-dimensional Gittins index (Tiresias, NSDI'19, section 3): the job likeliest to end soon runs first.
 
 With a distribution of the service (GPUs x time) that jobs take, a job that has attained a has the
 index G(a) = sup over D of P(S - a <= D | S > a) / E[min(S - a, D) | S > a], completions per GPU-second;
@@ -42,7 +42,9 @@ NEVER = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class GittinsOptions(PreemptiveOptions):
-    quantum_s: float = option(60.0, positive_seconds, "seconds between comparisons while jobs wait")
+    quantum_s: float = option(
+        60.0, positive_seconds, "time between comparisons while jobs wait, in seconds"
+    )
     service_samples: Samples = samples_option()
     classes: str = classes_option()
 

@@ -1,7 +1,7 @@
 """Least attained service, two-dimensional (Tiresias, NSDI'19, section 3): GPUs x time so far.
 
 The job that has received the least GPU time runs first, without knowing how long any will take.
-Compared again on every arrival and end, and every `quantum_s` while somebody waits; quanta end at
+Compared again on every arrival and end, and every `quantum_s` while a job waits; quanta end at
 whole multiples of the quantum. Equal jobs degenerate to time-sharing: that is why Tiresias
 discretises (`tiresias-l`). Deviations: none known; the run order of Figure 7 is a test.
 """
@@ -23,7 +23,9 @@ from trainmaster.model.units import to_ms
 
 @dataclass(frozen=True, slots=True)
 class LasOptions(PreemptiveOptions):
-    quantum_s: float = option(60.0, positive_seconds, "seconds between comparisons while jobs wait")
+    quantum_s: float = option(
+        60.0, positive_seconds, "time between comparisons while jobs wait, in seconds"
+    )
 
 
 class Las(BasePolicy[LasOptions]):

@@ -7,7 +7,7 @@ maximum: 7 GPUs and demands of 1, 3 and 8 make 1, 3 and 3. Jobs that are not ela
 Topology-aware: a GPU that would make a job slower, by the throughput estimated for the placement, goes
 to the next one.
 
-Deviations. The poster does not say what happens when minima do not fit: later jobs wait, and one that
+Deviations. The source does not say what happens when minima do not fit: later jobs wait, and one that
 slipped in is suspended when an earlier one fits. `resize_cost_s` limits re-sharing.
 """
 

@@ -1,8 +1,8 @@
-"""Fairness between organisations, an inner policy inside (the seed's two-level proposal).
+"""Fairness between organisations, an inner policy inside (two-level scheduling).
 
 Level 1 divides the GPUs between the queues that have jobs: weighted max-min, never more than a queue
 wants, within its guaranteed and maximum GPUs, level by level where queues lie in each other. Level 2 is
-any policy (`inner`, Tiresias-L unless told otherwise) on its queue's part. GPUs that a queue does not
+any policy (`inner`, by default Tiresias-L) on its queue's part. GPUs that a queue does not
 use are lent, and taken back as soon as a queue below its part has a job for them: the worst in the
 inner line first, whole gangs, and only while the borrower keeps its own part. Only for what a queue is
 guaranteed may a borrower be left with less than its part, though never with less than its guarantee.

@@ -1,7 +1,7 @@
 """YARN's capacity scheduler as Tiresias' baseline (NSDI'19, Table 2): FIFO, consolidated placement.
 
 One queue in order of submission; a gang starts only on the fewest nodes that can hold it, within one
-rack if possible, else it waits, and (with `backfill` none) so does everybody behind it. No
+rack if possible, else it waits, and (with `backfill` none) so do all jobs behind it. No
 preemption. Deviation: capacities of several queues are not modelled; `fair` does that.
 """
 
@@ -22,7 +22,9 @@ from trainmaster.placement.placers import CONSOLIDATED, Placer
 
 @dataclass(frozen=True, slots=True)
 class YarnCsOptions:
-    backfill: str = option("none", choice(*BACKFILL), "who may overtake a head that does not fit")
+    backfill: str = option(
+        "none", choice(*BACKFILL), "which jobs may start before a head that does not fit"
+    )
 
 
 class YarnCs(BasePolicy[YarnCsOptions]):

@@ -1,4 +1,4 @@
-"""Who used what: exact integer accounts of work, GPU time, waiting and fairness."""
+"""What each job used: exact integer accounts of work, GPU time, waiting and fairness."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Ledger:
         self.using: defaultdict[str, int] = defaultdict(int)
         """Thousandths of a GPU held, by queue."""
         self.notices: defaultdict[str, list[tuple[int, DeadlineNotice]]] = defaultdict(list)
-        """What was told of each job's deadline, and when."""
+        """What the policy said of each job's deadline, and when."""
 
     def submitted(self, account: Account, now: int) -> None:
         self._count(1, now)

@@ -92,7 +92,7 @@ class CostMeter:
             self._overlap.count(placement, -1, now)
 
     def idle(self, makespan_ms: int, spent: int, now: int) -> int:
-        """What the cluster cost over the makespan while nobody held it."""
+        """What the cluster cost over the makespan while no job held it."""
         whole_cluster = sum(self._prices) * WHOLE
         return whole_cluster * makespan_ms - (spent - self._overlap.up_to(now))
 

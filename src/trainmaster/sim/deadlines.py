@@ -67,7 +67,7 @@ class Tally:
 
 
 def tally(jobs: Iterable[JobResult]) -> Tally | None:
-    """None where nobody asked for a deadline."""
+    """None where no job asked for a deadline."""
     stated = [job.deadline for job in jobs if job.deadline is not None]
     found = [each for each in stated if each.is_asked]
     if not found:

@@ -2,7 +2,7 @@
 
 A trace says how long a job runs, not how its loss falls. So each job gets a curve of Optimus' form,
 1 / (b0 k + b1) + b2 with k in epochs, drawn from its id and the seed, such that the convergence rule of
-`perf.convergence` holds for the first time at the end of the job's true work. Its steps are the trace's
+`estimators.convergence` holds for the first time at the end of the job's true work. Its steps are the trace's
 `iterations`, or one per second of service; between 20 and 40 epochs make up the whole (a job of fewer
 steps has an epoch per step, and ends before the rule can hold).
 
@@ -72,7 +72,7 @@ class ProgressReports:
         """When reports were last taken."""
 
     def next_time(self, now: int) -> int:
-        """The next multiple at which nobody has reported yet."""
+        """The next multiple at which no run has reported yet."""
         if now % self.every_ms == 0 and self.reported_ms < now:
             return now
         return (now // self.every_ms + 1) * self.every_ms

@@ -20,7 +20,7 @@ class Activity(IntEnum):
     THAWING = 4
     RESIZING = 5
     STALLED = 6
-    """Nothing: a node of its gang has failed, and nobody knows."""
+    """Nothing: a node of its gang has failed, and that is not known yet."""
 
 
 @dataclass(slots=True, eq=False)

@@ -1,1 +1,1 @@
-"""Workloads from files and from thin air: readers, one writer, a generator and statistics."""
+"""Workloads from files, and synthetic ones: readers, one writer, a generator and statistics."""

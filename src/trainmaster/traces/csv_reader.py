@@ -272,7 +272,7 @@ class TraceBuilder:
         """
         if is_dated and self.jobs:
             origin = min(traced.job.submit_ms for traced in self.jobs) // DAY * DAY
-            for traced in self.jobs:  # nobody has seen these values yet: no need for copies
+            for traced in self.jobs:  # not handed out yet: no need for copies
                 object.__setattr__(traced.job, "submit_ms", traced.job.submit_ms - origin)
         left_out = list(self._left_out.items())
         if not self.jobs:

@@ -23,7 +23,7 @@ SHARING = Sharing.TIME
 
 
 def place_guaranteed(space: Occupancy, record: JobRecord, share: int) -> Placement | None:
-    """The nominal shape on GPUs that nobody uses, each booked with `share` of its guaranteed layer.
+    """The nominal shape on unused GPUs, each booked with `share` of its guaranteed layer.
 
     With a share below a whole GPU, also beside other guaranteed runs, where its memory is known.
     """
@@ -84,7 +84,7 @@ def unguaranteed(space: Occupancy, demand: Demand, most: int) -> tuple[Slice, ..
 
 
 def utilisation(job: Job) -> int:
-    """Part of a GPU's cycles that a job keeps busy, all of them where nobody knows."""
+    """Part of a GPU's cycles that a job keeps busy, all of them where it is unknown."""
     return NOMINAL if job.gpu_util_ppm is None else job.gpu_util_ppm
 
 

@@ -243,7 +243,7 @@ class AntManPass:
             self.draft.reserve(record, found, None, OpenTo.OPPORTUNISTIC)
 
     def _upgrade(self, record: JobRecord) -> bool:
-        """Guaranteed from now on: where it runs, else on GPUs that nobody uses."""
+        """Guaranteed from now on: where it runs, else on unused GPUs."""
         draft, placement = self.draft, record.placement
         assert placement is not None
         if draft.is_touched(record):

@@ -46,10 +46,18 @@ def factor_or_auto(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BigBrainOptions:
-    concurrency: int | str = option("auto", factor_or_auto, "most whole jobs on a GPU, or auto")
+    concurrency: int | str = option(
+        "auto",
+        factor_or_auto,
+        "most whole jobs on one GPU; auto: as many as pay",
+    )
     split: str = option("on", choice("on", "off"), "split a job in two where no slot is free")
     sharing: str = option("time", choice("time", "mps"), "how jobs on one GPU share it")
-    trial_s: float = option(30.0, positive_seconds, "auto: run time that measures a factor")
+    trial_s: float = option(
+        30.0,
+        positive_seconds,
+        "auto: run time that measures a factor, in seconds",
+    )
 
 
 @dataclass(slots=True)
@@ -131,7 +139,7 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
         return is_shared and len(placement.slices) == 1
 
     def _can_share(self, record: JobRecord) -> bool:
-        """A job of one whole GPU whose memory is known, and who does not ask for another way."""
+        """A job of one whole GPU whose memory is known, and that does not ask for another way of sharing."""
         demand = record.demand
         is_single = demand.nominal.is_whole and demand.nominal.count == 1
         is_free = demand.sharing is None or demand.sharing is self._sharing

@@ -102,7 +102,7 @@ class LocalitySearch(BasePolicy[NoOptions]):
         self.space: Occupancy | None = None
         self.searches: Mapping[str, Search] = {}
         """As the pass that goes on knows them."""
-        self.starves: Callable[[JobRecord], bool] = _nobody
+        self.starves: Callable[[JobRecord], bool] = lambda record: False
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         return Rank(-record.job.priority, record.job.submit_ms)
@@ -128,7 +128,7 @@ class LocalitySearch(BasePolicy[NoOptions]):
 
 
 class SearchPass:
-    """All searches in one pass: who goes on, who holds what, and who begins."""
+    """All searches in one pass: those that go on, what they hold, and those that begin."""
 
     def __init__(
         self, round_: QueuePass, known: Searches, inner: LocalitySearch, terms: SearchTerms
@@ -207,7 +207,7 @@ class SearchPass:
     # -- clocks ----------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """After everybody who could has started: let clocks run or stand, and searches begin."""
+        """After all jobs that could have started: let clocks run or stand, and searches begin."""
         leaves = self._round.tree.offers()
         self.complete(leaves, has_headroom)
         for leaf in leaves:
@@ -226,7 +226,7 @@ class SearchPass:
             self._round.lend()
 
     def drop_started(self) -> None:
-        """Nobody is left waiting."""
+        """No job is left waiting."""
         for records in self._of_queue.values():
             for record in records:
                 self._still_waits(record)
@@ -309,19 +309,11 @@ class SearchPass:
 
     def memo(self) -> Searches:
         """The same value where nothing has changed."""
-        if len(self.searches) == len(self._known) and all(
-            self._known.get(job) == search for job, search in self.searches.items()
-        ):
-            return self._known
-        return FrozenMap(self.searches)
+        return self._known if self.searches == dict(self._known) else FrozenMap(self.searches)
 
     def wake_at(self) -> int | None:
         times = [each.due_ms for each in self.searches.values() if each.due_ms is not None]
         return min(times, default=None)
-
-
-def _nobody(record: JobRecord) -> bool:
-    return False
 
 
 def idle_gpus(space: Occupancy, demand: Demand) -> int:

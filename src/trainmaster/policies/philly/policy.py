@@ -52,20 +52,20 @@ from trainmaster.policies.philly.locality_search import (
 @dataclass(frozen=True, slots=True)
 class PhillyOptions(DividingOptions):
     acquire_timeout_s: float = option(
-        150.0, positive_seconds, "how long a job tries to acquire all its GPUs"
+        150.0, positive_seconds, "how long a job tries to acquire all its GPUs, in seconds"
     )
     backoff_s: float = option(
-        120.0, positive_seconds, "how long it then sleeps, with everything released"
+        120.0, positive_seconds, "how long it then sleeps, with everything released, in seconds"
     )
     relax_after: int = option(
-        1, whole_number(1, 10**9), "after so many retries one more server is allowed"
+        1, whole_number(1, 10**9), "retries after which one more server is allowed"
     )
-    preemption: str = option("on", choice("on", "off"), "whether starving queues take GPUs back")
+    preemption: str = option("on", choice("on", "off"), "let starving queues take GPUs back")
     preempt_timeout_s: float = option(
-        300.0, at_least_zero, "how long a queue starves before it takes GPUs back"
+        300.0, at_least_zero, "how long a queue starves before it takes GPUs back, in seconds"
     )
     utilisation_threshold: float = option(
-        0.9, fraction, "nothing is taken back while no more of the GPUs than this is held"
+        0.9, fraction, "part of the GPUs that must be held before any is taken back"
     )
 
 
@@ -129,7 +129,7 @@ class Philly(FairSharing[PhillyOptions, PhillyMemo]):
         return round_.draft.plan(PhillyMemo(fair, searching.memo()), wake)
 
     def _serve_all(self, round_: QueuePass, searching: SearchPass, total: int) -> bool:
-        """Whether there was enough for all, and everybody has found a place."""
+        """Whether there was enough for all, and every job has found a place."""
         if not round_.is_enough_for_all(total):
             return False
         leaves = [round_.tree.leaves[name] for name in round_.parts]

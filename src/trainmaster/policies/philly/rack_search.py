@@ -130,7 +130,7 @@ def rack_placer(space: Occupancy, ladders: Ladders, demand: Demand, step: int) -
 
 @dataclass(frozen=True, slots=True)
 class Refusing(Placer):
-    """Places nobody: for a job that sleeps."""
+    """Places no job: for one that sleeps."""
 
     def place(
         self, space: Occupancy, record: JobRecord, budget: int | None = None

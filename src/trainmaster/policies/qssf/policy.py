@@ -6,15 +6,15 @@ Waiting jobs go in order of predicted GPU time: run time x GPUs. The run time is
 it arrives, and keeps its place. No job is preempted. `backfill` as in `fifo`; `easy` looks ahead by the
 predicted run times.
 
-Verified in the authors' released simulator: strict order (the head holds everybody up), judged once,
+Verified in the authors' released simulator: strict order (the head holds all others up), judged once,
 the weight 0.1 of the rolling part, its chain (the user's jobs of like names and as many GPUs, else of
-like names, else anybody's of like names, else the user's, else all), killed and failed jobs learned
+like names, else any user's of like names, else the user's, else all), killed and failed jobs learned
 from as well, and jobs in order of their GPUs where nothing is known.
 
 Deviations. Their learned part is gradient-boosted trees trained on the months before; ours begins
 empty and is a mean of logarithms by queue, size, user and time of day. Names are alike if they differ
 in numbers and hashes only; theirs by edit distance. Recent runs of a program weigh more, as the paper
-says and the released code does not. Anybody's jobs are those of the job's queue, and 'all' is first
+says and the released code does not. Any user's jobs are those of the job's queue, and 'all' is first
 looked for by queue and size.
 """
 
@@ -39,7 +39,7 @@ from trainmaster.policies.qssf.history_predictor import RunHistory
 @dataclass(frozen=True, slots=True)
 class QssfOptions:
     backfill: str = option(
-        "none", choice(*BACKFILL), "which jobs may overtake a head that does not fit"
+        "none", choice(*BACKFILL), "which jobs may start before a head that does not fit"
     )
     rolling: float = option(
         0.1,
