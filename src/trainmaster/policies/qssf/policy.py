@@ -20,6 +20,7 @@ looked for by queue and size.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trainmaster.config.options import choice, fraction, option
@@ -30,7 +31,7 @@ from trainmaster.core.view import View
 from trainmaster.mechanisms.backfill import BACKFILL, start_in_order
 from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.preemptive_scheduling import evacuate
-from trainmaster.model.codec import stored_as
+from trainmaster.model.codec import Json, stored_as
 from trainmaster.model.plan import FrozenMap, Plan, Rank
 from trainmaster.model.units import NOMINAL
 from trainmaster.policies.qssf.history_predictor import RunHistory
@@ -48,13 +49,18 @@ class QssfOptions:
     )
 
 
-@stored_as("qssf.Memo")
+def upgraded(body: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Predictions had another name in older stores."""
+    return {"predicted_ms" if name == "foretold_ms" else name: body[name] for name in body}
+
+
+@stored_as("qssf.Memo", upgraded)
 @dataclass(frozen=True, slots=True)
 class Memo:
     """What is remembered of jobs that ended, and the run times predicted of those that are here."""
 
     past: RunHistory = field(default_factory=RunHistory)
-    foretold_ms: FrozenMap[str, int] = field(default_factory=FrozenMap)
+    predicted_ms: FrozenMap[str, int] = field(default_factory=FrozenMap)
     last_seq: int = -1
     """All jobs up to this one have been judged."""
 
@@ -96,11 +102,11 @@ class Qssf(BasePolicy[QssfOptions, Memo]):
             newcomers[record.id] = self._predicted_ms(memo.past, record)
             last = max(last, record.seq)
         for record in view.requeued:
-            if record.id in view.jobs and record.id not in memo.foretold_ms:
+            if record.id in view.jobs and record.id not in memo.predicted_ms:
                 newcomers[record.id] = self._predicted_ms(memo.past, record)
         if not newcomers and not view.ended:
             return memo
-        predicted = memo.foretold_ms.updated(newcomers)
+        predicted = memo.predicted_ms.updated(newcomers)
         if view.ended:
             predicted = predicted.only(view.jobs)
         return Memo(memo.past.with_ended(view.ended), predicted, last)
@@ -123,5 +129,5 @@ class Qssf(BasePolicy[QssfOptions, Memo]):
 
     def _run_ms(self, memo: Memo, record: JobRecord) -> int:
         """As predicted; for a job that the next plan will judge, as it will be."""
-        known = memo.foretold_ms.get(record.id)
+        known = memo.predicted_ms.get(record.id)
         return self._predicted_ms(memo.past, record) if known is None else known
