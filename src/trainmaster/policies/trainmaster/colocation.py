@@ -30,7 +30,7 @@ from trainmaster.policies.trainmaster.colocation_speeds import ColocationSpeeds,
 from trainmaster.policies.trainmaster.memo import ColocatedJobs, ColocationMemo
 from trainmaster.policies.trainmaster.options import PackingTerms
 from trainmaster.policies.trainmaster.scheduling_pass import Pass
-from trainmaster.policies.trainmaster.shared_gpus import SharedGpus, can_share
+from trainmaster.policies.trainmaster.shared_gpus import SharedGpus, can_share, shared_gpu
 
 ABOUT = NOMINAL // 5
 """Gains within a fifth of a GPU are about the same: predicted ones are not more exact."""
@@ -93,10 +93,10 @@ class Colocation:
 
     def __init__(self, p: Pass, terms: PackingTerms) -> None:
         self.terms = terms
-        self.rooms = SharedGpus(p.view, p.draft, terms.sharing, p.is_promised)
+        self.shared = SharedGpus(p.view, p.draft, terms.sharing, p.is_promised)
         self.rates = p.memo.colocation.rates
         self.now = p.now
-        self.crowds = lasting(p.view, p.memo.colocation.crowds, terms.sharing)
+        self.groups = lasting(p.view, p.memo.colocation.crowds, terms.sharing)
         self.parted: list[JobRecord] = []
         self.is_held_up = False
         self.tried: dict[frozenset[JobKind], str] = {}
@@ -108,18 +108,18 @@ class Colocation:
 
     def judge(self) -> None:
         """Learn from companies that have been together for long enough; part those that do not pay."""
-        for gpu, crowd in list(self.crowds.items()):
-            records = self._records(crowd)
+        for gpu, group in list(self.groups.items()):
+            records = self._records(group)
             if len(records) < 2 or self._is_shut(gpu):
                 continue
-            if any(self.rooms.is_exempt(record) for record in records):
+            if any(self.shared.is_exempt(record) for record in records):
                 self._part(gpu, records)
                 continue
-            due = judged_at(self.rooms.view, ColocatedJobs(crowd.jobs), self.terms.trial_ms)
+            due = judged_at(self.shared.view, ColocatedJobs(group.jobs), self.terms.trial_ms)
             speeds = tuple([record.speed_ppm for record in records])
-            if speeds != crowd.speeds and due is not None and due <= self.now:
+            if speeds != group.speeds and due is not None and due <= self.now:
                 self._hear(gpu, records)
-                self.crowds[gpu] = ColocatedJobs(crowd.jobs, speeds)
+                self.groups[gpu] = ColocatedJobs(group.jobs, speeds)
 
     def _hear(self, gpu: int, records: list[JobRecord]) -> None:
         """Learn how fast they are together; part them where that does not pay."""
@@ -129,16 +129,16 @@ class Colocation:
         if not self._pays(records, rates):
             self._part(gpu, records)
 
-    def _records(self, crowd: ColocatedJobs) -> list[JobRecord]:
-        return [self.rooms.view.jobs[job] for job in crowd.jobs]
+    def _records(self, group: ColocatedJobs) -> list[JobRecord]:
+        return [self.shared.view.jobs[job] for job in group.jobs]
 
     def _is_shut(self, gpu: int) -> bool:
-        space = self.rooms.draft.space
+        space = self.shared.draft.space
         return space.node_of[gpu] in space.closed
 
     def _measured(self, gpu: int, records: list[JobRecord]) -> list[int]:
         """Their speeds, relative to alone on such a GPU."""
-        kind = self.rooms.view.topology.type_of_gpu[gpu]
+        kind = self.shared.view.topology.type_of_gpu[gpu]
         alone = [self.rates.alone_on(record, kind.name, kind.speed_ppm) for record in records]
         return [
             min(NOMINAL, record.speed_ppm * NOMINAL // max(1, speed))
@@ -161,18 +161,18 @@ class Colocation:
     def _part(self, gpu: int, records: list[JobRecord]) -> None:
         """The worst-ranked of them leaves; never one that is exempt."""
         can_go = [record for record in records if record.phase in ALLOCATED]
-        leaving = [record for record in can_go if not self.rooms.is_exempt(record)]
+        leaving = [record for record in can_go if not self.shared.is_exempt(record)]
         if not leaving:
             return
         last = max(leaving, key=self._rank)
-        self.rooms.draft.suspend(last)
+        self.shared.draft.suspend(last)
         self.parted.append(last)
 
     # -- joining ---------------------------------------------------------------------------------
 
     def placer(self, record: JobRecord, own: Placer) -> Placer:
         """Like its own placer, but a job that can share does so where no GPU is free."""
-        if not can_share(record) or self.rooms.is_exempt(record):
+        if not can_share(record) or self.shared.is_exempt(record):
             return own
         return Joining(own.locality, own, self)
 
@@ -181,19 +181,19 @@ class Colocation:
 
         Of GPUs where it pays about as much, the one whose jobs are ranked worst, then the fullest.
         """
-        space, best = self.rooms.draft.space, None
+        space, best = self.shared.draft.space, None
         kinds = space.kinds_for(record.demand)
-        rooms = self.rooms.all()
-        for gpu, tenants in rooms.items():
+        shared = self.shared.all()
+        for gpu, tenants in shared.items():
             is_right = space.node_type[space.node_of[gpu]] in kinds
-            if not is_right or not self.rooms.has_memory(gpu, record):
+            if not is_right or not self.shared.has_memory(gpu, record):
                 continue
             if not self._is_in_one_queue(record, tenants):
                 continue
             gain = self._gain(tenants, record)
             if gain is None:
                 continue
-            if not self.rooms.is_open(gpu, tenants, self.terms.most):
+            if not self.shared.is_open(gpu, tenants, self.terms.most):
                 self.is_held_up |= self._may_open(tenants)
                 continue
             rank = min(self._rank(tenant) for tenant in tenants)
@@ -202,9 +202,9 @@ class Colocation:
                 best = place
         if best is None:
             return None
-        tenants = rooms[-best[3]]
+        tenants = shared[-best[3]]
         self.tried[frozenset(map(kind_of, (*tenants, record)))] = record.id
-        return self.rooms.make_room(-best[3], tenants, record)
+        return self.shared.make_room(-best[3], tenants, record)
 
     def _is_in_one_queue(self, record: JobRecord, tenants: list[JobRecord]) -> bool:
         """Between stated queues no GPU is shared: so sharing changes nothing that a queue holds."""
@@ -240,9 +240,9 @@ class Colocation:
             return False
         pair = frozenset((kinds[0], mine))
         return self.tried.get(pair, record.id) == record.id and all(
-            pair != frozenset(kind_of(each) for each in self._records(crowd))
-            for crowd in self.crowds.values()
-            if not crowd.is_judged and len(crowd.jobs) > 1
+            pair != frozenset(kind_of(each) for each in self._records(group))
+            for group in self.groups.values()
+            if not group.is_judged and len(group.jobs) > 1
         )
 
     # -- afterwards ------------------------------------------------------------------------------
@@ -251,56 +251,55 @@ class Colocation:
         """Spread out where GPUs are left, even out shares, and say when to be asked again."""
         self._take_note()
         due = self._judgements()
-        if sum(self.rooms.draft.space.free_gpus):
+        if sum(self.shared.draft.space.free_gpus):
             self._resettle()
             moves = self._spread()
             due = min((each for each in (due, moves) if each is not None), default=None)
         self._even_out()
-        return ColocationMemo(self.rates, FrozenMap(self.crowds), due, self.is_held_up)
+        return ColocationMemo(self.rates, FrozenMap(self.groups), due, self.is_held_up)
 
     def _take_note(self) -> None:
         """Who shares with whom after this draft, and how fast those are who have been alone."""
-        draft, jobs = self.rooms.draft, self.rooms.view.jobs
-        changed = {gpu for job in draft.placed() for gpu in self._gpus_of(job)}
-        for gpu, crowd in self.crowds.items():
-            if any(draft.is_touched(jobs[job]) for job in crowd.jobs):
+        draft, jobs = self.shared.draft, self.shared.view.jobs
+        coming = [self.shared.gpu_of(draft.placement_of(jobs[job])) for job in draft.placed()]
+        changed = {gpu for gpu in coming if gpu is not None}
+        for gpu, group in self.groups.items():
+            if any(draft.is_touched(jobs[job]) for job in group.jobs):
                 changed.add(gpu)
         for gpu in sorted(changed):
-            known, tenants = self.crowds.pop(gpu, ColocatedJobs(())), self.rooms.on(gpu)
+            known, tenants = self.groups.pop(gpu, ColocatedJobs(())), self.shared.on(gpu)
             if not all(can_share(each) for each in tenants):
                 continue  # a job that asks for a part of a GPU keeps that part
             names = {record.id for record in tenants}
             staying = tuple(job for job in known.jobs if job in names)
-            coming = [each for each in tenants if each.id not in staying]
-            coming.sort(key=lambda each: (draft.is_evicted(each), each.placement is None, each.seq))
-            now_there = (*staying, *(each.id for each in coming))
+            joining = [each for each in tenants if each.id not in staying]
+            joining.sort(
+                key=lambda each: (draft.is_evicted(each), each.placement is None, each.seq)
+            )
+            now_there = (*staying, *(each.id for each in joining))
             if now_there != known.jobs:
                 known = ColocatedJobs(now_there)
                 self._note_alone(gpu, tenants)
             if len(now_there) > 1 or any(self._share(each) < WHOLE for each in tenants):
-                self.crowds[gpu] = known
-
-    def _gpus_of(self, job: str) -> list[int]:
-        placement = self.rooms.draft.placement_of(self.rooms.view.jobs[job])
-        return list(placement.gpus()) if placement and self.rooms.is_ours(placement) else []
+                self.groups[gpu] = known
 
     def _share(self, record: JobRecord) -> int:
-        placement = self.rooms.draft.placement_of(record)
+        placement = self.shared.draft.placement_of(record)
         return 0 if placement is None else placement.slices[0].share
 
     def _note_alone(self, gpu: int, tenants: list[JobRecord]) -> None:
         """Learn how fast it was alone of a job that no longer is."""
-        kind = self.rooms.view.topology.type_of_gpu[gpu].name
+        kind = self.shared.view.topology.type_of_gpu[gpu].name
         for record in tenants:
-            placement = record.placement
-            if placement is None or record.phase is not Phase.RUNNING:
+            held = record.placement
+            if held is None or record.phase is not Phase.RUNNING:
                 continue
-            if self.rooms.is_ours(placement) and placement.slices[0].share == WHOLE:
+            if self.shared.gpu_of(held) is not None and held.total_share == WHOLE:
                 self.rates = self.rates.knowing_alone(record, kind)
 
     def _judgements(self) -> int | None:
-        view, trial = self.rooms.view, self.terms.trial_ms
-        dues = [judged_at(view, crowd, trial) for crowd in self.crowds.values()]
+        view, trial = self.shared.view, self.terms.trial_ms
+        dues = [judged_at(view, group, trial) for group in self.groups.values()]
         return min((due for due in dues if due is not None and due > self.now), default=None)
 
     def _resettle(self) -> None:
@@ -309,21 +308,21 @@ class Colocation:
             self._move(record)
 
     def _move(self, record: JobRecord) -> bool:
-        draft = self.rooms.draft
+        draft = self.shared.draft
         if not draft.is_evicted(record) or draft.is_placed(record):
             return False
         if not self._pass.has_room(record, WHOLE):
             return False
         found = self._pass.own_placer(record).place(draft.space, record)
         if found is not None:
-            draft.start(record, self.rooms.slice_of(record, found.slices[0].gpu))
+            draft.start(record, self.shared.slice_of(record, found.slices[0].gpu))
         return found is not None
 
     def _spread(self) -> int | None:
         """Let one of each company move to a free GPU where that pays; when the next one may."""
         due: list[int] = []
-        for gpu, crowd in list(self.crowds.items()):
-            records = self._records(crowd)
+        for gpu, group in list(self.groups.items()):
+            records = self._records(group)
             if len(records) < 2 or not all(self._is_settled(record) for record in records):
                 continue
             mover = min(records, key=lambda each: (each.demand.nominal.memory, -each.seq))
@@ -332,17 +331,17 @@ class Colocation:
                 continue
             if at > self.now:
                 due.append(at)
-            elif sum(self.rooms.draft.space.free_gpus):
-                self.rooms.draft.suspend(mover)
+            elif sum(self.shared.draft.space.free_gpus):
+                self.shared.draft.suspend(mover)
                 if self._move(mover):
-                    staying = tuple(job for job in crowd.jobs if job != mover.id)
-                    self.crowds[gpu] = ColocatedJobs(staying)
+                    staying = tuple(job for job in group.jobs if job != mover.id)
+                    self.groups[gpu] = ColocatedJobs(staying)
                 else:
-                    self.rooms.draft.restore(mover)
+                    self.shared.draft.restore(mover)
         return min(due, default=None)
 
     def _is_settled(self, record: JobRecord) -> bool:
-        is_quiet = record.phase is Phase.RUNNING and not self.rooms.draft.is_touched(record)
+        is_quiet = record.phase is Phase.RUNNING and not self.shared.draft.is_touched(record)
         return is_quiet and record.run_since_ms is not None
 
     def _pays_to_move_at(self, gpu: int, records: list[JobRecord], mover: JobRecord) -> int | None:
@@ -351,14 +350,14 @@ class Colocation:
         lost = self._sum(others) + NOMINAL - sum(self._measured(gpu, records))
         if lost <= 0:
             return None
-        cost = self.rooms.view.switch_ms or self.terms.move_ms
+        cost = self.shared.view.switch_ms or self.terms.move_ms
         assert mover.run_since_ms is not None
         return mover.run_since_ms + 2 * cost * NOMINAL // lost
 
     def _even_out(self) -> None:
         """Those whom somebody has left hold more again, once the GPU is at hand."""
-        for gpu, crowd in list(self.crowds.items()):
-            records = self._records(crowd)
+        for gpu, group in list(self.groups.items()):
+            records = self._records(group)
             share = WHOLE // len(records)
             if self._is_shut(gpu) or all(self._share(record) >= share for record in records):
                 continue
@@ -369,13 +368,13 @@ class Colocation:
                 self.is_held_up = True
                 continue
             for record in records:
-                self.rooms.give(record, gpu, share)
+                self.shared.give(record, gpu, share)
             if len(records) == 1:
-                del self.crowds[gpu]
+                del self.groups[gpu]
 
     def _can_hold(self, record: JobRecord, gpu: int, share: int) -> bool:
-        return self.rooms.draft.is_placed(record) or (
-            self._is_settled(record) and self.rooms.is_left(gpu)
+        return self.shared.draft.is_placed(record) or (
+            self._is_settled(record) and self.shared.is_left(gpu)
         )
 
 
@@ -394,37 +393,30 @@ class Joining(Placer):
             return self.colocation.join(record)
         if found == record.frozen:
             return found
-        return self.colocation.rooms.slice_of(record, found.slices[0].gpu)
+        return self.colocation.shared.slice_of(record, found.slices[0].gpu)
 
 
 def lasting(
     view: View, crowds: FrozenMap[int, ColocatedJobs], sharing: Sharing
 ) -> dict[int, ColocatedJobs]:
-    """The crowds with those who are still there."""
+    """The groups, with the jobs that are still there."""
     found: dict[int, ColocatedJobs] = {}
-    for gpu, crowd in crowds.items():
-        jobs = tuple(job for job in crowd.jobs if _is_on(view, job, gpu, sharing))
-        if jobs == crowd.jobs:
-            found[gpu] = crowd
+    for gpu, group in crowds.items():
+        live = [view.jobs[job] for job in group.jobs if job in view.jobs]
+        jobs = tuple([each.id for each in live if shared_gpu(each.placement, sharing) == gpu])
+        if jobs == group.jobs:
+            found[gpu] = group
         elif jobs:
             found[gpu] = ColocatedJobs(jobs)
     return found
 
 
-def _is_on(view: View, job: str, gpu: int, sharing: Sharing) -> bool:
-    record = view.jobs.get(job)
-    placement = None if record is None else record.placement
-    if placement is None or placement.sharing is not sharing or len(placement.slices) != 1:
-        return False
-    return placement.slices[0].gpu == gpu
-
-
-def judged_at(view: View, crowd: ColocatedJobs, trial_ms: int) -> int | None:
+def judged_at(view: View, group: ColocatedJobs, trial_ms: int) -> int | None:
     """When all of a company will have run together for long enough; None while they do not."""
-    if crowd.is_judged or len(crowd.jobs) < 2:
+    if group.is_judged or len(group.jobs) < 2:
         return None
     latest = 0
-    for job in crowd.jobs:
+    for job in group.jobs:
         record = view.jobs.get(job)
         if record is None or record.phase is not Phase.RUNNING or record.run_since_ms is None:
             return None

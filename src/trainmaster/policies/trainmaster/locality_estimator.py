@@ -58,27 +58,18 @@ class Penalty:
 
     def with_near(self, speed: int) -> Penalty:
         kept = self._thinned()
-        return Penalty(
-            kept.near + 1, kept.near_speed + speed, kept.apart, kept.predicted, kept.lost
-        )
+        return replace(kept, near=kept.near + 1, near_speed=kept.near_speed + speed)
 
     def with_apart(self, predicted: int, lost: int) -> Penalty:
         kept = self._thinned()
-        return Penalty(
-            kept.near, kept.near_speed, kept.apart + 1, kept.predicted + predicted, kept.lost + lost
-        )
+        predicted, lost = kept.predicted + predicted, kept.lost + lost
+        return replace(kept, apart=kept.apart + 1, predicted=predicted, lost=lost)
 
     def _thinned(self) -> Penalty:
-        near, apart = self.near >= HALVED_AFTER_RUNS, self.apart >= HALVED_AFTER_RUNS
-        if not near and not apart:
-            return self
-        return Penalty(
-            self.near // 2 if near else self.near,
-            self.near_speed // 2 if near else self.near_speed,
-            self.apart // 2 if apart else self.apart,
-            self.predicted // 2 if apart else self.predicted,
-            self.lost // 2 if apart else self.lost,
-        )
+        names: tuple[str, ...] = ("near", "near_speed") if self.near >= HALVED_AFTER_RUNS else ()
+        if self.apart >= HALVED_AFTER_RUNS:
+            names += ("apart", "predicted", "lost")
+        return replace(self, **{name: getattr(self, name) // 2 for name in names})
 
     def near_ppm(self) -> int:
         """Speed of runs that lie near: nominal until some were seen."""

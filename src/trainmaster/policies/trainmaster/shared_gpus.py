@@ -30,6 +30,13 @@ def can_share(record: JobRecord) -> bool:
     return is_single and is_free and shape.memory > 0
 
 
+def shared_gpu(placement: Placement | None, sharing: Sharing) -> int | None:
+    """The GPU that a job was launched on to share it in this way; None: it was not."""
+    if placement is None or placement.sharing is not sharing or len(placement.slices) != 1:
+        return None
+    return placement.slices[0].gpu
+
+
 @dataclass(slots=True)
 class SharedGpus:
     """All shared GPUs, as the draft has them."""
@@ -46,14 +53,14 @@ class SharedGpus:
             found: dict[int, list[JobRecord]] = {}
             for node in range(len(self.view.topology.nodes)):
                 for record in self.view.residents(node):
-                    placement = record.placement
-                    if placement is not None and self.is_ours(placement):
-                        found.setdefault(placement.slices[0].gpu, []).append(record)
+                    gpu = self.gpu_of(record.placement)
+                    if gpu is not None:
+                        found.setdefault(gpu, []).append(record)
             self._before = found
         return self._before
 
-    def is_ours(self, placement: Placement) -> bool:
-        return placement.sharing is self.sharing and len(placement.slices) == 1
+    def gpu_of(self, placement: Placement | None) -> int | None:
+        return shared_gpu(placement, self.sharing)
 
     def all(self) -> dict[int, list[JobRecord]]:
         """Every room with those who will be there, in order of submission."""
@@ -64,10 +71,9 @@ class SharedGpus:
             if staying:
                 found[gpu] = staying
         for job in draft.placed():
-            placement = draft.placement_of(jobs[job])
-            assert placement is not None
-            if self.is_ours(placement):
-                found.setdefault(placement.slices[0].gpu, []).append(jobs[job])
+            new = self.gpu_of(draft.placement_of(jobs[job]))
+            if new is not None:
+                found.setdefault(new, []).append(jobs[job])
         for tenants in found.values():
             tenants.sort(key=lambda each: each.seq)
         return found
@@ -78,17 +84,11 @@ class SharedGpus:
         found = [
             record
             for record, placement in staying_on(draft, gpu)
-            if self.is_ours(placement) and not draft.is_placed(record)
+            if self.gpu_of(placement) == gpu and not draft.is_placed(record)
         ]
-        for job in draft.placed():
-            record = self.view.jobs[job]
-            if self._is_on(draft.placement_of(record), gpu):
-                found.append(record)
-        found.sort(key=lambda each: each.seq)
-        return found
-
-    def _is_on(self, placement: Placement | None, gpu: int) -> bool:
-        return placement is not None and self.is_ours(placement) and placement.slices[0].gpu == gpu
+        placed = [self.view.jobs[job] for job in draft.placed()]
+        found += [each for each in placed if self.gpu_of(draft.placement_of(each)) == gpu]
+        return sorted(found, key=lambda each: each.seq)
 
     def is_open(self, gpu: int, tenants: list[JobRecord], most: int) -> bool:
         """Whether one more may join these: all can be told to hold less, and share at all."""
@@ -115,7 +115,7 @@ class SharedGpus:
             return False
         draft = self.draft
         return not any(
-            draft.is_evicted(record) and self._is_on(record.placement, gpu)
+            draft.is_evicted(record) and self.gpu_of(record.placement) == gpu
             for record in self.view.residents(draft.space.node_of[gpu])
         )
 

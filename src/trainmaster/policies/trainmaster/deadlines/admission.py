@@ -22,7 +22,6 @@ from trainmaster.model.units import MINUTE, ceil_div
 from trainmaster.policies.trainmaster.deadlines.capacity_calendar import (
     Bookings,
     Kinds,
-    Stretches,
     Want,
     room_after,
 )
@@ -30,8 +29,8 @@ from trainmaster.policies.trainmaster.deadlines.commitments import Commitment, C
 from trainmaster.policies.trainmaster.deadlines.replanning import Booked, Claim, booked, tidied
 from trainmaster.policies.trainmaster.deadlines.runtime_bounds import (
     ExpectedService,
-    Predictions,
     outlived,
+    padded_work,
     type_speed,
     with_errors,
 )
@@ -144,7 +143,7 @@ class DeadlineAdmission:
         known, needs = record.estimate, commitment.needs
         estimate = commitment.estimate if known is None else known.work
         if estimate != commitment.estimate:
-            needs = self._predictions.work(record, commitments.errors_ppm) or needs
+            needs = self._work(record, commitments) or needs
         done = record.work_at(now)
         if done >= needs:
             needs = outlived(done)
@@ -152,9 +151,9 @@ class DeadlineAdmission:
             return commitment
         return replace(commitment, needs=needs, estimate=estimate)
 
-    @property
-    def _predictions(self) -> Predictions:
-        return Predictions(self.margin_ppm, self.expected_service)
+    def _work(self, record: JobRecord, commitments: Commitments) -> int | None:
+        errors = commitments.errors_ppm
+        return padded_work(record, self.expected_service, self.margin_ppm, errors)
 
     # -- answering new ones ----------------------------------------------------------------------
 
@@ -192,7 +191,7 @@ class DeadlineAdmission:
     ) -> Commitment | DeadlineNotice:
         deadline = record.job.deadline_ms
         assert deadline is not None
-        needs = self._predictions.work(record, commitments.errors_ppm)
+        needs = self._work(record, commitments)
         if needs is None:
             return DeadlineNotice(
                 record.id, DeadlineOutcome.DECLINED, deadline, why=Decline.NO_ESTIMATE
@@ -205,7 +204,23 @@ class DeadlineAdmission:
         feasible = end[-1][1] if end else None
         if stretches is not None:
             bookings.book(want, stretches)
-            return _commitment(record, needs, want, pace, stretches, feasible, now)
+            return Commitment(
+                deadline_ms=deadline,
+                estimate=None if record.estimate is None else record.estimate.work,
+                needs=needs,
+                count=count,
+                pace_ppm=pace,
+                switch_ms=self.switch_ms,
+                stretches=stretches,
+                booked_ms=now,
+                told=DeadlineNotice(
+                    record.id,
+                    DeadlineOutcome.ACCEPTED,
+                    deadline,
+                    finish_ms=stretches[-1][1],
+                    feasible_ms=feasible,
+                ),
+            )
         why = Decline.TOO_LARGE if feasible is None else Decline.TOO_SOON
         return DeadlineNotice(
             record.id, DeadlineOutcome.DECLINED, deadline, feasible_ms=feasible, why=why
@@ -242,35 +257,6 @@ def _again(view: View, commitments: Commitments, new: Sequence[JobRecord]) -> li
         if record.id in view.jobs and record.id not in known and not commitments.told(record.id)
     }
     return sorted(found.values(), key=lambda record: record.seq)
-
-
-def _commitment(
-    record: JobRecord,
-    needs: int,
-    want: Want,
-    pace: int,
-    stretches: Stretches,
-    feasible: int | None,
-    now: int,
-) -> Commitment:
-    finish = stretches[-1][1]
-    return Commitment(
-        deadline_ms=want.deadline_ms,
-        estimate=None if record.estimate is None else record.estimate.work,
-        needs=needs,
-        count=want.count,
-        pace_ppm=pace,
-        switch_ms=want.switch_ms,
-        stretches=stretches,
-        booked_ms=now,
-        told=DeadlineNotice(
-            record.id,
-            DeadlineOutcome.ACCEPTED,
-            want.deadline_ms,
-            finish_ms=finish,
-            feasible_ms=feasible,
-        ),
-    )
 
 
 def _is_enough(commitment: Commitment, record: JobRecord, now: int) -> bool:

@@ -10,7 +10,6 @@ time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
@@ -29,29 +28,21 @@ ExpectedService = Callable[[JobRecord], int | None]
 """Service (thousandths of a GPU x ms) that a job will hardly exceed in all; None where nobody knows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Predictions:
-    """What is taken for true of run times."""
-
-    margin_ppm: int
-    """Part of the predicted work that is added at least."""
-    expected_service: ExpectedService | None = None
-
-    def work(self, record: JobRecord, errors_ppm: Sequence[int]) -> int | None:
-        """Padded work that the job needs in all; None where nobody knows."""
-        bare = self._bare(record)
-        if bare is None:
-            return None
-        factor = max(NOMINAL + self.margin_ppm, upper(errors_ppm))
-        return max(1, ceil_div(bare * factor, NOMINAL))
-
-    def _bare(self, record: JobRecord) -> int | None:
-        if record.estimate is not None:
-            return record.estimate.work
-        service = self.expected_service(record) if self.expected_service is not None else None
+def padded_work(
+    record: JobRecord,
+    expected_service: ExpectedService | None,
+    margin_ppm: int,
+    errors_ppm: Sequence[int],
+) -> int | None:
+    """Work that the job needs in all, on the safe side; None where nobody knows."""
+    if record.estimate is not None:
+        work = record.estimate.work
+    else:
+        service = expected_service(record) if expected_service is not None else None
         if service is None:
             return None
-        return ceil_div(service * NOMINAL, record.demand.nominal.total_share)
+        work = ceil_div(service * NOMINAL, record.demand.nominal.total_share)
+    return max(1, ceil_div(work * max(NOMINAL + margin_ppm, upper(errors_ppm)), NOMINAL))
 
 
 def upper(errors_ppm: Sequence[int]) -> int:
