@@ -11,7 +11,7 @@ import typer
 from trainmaster.cli.support import completion
 from trainmaster.cli.support import scenario_options as options
 from trainmaster.cli.support.errors import BadInput
-from trainmaster.cli.support.files import STDOUT, check_directory, check_writable
+from trainmaster.cli.support.files import check_directory, check_writable
 
 USUAL = "las,tiresias-l,trainmaster"
 """The policies that are compared on a trace of one's own where none is named."""
@@ -158,7 +158,8 @@ def compare(
     )
     chosen = only or []
     _check_modes(own, suite, chosen, is_list=list_suites)
-    _check_outputs(json, out)
+    check_writable(json, "--json")
+    check_directory(out, "--out")
     if list_suites:
         from trainmaster.cli.support.suite_list import show_suites
 
@@ -200,13 +201,6 @@ def _check_modes(own: OwnTrace, suite: str | None, only: list[str], *, is_list: 
         raise BadInput("--only chooses experiments of a --suite; a trace of your own has one.")
     if suite is not None and given:
         raise BadInput(f"{given[0]} goes with a trace of your own; a suite has its own.")
-
-
-def _check_outputs(json: Path | None, out: Path | None) -> None:
-    if json is not None and str(json) != STDOUT:
-        check_writable(json, "--json")
-    if out is not None:
-        check_directory(out, "--out")
 
 
 def _cores() -> int:

@@ -75,7 +75,11 @@ def shell(
             "queue": queue,
             "name": name or ("notebook" if notebook else "shell"),
         }
-        job = _submit(client, _spec(client.url, stated, idle, command, notebook))
+        (submitted,) = send(client, [_spec(client.url, stated, idle, command, notebook)])
+        job = submitted.id
+        _note(
+            f"Job {job} ({submitted.name}): `~.` leaves it, `trainmaster shell {job}` comes back."
+        )
         if detach:
             sys.stdout.write(f"{job}\n")
             return
@@ -115,12 +119,6 @@ def _spec(
             "env": copied | {"TRAINMASTER_URL": url},
         }
     )
-
-
-def _submit(client: Client, spec: dict[str, Any]) -> str:
-    (job,) = send(client, [spec])
-    _note(f"Job {job.id} ({job.name}): `~.` leaves it, `trainmaster shell {job.id}` comes back.")
-    return job.id
 
 
 def _note(text: str) -> None:

@@ -54,7 +54,8 @@ def simulate(
     from trainmaster.sim.driver import Scenario
     from trainmaster.traces.formats import load
 
-    _check_outputs(json, report)
+    check_writable(json, "--json")
+    check_directory(report, "--report")
     policies = lineup(policy, set_option or [])
     described = inputs.cluster_of(cluster)
     scenario = Scenario(
@@ -74,13 +75,6 @@ def simulate(
     remark("Warning", unmet)
     inputs.check_spans(scenario.perf, scenario.topology)
     _compare(scenario, policies, trace.resolve().name, json, report)
-
-
-def _check_outputs(json: Path | None, report: Path | None) -> None:
-    if json is not None and str(json) != STDOUT:
-        check_writable(json, "--json")
-    if report is not None:
-        check_directory(report, "--report")
 
 
 def _compare(

@@ -17,7 +17,7 @@ from trainmaster.cli.support import completion
 from trainmaster.cli.support.command import command, group, help_if_bare
 from trainmaster.cli.support.console import remark, screen, show_pairs, write_json
 from trainmaster.cli.support.errors import BadInput
-from trainmaster.cli.support.files import STDIO, check_writable, write_bytes, write_out
+from trainmaster.cli.support.files import check_writable, write_bytes, write_out
 from trainmaster.cli.support.options import AsJson, argument, option
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def generate(
     """
     from trainmaster.traces import native, philly_like
 
-    _check_out(out)
+    check_writable(out, "--out")
     trace = philly_like.generate(jobs, gpus, load, seed)
     write_out(out, lambda stream: native.write(trace, stream))
 
@@ -117,7 +117,7 @@ def convert(trace: TraceArgument, trace_format: FormatOption = None, out: OutOpt
     """
     from trainmaster.traces import formats
 
-    _check_out(out)
+    check_writable(out, "--out")
     read: list[Trace] = []
     write_out(out, lambda stream: read.append(formats.convert(trace, stream, trace_format)))
     remark("Note", read[0].notes)
@@ -139,8 +139,3 @@ def list_formats(as_json: AsJson = False) -> None:
         write_json({"formats": entries})
     else:
         show_pairs(found)
-
-
-def _check_out(out: Path | None) -> None:
-    if out is not None and str(out) != STDIO:
-        check_writable(out, "--out")

@@ -9,6 +9,8 @@ from trainmaster.model.units import DAY, GIB, HOUR, MIB, MINUTE, SECOND, WHOLE
 MINUTE_S = 60.0
 HOUR_S = 3_600.0
 DAY_S = 86_400.0
+UNITS = ((DAY_S, "d"), (HOUR_S, "h"), (MINUTE_S, "min"))
+"""A length of time has the largest unit of which it has at least two."""
 SHORT_UNITS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s"))
 ABSENT = "\N{EN DASH}"
 RHO = "\N{GREEK SMALL LETTER RHO}"
@@ -32,13 +34,8 @@ def duration(seconds: float | None) -> str:
         return ABSENT
     if 0 < seconds < 1:
         return f"{significant(seconds * 1_000)} ms"
-    if seconds < 2 * MINUTE_S:
-        return f"{_tidy(seconds)} s"
-    if seconds < 2 * HOUR_S:
-        return f"{_tidy(seconds / MINUTE_S)} min"
-    if seconds < 2 * DAY_S:
-        return f"{_tidy(seconds / HOUR_S)} h"
-    return f"{_tidy(seconds / DAY_S)} d"
+    unit_s, unit = next((each for each in UNITS if seconds >= 2 * each[0]), (1.0, "s"))
+    return f"{_tidy(seconds / unit_s)} {unit}"
 
 
 def clock(seconds: float) -> str:

@@ -71,8 +71,10 @@ def write_out(out: Path | None, write: Callable[[TextIO], object]) -> None:
         write_text(out, write)
 
 
-def check_writable(path: Path, option: str) -> None:
+def check_writable(path: Path | None, option: str) -> None:
     """Refuse before a long run a file that could not be written after it."""
+    if path is None or str(path) == STDIO:
+        return
     target = path.resolve()
     if target.is_dir():
         raise Failed(f"{option} {path} is a directory; name a file.")
@@ -85,8 +87,10 @@ def check_writable(path: Path, option: str) -> None:
         _try(_partial(target), f"{option} {path} cannot be written")
 
 
-def check_directory(path: Path, option: str) -> None:
+def check_directory(path: Path | None, option: str) -> None:
     """The same for a directory that may not exist yet."""
+    if path is None:
+        return
     if path.exists() and not path.is_dir():
         raise Failed(f"{option} {path} is a file; name a directory.")
     nearest = next(each for each in (path, *path.resolve().parents) if each.exists())

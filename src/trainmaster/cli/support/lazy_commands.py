@@ -89,9 +89,6 @@ class Commands(TyperGroup):
                 name, help=summary, hidden=is_hidden, rich_help_panel=panel
             )
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(self.commands)
-
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         if args[0] not in self.commands and not args[0].startswith("-"):
             from trainmaster.text.suggest import did_you_mean
