@@ -13,7 +13,7 @@ from trainmaster.core.policy import Policy
 from trainmaster.core.state import JobRecord
 from trainmaster.estimators.throughput_calibration import Corrections
 from trainmaster.mechanisms.reallocating_policy import ReallocatingOptions
-from trainmaster.mechanisms.speedup_curves import Curve, Curves
+from trainmaster.mechanisms.speedup_curves import Curves, SpeedupCurve
 from trainmaster.model import actions as a
 from trainmaster.model.job import gpus
 from trainmaster.model.placement import Placement
@@ -117,7 +117,9 @@ def test_shares_are_divided_again_on_arrival_and_completion() -> None:
 class OnlyOnArrival(MaxMin):
     """Never gives a run more than it has: no re-division when a job ends."""
 
-    def is_worth_growing(self, record: JobRecord, count: int, curve: Curve, now: int) -> bool:
+    def is_worth_growing(
+        self, record: JobRecord, count: int, curve: SpeedupCurve, now: int
+    ) -> bool:
         return False
 
 

@@ -24,7 +24,7 @@ from trainmaster.model import events as e
 from trainmaster.model.result import Result
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import MINUTE, NOMINAL, SECOND
-from trainmaster.perf.perf_model import NodeFailures
+from trainmaster.perf.perf_model import FailureModel
 from trainmaster.traces.formats import load
 
 HOUR_S = 3_600
@@ -257,7 +257,7 @@ def test_among_equal_runs_the_one_with_the_freshest_checkpoint_gives_way(
     """At 31 minutes `old` has saved a minute ago, `young` has not saved 27 minutes of work."""
     world = replace(
         costly(saves_on_demand=saves_on_demand),
-        node_failures=NodeFailures(checkpoint_ms=30 * MINUTE),
+        node_failures=FailureModel(checkpoint_ms=30 * MINUTE),
     )
     jobs = [
         traced("old", 1, 3 * HOUR_S),

@@ -16,7 +16,7 @@ from tests.property.worlds import CONTENDERS, FRAIL, FREEZING, scenarios
 from trainmaster.core.controller import Controller
 from trainmaster.model import events as e
 from trainmaster.model.units import SECOND
-from trainmaster.perf.perf_model import DEFAULT, IDEAL, NodeFailures, PerfModel
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, FailureModel, PerfModel
 from trainmaster.sim.driver import Scenario
 
 UNNOTICED = replace(
@@ -28,7 +28,7 @@ UNNOTICED = replace(
 
 
 def periodic(world: PerfModel, every_s: int, detection_s: int | None = None) -> PerfModel:
-    node_failures = NodeFailures(checkpoint_ms=every_s * SECOND)
+    node_failures = FailureModel(checkpoint_ms=every_s * SECOND)
     if detection_s is not None:
         node_failures = replace(
             node_failures,

@@ -14,7 +14,7 @@ from trainmaster.model.placement import Role, Sharing
 from trainmaster.model.topology import NodeSpec, Topology, build
 from trainmaster.model.trace import Outcome, Trace, TracedJob
 from trainmaster.model.units import GIB, SECOND, WHOLE
-from trainmaster.perf.perf_model import DEFAULT, IDEAL, NodeFailures, PreemptionCost
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, FailureModel, PreemptionCost
 from trainmaster.sim.driver import Estimates, Scenario
 
 SAMPLES = str(Path(__file__).with_name("service_samples.csv"))
@@ -158,7 +158,7 @@ FREEZING = replace(
 BREAKING = replace(
     DEFAULT,
     name="breaking",
-    node_failures=NodeFailures(
+    node_failures=FailureModel(
         mtbf_ms=200 * SECOND, repair_ms=20 * SECOND, checkpoint_ms=3 * SECOND
     ),
     locality=replace(DEFAULT.locality, error_ppm=100_000),

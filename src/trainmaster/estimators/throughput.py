@@ -31,7 +31,7 @@ from trainmaster.perf.default_parameters import ELASTICITY, LOCALITY
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-Curve = tuple[tuple[int, int], ...]
+SpeedTable = tuple[tuple[int, int], ...]
 """(GPUs, speed in parts per million of nominal)."""
 UNKNOWN = Profile()
 """The profile of a job of which nothing is known."""
@@ -79,7 +79,7 @@ class Estimator:
         self._best: dict[tuple[int, str | None], Allocation] = {}
         self._timelines: dict[tuple[Profile, Allocation, str | None], StepTime] = {}
         self._scales: dict[str, tuple[Measured, Scales]] = {}
-        self._curves: dict[Hashable, tuple[Measured, Curve]] = {}
+        self._curves: dict[Hashable, tuple[Measured, SpeedTable]] = {}
 
     def allocation(self, placement: Placement) -> Allocation:
         return Allocation.of(placement, self.topology)
@@ -121,7 +121,7 @@ class Estimator:
         profile: Profile,
         counts: Iterable[int],
         corrections: Corrections = NOTHING_MEASURED,
-    ) -> Curve:
+    ) -> SpeedTable:
         """(GPUs, speed at best placement) for those counts that the cluster can hold."""
         counts = tuple(counts)
         demand = job.demand

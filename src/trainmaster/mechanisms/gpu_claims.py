@@ -18,7 +18,7 @@ from trainmaster.core.rank_index import Candidates, Key, RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.mechanisms.apply_allocation import Shortfall
 from trainmaster.mechanisms.resize import can_resize, is_open
-from trainmaster.mechanisms.speedup_curves import Curve
+from trainmaster.mechanisms.speedup_curves import SpeedupCurve
 from trainmaster.model.units import WHOLE
 
 
@@ -35,7 +35,7 @@ class GpuClaim:
         self.kinds = kinds
         """Device types that it may use, fastest first."""
         self.count = 0
-        self.curve: Curve | None = None
+        self.curve: SpeedupCurve | None = None
         """How fast it would be; None where it has no choice."""
         self.work = 0
         """How long it still is, in ms x parts per million of its nominal speed."""
@@ -98,7 +98,7 @@ class Divider(Protocol):
 
 
 DividerOf = Callable[[Pool], Divider]
-CurveOf = Callable[[JobRecord], Curve]
+CurveOf = Callable[[JobRecord], SpeedupCurve]
 LengthOf = Callable[[JobRecord, int], int]
 
 

@@ -29,7 +29,7 @@ from trainmaster.mechanisms.gpu_claims import (
 )
 from trainmaster.mechanisms.preemptive_scheduling import evacuate, run_in_order
 from trainmaster.mechanisms.resize import at_present_size
-from trainmaster.mechanisms.speedup_curves import Curve, Curves, MeasuredSpeeds
+from trainmaster.mechanisms.speedup_curves import Curves, MeasuredSpeeds, SpeedupCurve
 from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Placement
@@ -113,7 +113,9 @@ class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
         self._elastic = known
         return known
 
-    def is_worth_growing(self, record: JobRecord, count: int, curve: Curve, now: int) -> bool:
+    def is_worth_growing(
+        self, record: JobRecord, count: int, curve: SpeedupCurve, now: int
+    ) -> bool:
         """Whether that brings the end of a run forward by more than resizing costs."""
         if not self._cost_ms or record.placement is None:
             return True
@@ -143,7 +145,7 @@ class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
         def speed_of(record: JobRecord, placement: Placement) -> int:
             return curves.speed(record, placement, corrections)
 
-        def curve_of(record: JobRecord) -> Curve:
+        def curve_of(record: JobRecord) -> SpeedupCurve:
             return curves.of(record, corrections)
 
         def is_worth(record: JobRecord, count: int) -> bool:

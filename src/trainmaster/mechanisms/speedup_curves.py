@@ -2,7 +2,7 @@
 
 Declared tables are taken as they are; else the estimator predicts the curve at best placements,
 corrected by what runs have shown (`MeasuredSpeeds`, part of the policy's memo). Greedy division needs curves
-that bend one way only: `Curve.speeds` is the concave hull, and `useful` says how many of so many GPUs
+that bend one way only: `SpeedupCurve.speeds` is the concave hull, and `useful` says how many of so many GPUs
 really speed the job up.
 """
 
@@ -30,7 +30,7 @@ SCALE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class SpeedupCurve:
     """Speeds of one job by its number of GPUs: 0, and `low` to `high`."""
 
     low: int
@@ -55,7 +55,7 @@ class Curve:
 
 
 @lru_cache(maxsize=4_096)
-def curve_of(speeds: tuple[int, ...], low: int, high: int, unit: int) -> Curve:
+def curve_of(speeds: tuple[int, ...], low: int, high: int, unit: int) -> SpeedupCurve:
     """The curve of these true speeds on 1, 2, 3 … GPUs, of a job that takes low to high of them."""
     points = [(0, 0)] + [(n, speeds[n - 1] * SCALE) for n in range(low, high + 1)]
     useful, best = [0] * (high + 1), low
@@ -63,7 +63,7 @@ def curve_of(speeds: tuple[int, ...], low: int, high: int, unit: int) -> Curve:
         if speed > speeds[best - 1] * SCALE:
             best = n
         useful[n] = best
-    return Curve(
+    return SpeedupCurve(
         low, high, unit * SCALE, concave(points, high), tuple(useful), max(1, speeds[0]) * SCALE
     )
 
@@ -103,9 +103,9 @@ class Curves:
     def __init__(self, topology: Topology) -> None:
         self.estimator = Estimator(topology)
         self._room: dict[str | None, int] = {}
-        self._known: dict[int, tuple[Profile | None, Measurements, Curve]] = {}
+        self._known: dict[int, tuple[Profile | None, Measurements, SpeedupCurve]] = {}
 
-    def of(self, record: JobRecord, corrections: Corrections) -> Curve:
+    def of(self, record: JobRecord, corrections: Corrections) -> SpeedupCurve:
         """The curve of an elastic job, as far as the cluster reaches."""
         measured = corrections.of(key_of(record.job)) if corrections.entries else ()
         known = self._known.get(record.seq)
@@ -146,7 +146,9 @@ class Curves:
             return memo
         return MeasuredSpeeds(corrections, memo.seen.only(live).updated(news))
 
-    def _made(self, record: JobRecord, corrections: Corrections, measured: Measurements) -> Curve:
+    def _made(
+        self, record: JobRecord, corrections: Corrections, measured: Measurements
+    ) -> SpeedupCurve:
         demand, profile = record.demand, record.profile or UNKNOWN
         high = max(demand.min_count, min(demand.max_count, self._most(demand)))
         if profile.speedups and not measured:

@@ -23,11 +23,11 @@ from trainmaster.perf.network_contention import NetworkContention, Wire
 from trainmaster.perf.preemption_cost import PreemptionCost
 from trainmaster.perf.scaling import Elasticity
 
-__all__ = ["DEFAULT", "IDEAL", "NodeFailures", "Speeds", "PreemptionCost", "PerfModel"]
+__all__ = ["DEFAULT", "IDEAL", "FailureModel", "Speeds", "PreemptionCost", "PerfModel"]
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFailures:
+class FailureModel:
     """How often nodes fail, when that is noticed and repaired, and how much work it costs."""
 
     mtbf_ms: int | None = None
@@ -54,7 +54,7 @@ class PerfModel:
     shared_gpu: SharedGpu = field(default_factory=SharedGpu)
     neighbours: NetworkContention = field(default_factory=NetworkContention)
     preemption_cost: PreemptionCost = field(default_factory=PreemptionCost)
-    node_failures: NodeFailures = NodeFailures()
+    node_failures: FailureModel = FailureModel()
     split_ppm: int = NOMINAL
     """Speed of a model split over two GPUs, relative to one that holds all of it."""
     has_failures: bool = True
@@ -256,6 +256,6 @@ DEFAULT = PerfModel(
     shared_gpu=published.SHARED_GPU,
     neighbours=published.NEIGHBOURS,
     preemption_cost=published.PREEMPTION_COST,
-    node_failures=NodeFailures(detection_ms=published.DETECTION_MS),
+    node_failures=FailureModel(detection_ms=published.DETECTION_MS),
     split_ppm=published.SPLIT_PPM,
 )

@@ -26,7 +26,7 @@ from trainmaster.core.view import View
 from trainmaster.estimators.throughput import UNKNOWN
 from trainmaster.mechanisms.gpu_claims import Divider, GpuClaim, Pool
 from trainmaster.mechanisms.reallocating_policy import ElasticShares, ReallocatingOptions
-from trainmaster.mechanisms.speedup_curves import Curve
+from trainmaster.mechanisms.speedup_curves import SpeedupCurve
 from trainmaster.model.plan import Rank
 from trainmaster.model.units import NOMINAL, WHOLE
 
@@ -41,7 +41,7 @@ class EqualJobs:
 
     __slots__ = ("curve", "due", "jobs", "more", "now", "rise", "share")
 
-    def __init__(self, curve: Curve, share: int) -> None:
+    def __init__(self, curve: SpeedupCurve, share: int) -> None:
         self.curve = curve
         self.share = share
         self.now, self.more, self.rise = curve.gain(share)

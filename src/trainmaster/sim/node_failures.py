@@ -9,7 +9,7 @@ from enum import IntEnum
 from random import Random
 
 from trainmaster.model import events as e
-from trainmaster.perf.perf_model import NodeFailures
+from trainmaster.perf.perf_model import FailureModel
 from trainmaster.sim.engine import SimEngine
 
 
@@ -27,7 +27,7 @@ class NodeSchedule:
 
     def __init__(
         self,
-        node_failures: NodeFailures,
+        node_failures: FailureModel,
         planned: Iterable[e.NodeChange],
         nodes: int,
         start_ms: int,

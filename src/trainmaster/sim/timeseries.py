@@ -35,7 +35,7 @@ def size_label(share: int) -> str:
     return next(label for label, low, high in SIZE_BINS if low <= share <= high)
 
 
-class Cause(Enum):
+class DelayCause(Enum):
     """What a delay is put down to."""
 
     FAIR_SHARE = "fair share"
@@ -43,10 +43,10 @@ class Cause(Enum):
     CONTENTION = "contention"
 
 
-CAUSE_OF = {Why.SHARE_USED_UP: Cause.FAIR_SHARE, Why.FRAGMENTED: Cause.FRAGMENTATION}
+CAUSE_OF = {Why.SHARE_USED_UP: DelayCause.FAIR_SHARE, Why.FRAGMENTED: DelayCause.FRAGMENTATION}
 """A policy's own reasons; the others are contention."""
 
-Blamed = tuple[str, Cause]
+Blamed = tuple[str, DelayCause]
 """A size class, and why its jobs wait."""
 
 
@@ -140,31 +140,31 @@ class Sampler:
                 found[label, cause_of(queue, demand)] += jobs
         return found
 
-    def _causes_now(self, now: int) -> Callable[[str, Demand], Cause]:
+    def _causes_now(self, now: int) -> Callable[[str, Demand], DelayCause]:
         """The policy's own reasons where it gives them, else what the occupancy shows."""
         policy = self._controller.policy
         if not isinstance(policy, Attributing):
             return self._as_it_looks()
         why = policy.causes(self._controller.view, self._controller.memo, now)
-        return lambda queue, demand: CAUSE_OF.get(why(queue, demand), Cause.CONTENTION)
+        return lambda queue, demand: CAUSE_OF.get(why(queue, demand), DelayCause.CONTENTION)
 
-    def _as_it_looks(self) -> Callable[[str, Demand], Cause]:
+    def _as_it_looks(self) -> Callable[[str, Demand], DelayCause]:
         ledger, space = self._ledger, self._state.occupancy
         parts = ledger.fairness.parts(list(ledger.using))
         fits: dict[Demand, bool] = {}
 
-        def cause_of(queue: str, demand: Demand) -> Cause:
+        def cause_of(queue: str, demand: Demand) -> DelayCause:
             need = demand.nominal.total_share
             share = self._gpus * WHOLE * parts.get(queue, 1.0)
             if len(ledger.using) > 1 and ledger.using.get(queue, 0) + need > share:
-                return Cause.FAIR_SHARE
+                return DelayCause.FAIR_SHARE
             free = sum(space.free_gpus[kind] for kind in space.kinds_for(demand)) * WHOLE
             if demand.mode is not Sharing.EXCLUSIVE or free < need:
-                return Cause.CONTENTION
+                return DelayCause.CONTENTION
             if demand not in fits:
                 found = CONSOLIDATED.shaped(space, demand, demand.nominal, Role.GUARANTEED)
                 fits[demand] = found is not None
-            return Cause.CONTENTION if fits[demand] else Cause.FRAGMENTATION
+            return DelayCause.CONTENTION if fits[demand] else DelayCause.FRAGMENTATION
 
         return cause_of
 
@@ -172,7 +172,7 @@ class Sampler:
         waited = self._delays
 
         def seconds(label: str) -> list[float]:
-            return [waited[label, cause] / SECOND for cause in Cause]
+            return [waited[label, cause] / SECOND for cause in DelayCause]
 
         rows = {label: seconds(label) for label, _, _ in SIZE_BINS}
         by_size = tuple(SizeDelays(label, *row) for label, row in rows.items() if any(row))

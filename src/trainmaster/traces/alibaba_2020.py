@@ -18,7 +18,7 @@ from typing import NamedTuple
 from trainmaster.model.job import Job
 from trainmaster.model.trace import Outcome, Trace, TracedJob, TraceError
 from trainmaster.model.units import WHOLE, ceil_div
-from trainmaster.traces.csv_reader import Row, TraceBuilder, demand_for, open_table
+from trainmaster.traces.csv_reader import TraceBuilder, TraceRow, demand_for, open_table
 
 TASK_COLUMNS = (
     *("job_name", "task_name", "inst_num", "status", "start_time", "end_time"),
@@ -108,7 +108,7 @@ def _gangs(path: Path, builder: TraceBuilder) -> dict[str, _Gang]:
     return gangs
 
 
-def _add_task(row: Row, percent: float, gang: _Gang) -> None:
+def _add_task(row: TraceRow, percent: float, gang: _Gang) -> None:
     status = row.choice("status", STATUSES)
     instances = row.gpus("inst_num") if row["inst_num"] else 1
     if percent < _PERCENT:

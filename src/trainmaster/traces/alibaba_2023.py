@@ -16,7 +16,7 @@ from trainmaster.model.placement import Role
 from trainmaster.model.topology import GpuType, NodeSpec, Topology
 from trainmaster.model.trace import Outcome, Trace, TracedJob
 from trainmaster.model.units import GIB, MIB, WHOLE
-from trainmaster.traces.csv_reader import Row, TraceBuilder, demand_for, one_rack, open_table
+from trainmaster.traces.csv_reader import TraceBuilder, TraceRow, demand_for, one_rack, open_table
 
 REQUIRED = (
     *("name", "num_gpu", "gpu_milli", "gpu_spec", "qos", "pod_phase"),
@@ -50,7 +50,7 @@ def read(path: Path) -> Trace:
     return builder.trace()
 
 
-def _pod(row: Row, builder: TraceBuilder) -> TracedJob | None:
+def _pod(row: TraceRow, builder: TraceBuilder) -> TracedJob | None:
     name, gpus = builder.claim(row, "name"), row.gpus("num_gpu", least=0)
     if gpus == 0:
         builder.leave_out("CPUs only")
@@ -84,7 +84,7 @@ def read_nodes(path: Path) -> Topology:
         return one_rack(path, [_node(row) for row in table.rows() if row.gpus("gpu", least=0)])
 
 
-def _node(row: Row) -> NodeSpec:
+def _node(row: TraceRow) -> NodeSpec:
     kind = row["model"]
     gib = _MEMORY_GIB.get(kind)
     return NodeSpec(

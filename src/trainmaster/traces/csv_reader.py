@@ -32,12 +32,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-class Row(dict[str, str]):
+class TraceRow(dict[str, str]):
     """One row of a table by column; its methods read a cell, and name it where it is bad."""
 
     __slots__ = ("_table",)
 
-    def __init__(self, table: Table, cells: Sequence[str]) -> None:
+    def __init__(self, table: TraceTable, cells: Sequence[str]) -> None:
         super().__init__(table.absent)
         self.update(zip(table.columns, map(str.strip, cells), strict=True))
         self._table = table
@@ -107,7 +107,7 @@ class Row(dict[str, str]):
         return words[word]
 
 
-class Table:
+class TraceTable:
     """A delimited file, read row by row."""
 
     def __init__(self, path: Path, source: TextIO, delimiter: str = ",") -> None:
@@ -147,7 +147,7 @@ class Table:
         if [name.strip() for name in self.first or ()] == list(names):
             self.first = None
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[TraceRow]:
         """Every row that is not blank, each as wide as the header."""
         width = len(self.columns)
         cells = self.first or self._next_cells()
@@ -157,7 +157,7 @@ class Table:
                     f"{self.path} line {self.line}: the row has {len(cells)} fields,"
                     f" {width} are expected."
                 )
-            yield Row(self, cells)
+            yield TraceRow(self, cells)
             cells = self._next_cells()
 
     def _next_cells(self) -> list[str] | None:
@@ -191,9 +191,9 @@ def open_text(path: Path) -> Iterator[TextIO]:
 
 
 @contextmanager
-def open_table(path: Path, delimiter: str = ",") -> Iterator[Table]:
+def open_table(path: Path, delimiter: str = ",") -> Iterator[TraceTable]:
     with open_text(path) as source:
-        yield Table(path, source, delimiter)
+        yield TraceTable(path, source, delimiter)
 
 
 def read_json(path: Path) -> object:
@@ -241,7 +241,7 @@ class TraceBuilder:
         self._left_out: Counter[str] = Counter()
         self._notes: list[str] = []
 
-    def claim(self, row: Row, column: str = "job_id") -> str:
+    def claim(self, row: TraceRow, column: str = "job_id") -> str:
         """The id in a cell, for one job only."""
         job_id = row[column]
         if not job_id:

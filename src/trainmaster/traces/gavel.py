@@ -27,9 +27,9 @@ from trainmaster.model.trace import Trace, TracedJob, TraceError
 from trainmaster.model.units import SECOND
 from trainmaster.traces.csv_reader import (
     LONGEST_S,
-    Row,
-    Table,
     TraceBuilder,
+    TraceRow,
+    TraceTable,
     demand_for,
     open_table,
     read_json,
@@ -95,7 +95,7 @@ def read(path: Path, throughputs: Path | None = None, gpu_type: str = GPU_TYPE) 
     # The file with throughputs is opened only where a rate is needed that was not recovered.
     rates_of = cache(lambda: _read_throughputs(throughputs or _find_throughputs(path), gpu_type))
 
-    def steps_per_second(row: Row, job_type: str, gpus: int, *, is_narrow: bool) -> float:
+    def steps_per_second(row: TraceRow, job_type: str, gpus: int, *, is_narrow: bool) -> float:
         if is_narrow and job_type in recovered:
             return recovered[job_type]
         rate = rates_of().get((job_type, 1 if is_narrow else gpus))
@@ -130,7 +130,7 @@ def read(path: Path, throughputs: Path | None = None, gpu_type: str = GPU_TYPE) 
     return builder.trace()
 
 
-def _columns(table: Table) -> tuple[str, ...]:
+def _columns(table: TraceTable) -> tuple[str, ...]:
     width = len(table.first or ())
     if width not in WIDTHS:
         raise TraceError(

@@ -12,7 +12,7 @@ from sys import intern
 
 from trainmaster.model.job import Job
 from trainmaster.model.trace import Outcome, Trace, TracedJob
-from trainmaster.traces.csv_reader import Row, TraceBuilder, demand_for, open_table
+from trainmaster.traces.csv_reader import TraceBuilder, TraceRow, demand_for, open_table
 
 REQUIRED = ("job_id", "user", "vc", "gpu_num", "state", "submit_time", "duration")
 
@@ -36,7 +36,7 @@ def read(path: Path) -> Trace:
     return builder.trace(is_dated=True)
 
 
-def _add(builder: TraceBuilder, row: Row) -> None:
+def _add(builder: TraceBuilder, row: TraceRow) -> None:
     job_id, gpus = builder.claim(row), row.gpus("gpu_num", least=0)
     if gpus == 0:
         builder.leave_out("CPUs only")

@@ -14,7 +14,7 @@ from trainmaster.model.job import Demand, Job
 from trainmaster.model.placement import Role
 from trainmaster.model.trace import Outcome, Trace, TracedJob, TraceError
 from trainmaster.model.units import GIB, SECOND, WHOLE
-from trainmaster.traces.csv_reader import RETRIES, Row, TraceBuilder, demand_for, open_table
+from trainmaster.traces.csv_reader import RETRIES, TraceBuilder, TraceRow, demand_for, open_table
 
 REQUIRED = ("job_id", "submit_s", "gpus", "duration_s")
 OPTIONAL = (
@@ -47,7 +47,7 @@ def read(path: Path) -> Trace:
     return builder.trace()
 
 
-def _traced(row: Row, job_id: str) -> TracedJob:
+def _traced(row: TraceRow, job_id: str) -> TracedJob:
     submit, service = row.milliseconds("submit_s"), row.milliseconds("duration_s")
     count = row.gpus("gpus")
     attempts = row["failed_attempts_s"].rstrip(";")
@@ -72,7 +72,7 @@ def _traced(row: Row, job_id: str) -> TracedJob:
     return TracedJob(job, service, outcome, failed, stays)
 
 
-def _demand(row: Row, count: int) -> Demand:
+def _demand(row: TraceRow, count: int) -> Demand:
     minimum = row.gpus("min_gpus") if row["min_gpus"] else count
     maximum = row.gpus("max_gpus") if row["max_gpus"] else count
     if minimum > maximum and row["min_gpus"] and row["max_gpus"]:
@@ -92,7 +92,7 @@ def _demand(row: Row, count: int) -> Demand:
     return demand_for(count, thousandths, memory, minimum, maximum, row["gpu_type"] or None)
 
 
-def _util(row: Row) -> int:
+def _util(row: TraceRow) -> int:
     util = row.number("gpu_util")
     if not 0 <= util <= PERCENT:
         wanted = "neither a part from 0 to 1 nor a percentage up to 100"

@@ -19,8 +19,8 @@ from trainmaster.model.trace import Outcome, Trace, TracedJob, TraceError
 from trainmaster.model.units import GIB
 from trainmaster.traces.csv_reader import (
     RETRIES,
-    Row,
     TraceBuilder,
+    TraceRow,
     demand_for,
     one_rack,
     open_table,
@@ -143,7 +143,7 @@ def read_machines(path: Path) -> Topology:
         return one_rack(path, [_node(row) for row in table.rows()])
 
 
-def _node(row: Row) -> NodeSpec:
+def _node(row: TraceRow) -> NodeSpec:
     size = row["single GPU mem"]
     gib = row.number("single GPU mem", size.upper().removesuffix("GB"))
     return NodeSpec(

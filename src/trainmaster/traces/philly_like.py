@@ -110,7 +110,7 @@ def _sizes(uniform: Floats, gpus: int) -> Ints:
     return np.array([size for size, _ in fitting], dtype=np.int64)[chosen]
 
 
-def quantile(curve: philly.Curve, part: Floats) -> Floats:
+def quantile(curve: philly.Quantiles, part: Floats) -> Floats:
     """Minutes by which these parts are done: between points the part is linear in log time."""
     points = curve if curve[0][1] == 0 else ((philly.SHORTEST_MIN, 0.0), *curve)
     if points[-1][1] < 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-Curve = tuple[tuple[float, float], ...]
+Quantiles = tuple[tuple[float, float], ...]
 
 SHORTEST_MIN = 1 / 6
 """Where every curve starts: ten seconds. The published ones start at 0.5 to 2 minutes."""
@@ -18,26 +18,26 @@ LONGEST_MIN = 28_800.0
 SIZE_MIX = ((1, 68.7), (2, 3.0), (4, 13.4), (8, 12.6), (16, 1.7), (32, 0.6))
 """GPUs and percent of jobs in Gavel's Philly-derived traces (15 virtual clusters, 15,264 jobs)."""
 
-ONE_GPU: Curve = (
+ONE_GPU: Quantiles = (
     *((2, 0.25), (5, 0.32), (10, 0.40), (20, 0.50), (50, 0.72), (100, 0.82)),
     *((200, 0.88), (500, 0.94), (1000, 0.96), (10_000, 0.99)),
 )
-TWO_TO_FOUR: Curve = (
+TWO_TO_FOUR: Quantiles = (
     *((0.5, 0.18), (1, 0.23), (2, 0.28), (5, 0.33), (10, 0.38), (20, 0.47), (50, 0.53)),
     *((100, 0.57), (200, 0.59), (500, 0.69), (1000, 0.75), (2000, 0.84), (5000, 0.94)),
     (9000, 0.97),
 )
-FIVE_TO_EIGHT: Curve = (
+FIVE_TO_EIGHT: Quantiles = (
     *((1, 0.08), (2, 0.12), (5, 0.17), (10, 0.22), (20, 0.29), (50, 0.37), (100, 0.43)),
     *((200, 0.50), (500, 0.61), (2000, 0.76), (5000, 0.88), (9000, 0.94)),
 )
-MORE: Curve = (
+MORE: Quantiles = (
     *((1, 0.12), (2, 0.16), (5, 0.21), (10, 0.26), (20, 0.33), (50, 0.42), (100, 0.47)),
     *((200, 0.52), (500, 0.66), (5000, 0.94), (9000, 0.97)),
 )
 
 
-def run_time_curve(gpus: int) -> Curve:
+def run_time_curve(gpus: int) -> Quantiles:
     """Run times of jobs of that size: the released trace's CDF by size class."""
     if gpus <= 1:
         return ONE_GPU
@@ -53,7 +53,7 @@ TRIALS_PER_UNSUCCESSFUL_JOB = 2.26
 """39,776 failed trials over 17,581 job occurrences; the last of them is the job's own run."""
 
 
-class Failure(NamedTuple):
+class FailureReason(NamedTuple):
     """One reason for failures: minutes to failure at three percentiles, trials by size of the job."""
 
     reason: str
@@ -69,7 +69,7 @@ class Failure(NamedTuple):
             return self.trials_1
         return self.trials_2_to_4 if gpus <= 4 else self.trials_more
 
-    def curve(self) -> Curve:
+    def curve(self) -> Quantiles:
         """The published percentiles; above them on at the same slope, below them their mirror image.
 
         The next 5 points take as many times as the last 5 did, and the shorter half is as far from
@@ -83,28 +83,28 @@ class Failure(NamedTuple):
 
 
 FAILURES = (
-    Failure("CPU out of memory", 13.45, 17.73, 33.97, 11465, 235, 376),
-    Failure("incorrect inputs", 1.87, 404.83, 2095.73, 5844, 2638, 1208),
-    Failure("semantic error", 2.72, 376.00, 1436.88, 1603, 494, 846),
-    Failure("core dump", 0.85, 72.75, 431.65, 1936, 496, 480),
-    Failure("invalid mem access", 1.03, 403.50, 1357.38, 712, 774, 1116),
-    Failure("model ckpt error", 181.67, 3728.93, 8196.02, 743, 384, 868),
-    Failure("CUDA failure", 1.32, 19.87, 82.17, 133, 1153, 198),
-    Failure("syntax error", 0.58, 5.02, 12.00, 780, 184, 168),
-    Failure("traceback from crash", 1.02, 894.33, 1394.07, 356, 277, 144),
-    Failure("MPI error", 1.62, 3015.27, 5143.98, 456, 54, 124),
-    Failure("GPU out of memory", 18.53, 353.62, 2740.28, 237, 70, 180),
-    Failure("MPI runtime failure", 1389.48, 13778.60, 18090.88, 240, 141, 97),
-    Failure("permission error", 1.00, 8.15, 15.85, 56, 202, 41),
-    Failure("import error", 0.67, 4.58, 10.73, 108, 30, 10),
-    Failure("job preempted", 559.08, 2682.85, 5892.23, 25, 95, 27),
-    Failure("CUDA init failed", 1.08, 2.18, 4.63, 16, 66, 59),
-    Failure("model diverged", 1.48, 44.37, 76.53, 78, 5, 1),
-    Failure("CUDA ver. mismatch", 0.83, 1.65, 1.67, 1, 1, 47),
-    Failure("GPU ECC error", 26.82, 671.92, 2035.02, 1, 5, 4),
-    Failure("output node error", 0.85, 0.95, 0.95, 3, 0, 0),
-    Failure("cannot load libs", 0.12, 0.12, 0.12, 1, 0, 0),
-    Failure("no signature", 1.87, 28.00, 95.17, 1235, 294, 155),
+    FailureReason("CPU out of memory", 13.45, 17.73, 33.97, 11465, 235, 376),
+    FailureReason("incorrect inputs", 1.87, 404.83, 2095.73, 5844, 2638, 1208),
+    FailureReason("semantic error", 2.72, 376.00, 1436.88, 1603, 494, 846),
+    FailureReason("core dump", 0.85, 72.75, 431.65, 1936, 496, 480),
+    FailureReason("invalid mem access", 1.03, 403.50, 1357.38, 712, 774, 1116),
+    FailureReason("model ckpt error", 181.67, 3728.93, 8196.02, 743, 384, 868),
+    FailureReason("CUDA failure", 1.32, 19.87, 82.17, 133, 1153, 198),
+    FailureReason("syntax error", 0.58, 5.02, 12.00, 780, 184, 168),
+    FailureReason("traceback from crash", 1.02, 894.33, 1394.07, 356, 277, 144),
+    FailureReason("MPI error", 1.62, 3015.27, 5143.98, 456, 54, 124),
+    FailureReason("GPU out of memory", 18.53, 353.62, 2740.28, 237, 70, 180),
+    FailureReason("MPI runtime failure", 1389.48, 13778.60, 18090.88, 240, 141, 97),
+    FailureReason("permission error", 1.00, 8.15, 15.85, 56, 202, 41),
+    FailureReason("import error", 0.67, 4.58, 10.73, 108, 30, 10),
+    FailureReason("job preempted", 559.08, 2682.85, 5892.23, 25, 95, 27),
+    FailureReason("CUDA init failed", 1.08, 2.18, 4.63, 16, 66, 59),
+    FailureReason("model diverged", 1.48, 44.37, 76.53, 78, 5, 1),
+    FailureReason("CUDA ver. mismatch", 0.83, 1.65, 1.67, 1, 1, 47),
+    FailureReason("GPU ECC error", 26.82, 671.92, 2035.02, 1, 5, 4),
+    FailureReason("output node error", 0.85, 0.95, 0.95, 3, 0, 0),
+    FailureReason("cannot load libs", 0.12, 0.12, 0.12, 1, 0, 0),
+    FailureReason("no signature", 1.87, 28.00, 95.17, 1235, 294, 155),
 )
 
 MODELS = (

@@ -25,7 +25,7 @@ from trainmaster.model.placement import Sharing
 from trainmaster.model.result import Status
 from trainmaster.model.trace import Outcome
 from trainmaster.model.units import NOMINAL, SECOND
-from trainmaster.perf.perf_model import IDEAL, NodeFailures
+from trainmaster.perf.perf_model import IDEAL, FailureModel
 from trainmaster.sim.driver import Estimates, Scenario, Simulation
 
 FAILING = replace(IDEAL, name="failing", has_failures=True)
@@ -72,7 +72,7 @@ def test_jobs_end_as_the_trace_says(outcome: Outcome, status: Status, wasted_h: 
 
 
 def test_a_lost_node_throws_a_job_back_to_its_last_checkpoint() -> None:
-    world = replace(IDEAL, node_failures=NodeFailures(checkpoint_ms=4_000))
+    world = replace(IDEAL, node_failures=FailureModel(checkpoint_ms=4_000))
     changes = (at(10, e.NodeLeft(0)), at(20, e.NodeJoined(0)))
     run = simulated(
         a_scenario([traced("a", 1, 30)], "1x1", world, node_changes=changes), a_policy("fifo")
@@ -87,7 +87,7 @@ def test_a_lost_node_throws_a_job_back_to_its_last_checkpoint() -> None:
 
 def test_a_checkpoint_counts_from_the_last_suspension() -> None:
     """A suspension saves: what is lost later counts from there."""
-    world = replace(IDEAL, node_failures=NodeFailures(checkpoint_ms=4_000))
+    world = replace(IDEAL, node_failures=FailureModel(checkpoint_ms=4_000))
     jobs = [traced("a", 1, 30), traced("short", 1, 1, at_s=3)]
     changes = (at(9, e.NodeLeft(0)), at(9, e.NodeJoined(0)))
     run = simulated(a_scenario(jobs, "1x1", world, node_changes=changes), a_policy("srtf"))
@@ -107,7 +107,7 @@ def test_a_drained_node_is_left_by_moving_and_counts_as_a_migration() -> None:
 
 def test_node_failures_follow_the_seed() -> None:
     world = replace(
-        IDEAL, node_failures=NodeFailures(mtbf_ms=20_000, repair_ms=5_000, checkpoint_ms=1_000)
+        IDEAL, node_failures=FailureModel(mtbf_ms=20_000, repair_ms=5_000, checkpoint_ms=1_000)
     )
     jobs = [traced(f"j{n}", 1, 20, at_s=n) for n in range(6)]
 

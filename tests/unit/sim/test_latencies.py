@@ -13,11 +13,11 @@ from trainmaster.model import events as e
 from trainmaster.model.job import Demand, gpus
 from trainmaster.model.trace import Outcome, TracedJob
 from trainmaster.model.units import NOMINAL, SECOND, WHOLE
-from trainmaster.perf.perf_model import DEFAULT, IDEAL, NodeFailures, PerfModel
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, FailureModel, PerfModel
 from trainmaster.sim.driver import Estimates, Simulation
 from trainmaster.sim.node_failures import NodeSchedule
 
-BREAKAGE = NodeFailures(
+BREAKAGE = FailureModel(
     mtbf_ms=1, repair_ms=100 * SECOND, checkpoint_ms=4 * SECOND, detection_ms=5 * SECOND
 )
 NEVER = 1 << 50
@@ -26,7 +26,7 @@ NEVER = 1 << 50
 class Fated(NodeSchedule):
     """Nodes that fail after these seconds, one after the other, and never again."""
 
-    def __init__(self, node_failures: NodeFailures, lives_s: Sequence[float | None]) -> None:
+    def __init__(self, node_failures: FailureModel, lives_s: Sequence[float | None]) -> None:
         self._lives = iter([NEVER if life is None else round(life * SECOND) for life in lives_s])
         super().__init__(node_failures, (), len(lives_s), 0, 0)
 
@@ -40,7 +40,7 @@ def fated(
     *lives_s: float | None,
     policy: Policy | None = None,
     world: PerfModel = IDEAL,
-    node_failures: NodeFailures = BREAKAGE,
+    node_failures: FailureModel = BREAKAGE,
 ) -> Simulation:
     """A run on nodes that live so long each."""
     world = replace(world, node_failures=node_failures)

@@ -8,7 +8,7 @@ from tests.builders import a_policy, a_scenario, at, one, outcome_of, traced
 from trainmaster.model import events as e
 from trainmaster.model.result import Status
 from trainmaster.model.units import HOUR, SECOND
-from trainmaster.perf.perf_model import IDEAL, NodeFailures
+from trainmaster.perf.perf_model import IDEAL, FailureModel
 
 
 def test_a_run_ends_although_somebody_waits_for_a_node_that_left_for_good() -> None:
@@ -20,7 +20,7 @@ def test_a_run_ends_although_somebody_waits_for_a_node_that_left_for_good() -> N
 
 
 def test_a_node_that_left_by_plan_is_not_brought_back_by_a_repair() -> None:
-    breaking = replace(IDEAL, node_failures=NodeFailures(mtbf_ms=HOUR, repair_ms=36 * SECOND))
+    breaking = replace(IDEAL, node_failures=FailureModel(mtbf_ms=HOUR, repair_ms=36 * SECOND))
     changes = (at(0, e.NodeLeft(1)),)
     scenario = a_scenario([traced("b", 4, 10)], "2x2", breaking, node_changes=changes)
     assert one(outcome_of(scenario, a_policy("fifo")), "b").status is Status.UNFINISHED

@@ -15,13 +15,13 @@ from tests.builders import (
 )
 from trainmaster.model import events as e
 from trainmaster.model.units import NOMINAL, SECOND, WHOLE
-from trainmaster.perf.perf_model import IDEAL, NodeFailures, PerfModel
+from trainmaster.perf.perf_model import IDEAL, FailureModel, PerfModel
 from trainmaster.sim.driver import Scenario, Simulation
 
 
 def periodic(every_s: float, **switching: object) -> PerfModel:
     world = costly(saves_on_demand=False, **switching)
-    return replace(world, node_failures=NodeFailures(checkpoint_ms=round(every_s * SECOND)))
+    return replace(world, node_failures=FailureModel(checkpoint_ms=round(every_s * SECOND)))
 
 
 def facts_of(
@@ -72,7 +72,7 @@ def test_nothing_is_lost_at_the_moment_of_saving() -> None:
 
 def test_the_default_is_to_save_on_demand_and_to_say_nothing() -> None:
     jobs = [traced("a", 1, 30), traced("short", 1, 1, at_s=10)]
-    world = replace(IDEAL, node_failures=NodeFailures(checkpoint_ms=4_000))
+    world = replace(IDEAL, node_failures=FailureModel(checkpoint_ms=4_000))
     run, told = facts_of(a_scenario(jobs, "1x1", world))
     assert run.ledger.accounts["a"].lost == 0
     assert saves(told) == []

@@ -35,7 +35,7 @@ from trainmaster.mechanisms.gpu_claims import GpuClaim, Pool
 from trainmaster.mechanisms.preemptive_scheduling import evacuate, run_in_order
 from trainmaster.mechanisms.reallocating_policy import ReallocatingOptions, ReallocatingPolicy
 from trainmaster.mechanisms.resize import at_present_size
-from trainmaster.mechanisms.speedup_curves import Curve, MeasuredSpeeds
+from trainmaster.mechanisms.speedup_curves import MeasuredSpeeds, SpeedupCurve
 from trainmaster.model.actions import Resize, Resume, Start
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap, Plan, Rank
@@ -71,7 +71,7 @@ class GoodputOptions(ReallocatingOptions):
 
 @stored_as("goodput.JobHistory")
 @dataclass(frozen=True, slots=True)
-class JobHistory:
+class ResizeHistory:
     """What has become of one job so far."""
 
     moves: int = 0
@@ -86,7 +86,7 @@ class Memo:
     """Measured speeds, what has become of each job, and growth that waits for others to leave."""
 
     measured: MeasuredSpeeds = field(default_factory=MeasuredSpeeds)
-    stories: FrozenMap[str, JobHistory] = field(default_factory=FrozenMap)
+    stories: FrozenMap[str, ResizeHistory] = field(default_factory=FrozenMap)
     owed: FrozenMap[str, int] = field(default_factory=FrozenMap)
     divided_ms: int | None = None
     """When all GPUs were last divided: once in an instant is enough."""
@@ -112,7 +112,9 @@ class Goodput(ReallocatingPolicy[GoodputOptions, Memo]):
             return Rank(1, demand.sized(demand.min_count).total_share)
         return Rank(1, demand.nominal.total_share)
 
-    def is_worth_growing(self, record: JobRecord, count: int, curve: Curve, now: int) -> bool:
+    def is_worth_growing(
+        self, record: JobRecord, count: int, curve: SpeedupCurve, now: int
+    ) -> bool:
         return True  # the penalty has been weighed before
 
     # -- a pass --------------------------------------------------------------------------------
@@ -167,7 +169,7 @@ class Goodput(ReallocatingPolicy[GoodputOptions, Memo]):
     def _terms(self, record: JobRecord, *, memo: Memo, now: int, is_due: bool) -> JobTerms:
         """What a division is to know of a job; between two intervals runs keep what they have."""
         held = len(record.placement.slices) if record.placement is not None else 0
-        story = memo.stories.get(record.id, JobHistory())
+        story = memo.stories.get(record.id, ResizeHistory())
         if held and not is_due:
             return JobTerms(held, held, fixed=memo.owed.get(record.id, held))
         age, cost = now - record.job.submit_ms, self._cost_ms
@@ -189,15 +191,15 @@ def _owed(plan: Plan, claims: Iterable[GpuClaim]) -> FrozenMap[str, int]:
     )
 
 
-def _told(plan: Plan, stories: FrozenMap[str, JobHistory]) -> FrozenMap[str, JobHistory]:
+def _told(plan: Plan, stories: FrozenMap[str, ResizeHistory]) -> FrozenMap[str, ResizeHistory]:
     """The stories with what the plan does to each job; its first start does not count as a re-allocation."""
     news = {}
     for action in plan.actions:
         if isinstance(action, Start | Resume | Resize):
             known, size = stories.get(action.job), len(action.placement.slices)
             news[action.job] = (
-                JobHistory(0, size)
+                ResizeHistory(0, size)
                 if known is None
-                else JobHistory(known.moves + 1, max(known.most, size))
+                else ResizeHistory(known.moves + 1, max(known.most, size))
             )
     return stories.updated(news)

@@ -113,21 +113,21 @@ class AppIndex:
         if not mine and self.jobs.pop(app, None) is not None:
             self.has_changed = True
 
-    def contenders(
+    def bidders(
         self,
         pool: Iterable[JobRecord],
         count: AppCount,
         starves: Callable[[JobRecord], bool],
         now: int,
-    ) -> list[Contender]:
+    ) -> list[BiddingApp]:
         """Apps that could use GPUs of the offer: of those that run and lose theirs, then of the others."""
-        found: dict[str, Contender] = {}
+        found: dict[str, BiddingApp] = {}
         for record in (*sorted(pool, key=lambda run: run.seq), *self.in_line()):
             name = app_of(record)
             app = found.get(name)
             if app is None:
                 life, apps = count.life_of(name, now), count.mean_since(name, now)
-                app = found[name] = Contender(name, self.jobs[name], life, apps, now)
+                app = found[name] = BiddingApp(name, self.jobs[name], life, apps, now)
             app.candidates.append(record)
             app.is_starving |= starves(record)
         return list(found.values())
@@ -175,7 +175,7 @@ def sizes_of(record: JobRecord) -> list[int]:
 
 
 @dataclass(slots=True)
-class Contender:
+class BiddingApp:
     """An app with jobs that could use GPUs of the offer."""
 
     name: str

@@ -14,7 +14,7 @@ from trainmaster.model.profile import Profile
 from trainmaster.model.topology import Topology
 from trainmaster.model.units import NOMINAL
 from trainmaster.placement.placers import RELAXING
-from trainmaster.policies.themis.apps import Contender, Grant, present_size
+from trainmaster.policies.themis.apps import BiddingApp, Grant, present_size
 
 
 class PlaceEstimator(Estimator):
@@ -132,16 +132,16 @@ class GrantPlacement:
                 return False
         return True
 
-    def give(self, contender: Contender, gpus: int) -> None:
+    def give(self, app: BiddingApp, gpus: int) -> None:
         """The largest of its bundles within so many GPUs; nothing if none is so small."""
-        fitting = [grant for size, _, grant in contender.grants if size <= gpus]
+        fitting = [grant for size, _, grant in app.grants if size <= gpus]
         if fitting:
-            self._granted[contender.name] = fitting[-1]
+            self._granted[app.name] = fitting[-1]
 
-    def give_first(self, contender: Contender) -> int:
+    def give_first(self, app: BiddingApp) -> int:
         """The smallest of its bundles, placed before all others; how many GPUs that takes."""
         before = self.offered()
-        for record, count in contender.grants[0][2]:
+        for record, count in app.grants[0][2]:
             self._settle(record, count)
         return before - self.offered()
 
@@ -197,26 +197,26 @@ class GrantPlacement:
             draft.restore(record)
             return idle_beside(draft, record, mine, room)
 
-    def has_all(self, contender: Contender) -> bool:
+    def has_all(self, app: BiddingApp) -> bool:
         """Whether none of its jobs is left without GPUs."""
         draft = self.draft
         return all(
             draft.is_placed(record) or (record.placement and not draft.is_evicted(record))
-            for record in contender.candidates
+            for record in app.candidates
         )
 
-    def has_any(self, contender: Contender) -> bool:
+    def has_any(self, app: BiddingApp) -> bool:
         """Whether any of its waiting jobs has been given GPUs."""
-        return any(map(self.draft.is_placed, contender.candidates))
+        return any(map(self.draft.is_placed, app.candidates))
 
-    def give_leftovers(self, able: Sequence[Contender]) -> None:
+    def give_leftovers(self, able: Sequence[BiddingApp]) -> None:
         """What no app won, was withheld or could not be placed: by need, smallest bundles first.
 
         Jobs of the pool that got nothing keep their GPUs where those are still free, else they move.
         """
         full: set[tuple[int, int]] = set()
-        for contender in able:
-            for record in contender.candidates:
+        for app in able:
+            for record in app.candidates:
                 count, waits = present_size(record), record.placement is None
                 if self.draft.is_placed(record) or (waits and (record.group, count) in full):
                     continue

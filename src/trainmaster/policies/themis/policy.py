@@ -1,7 +1,7 @@
 """Themis (Mahajan et al., NSDI'20): finish-time fairness by auctions of leased GPUs.
 
 rho = the time an app takes in the shared cluster / the time with a 1/N share of it, N its mean number
-of contenders. Whenever GPUs are free or leases have run out, the (1 - `filter_f`) apps with the largest
+of apps. Whenever GPUs are free or leases have run out, the (1 - `filter_f`) apps with the largest
 rho bid for them; partial allocation picks disjoint bundles that serve most bidders with the largest
 product of 1/rho; each winner keeps only what its hidden payment leaves; what is withheld or unwanted
 goes to the others by rho, work-conserving. Every grant is a lease of `lease_s`.
@@ -33,7 +33,7 @@ from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import Plan
 from trainmaster.model.units import NOMINAL, ceil_div, to_ms
-from trainmaster.policies.themis.apps import AppCount, AppIndex, Contender
+from trainmaster.policies.themis.apps import AppCount, AppIndex, BiddingApp
 from trainmaster.policies.themis.auction import Bid, Bundle, allocate, kept_fractions
 from trainmaster.policies.themis.grant_placement import GrantPlacement, PlaceEstimator
 from trainmaster.policies.themis.leases import (
@@ -126,18 +126,18 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
         for record in pool:
             draft.suspend(record)
         starves = partial(self.guards.is_starving, now=now)
-        contenders = index.contenders(pool, memo.census, starves, now)
+        apps = index.bidders(pool, memo.census, starves, now)
         gpus, offered = max(1, draft.view.topology.training_gpus), granting.offered()
-        for contender in contenders:
-            contender.value(granting.speed, granting.best_speed, gpus, offered)
-        contenders.sort(key=Contender.order)
-        worst, together = (contenders[0] if contenders else None), None
+        for app in apps:
+            app.value(granting.speed, granting.best_speed, gpus, offered)
+        apps.sort(key=BiddingApp.order)
+        worst, together = (apps[0] if apps else None), None
         if worst and worst.has_nothing and not worst.grants:
             others = [run for run in index.holding.values() if not draft.is_evicted(run)]
             held = [(terms.expected_end_of(run, memo.leases, now), run) for run in others]
             together = together_at(worst.candidates[0], draft, held)
         if together is None or together - now >= terms.worth_ms:
-            self._hold_auction(index, granting, contenders, memo.awaited)
+            self._hold_auction(index, granting, apps, memo.awaited)
         else:
             granting.prolong(pool)
         is_due = worst and worst.has_nothing and not granting.has_any(worst)
@@ -148,25 +148,25 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
         self,
         index: AppIndex,
         granting: GrantPlacement,
-        contenders: list[Contender],
+        apps: list[BiddingApp],
         awaited: str | None,
     ) -> None:
         """The worst off first if that is overdue, then the bidders, then any app that can use the rest."""
-        able = [each for each in contenders if each.grants]
+        able = [each for each in apps if each.grants]
         bidders = able[: max(1, ceil_div(self._bidding_ppm * len(able), NOMINAL))]
         offered = granting.offered()
         if able and able[0].has_nothing and (able[0].is_starving or able[0].name == awaited):
             offered -= granting.give_first(able[0])
             bidders = bidders[1:]
-        for contender, gpus_kept in self._auction(bidders, offered):
-            granting.give(contender, gpus_kept)
+        for app, gpus_kept in self._auction(bidders, offered):
+            granting.give(app, gpus_kept)
         granting.keep_all()
         granting.give_leftovers(able)
-        if index.elastic and all(map(granting.has_all, contenders)):
+        if index.elastic and all(map(granting.has_all, apps)):
             draft = granting.draft
             grow_into_idle(draft, draft.view.running(), granting.is_faster)
 
-    def _auction(self, bidders: Sequence[Contender], offered: int) -> list[tuple[Contender, int]]:
+    def _auction(self, bidders: Sequence[BiddingApp], offered: int) -> list[tuple[BiddingApp, int]]:
         """The winners and how many GPUs each keeps after payment; in order of need."""
         bids = [
             Bid(each.name, tuple(Bundle(gpus, 1 / late) for gpus, late, _ in each.grants))

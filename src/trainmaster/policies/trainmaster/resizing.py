@@ -28,7 +28,7 @@ from trainmaster.estimators.throughput import key_of
 from trainmaster.mechanisms.apply_allocation import carry_out
 from trainmaster.mechanisms.gpu_claims import is_divisible
 from trainmaster.mechanisms.resize import by_gpu, can_resize, fullest_first, idle_beside, resized
-from trainmaster.mechanisms.speedup_curves import Curve, Curves
+from trainmaster.mechanisms.speedup_curves import Curves, SpeedupCurve
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import NOMINAL, WHOLE
@@ -86,7 +86,7 @@ class GrownRun:
     """A run that has more GPUs than it asked for."""
 
     record: JobRecord
-    curve: Curve
+    curve: SpeedupCurve
     cost: int
     """Service that its completion is expected to take."""
     slices: tuple[Slice, ...]
@@ -145,7 +145,7 @@ class Resizing:
     def _cost(self, record: JobRecord) -> int:
         return max(1, cost(self._pass, record))
 
-    def _resizable(self) -> Iterator[tuple[JobRecord, Placement, Curve]]:
+    def _resizable(self) -> Iterator[tuple[JobRecord, Placement, SpeedupCurve]]:
         """Elastic runs that can be resized in this pass, what they hold, and how they scale."""
         for record in self._runs:
             held = record.placement
@@ -312,7 +312,7 @@ class Resizing:
             self._grow(record, count)
         return wake_at
 
-    def _value(self, record: JobRecord, curve: Curve, count: int, more: int) -> float | None:
+    def _value(self, record: JobRecord, curve: SpeedupCurve, count: int, more: int) -> float | None:
         """What so many more GPUs would be worth to a run at best; None: not enough."""
         if count >= more:
             return None
