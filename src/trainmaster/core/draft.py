@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from trainmaster.core.lifecycle import Phase
@@ -31,18 +30,9 @@ from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.plan import M, Plan
 
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A point to return to."""
-
-    length: int
-    budget: int | None
-    evicted: dict[str, JobRecord]
-    placed: dict[str, tuple[JobRecord, Placement]]
-    stopped: list[JobRecord]
-    reserved: dict[str, Reserve]
-    released: list[str]
+Checkpoint = tuple[int, int | None, list[Any]]
+"""A point to return to: the length of the undo log, the budget, and what was decided."""
+DECIDED = ("_evicted", "_placed", "_stopped", "_reserved", "_released")
 
 
 class Draft:
@@ -243,23 +233,14 @@ class Draft:
 
     def checkpoint(self) -> Checkpoint:
         """Where things stand; `roll_back` can return here any number of times."""
-        return Checkpoint(
-            len(self._log),
-            self.budget,
-            dict(self._evicted),
-            dict(self._placed),
-            list(self._stopped),
-            dict(self._reserved),
-            list(self._released),
-        )
+        return len(self._log), self.budget, [getattr(self, name).copy() for name in DECIDED]
 
     def roll_back(self, mark: Checkpoint) -> None:
         """As if nothing had been decided since the checkpoint."""
-        self.space.undo(mark.length)
-        self.budget = mark.budget
-        self._evicted, self._placed = dict(mark.evicted), dict(mark.placed)
-        self._stopped = list(mark.stopped)
-        self._reserved, self._released = dict(mark.reserved), list(mark.released)
+        length, self.budget, decided = mark
+        self.space.undo(length)
+        for name, before in zip(DECIDED, decided, strict=True):
+            setattr(self, name, before.copy())
 
     @contextmanager
     def trial(self) -> Iterator[None]:

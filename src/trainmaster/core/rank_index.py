@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 
 from trainmaster.core.lifecycle import ALLOCATED, WAITING
@@ -24,15 +25,13 @@ RankOf = Callable[[JobRecord], Rank]
 GroupOf = Callable[[JobRecord], Hashable]
 
 
+@dataclass(slots=True, eq=False)
 class Line:
     """One sorted list of jobs whose ranks move at the same rate."""
 
-    __slots__ = ("entries", "is_waiting", "rate")
-
-    def __init__(self, rate: int, *, is_waiting: bool) -> None:
-        self.rate = rate
-        self.is_waiting = is_waiting
-        self.entries: list[Entry] = []
+    rate: int
+    is_waiting: bool
+    entries: list[Entry] = field(default_factory=list)
 
 
 class RankIndex:

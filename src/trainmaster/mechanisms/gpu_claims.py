@@ -7,6 +7,7 @@ use more. Runs that cannot be resized now keep what they have and are not asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
 from typing import Protocol
@@ -102,46 +103,36 @@ CurveOf = Callable[[JobRecord], SpeedupCurve]
 LengthOf = Callable[[JobRecord, int], int]
 
 
+@dataclass(slots=True)
 class Limits:
     """What the cluster has been found not to follow in this pass."""
 
-    def __init__(self) -> None:
-        self.caps: dict[int, int] = {}
-        """By seq: more GPUs than this would not help."""
-        self.unplaced: set[int] = set()
-        """By seq: waiting jobs that fit nowhere; nor does who stands behind them in their group."""
-        self.may_evict = True
+    caps: dict[int, int] = field(default_factory=dict)
+    """By seq: more GPUs than this would not help."""
+    unplaced: set[int] = field(default_factory=set)
+    """By seq: waiting jobs that fit nowhere; nor does who stands behind them in their group."""
+    may_evict: bool = True
 
     def note(self, short: Shortfall) -> None:
         self.caps.update(short.fewer)
         self.unplaced.update(record.seq for record in short.unplaced)
 
 
+@dataclass(slots=True)
 class AllocationRound:
     """One division of what is free or held among all who are there."""
 
-    def __init__(
-        self,
-        draft: Draft,
-        ranks: RankIndex,
-        limits: Limits,
-        divider: DividerOf,
-        curve: CurveOf,
-        length: LengthOf,
-        now: int,
-    ) -> None:
-        self._divider = divider
-        self._curve = curve
-        self._length = length
-        self._draft = draft
-        self._space = draft.space
-        self._order = ranks
-        self._limits = limits
-        self._now = now
+    draft: Draft
+    ranks: RankIndex
+    limits: Limits
+    divider: DividerOf
+    curve: CurveOf
+    length: LengthOf
+    now: int
 
     def targets(self) -> list[tuple[JobRecord, int]]:
         """How many each job gets, in rank order; one that gets some in vain is capped, and all done again."""
-        caps = self._limits.caps
+        caps = self.limits.caps
         while True:
             claims = self._divided()
             vain = [
@@ -155,18 +146,18 @@ class AllocationRound:
 
     def _divided(self) -> list[GpuClaim]:
         holders = self._holders()
-        candidates = self._order.candidates(self._now)
+        candidates = self.ranks.candidates(self.now)
         pool = self._pool(holders)
-        divider = self._divider(pool)
+        divider = self.divider(pool)
         claims: list[GpuClaim] = []
-        if self._limits.may_evict:
+        if self.limits.may_evict:
             line = merged(holders, candidates)
         else:
             line = chain(((key, None, record) for key, record in holders), candidates)
         for _, group, record in line:
             if not pool.total:
                 break
-            if record.seq in self._limits.unplaced:
+            if record.seq in self.limits.unplaced:
                 candidates.drop(group)
                 continue
             claim = self._claim(record)
@@ -180,9 +171,9 @@ class AllocationRound:
 
     def _holders(self) -> list[tuple[Key, JobRecord]]:
         """Runs that may be touched, best rank first; all others keep what they have."""
-        now, draft, space = self._now, self._draft, self._space
+        now, draft, space = self.now, self.draft, self.draft.space
         found: list[tuple[Key, JobRecord]] = []
-        for line in self._order.running.values():
+        for line in self.ranks.running.values():
             shift = line.rate * now
             for level, value, submit, seq, record in line.entries:
                 if record.phase is Phase.RUNNING and not draft.is_touched(record):
@@ -195,7 +186,7 @@ class AllocationRound:
 
     def _pool(self, holders: list[tuple[Key, JobRecord]]) -> Pool:
         """What is free, and what those hold who may be touched."""
-        space = self._space
+        space = self.draft.space
         left = [free * WHOLE for free in space.free_gpus]
         for kind, table in enumerate(space.partial):
             left[kind] += sum(share * mask.bit_count() for share, mask in table.items())
@@ -207,11 +198,11 @@ class AllocationRound:
                 assert record.placement is not None
                 for piece in record.placement.slices:
                     left[space.node_type[piece.node]] += piece.share
-        budget = self._draft.budget
+        budget = self.draft.budget
         return Pool(left, None if budget is None else budget + held)
 
     def _claim(self, record: JobRecord) -> GpuClaim:
-        space, placement, demand = self._space, record.placement, record.demand
+        space, placement, demand = self.draft.space, record.placement, record.demand
         kinds = usable_types(space, record)
         if placement is not None:
             claim = GpuClaim(record, len(placement.slices), record.rate, kinds)
@@ -220,11 +211,11 @@ class AllocationRound:
             claim = GpuClaim(record, demand.nominal.count, demand.nominal.total_share, kinds)
             is_free_to_choose = is_divisible(record)
         if is_free_to_choose:
-            curve = claim.curve = self._curve(record)
+            curve = claim.curve = self.curve(record)
             claim.low, claim.need = curve.low, curve.low * WHOLE
-            cap = self._limits.caps.get(record.seq, curve.high)
+            cap = self.limits.caps.get(record.seq, curve.high)
             claim.high = max(curve.low, curve.useful[min(cap, curve.high)])
-            claim.work = self._length(record, self._now)
+            claim.work = self.length(record, self.now)
         return claim
 
 
