@@ -43,7 +43,7 @@ class Cause(IntEnum):
     STOPPED = 10
     SUCCEEDED = 11
     FAILED_FOR_GOOD = 12
-    REQUEUED = 13
+    RETRIED = 13
     """Failed or lost, and to be tried again."""
     WITHDRAWN = 14
     """Cancelled while it held nothing."""
@@ -59,7 +59,7 @@ RUN_EDGES: dict[Cause, Phase] = {
     C.STOP_ORDERED: P.STOPPING,
     C.SUCCEEDED: P.SUCCEEDED,
     C.FAILED_FOR_GOOD: P.FAILED,
-    C.REQUEUED: P.PENDING,
+    C.RETRIED: P.PENDING,
     C.STOPPED: P.CANCELLED,
 }
 """What may happen wherever a run of the job may be alive."""
@@ -72,7 +72,7 @@ EDGES: dict[Phase, dict[Cause, Phase]] = {
     },
     P.PREFLIGHT: {
         C.START_ORDERED: P.STARTING,
-        C.REQUEUED: P.PENDING,
+        C.RETRIED: P.PENDING,
         C.FAILED_FOR_GOOD: P.FAILED,
         C.STOP_ORDERED: P.STOPPING,
     },
@@ -93,14 +93,14 @@ EDGES: dict[Phase, dict[Cause, Phase]] = {
         C.RELEASED: P.SUSPENDED,
         C.RELEASED_UNSTARTED: P.PENDING,
         C.WITHDRAWN: P.CANCELLED,
-        C.REQUEUED: P.HELD,
+        C.RETRIED: P.HELD,
     },
     P.RESIZING: RUN_EDGES | {C.RESIZED: P.RUNNING, C.SUSPEND_ORDERED: P.SUSPENDING},
     P.STOPPING: {
         C.STOPPED: P.CANCELLED,
         C.SUCCEEDED: P.SUCCEEDED,
         C.FAILED_FOR_GOOD: P.CANCELLED,
-        C.REQUEUED: P.CANCELLED,
+        C.RETRIED: P.CANCELLED,
         C.SUSPENDED: P.CANCELLED,
     },
     P.SUCCEEDED: {},

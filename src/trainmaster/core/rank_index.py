@@ -26,7 +26,7 @@ GroupOf = Callable[[JobRecord], Hashable]
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class RankList:
     """One sorted list of jobs whose ranks move at the same rate."""
 
     rate: int
@@ -38,9 +38,9 @@ class RankIndex:
     """The index over all live jobs; kept by the view from pass to pass."""
 
     def __init__(self) -> None:
-        self.waiting: dict[tuple[Hashable, int], Line] = {}
-        self.running: dict[int, Line] = {}
-        self._place: dict[int, tuple[Line, Entry, int | None]] = {}
+        self.waiting: dict[tuple[Hashable, int], RankList] = {}
+        self.running: dict[int, RankList] = {}
+        self._place: dict[int, tuple[RankList, Entry, int | None]] = {}
         """By seq: where a job stands, and until when its rank holds."""
         self._expiries: list[tuple[int, int, JobRecord]] = []
         self._waiting = 0
@@ -69,16 +69,16 @@ class RankIndex:
                 key = (group(record), ranked.rate)
                 waiting = self.waiting.get(key)
                 if waiting is None:
-                    waiting = self.waiting[key] = Line(ranked.rate, is_waiting=True)
+                    waiting = self.waiting[key] = RankList(ranked.rate, is_waiting=True)
                 self._insert(record, ranked, waiting)
             elif with_running and phase in ALLOCATED:
                 ranked = rank(record)
                 running = self.running.get(ranked.rate)
                 if running is None:
-                    running = self.running[ranked.rate] = Line(ranked.rate, is_waiting=False)
+                    running = self.running[ranked.rate] = RankList(ranked.rate, is_waiting=False)
                 self._insert(record, ranked, running)
 
-    def _insert(self, record: JobRecord, rank: Rank, line: Line) -> None:
+    def _insert(self, record: JobRecord, rank: Rank, line: RankList) -> None:
         level, value, _, until = rank
         entry = (level, value, record.job.submit_ms, record.seq, record)
         insort(line.entries, entry)
@@ -153,9 +153,9 @@ class RankIndex:
 class Candidates:
     """Waiting jobs, best rank first, merged over the groups; a group can be dropped for the pass."""
 
-    def __init__(self, waiting: dict[tuple[Hashable, int], Line], now: int) -> None:
+    def __init__(self, waiting: dict[tuple[Hashable, int], RankList], now: int) -> None:
         self._now = now
-        heap: list[tuple[int, int, int, int, int, Hashable, Line | JobRecord]] = []
+        heap: list[tuple[int, int, int, int, int, Hashable, RankList | JobRecord]] = []
         for (group, rate), line in waiting.items():
             if line.entries:
                 level, value, submit, seq, _ = line.entries[0]
@@ -198,10 +198,10 @@ class Candidates:
 class Tail:
     """Running jobs, worst rank first, merged over the slopes; jobs can be taken out and put back."""
 
-    def __init__(self, lines: Iterable[Line], now: int) -> None:
+    def __init__(self, lines: Iterable[RankList], now: int) -> None:
         self._now = now
         self._lines = [line for line in lines if line.entries]
-        self._heap: list[tuple[int, int, int, int, int, Line | None, JobRecord]] | None = None
+        self._heap: list[tuple[int, int, int, int, int, RankList | None, JobRecord]] | None = None
         """(negated key, index, line, record), no line for a job put back; made at the first `pop`."""
         self.worst: Key | None = None
         """The key of the worst job that is left."""
@@ -231,14 +231,14 @@ class Tail:
         if self.worst is None or key > self.worst:
             self.worst = key
 
-    def _made_heap(self) -> list[tuple[int, int, int, int, int, Line | None, JobRecord]]:
+    def _made_heap(self) -> list[tuple[int, int, int, int, int, RankList | None, JobRecord]]:
         if self._heap is None:
             self._heap = [self._item(line, len(line.entries) - 1) for line in self._lines]
             heapify(self._heap)
         return self._heap
 
     def _item(
-        self, line: Line, index: int
-    ) -> tuple[int, int, int, int, int, Line | None, JobRecord]:
+        self, line: RankList, index: int
+    ) -> tuple[int, int, int, int, int, RankList | None, JobRecord]:
         level, value, submit, seq, record = line.entries[index]
         return (-level, -value - line.rate * self._now, -submit, -seq, index, line, record)

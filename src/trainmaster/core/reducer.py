@@ -245,7 +245,7 @@ def _run_failed(state: State, event: e.RunFailed, now: int) -> None:
         return
     record.failures += 1
     if event.retryable and record.failures <= record.job.retries:
-        requeue(state, record, event.work, now)
+        retry(state, record, event.work, now)
     else:
         record.accrue(now)
         state.end(record, Cause.FAILED_FOR_GOOD)
@@ -255,12 +255,12 @@ def _run_failed(state: State, event: e.RunFailed, now: int) -> None:
 def _run_lost(state: State, event: e.RunLost, now: int) -> None:
     record = _current(state, event.run)
     if record is not None:
-        requeue(state, record, event.work, now)
+        retry(state, record, event.work, now)
     released(state, event.run)
 
 
-def requeue(state: State, record: JobRecord, work: int, now: int) -> None:
-    """To be tried again, from what its last checkpoint keeps."""
+def retry(state: State, record: JobRecord, work: int, now: int) -> None:
+    """Put a job whose run failed or was lost back among the waiting, with what its last checkpoint keeps."""
     record.accrue(now)
     state.let_go(record)
     record.work = record.saved_work = work
@@ -268,9 +268,9 @@ def requeue(state: State, record: JobRecord, work: int, now: int) -> None:
     record.run_since_ms = None
     record.waiting_since_ms = now
     if record.phase is Phase.STOPPING:
-        state.end(record, Cause.REQUEUED)
+        state.end(record, Cause.RETRIED)
         return
-    state.move(record, Cause.REQUEUED)
+    state.move(record, Cause.RETRIED)
     hold_if_waiting(state, record)
     state.log.needs_pass = True
 

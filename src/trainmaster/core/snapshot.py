@@ -18,7 +18,7 @@ from trainmaster.core.job_record import JobRecord
 from trainmaster.core.lifecycle import WAITING, Cause, Phase
 from trainmaster.core.pending_launches import released
 from trainmaster.core.policy import Policy
-from trainmaster.core.reducer import requeue
+from trainmaster.core.reducer import retry
 from trainmaster.core.state import PendingLaunch, State, Switches
 from trainmaster.core.topology_remap import Layout, Translation, layout_of
 from trainmaster.core.view import View
@@ -252,7 +252,7 @@ def _translated(state: State, new: Translation, now: int) -> tuple[Run, ...]:
     for record in gone:
         run = record.run
         lost.append(run)
-        requeue(state, record, record.saved_work, now)
+        retry(state, record, record.saved_work, now)
         released(state, run)
     state.log.dirty_queues.update(record.job.queue for record in state.jobs.values())
     state.log.needs_pass = True

@@ -97,7 +97,7 @@ def _can_freeze(state: State, record: JobRecord, placement: Placement, claims: C
 
 
 def clear_frozen(state: State) -> None:
-    """Save and end what is frozen: nobody runs, and what it keeps may be in the way of who waits."""
+    """Save and end what is frozen: no job runs, and what it keeps may be in the way of jobs that wait."""
     frozen = [record for record in state.jobs.values() if record.frozen is not None]
     if len(frozen) - sum(record.phase is Phase.HELD for record in frozen) == state.waiting:
         return  # nobody else waits

@@ -11,7 +11,7 @@ from trainmaster.model.job import Demand, Shape
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.units import WHOLE
 
-Row = Sequence[int]
+NodesByFree = Sequence[int]
 """Per number of whole free GPUs: a bit for each node that has just that many."""
 Share = tuple[int, int]
 """(node, GPUs to take there)."""
@@ -27,9 +27,9 @@ def bits(mask: int) -> Iterator[int]:
 
 def rows_for(
     space: Occupancy, kinds: tuple[int, ...], count: int
-) -> list[tuple[Row, tuple[int, ...]]]:
+) -> list[tuple[NodesByFree, tuple[int, ...]]]:
     """Rows to search, fastest type first, all types together last; only those with enough free."""
-    found: list[tuple[Row, tuple[int, ...]]] = []
+    found: list[tuple[NodesByFree, tuple[int, ...]]] = []
     in_all = 0
     for kind in kinds:
         free = space.free_gpus[kind]
@@ -43,7 +43,7 @@ def rows_for(
 
 
 def one_node(
-    space: Occupancy, row: Row, demand: Demand, count: int, within: int = -1
+    space: Occupancy, row: NodesByFree, demand: Demand, count: int, within: int = -1
 ) -> list[Share] | None:
     """The node that fits best: the fewest free GPUs that are enough, lowest number first."""
     for free in range(count, len(row)):
@@ -58,7 +58,7 @@ def one_node(
 
 
 def fewest_nodes(
-    space: Occupancy, row: Row, demand: Demand, count: int, within: int, limit: int | None
+    space: Occupancy, row: NodesByFree, demand: Demand, count: int, within: int, limit: int | None
 ) -> list[Share] | None:
     """Few nodes of a domain: the emptiest whole, the rest where it fits best.
 
@@ -73,7 +73,7 @@ def fewest_nodes(
 
 
 def _emptiest(
-    space: Occupancy, row: Row, demand: Demand, count: int, within: int
+    space: Occupancy, row: NodesByFree, demand: Demand, count: int, within: int
 ) -> list[Share] | None:
     chosen: list[Share] = []
     left = count
@@ -94,7 +94,7 @@ def _emptiest(
 
 
 def _carried(
-    space: Occupancy, row: Row, demand: Demand, count: int, within: int, frees: range
+    space: Occupancy, row: NodesByFree, demand: Demand, count: int, within: int, frees: range
 ) -> list[Share] | None:
     """From each node what its host can carry, nodes in the given order of free GPUs."""
     chosen: list[Share] = []
@@ -110,14 +110,19 @@ def _carried(
     return None
 
 
-def anywhere(space: Occupancy, row: Row, demand: Demand, count: int) -> list[Share] | None:
+def anywhere(space: Occupancy, row: NodesByFree, demand: Demand, count: int) -> list[Share] | None:
     """The fullest nodes first: leaves empty nodes whole for those who need them."""
     everywhere = (1 << len(space.topology.nodes)) - 1
     return _carried(space, row, demand, count, everywhere, range(1, len(row)))
 
 
 def by_domain(
-    space: Occupancy, row: Row, demand: Demand, count: int, kinds: Sequence[int], limit: int | None
+    space: Occupancy,
+    row: NodesByFree,
+    demand: Demand,
+    count: int,
+    kinds: Sequence[int],
+    limit: int | None,
 ) -> list[Share] | None:
     """The innermost domain that can hold it, and there the fewest nodes; ties: the fuller domain."""
     for level in range(space.topology.node_level - 1, -1, -1):
@@ -129,7 +134,7 @@ def by_domain(
 
 def in_domains(
     space: Occupancy,
-    row: Row,
+    row: NodesByFree,
     demand: Demand,
     count: int,
     kinds: Sequence[int],

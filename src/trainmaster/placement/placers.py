@@ -12,7 +12,7 @@ from trainmaster.model.placement import Placement, Role, Sharing
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.fractions import place_parts
 from trainmaster.placement.gang import (
-    Row,
+    NodesByFree,
     Share,
     anywhere,
     by_domain,
@@ -91,7 +91,7 @@ class Placer:
         return None
 
     def _shares(
-        self, space: Occupancy, row: Row, demand: Demand, count: int, kinds: tuple[int, ...]
+        self, space: Occupancy, row: NodesByFree, demand: Demand, count: int, kinds: tuple[int, ...]
     ) -> list[Share] | None:
         """How many GPUs of which nodes, out of one row; placers with other ideas override this."""
         shares = one_node(space, row, demand, count) if count < len(row) else None
@@ -102,7 +102,7 @@ class Placer:
         return shares
 
     def _several(
-        self, space: Occupancy, row: Row, demand: Demand, count: int, kinds: tuple[int, ...]
+        self, space: Occupancy, row: NodesByFree, demand: Demand, count: int, kinds: tuple[int, ...]
     ) -> list[Share] | None:
         """More than one node: the fewest possible, or as few as are free where that is allowed."""
         fewest = space.fewest_nodes(kinds, demand, count)

@@ -59,7 +59,7 @@ LIVES = {
         Phase.SUCCEEDED,
     ),
     "a job that fails, is retried, and fails for good": (
-        "START_ORDERED STARTED REQUEUED START_ORDERED STARTED FAILED_FOR_GOOD",
+        "START_ORDERED STARTED RETRIED START_ORDERED STARTED FAILED_FOR_GOOD",
         Phase.FAILED,
     ),
     "a job withdrawn while it waits": ("WITHDRAWN", Phase.CANCELLED),
@@ -72,7 +72,7 @@ LIVES = {
         Phase.SUCCEEDED,
     ),
     "a job whose node dies while it is being stopped": (
-        "START_ORDERED STARTED STOP_ORDERED REQUEUED",
+        "START_ORDERED STARTED STOP_ORDERED RETRIED",
         Phase.CANCELLED,
     ),
     "a promised start that is taken back": ("START_ORDERED REVOKED_UNSTARTED", Phase.PENDING),
@@ -86,7 +86,7 @@ LIVES = {
         Phase.RUNNING,
     ),
     "a frozen job that is lost while it is held": (
-        "START_ORDERED STARTED SUSPEND_ORDERED SUSPENDED HELD REQUEUED",
+        "START_ORDERED STARTED SUSPEND_ORDERED SUSPENDED HELD RETRIED",
         Phase.HELD,
     ),
     "a job withdrawn while it is held": ("HELD WITHDRAWN", Phase.CANCELLED),

@@ -12,7 +12,7 @@ from heapq import heappop, heappush, merge
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import ALLOCATED, Phase
-from trainmaster.core.rank_index import Candidates, Key, Line, RankIndex
+from trainmaster.core.rank_index import Candidates, Key, RankIndex, RankList
 from trainmaster.core.state import JobRecord
 from trainmaster.mechanisms.gpu_occupants import staying_on
 from trainmaster.mechanisms.starvation import PreemptionGuards
@@ -269,7 +269,7 @@ class AntManPass:
 
     def serve_opportunistic(self) -> None:
         """In order of submission, each where the least is going on."""
-        lines: dict[tuple[Hashable, int], Line] = {
+        lines: dict[tuple[Hashable, int], RankList] = {
             ((queue, group), rate): line
             for queue, ranks in self.lines.items()
             for (group, rate), line in ranks.waiting.items()

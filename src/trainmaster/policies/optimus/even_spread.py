@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Role
-from trainmaster.placement.gang import Row, Share, bits, placement_of, rows_for
+from trainmaster.placement.gang import NodesByFree, Share, bits, placement_of, rows_for
 
 
 def evenly(rooms: Sequence[int], servers: int, workers: int) -> list[tuple[int, int]] | None:
@@ -41,7 +41,9 @@ def place_evenly(space: Occupancy, demand: Demand, count: int, role: Role) -> Pl
     return None
 
 
-def _on_row(space: Occupancy, row: Row, demand: Demand, count: int, role: Role) -> Placement | None:
+def _on_row(
+    space: Occupancy, row: NodesByFree, demand: Demand, count: int, role: Role
+) -> Placement | None:
     nodes: list[Share] = []
     for free in range(len(row) - 1, 0, -1):
         for node in bits(row[free]):

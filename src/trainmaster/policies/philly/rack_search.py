@@ -22,7 +22,7 @@ from trainmaster.core.topology_index import most_on
 from trainmaster.model.job import Demand, Shape
 from trainmaster.model.placement import Placement, Role
 from trainmaster.model.topology import Topology
-from trainmaster.placement.gang import Row, Share, bits, by_domain, fewest_nodes
+from trainmaster.placement.gang import NodesByFree, Share, bits, by_domain, fewest_nodes
 from trainmaster.placement.placers import RELAXING, LocalityRule, Placer
 
 
@@ -100,7 +100,7 @@ class RackPlacer(Placer):
     ladders: Ladders = field(default_factory=Ladders, compare=False)
 
     def _shares(
-        self, space: Occupancy, row: Row, demand: Demand, count: int, kinds: tuple[int, ...]
+        self, space: Occupancy, row: NodesByFree, demand: Demand, count: int, kinds: tuple[int, ...]
     ) -> list[Share] | None:
         ladder = self.ladders.of(space, kinds, demand, count)
         if ladder is None:
@@ -152,7 +152,7 @@ REFUSING = Refusing(LocalityRule.CONSOLIDATED)
 
 
 def _best_first(
-    row: Row, count: int, frees: Sequence[int], masks: Sequence[int], servers: int
+    row: NodesByFree, count: int, frees: Sequence[int], masks: Sequence[int], servers: int
 ) -> Iterator[int]:
     """Domains that have room for so many GPUs on so many servers, the best-ranked first."""
     if servers == 1:
@@ -169,7 +169,7 @@ def _best_first(
         able[best] = 0
 
 
-def contributors(row: Row, mask: int, count: int, servers: int) -> int:
+def contributors(row: NodesByFree, mask: int, count: int, servers: int) -> int:
     """How many servers of a domain could be one of the so many that hold the job together; 0 = none.
 
     A server can if its free GPUs and those of the others that have most are enough.
@@ -218,7 +218,7 @@ def servers_to_acquire(
     return () if best is None else best[1]
 
 
-def _emptiest(row: Row, mask: int, servers: int) -> tuple[int, ...]:
+def _emptiest(row: NodesByFree, mask: int, servers: int) -> tuple[int, ...]:
     chosen: list[int] = []
     for free in range(len(row) - 1, -1, -1):
         for node in bits(row[free] & mask):

@@ -10,7 +10,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement
 from trainmaster.model.units import WHOLE
-from trainmaster.placement.gang import Row, Share, bits, in_domains, placement_of
+from trainmaster.placement.gang import NodesByFree, Share, bits, in_domains, placement_of
 from trainmaster.placement.placers import LocalityRule, Placer
 
 Limits = tuple[int, ...]
@@ -27,7 +27,7 @@ class BoundedSpread(Placer):
     """Whether these are the fewest nodes possible."""
 
     def _several(
-        self, space: Occupancy, row: Row, demand: Demand, count: int, kinds: tuple[int, ...]
+        self, space: Occupancy, row: NodesByFree, demand: Demand, count: int, kinds: tuple[int, ...]
     ) -> list[Share] | None:
         for level in range(len(self.limits) - 1, -1, -1):
             limit = self.limits[level]

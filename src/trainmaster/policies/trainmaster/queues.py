@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from heapq import merge
 
 from trainmaster.core.queue_views import QueueView, queue_views_of
-from trainmaster.core.rank_index import Candidates, Key, Line, RankIndex
+from trainmaster.core.rank_index import Candidates, Key, RankIndex, RankList
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
@@ -167,7 +167,7 @@ class QueueRanks:
         return {name: self._round.line_of(part) for name, part in self._round.parts.items()}
 
     @property
-    def running(self) -> Mapping[Hashable, Line]:
+    def running(self) -> Mapping[Hashable, RankList]:
         return {
             (name, rate): line
             for name, ranks in self._by_queue().items()
