@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from heapq import heapify, heapreplace
 
 from trainmaster.core.occupancy import Occupancy
+from trainmaster.core.topology_index import most_on
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement
 from trainmaster.model.topology import Topology
-from trainmaster.model.units import NOMINAL, WHOLE, ceil_div
+from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.placement.gang import bits
 
 Home = tuple[tuple[int, int], ...]
@@ -22,11 +23,6 @@ Home = tuple[tuple[int, int], ...]
 
 EVERYWHERE = -1
 """The mask of all nodes."""
-
-
-def height(allocated: int, present: int) -> int:
-    """How many layers of jobs lie on a server: above 1 they take turns."""
-    return ceil_div(allocated, present)
 
 
 def home_of(placement: Placement) -> Home:
@@ -154,9 +150,4 @@ class Choice:
 
 def could_carry(space: Occupancy, node: int, demand: Demand, count: int) -> bool:
     """Whether the node alone could hold that many GPUs of the job if it were empty."""
-    there = space.topology.nodes[node]
-    return (
-        count <= there.gpus
-        and (demand.cpus or 0) * count <= there.cpus
-        and (demand.host_memory or 0) * count <= there.memory
-    )
+    return count <= most_on(space.topology.nodes[node], demand)

@@ -13,7 +13,6 @@ from trainmaster.placement.affinity import (
     Choice,
     Servers,
     free_server,
-    height,
 )
 from trainmaster.placement.gang import placement_of
 
@@ -33,11 +32,6 @@ def chosen(topology: Topology, size: int, *jobs: tuple[str, int]) -> str | None:
     space, servers = hosting(topology, *jobs)
     node = free_server(space, servers, gpus(size), size)
     return None if node is None else topology.nodes[node].name
-
-
-@pytest.mark.parametrize(("allocated", "layers"), [(0, 0), (3, 1), (4, 1), (5, 2), (9, 3)])
-def test_height_of_a_server_of_four_gpus(allocated: int, layers: int) -> None:
-    assert height(allocated, 4) == layers
 
 
 X_AND_Y = (("x", 4), *[("y", 1)] * 4)
