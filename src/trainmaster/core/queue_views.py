@@ -1,6 +1,6 @@
 """One view per queue, for policies between queues: each shows only its own jobs.
 
-Changes are dealt out to the parts once, so that each keeps its own line and a pass costs what changed.
+Each change is passed on once to the view of its queue, so that a pass costs what changed.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class QueueViews:
         self._with_ended: list[QueueView] = []
 
     def by_queue(self) -> Mapping[str, QueueView]:
-        """Every queue with live or just ended jobs, by name, with all changes dealt out."""
+        """Every queue with live or just ended jobs, by name, up to date with all changes."""
         changes = self._view.changes(QueueViews)
         dirty = self._with_ended
         for record in changes.read_jobs():
