@@ -188,7 +188,7 @@ class Change(FileModel):
         return self
 
 
-class Head(BaseModel):
+class ClusterHeader(BaseModel):
     """What must be known before the tree is read."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
@@ -228,7 +228,7 @@ def _domain(levels: tuple[str, ...], base: type[Domain]) -> Any:
 
 def cluster_from(raw: object, where: str = "the cluster", lines: Lines | None = None) -> Cluster:
     """The described cluster, or a ConfigError."""
-    head = checked(Head, raw, where, lines)
+    head = checked(ClusterHeader, raw, where, lines)
     types = {CPU_TYPE: GpuType(CPU_TYPE)} | {
         name: replace(GpuType(name), **(entry.stated() if entry else {}))
         for name, entry in head.types.items()

@@ -193,13 +193,13 @@ def read_options(
         except ValueError as error:
             raise OptionError(f"{policy}: {key} must be {error}, not {text!r}.") from None
     made = kind(**values)
-    if read_file is not None and isinstance(made, PassesFilesOn):
+    if read_file is not None and isinstance(made, NestedOptions):
         return made.with_files(read_file)
     return made
 
 
 @runtime_checkable
-class PassesFilesOn(Protocol):
+class NestedOptions(Protocol):
     """Options some of which are those of another policy, which may name files."""
 
     def with_files(self, read_file: Callable[[str], str]) -> Self:
