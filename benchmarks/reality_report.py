@@ -6,11 +6,9 @@ import csv
 import json
 import os
 import platform
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from benchmarks.pages import page
 from benchmarks.reality_compare import (
@@ -23,19 +21,14 @@ from benchmarks.reality_compare import (
 )
 from benchmarks.reality_costs import PARTS, Costs
 from benchmarks.reality_workload import CALIBRATION, SLOTS, WORKLOAD
+from trainmaster.report.charts import AXIS, INK, Chart, standalone, styled
+from trainmaster.report.palette import policy_shade
 
 LIMITS = {"mean_jct": 0.05, "makespan": 0.05, "p90": 0.15}
-PLAIN = {
-    "svg.hashsalt": "reality",
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
 COLUMNS = (
     *("policy", "job", "gpus", "steps", "stays_in_memory", "submit_s", "live_start_s"),
     *("live_jct_s", "simulated_jct_s", "live_suspensions", "simulated_suspensions"),
 )
-INK, PALE = "#222222", "#8fa3b8"
 
 
 def has_kept(found: Sequence[Compared]) -> dict[str, bool]:
@@ -57,8 +50,8 @@ def write(folder: Path, found: Sequence[Compared], costs: Costs, when: str) -> N
     summary = _summary(found, costs, when)
     (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     _write_jobs(folder / "jobs.csv", found)
-    _plot_jobs(folder / "jobs.svg", found)
-    _plot_residuals(folder / "residuals.svg", found)
+    (folder / "jobs.svg").write_text(standalone(_jobs_chart(found).svg()))
+    (folder / "residuals.svg").write_text(standalone(_residuals_chart(found).svg()))
     worst = {name: max(abs(getattr(each.errors, name)) for each in found) for name in LIMITS}
     said = page(
         "reality_page.md",
@@ -138,41 +131,33 @@ def _write_jobs(path: Path, found: Sequence[Compared]) -> None:
 # -- figures -------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _figure(path: Path, width: float, columns: int = 1) -> Iterator[Any]:
-    """Panels to be drawn on, in a file that is the same for the same data."""
-    from matplotlib import pyplot as plt
-
-    with plt.rc_context(PLAIN):
-        figure, panels = plt.subplots(1, columns, figsize=(width, 2.8), sharey=True, squeeze=False)
-        yield panels[0]
-        figure.tight_layout()
-        figure.savefig(path, metadata={"Date": None})
-        plt.close(figure)
-
-
-def _plot_jobs(path: Path, found: Sequence[Compared]) -> None:
-    with _figure(path, 2.6 * len(found), len(found)) as panels:
-        for panel, each in zip(panels, found, strict=True):
-            real = [job.jct_ms / 1000 for job in each.live]
-            predicted = [job.jct_ms / 1000 for job in each.simulated]
-            ends = (min(real + predicted), max(real + predicted))
-            panel.plot(ends, ends, color=PALE, linewidth=0.8)
-            panel.scatter(real, predicted, s=7, color=INK, linewidths=0, alpha=0.7)
-            panel.set(xscale="log", yscale="log", title=each.policy.name, xlabel="live, s")
-        panels[0].set_ylabel("simulated, s")
+@styled
+def _jobs_chart(found: Sequence[Compared]) -> Chart:
+    chart = Chart("Completion time of every job, live against simulated", 2.6 * len(found), 2.8)
+    panels = chart.panels(1, len(found), sharey=True)
+    for panel, each in zip(panels, found, strict=True):
+        real = [job.jct_ms / 1000 for job in each.live]
+        predicted = [job.jct_ms / 1000 for job in each.simulated]
+        ends = (min(real + predicted), max(real + predicted))
+        panel.plot(ends, ends, color=AXIS, linewidth=0.8)
+        panel.scatter(real, predicted, s=7, color=INK, linewidths=0, alpha=0.7)
+        panel.set(xscale="log", yscale="log", title=each.policy.name, xlabel="live, s")
+    panels[0].set_ylabel("simulated, s")
+    return chart
 
 
-def _plot_residuals(path: Path, found: Sequence[Compared]) -> None:
-    with _figure(path, 7.0) as (panel,):
-        height = 0.8 / len(found)
-        for row, each in enumerate(found):
-            places = [part + row * height for part in range(len(PARTS))]
-            values = [each.residuals_ms[part] for part in PARTS]
-            shade = str(0.75 - 0.6 * row / max(1, len(found) - 1))
-            panel.barh(places, values, height, color=shade, label=each.policy.name)
-        panel.set_yticks([part + 0.4 - height / 2 for part in range(len(PARTS))], PARTS)
-        panel.invert_yaxis()
-        panel.axvline(0, color=INK, linewidth=0.6)
-        panel.set_xlabel("live beyond calibrated, ms per job")
-        panel.legend(frameon=False)
+@styled
+def _residuals_chart(found: Sequence[Compared]) -> Chart:
+    chart = Chart("Residuals by part", 7.0, 2.8)
+    (panel,) = chart.panels()
+    height, bars = 0.8 / len(found), []
+    for row, each in enumerate(found):
+        places = [part + row * height for part in range(len(PARTS))]
+        values = [each.residuals_ms[part] for part in PARTS]
+        bars.append(panel.barh(places, values, height, color=policy_shade(row).light))
+    panel.set_yticks([part + 0.4 - height / 2 for part in range(len(PARTS))], PARTS)
+    panel.invert_yaxis()
+    panel.axvline(0, color=INK, linewidth=0.6)
+    panel.set_xlabel("live beyond calibrated, ms per job")
+    chart.legend(bars, [each.policy.name for each in found])  # type: ignore[arg-type]
+    return chart

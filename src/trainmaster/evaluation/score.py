@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any
 
 from trainmaster.evaluation.suite import Suite, Trial
@@ -112,23 +113,19 @@ class Score:
     """What went wrong without ending the trial: refused actions, a policy that raised."""
 
 
+@cache
+def _reader() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Score)
+
+
 def score_from(mapping: Mapping[str, object]) -> Score:
     """A score as it was written; one with other measures than today's raises ValueError."""
     if set(mapping) != {each.name for each in fields(Score)}:
         raise ValueError("other measures")
-    values: dict[str, object] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in mapping.items()
-    }
-    values["delays"] = tuple(SizeDelay(**each) for each in _listed(mapping, "delays"))
-    values["bins"] = tuple(BinTimes(**each) for each in _listed(mapping, "bins"))
-    return Score(**values)  # type: ignore[arg-type]
-
-
-def _listed(mapping: Mapping[str, object], key: str) -> list[dict[str, Any]]:
-    value = mapping[key]
-    if not isinstance(value, list):
-        raise TypeError(f"{key} is not a list")
-    return value
+    score: Score = _reader().validate_python(mapping)
+    return score
 
 
 @dataclass(frozen=True, slots=True)

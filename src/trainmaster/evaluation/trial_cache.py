@@ -18,7 +18,6 @@ from trainmaster.evaluation.score import (
     score_from,
 )
 from trainmaster.evaluation.suite import (
-    Contender,
     FromFile,
     Settings,
     SuiteError,
@@ -33,50 +32,44 @@ NAME_LENGTH = 40
 
 def key_of(trial: Trial, folder: Path | None) -> str:
     """The name of the trial's file: equal for equal recipes, whatever they are called."""
+    workload, contender = trial.workload, trial.contender
     recipe = {
-        "workload": _workload(trial, folder),
+        "workload": {
+            "kind": type(workload.source).__name__,
+            "source": asdict(workload.source),
+            "cluster": workload.cluster,
+            "queues": workload.queues,
+            "warm_up": workload.warm_up,
+            "content": _content(workload.source, folder),
+        },
         "conditions": [trial.conditions.perf, trial.conditions.estimates],
-        "contender": _contender(trial.contender),
+        "contender": {
+            "policy": contender.policy,
+            "settings": contender.settings,
+            "grid": contender.grid,
+            "files": [
+                _named_files(contender.policy, settings)
+                for settings in (contender.settings, *contender.grid)
+            ],
+        },
         "seed": trial.seed,
         "rules": [SERVICE_FLOOR_S, TRANSIENT],
-        "sources": digest_of_policy(trial.contender.policy),
+        "sources": digest_of_policy(contender.policy),
     }
     text = json.dumps(recipe, sort_keys=True, default=_plain)
     return sha256(text.encode()).hexdigest()[:NAME_LENGTH]
 
 
-def _workload(trial: Trial, folder: Path | None) -> dict[str, object]:
-    workload, source = trial.workload, trial.workload.source
-    return {
-        "kind": type(source).__name__,
-        "source": asdict(source),
-        "cluster": workload.cluster,
-        "queues": workload.queues,
-        "warm_up": workload.warm_up,
-        "content": _content(source, folder),
-    }
-
-
 def _content(source: object, folder: Path | None) -> str | None:
     """What a recipe only names: a file's bytes."""
-    if isinstance(source, FromFile):
-        file = file_of(source, folder)
-        try:
-            return file_digest(file)
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise SuiteError(f"{file} cannot be read: {reason}.") from error
-    return None
-
-
-def _contender(contender: Contender) -> dict[str, object]:
-    tried = (contender.settings, *contender.grid)
-    return {
-        "policy": contender.policy,
-        "settings": contender.settings,
-        "grid": contender.grid,
-        "files": [_named_files(contender.policy, settings) for settings in tried],
-    }
+    if not isinstance(source, FromFile):
+        return None
+    file = file_of(source, folder)
+    try:
+        return file_digest(file)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise SuiteError(f"{file} cannot be read: {reason}.") from error
 
 
 def _named_files(policy: str, settings: Settings) -> dict[str, str]:

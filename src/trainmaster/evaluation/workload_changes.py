@@ -60,13 +60,10 @@ class _Drawing:
         memory = None if memory_gib is None else round(memory_gib * GIB)
         key = (demand, is_elastic, memory)
         if key not in self._demands:
-            self._demands[key] = self._resized(self._with_memory(demand, memory), is_elastic)
+            if memory is not None:
+                demand = replace(demand, nominal=replace(demand.nominal, memory=memory))
+            self._demands[key] = self._resized(demand, is_elastic)
         return self._demands[key]
-
-    def _with_memory(self, demand: Demand, memory: int | None) -> Demand:
-        if memory is None:
-            return demand
-        return replace(demand, nominal=replace(demand.nominal, memory=memory))
 
     def _resized(self, demand: Demand, is_elastic: bool) -> Demand:
         count, changes = demand.nominal.count, self._changes

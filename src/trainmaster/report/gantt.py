@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from trainmaster.model.result import Result, Stint
 from trainmaster.report.policy_run import PolicyRun
@@ -94,11 +94,10 @@ def gantt_hour(runs: Sequence[PolicyRun]) -> GanttHour | None:
 
 def nodes_of(result: Result) -> tuple[Row, ...]:
     """The cluster's nodes, in the order of their GPUs."""
-    rows, first = [], 0
-    for name, gpus in result.nodes:
-        rows.append(Row(name, first, gpus))
-        first += gpus
-    return tuple(rows)
+    firsts = accumulate((gpus for _, gpus in result.nodes), initial=0)
+    return tuple(
+        Row(name, at, gpus) for (name, gpus), at in zip(result.nodes, firsts, strict=False)
+    )
 
 
 def _stints_inside(result: Result, window: TimeWindow) -> list[Stint]:
@@ -132,37 +131,32 @@ def _chart(
     return Gantt(run, rows, len(nodes) - len(shown), kept, len(stays) - len(kept))
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """The part of a GPU's height that a stint gets."""
-
-    place: int
-    of: int
+Lanes = dict[tuple[int, Stint], tuple[int, int]]
+"""The part of a GPU's height that each stint gets there: (place, of how many)."""
 
 
-def _lanes(stints: Iterable[Stint]) -> dict[tuple[int, Stint], Lane]:
+def _lanes(stints: Iterable[Stint]) -> Lanes:
     """Cut each GPU into as many lanes as it has jobs at once, the first free lane for each."""
     by_gpu: defaultdict[int, list[Stint]] = defaultdict(list)
     for stint in stints:
         for gpu in stint.gpus:
             by_gpu[gpu].append(stint)
-    lanes: dict[tuple[int, Stint], Lane] = {}
+    lanes: Lanes = {}
     for gpu, sharers in by_gpu.items():
         ends: list[int] = []
-        places: list[int] = []
+        places: dict[Stint, int] = {}
         for stint in sharers:
             place = next((i for i, end in enumerate(ends) if end <= stint.start_ms), len(ends))
             ends[place : place + 1] = [stint.end_ms]
-            places.append(place)
-        for stint, place in zip(sharers, places, strict=True):
-            lanes[gpu, stint] = Lane(place, len(ends))
+            places[stint] = place
+        lanes.update({(gpu, stint): (place, len(ends)) for stint, place in places.items()})
     return lanes
 
 
 def _bars(
     stint: Stint,
     window: TimeWindow,
-    lanes: dict[tuple[int, Stint], Lane],
+    lanes: Lanes,
     gpus: int,
     first_gpus: set[int],
 ) -> tuple[Bar, ...]:
@@ -173,12 +167,12 @@ def _bars(
     for gpu in sorted(set(stint.gpus)):
         if gpu >= gpus:
             break
-        lane = lanes[gpu, stint]
-        whole = lane.of == 1
+        place, parts = lanes[gpu, stint]
+        whole = parts == 1
         if whole and gpu == joins_at and gpu not in first_gpus:
             bars[-1] = Bar(bars[-1].top, bars[-1].depth + 1, start, end)
         else:
-            bars.append(Bar(gpu + lane.place / lane.of, 1 / lane.of, start, end))
+            bars.append(Bar(gpu + place / parts, 1 / parts, start, end))
         joins_at = gpu + 1 if whole else -1
     return tuple(bars)
 
@@ -203,11 +197,6 @@ def _longest(stays: Sequence[Stay], most_bars: int) -> tuple[Stay, ...]:
     if sum(len(stay.bars) for stay in stays) <= most_bars:
         return tuple(stays)
     by_length = sorted(stays, key=lambda stay: stay.bars[0].start_ms - stay.bars[0].end_ms)
-    kept: set[int] = set()
-    bars = 0
-    for stay in by_length:
-        bars += len(stay.bars)
-        if bars > most_bars:
-            break
-        kept.add(id(stay))
+    bars = accumulate(len(stay.bars) for stay in by_length)
+    kept = {id(stay) for stay, so_far in zip(by_length, bars, strict=True) if so_far <= most_bars}
     return tuple(stay for stay in stays if id(stay) in kept)

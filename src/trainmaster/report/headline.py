@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainmaster.report.policy_run import PolicyRun
@@ -20,33 +20,18 @@ class Headline:
     details: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """A policy with a mean completion time."""
-
-    run: PolicyRun
-    jct_s: float
-
-    @property
-    def label(self) -> str:
-        return self.run.label
-
-
 def headline(runs: Sequence[PolicyRun]) -> Headline:
     """Best mean JCT against the worst, and against the first, the baseline."""
-    scored = [
-        Scored(each, jct) for each in runs if (jct := each.result.summary.avg_jct_s) is not None
-    ]
+    jcts = {run.label: jct for run in runs if (jct := run.result.summary.avg_jct_s) is not None}
     details = [_unfinished(each) for each in runs if each.result.summary.unfinished]
-    if not scored:
+    if not jcts:
         return Headline(_without_means(runs), tuple(details))
-    best = min(scored, key=lambda each: each.jct_s)
-    worst = max(scored, key=lambda each: each.jct_s)
-    baseline = scored[0]
-    if baseline.run.slot == 0 and baseline not in (best, worst):
-        against = _advantage(baseline.jct_s, best.jct_s)
-        details.insert(0, f"Against {baseline.label}, the first named, {best.label} is {against}.")
-    return Headline(_comparison(scored, best, worst), tuple(details))
+    best, worst = min(jcts, key=jcts.__getitem__), max(jcts, key=jcts.__getitem__)
+    first = runs[0].label
+    if first in jcts and first not in (best, worst):
+        against = _advantage(jcts[first], jcts[best])
+        details.insert(0, f"Against {first}, the first named, {best} is {against}.")
+    return Headline(_comparison(jcts, best, worst), tuple(details))
 
 
 def advantage_over_first(run: PolicyRun, first: PolicyRun) -> float | None:
@@ -55,17 +40,16 @@ def advantage_over_first(run: PolicyRun, first: PolicyRun) -> float | None:
     return None if not own or not other else other / own
 
 
-def _comparison(scored: Sequence[Scored], best: Scored, worst: Scored) -> str:
-    length = wording.duration(best.jct_s)
-    if len(scored) == 1:
-        return f"Under {best.label} the average job finishes in {length}."
-    if worst.jct_s <= SAME * best.jct_s:
-        names = wording.listing([each.label for each in scored])
-        return f"Under {names} alike, the average job finishes in {length}."
-    against = _advantage(worst.jct_s, best.jct_s)
+def _comparison(jcts: Mapping[str, float], best: str, worst: str) -> str:
+    length = wording.duration(jcts[best])
+    if len(jcts) == 1:
+        return f"Under {best} the average job finishes in {length}."
+    if jcts[worst] <= SAME * jcts[best]:
+        return f"Under {wording.listing(list(jcts))} alike, the average job finishes in {length}."
+    against = _advantage(jcts[worst], jcts[best])
     return (
-        f"Under {best.label} the average job finishes in {length}: {against} than under "
-        f"{worst.label} ({wording.duration(worst.jct_s)})."
+        f"Under {best} the average job finishes in {length}: {against} than under "
+        f"{worst} ({wording.duration(jcts[worst])})."
     )
 
 

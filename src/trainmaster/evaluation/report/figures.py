@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -21,6 +21,21 @@ FURTHEST = 2.0
 CROWDED = 0.08
 """Part of an axis: values nearer to each other than this are set at equal steps instead."""
 HOLLOW = ("bound", "missed")
+
+
+def _grid(
+    label: str, number: int, rows: Sequence[str], height_in: Callable[[int], float]
+) -> tuple[Chart, list[Any]]:
+    """So many panels side by side and below each other, all with the same rows."""
+    columns = min(MOST_COLUMNS, number)
+    lines = -(-number // columns)
+    chart = Chart(label, WIDE_IN, height_in(lines))
+    found = chart.panels(lines, columns, sharex=True, sharey=True)
+    found[0].set_yticks(range(len(rows)), rows)
+    found[0].set_ylim(len(rows) - 0.5, -0.5)
+    for axes in found[number:]:
+        axes.set_visible(False)
+    return chart, found[:number]
 
 
 # -- dots --------------------------------------------------------------------------------------------
@@ -48,18 +63,11 @@ def dot_plot(
     reach = [value for panel in panels for value in _reach(panel)]
     if not reach:
         return empty_chart("Nothing to compare.")
-    columns = min(MOST_COLUMNS, len(panels))
-    lines = -(-len(panels) // columns)
-    chart = Chart(label, WIDE_IN, lines * (0.9 + 0.22 * len(rows)))
-    found = chart.panels(lines, columns, sharex=True, sharey=True)
+    names = [wording.shortened(name, LONGEST_LABEL) for name in rows]
+    chart, found = _grid(label, len(panels), names, lambda lines: lines * (0.9 + 0.22 * len(rows)))
     low, high = min(*reach, *references), max(*reach, *references)
     charts.set_log(found[0].xaxis, max(low, 0.001) / 1.06, high * 1.06, "")
-    names = [wording.shortened(name, LONGEST_LABEL) for name in rows]
-    found[0].set_yticks(range(len(rows)), names)
-    found[0].set_ylim(len(rows) - 0.5, -0.5)
-    for axes in found[len(panels) :]:
-        axes.set_visible(False)
-    for axes, panel in zip(found, panels, strict=False):
+    for axes, panel in zip(found, panels, strict=True):
         axes.set_title(wording.shortened(panel.title, LONGEST_TITLE))
         axes.tick_params(labelbottom=True)
         axes.tick_params(axis="y", labelcolor=INK)
@@ -239,17 +247,12 @@ def stacked_bars(label: str, contenders: Mapping[str, Parts]) -> Chart:
     sizes = list(dict.fromkeys(size for parts in contenders.values() for size in parts))
     if not sizes:
         return empty_chart("No job waited.")
-    columns = min(MOST_COLUMNS, len(contenders))
-    lines = -(-len(contenders) // columns)
-    chart = Chart(label, WIDE_IN, 0.4 + lines * (0.6 + 0.24 * len(sizes)))
-    found = chart.panels(lines, columns, sharex=True, sharey=True)
+    chart, found = _grid(
+        label, len(contenders), sizes, lambda lines: 0.4 + lines * (0.6 + 0.24 * len(sizes))
+    )
     charts.set_share(found[0].xaxis)
-    found[0].set_yticks(range(len(sizes)), sizes)
-    found[0].set_ylim(len(sizes) - 0.5, -0.5)
-    for axes in found[len(contenders) :]:
-        axes.set_visible(False)
     handles: list[Any] = []
-    for axes, (name, parts) in zip(found, contenders.items(), strict=False):
+    for axes, (name, parts) in zip(found, contenders.items(), strict=True):
         axes.set_title(wording.shortened(name, 34))
         axes.grid(False, axis="y")
         handles = _stack(chart, axes, name, [parts.get(size, (0.0, 0.0, 0.0)) for size in sizes])
