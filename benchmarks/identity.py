@@ -18,12 +18,13 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,31 +33,11 @@ from trainmaster.catalog import POLICIES
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared" / "data"
 RECORD = ROOT / "benchmarks" / "results" / "identity.json"
+FILES = Path(__file__).with_name("scenarios")
+"""Cluster, queues and performance that scenarios name."""
 FIGURES = ("avg_jct_s", "makespan_s", "preemptions", "migrations")
 
 MODELS = ("resnet50", "vgg16", "lstm", "transformer", "unknown", "")
-
-CLUSTER = """\
-types:
-  A100: {memory_gib: 80, speed: 1.0, price_per_hour: 3.0}
-  V100: {memory_gib: 16, speed: 0.4, price_per_hour: 1.0}
-racks:
-  - name: r1
-    nodes: {count: 2, prefix: a, gpus: 8, type: A100, islands: 2, cpus: 64, memory_gib: 1024}
-  - name: r2
-    nodes: {count: 3, prefix: v, gpus: 4, type: V100, cpus: 32, memory_gib: 256}
-"""
-QUEUES = """\
-queues:
-  - {name: research, weight: 3}
-  - {name: vision, parent: research, weight: 2, guaranteed_gpus: 8}
-  - {name: speech, parent: research, maximum_gpus: 12}
-"""
-FAILING = """\
-base: default
-node_failures: {mtbf_h: 48, repair_h: 1}
-switch: {by: freeze}
-"""
 
 
 @dataclass(frozen=True)
@@ -125,7 +106,6 @@ class Scenario:
     trace: Load | Path
     cluster: str
     options: tuple[str, ...] = ()
-    files: dict[str, str] = field(default_factory=dict)
 
 
 TEAMS = ("vision", "speech", "ops")
@@ -140,7 +120,6 @@ QUICK = (
         Load(seed=6, queues=TEAMS, failing=0.1, gap_s=400),
         "2x3x4",
         ("--queues", "queues.yaml"),
-        {"queues.yaml": QUEUES},
     ),
     Scenario("named-queues", Load(seed=7, queues=TEAMS, fractions=0.2), "4x4"),
     Scenario("deadlines", Load(seed=8, deadlines=0.5), "2x3x4", ("--estimates", "noisy:0.3")),
@@ -150,7 +129,6 @@ QUICK = (
         Load(seed=10, types=("", "A100", "V100"), elastic=0.2, fractions=0.2, gap_s=600),
         "cluster.yaml",
         ("--perf", "perf.yaml"),
-        {"cluster.yaml": CLUSTER, "perf.yaml": FAILING},
     ),
 )
 MIX = Load(jobs=500, seed=21, fractions=0.3, elastic=0.3, opportunistic=0.1, failing=0.2, gap_s=250)
@@ -162,7 +140,6 @@ FULL = (
         Load(jobs=500, seed=22, fractions=0.2, elastic=0.3, queues=TEAMS, failing=0.2, gap_s=250),
         "2x4x8",
         ("--queues", "queues.yaml"),
-        {"queues.yaml": QUEUES},
     ),
     Scenario(
         "mix-deadlines", Load(jobs=400, seed=23, deadlines=0.3, elastic=0.2, gap_s=250), "2x3x8"
@@ -179,8 +156,7 @@ def simulate(scenario: Scenario, policies: list[str], tree: Path) -> dict[str, d
     """Digest and figures of each policy's result."""
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        for name, text in scenario.files.items():
-            (work / name).write_text(text)
+        shutil.copytree(FILES, work, dirs_exist_ok=True)
         trace = scenario.trace
         if isinstance(trace, Load):
             (work / "trace.csv").write_text(trace.csv())

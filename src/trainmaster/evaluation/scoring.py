@@ -21,20 +21,9 @@ from trainmaster.evaluation.workloads import MeasurementWindow
 from trainmaster.model.result import JobResult, Result, Status
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import SECOND, WHOLE
+from trainmaster.sim import metrics
 from trainmaster.sim.cost import total
 from trainmaster.sim.driver import Simulation, arrival_span
-from trainmaster.sim.metrics import (
-    gpu_hours_wasted,
-    jcts_of,
-    load_of,
-    lower_bound_s,
-    mean,
-    mean_excess_s,
-    percentile,
-    result_of,
-    rho_of,
-    utilisation,
-)
 
 DECIMALS = 6
 
@@ -46,11 +35,11 @@ def score_of(
     tuning_jobs: int,
 ) -> Score:
     """The score of a simulation that has run until its measured jobs had ended, or could not."""
-    result = result_of(simulation)
+    result = metrics.result_of(simulation)
     traced = window.measured(simulation.scenario.trace.jobs)
     jobs = _measured(result, traced)
     counted = [each for each in jobs if each.status is not Status.REJECTED]
-    load = load_of(simulation.accepted, result.gpus)
+    load = metrics.load_of(simulation.accepted, result.gpus)
     unfinished = sum(each.status is Status.UNFINISHED for each in counted)
     first = simulation.scenario.trace.jobs[0].job.submit_ms
     return Score(
@@ -59,14 +48,16 @@ def score_of(
         window_load=_rounded(_window_load(traced, window, result.gpus)),
         is_transient=load is None or round(load, 3) >= TRANSIENT,
         gpus=result.gpus,
-        floor_s=_rounded(mean([each.service_ms / SECOND for each in counted])),
-        gpu_util=_rounded(utilisation(simulation, simulation.now - first)),
-        gpu_hours_wasted=round(gpu_hours_wasted(simulation.ledger), DECIMALS),
+        floor_s=_rounded(metrics.mean([each.service_ms / SECOND for each in counted])),
+        gpu_util=_rounded(metrics.utilisation(simulation, simulation.now - first)),
+        gpu_hours_wasted=round(metrics.gpu_hours_wasted(simulation.ledger), DECIMALS),
         preemptions=sum(each.preemptions for each in counted),
         migrations=sum(each.migrations for each in counted),
         rejected=len(jobs) - len(counted),
         unfinished=unfinished,
-        lower_bound_s=_rounded(lower_bound_s(counted, simulation.now)) if unfinished else None,
+        lower_bound_s=_rounded(metrics.lower_bound_s(counted, simulation.now))
+        if unfinished
+        else None,
         after_arrivals=_after_arrivals(simulation, counted),
         cost=_rounded(total([each.cost for each in counted])),
         chosen=chosen,
@@ -86,7 +77,7 @@ def excess_of(simulation: Simulation) -> float | None:
         if account is None or account.finish_ms is None:
             return None
         found.append((account.finish_ms - each.job.submit_ms - each.service_ms) / SECOND)
-    return mean(found)
+    return metrics.mean(found)
 
 
 def _measured(result: Result, traced: Sequence[TracedJob]) -> list[JobResult]:
@@ -96,7 +87,7 @@ def _measured(result: Result, traced: Sequence[TracedJob]) -> list[JobResult]:
 
 def _window_load(traced: Sequence[TracedJob], window: MeasurementWindow, gpus: int) -> float | None:
     """Over the window itself, which goes on after its last job."""
-    load, span = load_of(traced, gpus), window.until_ms - window.from_ms
+    load, span = metrics.load_of(traced, gpus), window.until_ms - window.from_ms
     return None if load is None or not span else load * arrival_span(traced) / span
 
 
@@ -104,26 +95,28 @@ def _times(simulation: Simulation, jobs: Sequence[JobResult]) -> dict[str, Any]:
     """What a score has only if every measured job has ended."""
     if not jobs or any(each.finish_ms is None for each in jobs):
         return {}
-    jcts = jcts_of(jobs)
+    jcts = metrics.jcts_of(jobs)
     runs = [_jct_s(each) - _queue_s(each) for each in jobs]
     rhos = sorted(rhos_of(simulation, jobs))
     first = simulation.scenario.trace.jobs[0].job.submit_ms
     last = max(each.finish_ms or 0 for each in jobs)
     numbers = {
-        "mean_jct_s": mean(jcts),
-        "passed_jct_s": mean(jcts_of(e for e in jobs if e.status is Status.SUCCEEDED)),
-        "excess_s": mean_excess_s(jobs),
-        "p50_s": percentile(jcts, 0.5),
-        "p95_s": percentile(jcts, 0.95),
-        "p99_s": percentile(jcts, 0.99),
+        "mean_jct_s": metrics.mean(jcts),
+        "passed_jct_s": metrics.mean(
+            metrics.jcts_of(e for e in jobs if e.status is Status.SUCCEEDED)
+        ),
+        "excess_s": metrics.mean_excess_s(jobs),
+        "p50_s": metrics.percentile(jcts, 0.5),
+        "p95_s": metrics.percentile(jcts, 0.95),
+        "p99_s": metrics.percentile(jcts, 0.99),
         "max_s": jcts[-1],
         "std_s": pstdev(jcts),
-        "queue_s": mean([_queue_s(each) for each in jobs]),
+        "queue_s": metrics.mean([_queue_s(each) for each in jobs]),
         "makespan_s": (last - first) / SECOND,
-        "rho_p99": percentile(rhos, 0.99),
-        "rho_over_1": mean([float(rho > 1) for rho in rhos]),
+        "rho_p99": metrics.percentile(rhos, 0.99),
+        "rho_over_1": metrics.mean([float(rho > 1) for rho in rhos]),
         "rho_max": rhos[-1] if rhos else None,
-        "run_s": mean(runs),
+        "run_s": metrics.mean(runs),
         "run_max_s": max(runs),
         "run_std_s": pstdev(runs),
     }
@@ -141,7 +134,7 @@ def _bins(jobs: Sequence[JobResult]) -> tuple[BinTimes, ...]:
     found = []
     for (is_large, is_long), values in sorted(jcts.items()):
         label = f"{'large' if is_large else 'small'}-{'long' if is_long else 'short'}"
-        average, p95 = sum(values) / len(values), percentile(sorted(values), 0.95)
+        average, p95 = sum(values) / len(values), metrics.percentile(sorted(values), 0.95)
         assert p95 is not None
         found.append(BinTimes(label, len(values), round(average, DECIMALS), round(p95, DECIMALS)))
     return tuple(found)
@@ -171,7 +164,7 @@ def rhos_of(simulation: Simulation, jobs: Sequence[JobResult]) -> list[float]:
     """Of the jobs on GPUs, no service counted below the floor."""
     ledger, gpus = simulation.ledger, simulation.scenario.topology.training_gpus
     least_ms = SERVICE_FLOOR_S * SECOND
-    rhos = (rho_of(ledger.accounts[each.job_id], ledger, gpus, least_ms) for each in jobs)
+    rhos = (metrics.rho_of(ledger.accounts[each.job_id], ledger, gpus, least_ms) for each in jobs)
     return [rho for rho in rhos if rho is not None]
 
 
