@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import fsum
 from operator import attrgetter
 
 from trainmaster.evaluation.score import Campaign, Score
@@ -67,8 +68,8 @@ class Entrant:
 
     def mean(self, measure: Measure) -> float | None:
         """Over all seeds; None when one of them lacks it, for the rest would not be comparable."""
-        estimate = self.estimate(measure)
-        return None if estimate is None else estimate.value
+        values = self.values(measure).values()
+        return fsum(values) / len(values) if values and len(values) == len(self.scores) else None
 
     def estimate(self, measure: Measure) -> Estimate | None:
         return mean(self.values(measure)) if self.has(measure) else None
