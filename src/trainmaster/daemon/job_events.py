@@ -69,11 +69,8 @@ def story_of(
                 detail["attempt"] = run.attempt
             yield StoryRow(job, now, step, what, _json(detail))
     for notice in notices:
-        detail = {
-            "deadline_ms": notice.deadline_ms,
-            "finish_ms": notice.finish_ms,
-            "feasible_ms": notice.feasible_ms,
-        }
+        times = ("deadline_ms", "finish_ms", "feasible_ms")
+        detail = {name: getattr(notice, name) for name in times}
         yield StoryRow(notice.job, now, step, f"deadline {notice.what.value}", _json(detail))
     for order in orders:
         detail = {"attempt": order.run.attempt}

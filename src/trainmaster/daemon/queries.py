@@ -296,20 +296,13 @@ class Queries:
 
     def queues(self) -> Sequence[QueueRow]:
         state = self._driver.controller.state
-        running: Counter[str] = Counter()
-        waiting: Counter[str] = Counter()
-        held: Counter[str] = Counter()
-        gpus: Counter[str] = Counter()
+        by_queue: dict[str, list[JobRecord]] = {name: [] for name in state.queues}
         for record in state.jobs.values():
-            queue = record.job.queue
-            running[queue] += record.phase in ALLOCATED
-            waiting[queue] += record.phase in WAITING
-            held[queue] += record.phase is Phase.HELD
-            if record.placement is not None:
-                gpus[queue] += record.placement.total_share
+            by_queue.setdefault(record.job.queue, []).append(record)
         rows = []
-        for name in sorted({*state.queues, *running}):
+        for name, records in sorted(by_queue.items()):
             stated = state.queues.get(name, Queue(name))
+            held = (each.placement.total_share for each in records if each.placement is not None)
             row = QueueRow(
                 name=name,
                 parent=stated.parent,
@@ -317,10 +310,10 @@ class Queries:
                 guaranteed_gpus=amount(stated.guaranteed),
                 maximum_gpus=None if stated.maximum is None else amount(stated.maximum),
                 is_defined=name in state.queues,
-                running=running[name],
-                waiting=waiting[name],
-                held=held[name],
-                gpus=amount(gpus[name]),
+                running=sum(each.phase in ALLOCATED for each in records),
+                waiting=sum(each.phase in WAITING for each in records),
+                held=sum(each.phase is Phase.HELD for each in records),
+                gpus=amount(sum(held)),
             )
             rows.append(row)
         return rows

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from trainmaster.engines.local import (
     cgroup_probe,
@@ -33,6 +32,8 @@ LIVE = ".live"
 """A folder with an empty file for each run that was begun and is not known to have ended."""
 
 LET_GO_LOOKS = 500
+ORDERS: dict[type, str] = {Halt: "halt", Kill: "kill", Freeze: "freeze", Thaw: "thaw"}
+"""What a supervisor is told."""
 
 
 class LocalEngine:
@@ -52,16 +53,6 @@ class LocalEngine:
         self.fork_server = ForkServerClient()
         self._followers: dict[Run, RunFollower] = {}
         self._tell: Tell | None = None
-        self._executors: dict[type, Callable[[Any, LaunchSpec], None]] = {
-            Launch: self._launch,
-            Halt: lambda order, spec: self._send(order.run, "halt"),
-            Kill: lambda order, spec: self._send(order.run, "kill"),
-            Freeze: lambda order, spec: self._send(
-                order.run, "freeze" if spec.may_stay_in_memory else "halt"
-            ),
-            Thaw: lambda order, spec: self._send(order.run, "thaw"),
-            Reshape: self._reshape,
-        }
 
     @property
     def topology(self) -> Topology:
@@ -103,7 +94,14 @@ class LocalEngine:
         await self.fork_server.start()
 
     async def execute(self, order: Order, spec: LaunchSpec) -> None:
-        self._executors[type(order)](order, spec)
+        if isinstance(order, Launch):
+            self._launch(order, spec)
+        elif isinstance(order, Reshape):
+            self._reshape(order, spec)
+        elif isinstance(order, Freeze) and not spec.may_stay_in_memory:
+            self._send(order.run, "halt")
+        else:
+            self._send(order.run, ORDERS[type(order)])
         await asyncio.sleep(0)
 
     async def save(self, run: Run) -> None:
