@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.live.warm_start import WarmProcess
+
 PATIENCE_S = 60.0
 
 
@@ -43,26 +45,26 @@ class LiveDaemon:
         self.folder = folder
         self.arguments = arguments
         self.checkout = checkout
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | WarmProcess | None = None
 
     # -- its life ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Without waiting for it to be active."""
-        command = [
-            *(sys.executable, "-m", "trainmaster", "up"),
-            *("--data", str(self.folder), "--port", "0", *self.arguments),
-        ]
+        arguments = ["up", "--data", str(self.folder), "--port", "0", *self.arguments]
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = {"PYTHONPATH": str(self.checkout / "src")} if self.checkout else {}
-        with (self.folder / "out.txt").open("ab") as out:
+        output = self.folder / "out.txt"
+        if self.checkout is None:
+            self.process = WarmProcess(arguments, output, os.environ)
+            return
+        with output.open("ab") as out:
             self.process = subprocess.Popen(
-                command,
+                [sys.executable, "-m", "trainmaster", *arguments],
                 stdout=out,
                 stderr=out,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                env=os.environ | path,
+                env=os.environ | {"PYTHONPATH": str(self.checkout / "src")},
             )
 
     @property

@@ -188,7 +188,7 @@ def test_an_expected_start_comes_from_simulating_the_queue(daemon: LiveDaemon) -
 
 def test_training_runs_on_while_the_daemon_is_away_and_is_found_again(tmp_path: Path) -> None:
     with live(tmp_path, "--slots", "2") as daemon:
-        id = submit(daemon, command=sleeping(10))
+        id = submit(daemon, command=sleeping(6))
         pids = daemon.until_state(id, "running")["pids"]
         assert daemon.stop() == 0
         assert state_of(pids[0]) in {"S", "R"}
@@ -197,7 +197,7 @@ def test_training_runs_on_while_the_daemon_is_away_and_is_found_again(tmp_path: 
         assert daemon.job(id)["pids"] == pids
         daemon.until_state(id, "succeeded")
         assert daemon.job(id)["restarts"] == 0
-        assert daemon.job(id)["run_s"] >= 9.9, "time went on counting while the daemon was away"
+        assert daemon.job(id)["run_s"] >= 5.9, "time went on counting while the daemon was away"
 
 
 def test_a_job_that_ended_while_the_daemon_was_away_has_ended(tmp_path: Path) -> None:
@@ -282,6 +282,7 @@ def test_progress_alone_is_shown(tmp_path: Path) -> None:
         "with trainmaster.sdk.run() as tm:\n"
         "    for step in range(1, 1000):\n"
         "        tm.progress(step=step, loss=1 / step); time.sleep(0.02)\n"
+        "        if tm.should_stop(): break\n"
     )
     with live(tmp_path, "--slots", "2", "--policy", "fifo") as daemon:
         id = submit(daemon, command=[sys.executable, "-c", program])
