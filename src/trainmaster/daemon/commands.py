@@ -180,12 +180,8 @@ class Commands:
     ) -> Iterator[LiveJob]:
         now, array = self._driver.clock.now(), asked.array
         shared = {Hold.OWNER} if asked.is_held else set()
-        open_ones = (
-            wanted
-            for wanted in depends_on
-            if outlook(wanted, self._driver.state_of(wanted.job)) is not DependencyState.MET
-        )
-        if any(True for _ in open_ones):
+        outlooks = (outlook(each, self._driver.state_of(each.job)) for each in depends_on)
+        if any(each is not DependencyState.MET for each in outlooks):
             shared.add(Hold.DEPENDENCY)
         for position, index in enumerate((None,) if array is None else array.indices):
             id = number if index is None else f"{number}_{index}"

@@ -192,9 +192,7 @@ class Driver:
 
     def _make_step(self, now: int, events: Sequence[LoggedEvent], seq: int) -> _Step:
         """Make one step of the controller, and what is to be stored of it."""
-        touched = {
-            job for job in map(job_of, (logged.event for logged in events)) if job is not None
-        }
+        touched = {job for logged in events if (job := job_of(logged.event)) is not None}
         touched.update(self.controller.state.pending_launches)
         started = perf_counter()
         decision = self.controller.step(now, [logged.event for logged in events])

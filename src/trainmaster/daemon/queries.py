@@ -36,7 +36,6 @@ from trainmaster.daemon.service_api import (
 )
 from trainmaster.engines.local.logs import rank_logs
 from trainmaster.model.job_state import JobState
-from trainmaster.model.placement import Placement
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProgress, StoryRow
@@ -50,7 +49,6 @@ FOLDED = (
 )
 """The state of an array is the first of these that one of its jobs is in."""
 MOST_ELEMENTS = 100_000
-NOWHERE: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 PIECE = 250
 """Jobs of a list that are handled before other tasks run."""
 MUTE = "It has not spoken through trainmaster.sdk, so its progress is unknown."
@@ -125,23 +123,18 @@ class Queries:
             return JobStatus(row, replace(history, pids=()), history.run_ms)
         record = live.record
         placement = None if record.phase in WAITING else record.placement
-        devices, nodes = NOWHERE if placement is None else self._places(placement)
+        topology = self._driver.controller.state.topology
+        on = () if placement is None else placement.nodes
         return JobStatus(
             row=row if may_be_old and row.state == live.state else live.row(now),
             history=live.history_at(now),
             run_ms=live.ran_ms(now),
-            devices=devices,
-            nodes=nodes,
+            devices=named_devices(placement, topology),
+            nodes=tuple(topology.nodes[node].name for node in on),
             reason=self._reason(record),
             held_for=held_for(live),
             remarks=self._remarks(live, record),
         )
-
-    def _places(self, placement: Placement) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names of devices and of nodes."""
-        topology = self._driver.controller.state.topology
-        names = tuple(topology.nodes[node].name for node in placement.nodes)
-        return named_devices(placement, topology), names
 
     def draft(self, live: LiveJob) -> JobStatus:
         """A job that was not submitted."""
