@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
+from functools import cache, partial
 from typing import TypeVar
 
 from trainmaster.estimators.allocation import Allocation, EmptyCluster
@@ -75,8 +76,9 @@ class Estimator:
     def __init__(self, topology: Topology, links: Links = DEFAULT_LINKS) -> None:
         self.topology = topology
         self.links = links
-        self._clusters: dict[str | None, EmptyCluster] = {}
-        self._best: dict[tuple[int, str | None], Allocation] = {}
+        self._empty = cache(partial(EmptyCluster, topology))
+        """By GPU type."""
+        self.best = cache(self._best)
         self._timelines: dict[tuple[Profile, Allocation, str | None], StepTime] = {}
         self._scales: dict[str, tuple[Measured, Scales]] = {}
         self._curves: dict[Hashable, tuple[Measured, SpeedTable]] = {}
@@ -84,12 +86,9 @@ class Estimator:
     def allocation(self, placement: Placement) -> Allocation:
         return Allocation.of(placement, self.topology)
 
-    def best(self, count: int, gpu_type: str | None = None) -> Allocation:
+    def _best(self, count: int, gpu_type: str | None = None) -> Allocation:
         """The most consolidated allocation of that many GPUs in the empty cluster."""
-        found = self._best.get((count, gpu_type))
-        if found is None:
-            found = self._best[count, gpu_type] = self._empty(gpu_type).best(count)
-        return found
+        return self._empty(gpu_type).best(count)
 
     def speed(
         self,
@@ -160,12 +159,6 @@ class Estimator:
         if known is not None and abs(known - step) * NEWS < step:
             return corrections
         return corrections.updated(key, allocation, predicted, step)
-
-    def _empty(self, gpu_type: str | None) -> EmptyCluster:
-        found = self._clusters.get(gpu_type)
-        if found is None:
-            found = self._clusters[gpu_type] = EmptyCluster(self.topology, gpu_type)
-        return found
 
     def _nominal(self, job: Job) -> Allocation:
         """What the job's speed refers to: its nominal shape at best placement on nominal GPUs."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from trainmaster.model.job import Demand, Job
 from trainmaster.model.placement import Placement, Sharing
@@ -83,8 +84,8 @@ class Speeds:
         self._is_near = perf.locality == Locality()
         self._by_place: dict[tuple[str, str | None, int, int, int], int] = {}
         self._best: dict[tuple[str | None, int], tuple[int, int]] = {}
-        self._by_gangs: dict[tuple[str, bool, int], int] = {}
-        self._by_type: dict[tuple[str, GpuType], int] = {}
+        self._left_by_gangs = cache(perf.neighbours.left)
+        self._of_type = cache(self._speed_on)
         named = {table_name(kind.name) for kind in topology.types}
         self._is_uniform = all(kind.speed_ppm == NOMINAL for kind in topology.types) and not any(
             named & set(table) for table in perf.gpu_speeds.values()
@@ -173,12 +174,9 @@ class Speeds:
         kinds = self.topology.type_of_gpu
         return min(self._of_type(model, kind) for kind in {kinds[gpu] for gpu in placement.gpus()})
 
-    def _of_type(self, model: str, kind: GpuType) -> int:
-        known = self._by_type.get((model, kind))
-        if known is None:
-            table = self.perf.gpu_speeds.get(table_name(model), {})
-            known = self._by_type[model, kind] = table.get(table_name(kind.name), kind.speed_ppm)
-        return known
+    def _speed_on(self, model: str, kind: GpuType) -> int:
+        table = self.perf.gpu_speeds.get(table_name(model), {})
+        return table.get(table_name(kind.name), kind.speed_ppm)
 
     # -- beside others ---------------------------------------------------------------------------
 
@@ -209,13 +207,8 @@ class Speeds:
 
     def among_gangs(self, job: Job, placement: Placement, gangs: int) -> int:
         """How much so many gangs on its most crowded wire, itself included, leave of the speed alone."""
-        is_far = placement.span < self.topology.node_level
-        key = (job.model, is_far, gangs)
-        known = self._by_gangs.get(key)
-        if known is None:
-            wire = Wire.NIC if is_far else Wire.SERVER
-            known = self._by_gangs[key] = self.perf.neighbours.left(job.model, wire, gangs)
-        return known
+        wire = Wire.NIC if placement.span < self.topology.node_level else Wire.SERVER
+        return self._left_by_gangs(job.model, wire, gangs)
 
     # -- memory ----------------------------------------------------------------------------------
 

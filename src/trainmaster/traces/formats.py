@@ -76,7 +76,7 @@ def recognise(path: Path) -> str:
     name = _recognise_line(first)
     if name is None:
         raise TraceError(
-            f"{path} is in no trace format that Trainmaster knows; there are {_names()}."
+            f"{path} is in no trace format that Trainmaster knows; there are {', '.join(FORMATS)}."
         )
     return name
 
@@ -106,7 +106,3 @@ def _recognise_line(first: str) -> str | None:
     }
     best = max(overlap, key=lambda name: overlap[name])
     return best if overlap[best] >= _ENOUGH else None
-
-
-def _names() -> str:
-    return ", ".join(FORMATS)

@@ -54,30 +54,19 @@ def generate(jobs: int, gpus: int, load: float, seed: int) -> Trace:
     attempts = _failed_attempts(rng, sizes, outcomes)
     columns = (submits, sizes, services, outcomes, queues, users, models)
     rows = zip(*(column.tolist() for column in columns), attempts, strict=True)
-    return Trace(jobs=tuple(_traced(index, *row) for index, row in enumerate(rows)))
-
-
-def _traced(
-    index: int,
-    submit: int,
-    size: int,
-    service: int,
-    outcome: int,
-    queue: int,
-    user: int,
-    model: int,
-    failed: tuple[int, ...],
-) -> TracedJob:
-    job = Job(
-        id=f"j{index}",
-        submit_ms=submit,
-        demand=demand_for(size),
-        queue=_QUEUES[queue],
-        user=_USERS[queue][user],
-        model=philly.MODELS[model],
-        retries=max(RETRIES, len(failed)),
-    )
-    return TracedJob(job, service, _OUTCOMES[outcome], failed)
+    made = []
+    for index, (submit, size, service, outcome, queue, user, model, failed) in enumerate(rows):
+        job = Job(
+            id=f"j{index}",
+            submit_ms=submit,
+            demand=demand_for(size),
+            queue=_QUEUES[queue],
+            user=_USERS[queue][user],
+            model=philly.MODELS[model],
+            retries=max(RETRIES, len(failed)),
+        )
+        made.append(TracedJob(job, service, _OUTCOMES[outcome], failed))
+    return Trace(jobs=tuple(made))
 
 
 _OUTCOMES = (Outcome.SUCCEEDED, Outcome.CANCELLED, Outcome.FAILED)

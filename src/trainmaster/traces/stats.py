@@ -143,11 +143,11 @@ def _gpu_hours(work: int) -> float:
 
 
 def _outcomes(jobs: Sequence[TracedJob]) -> tuple[OutcomeShare, ...]:
-    found = []
-    for outcome in Outcome:
-        ended = [traced for traced in jobs if traced.outcome is outcome]
-        found.append(OutcomeShare(outcome, len(ended), _gpu_hours(sum(map(_work, ended)))))
-    return tuple(found)
+    ends = {end: [traced for traced in jobs if traced.outcome is end] for end in Outcome}
+    return tuple(
+        OutcomeShare(end, len(ended), _gpu_hours(sum(map(_work, ended))))
+        for end, ended in ends.items()
+    )
 
 
 def _run_times(jobs: Iterable[TracedJob]) -> tuple[RunTimes, ...]:
@@ -165,21 +165,9 @@ def size_class(share: int) -> str:
 
 def _summary(label: str, times: list[int]) -> RunTimes:
     count = len(times)
-
-    def percentile(part: float) -> float:
-        return to_seconds(times[min(count - 1, int(part * count))])
-
-    return RunTimes(
-        label=label,
-        jobs=count,
-        mean_s=to_seconds(sum(times)) / count,
-        p10_s=percentile(0.10),
-        p50_s=percentile(0.50),
-        p90_s=percentile(0.90),
-        p95_s=percentile(0.95),
-        p99_s=percentile(0.99),
-        longest_s=to_seconds(times[-1]),
-    )
+    ranks = [min(count - 1, int(part * count)) for part in (0.10, 0.50, 0.90, 0.95, 0.99, 1.0)]
+    mean = to_seconds(sum(times)) / count
+    return RunTimes(label, count, mean, *(to_seconds(times[rank]) for rank in ranks))
 
 
 def _portions(

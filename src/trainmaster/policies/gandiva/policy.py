@@ -84,9 +84,7 @@ class Gandiva(BasePolicy[GandivaOptions, Memo]):
         super().__init__(options)
         self._quantum = to_ms(options.quantum_s)
         self._trial = to_ms(options.trial_s)
-        self._packs = options.packing == "on"
         self._migrates = options.migration == "on"
-        self._grows = options.grow == "on"
         self._index: ServerIndex | None = None
 
     def first_memo(self) -> Memo:
@@ -146,7 +144,7 @@ class Gandiva(BasePolicy[GandivaOptions, Memo]):
         if index.line.has_waiting():
             has_shrunk = shrink_to_nominal(draft, index.elastic_runs(draft))
             starving.fill()
-            if is_end and self._packs:
+            if is_end and self.options.packing == "on":
                 packing.try_pairs()
                 starving.fill()
             if self._migrates and not has_shrunk:  # moves come before GPUs are given back
@@ -161,7 +159,7 @@ class Gandiva(BasePolicy[GandivaOptions, Memo]):
             packing.part_where_idle()
             # Not in a pass that takes GPUs from others: those are not idle before they have been left.
             is_taking = any(draft.is_evicted(record) for record in index.holding.values())
-            if self._grows and draft.budget is None and not is_taking:
+            if self.options.grow == "on" and draft.budget is None and not is_taking:
                 grow_into_idle(draft, index.elastic_runs(draft))
         return is_done
 

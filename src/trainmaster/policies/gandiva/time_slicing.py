@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Phase
+from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
 from trainmaster.core.topology_index import most_on
 from trainmaster.core.view import View
@@ -94,7 +95,7 @@ class TimeSlicing:
     def _at(self, record: JobRecord, home: Home) -> Placement | None:
         """The job on idle GPUs of these nodes; where a frozen run of it lies, if they are idle."""
         space, frozen = self.draft.space, record.frozen
-        if any(node in space.closed for node, _ in home):
+        if not is_open_at(space, home):
             return None
         if frozen is not None and home_of(frozen) == home and can_thaw(space, record, frozen):
             return frozen
@@ -161,7 +162,7 @@ class TimeSlicing:
         """
         space, index, demand = self.draft.space, self.index, record.demand
         home, count = index.home(record), demand.nominal.count
-        if home is not None and all(node not in space.closed for node, _ in home):
+        if home is not None and is_open_at(space, home):
             return home
         own = index.servers.with_affinity(count)
         if space.fewest_nodes(space.kinds_for(demand), demand, count) > 1:
@@ -179,17 +180,12 @@ class TimeSlicing:
     def _gang_home(self, count: int) -> Home | None:
         """The servers of a gang of the same size: the least loaded such set."""
         space, servers = self.draft.space, self.index.servers
-        best: tuple[int, int, Home] | None = None
+        found = []
         for seq, gang in self.index.gangs.items():
-            home = self.index.home(gang)
-            if home is None or sum(gpus for _, gpus in home) != count:
-                continue
-            if any(node in space.closed for node, _ in home):
-                continue
-            load = max(servers.load(node) for node, _ in home)
-            if best is None or (load, seq) < best[:2]:
-                best = (load, seq, home)
-        return None if best is None else best[2]
+            home = self.index.home(gang) or ()
+            if sum(gpus for _, gpus in home) == count and is_open_at(space, home):
+                found.append((max(servers.load(node) for node, _ in home), seq, home))
+        return min(found)[2] if found else None
 
     def _any_servers(self, demand: Demand) -> Home | None:
         """As few servers of one type as hold a gang, whatever runs there: the least loaded."""
@@ -308,6 +304,11 @@ class TimeSlicing:
             since = each.run_since_ms
             if each.phase in ALLOCATED and (since is None or since > latest):
                 self.held.add(node)
+
+
+def is_open_at(space: Occupancy, home: Home) -> bool:
+    """Whether none of these nodes is closed."""
+    return all(node not in space.closed for node, _ in home)
 
 
 def measured_at(

@@ -36,7 +36,6 @@ from trainmaster.placement.placers import RELAXING, Placer, has_memory
 from trainmaster.policies.philly.rack_search import (
     REFUSING,
     Ladders,
-    mask_of,
     rack_placer,
     servers_to_acquire,
 )
@@ -196,7 +195,7 @@ class SearchPass:
     def _placed_on(self, servers: tuple[int, ...], record: JobRecord) -> Placement | None:
         space, demand = self._space, record.demand
         row = space.by_free[space.node_type[servers[0]]]
-        count, mask = demand.nominal.count, mask_of(servers)
+        count, mask = demand.nominal.count, sum(1 << node for node in servers)
         shares = fewest_nodes(space, row, demand, count, mask, len(servers))
         if shares is None:
             return None

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import islice
 from operator import or_
 
 from trainmaster.core.occupancy import Occupancy
@@ -219,18 +220,5 @@ def servers_to_acquire(
 
 
 def _emptiest(row: NodesByFree, mask: int, servers: int) -> tuple[int, ...]:
-    chosen: list[int] = []
-    for free in range(len(row) - 1, -1, -1):
-        for node in bits(row[free] & mask):
-            if len(chosen) == servers:
-                return tuple(chosen)
-            chosen.append(node)
-    return tuple(chosen)
-
-
-def mask_of(nodes: tuple[int, ...]) -> int:
-    """A bit for each of these nodes."""
-    mask = 0
-    for node in nodes:
-        mask |= 1 << node
-    return mask
+    by_free = (node for here in reversed(row) for node in bits(here & mask))
+    return tuple(islice(by_free, servers))
