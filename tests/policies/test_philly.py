@@ -193,9 +193,7 @@ def test_relaxed_it_takes_three_servers() -> None:
 class Strict(LocalitySearch):
     """Nobody overtakes."""
 
-    @property
-    def skips(self) -> bool:
-        return False
+    skips = False
 
 
 class StrictPhilly(Philly):

@@ -19,30 +19,16 @@ class Policy(Protocol[M]):
     @property
     def name(self) -> str: ...
 
-    @property
-    def needs_oracle(self) -> bool:
-        """Whether it must know true run times: refused outside the simulator."""
-        ...
-
-    @property
-    def is_moldable(self) -> bool:
-        """Whether it may start an elastic job below its nominal size."""
-        ...
-
-    @property
-    def splits(self) -> bool:
-        """Whether it wants to know how each one-GPU job could run in two halves."""
-        ...
-
-    @property
-    def profiles(self) -> bool:
-        """Whether it decides by measured speeds of elastic jobs: they are measured before they run."""
-        ...
-
-    @property
-    def progress_every_ms(self) -> int | None:
-        """How often elastic runs report their progress to it; None = it does not ask."""
-        ...
+    needs_oracle: bool
+    """Whether it must know true run times: refused outside the simulator."""
+    is_moldable: bool
+    """Whether it may start an elastic job below its nominal size."""
+    splits: bool
+    """Whether it wants to know how each one-GPU job could run in two halves."""
+    profiles: bool
+    """Whether it decides by measured speeds of elastic jobs: they are measured before they run."""
+    progress_every_ms: int | None
+    """How often elastic runs report their progress to it; None = it does not ask."""
 
     def first_memo(self) -> M:
         """The memory it starts with."""

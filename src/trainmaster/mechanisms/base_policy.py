@@ -35,21 +35,14 @@ class BasePolicy(Generic[O, M]):
     needs_oracle: bool = False
     profiles: bool = False
     """Whether it decides by measured speeds of elastic jobs: they are measured before they run."""
-
-    @property
-    def is_moldable(self) -> bool:
-        """Whether it may start an elastic job below its nominal size."""
-        return False
-
-    @property
-    def splits(self) -> bool:
-        """Whether it wants to know how each one-GPU job could run in two halves."""
-        return False
-
-    @property
-    def progress_every_ms(self) -> int | None:
-        """How often elastic runs report their progress to it; None = it does not ask."""
-        return None
+    is_moldable: bool = False
+    """Whether it may start an elastic job below its nominal size."""
+    splits: bool = False
+    """Whether it wants to know how each one-GPU job could run in two halves."""
+    progress_every_ms: int | None = None
+    """How often elastic runs report their progress to it; None = it does not ask."""
+    skips: bool = True
+    """Whether a later job may start where an earlier one does not fit."""
 
     def __init__(self, options: O) -> None:
         self.options = options
@@ -93,11 +86,6 @@ class BasePolicy(Generic[O, M]):
         if type(self).rank is BasePolicy.rank:
             return None
         return self.in_line(view, now, with_running=True)
-
-    @property
-    def skips(self) -> bool:
-        """Whether a later job may start where an earlier one does not fit."""
-        return True
 
     def plan(self, view: View, memo: M, now: int) -> Plan[M]:
         """Preemptive: the best-ranked jobs that fit run, whatever runs now."""

@@ -66,6 +66,7 @@ class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
 
     options_type: ClassVar[type] = ReallocatingOptions
     profiles = True
+    is_moldable = True
 
     def __init__(self, options: O) -> None:
         super().__init__(options)
@@ -73,10 +74,6 @@ class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
         self._curves: Curves | None = None
         self._elastic: dict[int, JobRecord] | None = None
         """Live elastic jobs by seq; None = to be looked up."""
-
-    @property
-    def is_moldable(self) -> bool:
-        return True
 
     def forget(self) -> None:
         super().forget()

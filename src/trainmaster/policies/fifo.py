@@ -40,13 +40,10 @@ class Fifo(BasePolicy[FifoOptions]):
     name = "fifo"
     options_type = FifoOptions
 
-    @property
-    def is_moldable(self) -> bool:
-        return self.options.elastic != "rigid"
-
-    @property
-    def skips(self) -> bool:
-        return self.options.backfill == "skip"
+    def __init__(self, options: FifoOptions) -> None:
+        super().__init__(options)
+        self.is_moldable = options.elastic != "rigid"
+        self.skips = options.backfill == "skip"
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         return Rank(-record.job.priority, record.job.submit_ms)

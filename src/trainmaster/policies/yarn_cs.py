@@ -34,9 +34,9 @@ class YarnCs(BasePolicy[YarnCsOptions]):
     def placer(self, record: JobRecord) -> Placer:
         return CONSOLIDATED
 
-    @property
-    def skips(self) -> bool:
-        return self.options.backfill == "skip"
+    def __init__(self, options: YarnCsOptions) -> None:
+        super().__init__(options)
+        self.skips = options.backfill == "skip"
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         return Rank(-record.job.priority, record.job.submit_ms)

@@ -94,8 +94,12 @@ class HierarchicalPolicy(BasePolicy[Q, M]):
         self._any_inner: Inner = kind(self._inner_options)
         self._inners: dict[str, Inner] = {}
         self._trees = TreeCache(dict(options.queues.items))
-        self.needs_oracle = self._any_inner.needs_oracle
-        self.profiles = self.profiles or self._any_inner.profiles
+        inner = self._any_inner
+        self.needs_oracle = inner.needs_oracle
+        self.profiles = self.profiles or inner.profiles
+        self.is_moldable = inner.is_moldable
+        self.splits = inner.splits
+        self.progress_every_ms = inner.progress_every_ms
 
     def takes_guards(self, kind: Any) -> bool:
         """Whether the inner policy can be told of `starve_after_s` and `min_run_s`."""
@@ -115,18 +119,6 @@ class HierarchicalPolicy(BasePolicy[Q, M]):
                 given.setdefault(key, str(getattr(options, key)))
         read_file = files.__getitem__ if files else None
         return kind, read_options(options.inner, kind.options_type, given, read_file)
-
-    @property
-    def is_moldable(self) -> bool:
-        return self._any_inner.is_moldable
-
-    @property
-    def splits(self) -> bool:
-        return self._any_inner.splits
-
-    @property
-    def progress_every_ms(self) -> int | None:
-        return self._any_inner.progress_every_ms
 
     def placer(self, record: JobRecord) -> Placer:
         return self._any_inner.placer(record)

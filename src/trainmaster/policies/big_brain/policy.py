@@ -86,11 +86,7 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
         self._fixed = None if options.concurrency == "auto" else int(options.concurrency)
         self._tuner = PackingFactorTuner(to_ms(options.trial_s))
         self._sharing = Sharing(options.sharing)
-
-    @property
-    def splits(self) -> bool:
-        """Whether it wants to know how each one-GPU job could be split in two."""
-        return self.options.split == "on"
+        self.splits = options.split == "on"
 
     def first_memo(self) -> TunerMemo:
         return TunerMemo()

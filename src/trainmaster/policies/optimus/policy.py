@@ -65,22 +65,16 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
     name = "optimus"
     options_type = OptimusOptions
     profiles = True
+    is_moldable = True
     worker_placement = WorkerPlacement
     """How numbers of workers become placements."""
 
     def __init__(self, options: OptimusOptions) -> None:
         super().__init__(options)
         self._interval = to_ms(options.interval_s)
+        self.progress_every_ms = self._interval if options.learn == "fit" else None
         self._forecasts: ConvergenceForecasts | None = None
         self._elastic: dict[int, JobRecord] | None = None
-
-    @property
-    def is_moldable(self) -> bool:
-        return True
-
-    @property
-    def progress_every_ms(self) -> int | None:
-        return self._interval if self.options.learn == "fit" else None
 
     def first_memo(self) -> Memo:
         return Memo()

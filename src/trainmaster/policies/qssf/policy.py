@@ -72,9 +72,9 @@ class Qssf(BasePolicy[QssfOptions, Memo]):
     def first_memo(self) -> Memo:
         return Memo()
 
-    @property
-    def skips(self) -> bool:
-        return self.options.backfill == "skip"
+    def __init__(self, options: QssfOptions) -> None:
+        super().__init__(options)
+        self.skips = options.backfill == "skip"
 
     def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
         memo = self._with_news(view, memo)

@@ -72,6 +72,7 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
     name = "themis"
     options_type = ThemisOptions
     profiles = True
+    is_moldable = True
 
     def __init__(self, options: ThemisOptions) -> None:
         super().__init__(options)
@@ -80,10 +81,6 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
         self._index: AppIndex | None = None
         self._ends = LeaseEnds()
         self._estimator: PlaceEstimator | None = None
-
-    @property
-    def is_moldable(self) -> bool:
-        return True
 
     def first_memo(self) -> Memo:
         return Memo()
