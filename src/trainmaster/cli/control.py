@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli.support.client import Client, Json, Refused, of
-from trainmaster.cli.support.console import answer, screen, write_json
+from trainmaster.cli.support.client import Client, Json, Refused, job_path
+from trainmaster.cli.support.console import screen, show_answer, write_json
 from trainmaster.cli.support.errors import FAILED, print_error
 from trainmaster.cli.support.options import AsJson, JobName, JobNames, option
 from trainmaster.daemon.response_models import JobRow
@@ -62,7 +62,9 @@ def move(
     Examples:
         trainmaster move 12 --to node-3
     """
-    answer(client.post(of(job, "move"), {"node": to}), as_json, f"Job {job} moves to {to}.")
+    show_answer(
+        client.post(job_path(job, "move"), {"node": to}), as_json, f"Job {job} moves to {to}."
+    )
 
 
 def _order_each(client: Client, jobs: Sequence[str], action: str, done: str, as_json: bool) -> None:
@@ -70,7 +72,7 @@ def _order_each(client: Client, jobs: Sequence[str], action: str, done: str, as_
     results: list[Json] = []
     for job in dict.fromkeys(jobs):
         try:
-            client.post(of(_whole(client, job), action))
+            client.post(job_path(_whole(client, job), action))
         except Refused as no:
             print_error(str(no))
             results.append({"job": job, "done": False, "error": str(no)})
@@ -88,5 +90,5 @@ def _whole(client: Client, job: str) -> str:
     """The id of a job; of the whole array where its name was given, which all its elements have."""
     if ID.fullmatch(job):
         return job
-    row = JobRow.from_json(client.get(of(job)))
+    row = JobRow.from_json(client.get(job_path(job)))
     return row.array or row.id

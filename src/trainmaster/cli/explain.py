@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from trainmaster.cli.support.client import Client, Json, of
-from trainmaster.cli.support.console import answer
+from trainmaster.cli.support.client import Client, Json, job_path
+from trainmaster.cli.support.console import show_answer
 from trainmaster.cli.support.format import at, length
 from trainmaster.cli.support.options import AsJson, JobName
 
@@ -19,25 +19,25 @@ def explain(client: Client, job: JobName, as_json: AsJson = False) -> None:
         trainmaster explain 12
         trainmaster explain 12 --json
     """
-    said = client.get(of(job, "explain"))
-    answer(said, as_json, "\n".join(lines_of(said)))
+    answer = client.get(job_path(job, "explain"))
+    show_answer(answer, as_json, "\n".join(lines_of(answer)))
 
 
-def lines_of(said: Json) -> list[str]:
+def lines_of(answer: Json) -> list[str]:
     """The explanation, a line for each thing that is known."""
-    code = f" ({said['code']})" if said.get("code") else ""
-    lines = [f"{said['sentence']}{code}"]
-    numbers = said.get("numbers") or {}
+    code = f" ({answer['code']})" if answer.get("code") else ""
+    lines = [f"{answer['sentence']}{code}"]
+    numbers = answer.get("numbers") or {}
     stated = [f"{word} {numbers[key]:g}" for key, word in NUMBERS.items() if key in numbers]
     if stated:
         lines.append(f"GPUs: {', '.join(stated)}.")
-    held_by = said.get("held_by") or ()
+    held_by = answer.get("held_by") or ()
     if held_by:
         lines += ["In the way:", *(f"  {_holder(each)}" for each in held_by)]
-    forecast = said.get("forecast")
+    forecast = answer.get("forecast")
     if forecast:
         lines.append(_forecast(forecast))
-    return [*lines, *(f"Note: {each}" for each in said.get("remarks") or ())]
+    return [*lines, *(f"Note: {each}" for each in answer.get("remarks") or ())]
 
 
 def _holder(holder: Json) -> str:

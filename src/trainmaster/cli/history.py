@@ -12,7 +12,7 @@ from trainmaster.cli.support import format as words
 from trainmaster.cli.support.client import Client, Json, my_name
 from trainmaster.cli.support.console import cell, screen, write_json
 from trainmaster.cli.support.errors import BadInput
-from trainmaster.cli.support.job_table import fitting, listed, states_of
+from trainmaster.cli.support.job_table import fit_table, list_jobs, states_of
 from trainmaster.cli.support.options import AsJson, OnlyMe, OnlyQueue, OnlyUser, option
 from trainmaster.daemon.response_models import JobRow
 from trainmaster.model.job_state import ENDED_STATES
@@ -60,13 +60,13 @@ def history(
         "queue": queue,
         "since": None if since is None else f"{words.moment_of(since, '--since'):.3f}",
     }
-    found = list(listed(client, query, limit))
+    found = list(list_jobs(client, query, limit))
     if as_json:
         write_json({"jobs": found})
     elif as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(COLUMNS)
-        writer.writerows([said.get(column) for column in COLUMNS] for said in found)
+        writer.writerows([row.get(column) for column in COLUMNS] for row in found)
     else:
         _show(found)
 
@@ -76,7 +76,7 @@ def _show(found: list[Json]) -> None:
     if not found:
         console.print("No job has ended that matches.")
         return
-    rows = [JobRow.from_json(said) for said in found]
+    rows = [JobRow.from_json(each) for each in found]
     cells = [
         (
             *map(escape, (row.id, row.name, row.user, row.queue)),
@@ -90,6 +90,6 @@ def _show(found: list[Json]) -> None:
         )
         for row in rows
     ]
-    console.print(fitting(HEADINGS, cells, console.width, GIVES_WAY))
+    console.print(fit_table(HEADINGS, cells, console.width, GIVES_WAY))
     hours = sum(row.gpu_s for row in rows) / 3600
     console.print(f"{plural(len(rows), 'job')}, {hours:.2f} GPU hours.")

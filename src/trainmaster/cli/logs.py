@@ -8,7 +8,7 @@ from itertools import count
 from typing import Annotated
 
 from trainmaster.cli.support import follow
-from trainmaster.cli.support.client import NOT_FOUND, Client, Query, Refused, of
+from trainmaster.cli.support.client import NOT_FOUND, Client, Query, Refused, job_path
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.options import JobName, option
 
@@ -56,9 +56,9 @@ def logs(
                 client, job, query, lines.write if all_ranks else follow.write_plain, follow.Notes()
             )
     elif not all_ranks:
-        for piece in client.download(of(job, "logs"), query):
+        for piece in client.download(job_path(job, "logs"), query):
             follow.write_plain("", piece)
-    elif client.get(of(job))["start_s"] is not None:  # before that it has no ranks
+    elif client.get(job_path(job))["start_s"] is not None:  # before that it has no ranks
         _write_ranks(client, job, query)
 
 
@@ -76,7 +76,7 @@ def _write_ranks(client: Client, job: str, query: Query) -> None:
     for rank in count():
         try:
             with closing(follow.PrefixedLines()) as lines:
-                for piece in client.download(of(job, "logs"), {**query, "rank": rank}):
+                for piece in client.download(job_path(job, "logs"), {**query, "rank": rank}):
                     lines.write(str(rank), piece)
         except Refused as no:
             if rank and no.status == NOT_FOUND:

@@ -52,16 +52,16 @@ def change(
     _show(client.put("/policy", {"name": name, "options": options}), as_json)
 
 
-def _show(said: Json, as_json: bool) -> None:
+def _show(answer: Json, as_json: bool) -> None:
     if as_json:
-        write_json(said)
+        write_json(answer)
         return
-    since = said.get("since_s")
-    options = said.get("options") or {}
+    since = answer.get("since_s")
+    options = answer.get("options") or {}
     show_pairs(
-        {"policy": said["name"]}
+        {"policy": answer["name"]}
         | ({} if since is None else {"since": ago(since)})
         | {f"  {key}": str(value) for key, value in options.items()}
     )
-    if said.get("trouble"):
-        remark("Warning", (f"it raised an error: {said['trouble']}",))
+    if answer.get("trouble"):
+        remark("Warning", (f"it raised an error: {answer['trouble']}",))

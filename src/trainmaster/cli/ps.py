@@ -14,7 +14,7 @@ from rich.table import Table
 
 from trainmaster.cli.support.client import Client, Query, my_name
 from trainmaster.cli.support.console import screen, write_json
-from trainmaster.cli.support.job_table import Lines, jobs_table, listed, states_of
+from trainmaster.cli.support.job_table import Lines, jobs_table, list_jobs, states_of
 from trainmaster.cli.support.options import AsJson, OnlyMe, OnlyQueue, OnlyUser, option
 from trainmaster.model.job_state import LIVE_STATES, JobState
 
@@ -65,7 +65,7 @@ def ps(
         "array": array,
     }
     if as_json or form is Form.JSON:
-        write_json({"jobs": list(listed(client, query, limit))})
+        write_json({"jobs": list(list_jobs(client, query, limit))})
         return
     each = each or array is not None
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from trainmaster.cli import ps
 from trainmaster.cli.support.client import Client
 from trainmaster.cli.support.command import command, group
-from trainmaster.cli.support.console import answer, cell, show_table, write_json
+from trainmaster.cli.support.console import cell, show_answer, show_table, write_json
 from trainmaster.cli.support.options import AsJson, argument, option
 
 COLUMNS = {
@@ -75,4 +75,4 @@ def define(
     wanted = {key: value for key, value in body.items() if value is not None}
     said = (f"{key.removesuffix('_gpus')} {cell(value)}" for key, value in wanted.items())
     sentence = f"Queue {name}: {', '.join(said) or 'as it was'}."
-    answer(client.put(f"/queues/{quote(name, safe='')}", wanted), as_json, sentence)
+    show_answer(client.put(f"/queues/{quote(name, safe='')}", wanted), as_json, sentence)

@@ -103,7 +103,7 @@ def run(
     if not detach:
         raise typer.Exit(follow_to_end(client, job, all_ranks))
     if as_json:
-        write_json({"jobs": [job.said]})
+        write_json({"jobs": [job.answer]})
     else:
         sys.stdout.write(f"{job.id}\n")
 

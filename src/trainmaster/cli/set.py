@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from trainmaster.cli.support.client import Client, of
-from trainmaster.cli.support.console import answer
+from trainmaster.cli.support.client import Client, job_path
+from trainmaster.cli.support.console import show_answer
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.format import settings_of
 from trainmaster.cli.support.options import AsJson, JobName, argument
@@ -30,7 +30,7 @@ def change(
     """
     body = {key: _value(key, text) for key, text in settings_of(settings, "Setting").items()}
     said = ", ".join(f"{key} {value}" for key, value in body.items())
-    answer(client.patch(of(job), body), as_json, f"Job {job}: {said}.")
+    show_answer(client.patch(job_path(job), body), as_json, f"Job {job}: {said}.")
 
 
 def _value(key: str, text: str) -> Any:

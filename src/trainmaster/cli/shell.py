@@ -13,19 +13,19 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from trainmaster.cli.support.client import Client, of
+from trainmaster.cli.support.client import Client, job_path
 from trainmaster.cli.support.completion import live_jobs
 from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.follow import Notes, poll, row_now
 from trainmaster.cli.support.format import seconds_of
 from trainmaster.cli.support.options import Cpus, Memory, Queue, argument, option
 from trainmaster.cli.support.submit_request import send, with_environment
-from trainmaster.cli.support.terminal import Attached, Left
+from trainmaster.cli.support.terminal import Attached, DetachReason
 from trainmaster.daemon.response_models import JobRow
 from trainmaster.sdk import terminal_protocol as frames
 from trainmaster.sdk.notebook import program
 
-ASLEEP = ("suspended", "suspending", "held")
+SUSPENDED_STATES = ("suspended", "suspending", "held")
 ANSWERS_S = 60.0
 """How long a session that runs may take to answer."""
 
@@ -129,7 +129,9 @@ def _note(text: str) -> None:
 def _attach(client: Client, job: str) -> int:
     """Resume it, wait until it runs, and attach; its exit code, or 0 where it goes on without us."""
     row = _running(client, job)
-    folder = Path(client.get(of(job, "environment"))["environment"]["TRAINMASTER_CHECKPOINT_DIR"])
+    folder = Path(
+        client.get(job_path(job, "environment"))["environment"]["TRAINMASTER_CHECKPOINT_DIR"]
+    )
     found = _line_to(client, row, folder)
     if isinstance(found, str):
         sys.stdout.write(f"{found}\n")
@@ -139,14 +141,14 @@ def _attach(client: Client, job: str) -> int:
     attached = Attached(found)
     with found:
         _check_terminal()
-        left = attached.stay()
-    if left is Left.ENDED:
+        left = attached.run()
+    if left is DetachReason.ENDED:
         return attached.code
     back = f"`trainmaster shell {row.id}` comes back"
     words = {
-        Left.DETACHED: f"goes on: {back}, `trainmaster cancel {row.id}` ends it.",
-        Left.SLEEPS: f"was unused and is being suspended: {back}.",
-        Left.BROKEN: f"was suspended or ended: {back} if it is still there.",
+        DetachReason.DETACHED: f"goes on: {back}, `trainmaster cancel {row.id}` ends it.",
+        DetachReason.SLEEPS: f"was unused and is being suspended: {back}.",
+        DetachReason.BROKEN: f"was suspended or ended: {back} if it is still there.",
     }
     _note(f"\nSession {row.id} {words[left]}")
     return 0
@@ -165,8 +167,8 @@ def _running(client: Client, job: str) -> JobRow:
             )
         if row.state == "running":
             return row
-        if row.state in ASLEEP and not was_resumed:
-            client.post(of(job, "resume"))
+        if row.state in SUSPENDED_STATES and not was_resumed:
+            client.post(job_path(job, "resume"))
             was_resumed = True
         elif row.why:
             notes(f"Waiting: {row.why}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from trainmaster.cli.support import format as words
-from trainmaster.cli.support.client import Client, Json, of
+from trainmaster.cli.support.client import Client, Json, job_path
 from trainmaster.cli.support.console import NOTHING, remark, show_pairs, write_json
 from trainmaster.cli.support.options import AsJson, JobName
 from trainmaster.daemon.response_models import JobRow
@@ -20,18 +20,18 @@ def show(client: Client, job: JobName, as_json: AsJson = False) -> None:
         trainmaster show bert-large
         trainmaster show 12 --json
     """
-    said = client.get(of(job))
+    answer = client.get(job_path(job))
     if as_json:
-        write_json(said)
+        write_json(answer)
         return
-    show_pairs(pairs_of(said))
-    remark("Note", said.get("remarks") or ())
+    show_pairs(pairs_of(answer))
+    remark("Note", answer.get("remarks") or ())
 
 
-def pairs_of(said: Json) -> dict[str, str]:
+def pairs_of(answer: Json) -> dict[str, str]:
     """What is known of a job, by name; what is not known is left out."""
-    row = JobRow.from_json(said)
-    kept: Json = said.get("spec") or {}
+    row = JobRow.from_json(answer)
+    kept: Json = answer.get("spec") or {}
     spec: Json = kept.get("spec", kept)  # the file itself, also beside what the manager made of it
     loss = None if row.progress is None else row.progress.loss
     found = {
@@ -45,7 +45,7 @@ def pairs_of(said: Json) -> dict[str, str]:
         "may run for": str(spec.get("max_runtime") or ""),
         "gpus": f"{row.gpus:g}",
         "runs on": ", ".join(row.devices) or ", ".join(row.nodes),
-        "processes": ", ".join(map(str, said.get("pids") or ())),
+        "processes": ", ".join(map(str, answer.get("pids") or ())),
         "submitted": words.at(row.submit_s),
         "started": words.at(row.start_s) if row.start_s is not None else "",
         "ended": words.at(row.finish_s) if row.finish_s is not None else "",
@@ -56,7 +56,7 @@ def pairs_of(said: Json) -> dict[str, str]:
         f" {plural(row.preemptions, 'preemption')})",
         "progress": words.progress(row) if row.progress is not None else "",
         "loss": "" if loss is None else f"{loss:.4g}",
-        "checkpoint": words.ago(said["saved_at_s"]) if said.get("saved_at_s") else "",
+        "checkpoint": words.ago(answer["saved_at_s"]) if answer.get("saved_at_s") else "",
     }
     return {name: value for name, value in found.items() if value}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from trainmaster.cli.support.client import Client, Json, of
+from trainmaster.cli.support.client import Client, Json, job_path
 from trainmaster.cli.support.console import show_table, write_json
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.follow import elements_of
@@ -23,12 +23,12 @@ def story(client: Client, job: JobName, as_json: AsJson = False) -> None:
         trainmaster story 12
         trainmaster story 12 --json
     """
-    said = client.get(of(job, "story"))
+    answer = client.get(job_path(job, "story"))
     if as_json:
-        write_json(said)
+        write_json(answer)
         return
-    if said["story"]:
-        _show(said["story"])
+    if answer["story"]:
+        _show(answer["story"])
         return
     elements = elements_of(client, job)
     if len(elements) > MOST:
@@ -37,7 +37,7 @@ def story(client: Client, job: JobName, as_json: AsJson = False) -> None:
         )
     for row in elements:
         sys.stdout.write(f"Job {row.id}\n")
-        _show(client.get(of(row.id, "story"))["story"])
+        _show(client.get(job_path(row.id, "story"))["story"])
 
 
 def _show(happened: Sequence[Json]) -> None:

@@ -70,7 +70,7 @@ def _with_place(jobs: Sequence[ReadJob], no: Refused) -> Refused:
 
 def _print_submitted(found: list[Submitted], parsable: bool, as_json: bool) -> None:
     if as_json:
-        write_json({"jobs": [job.said for job in found]})
+        write_json({"jobs": [job.answer for job in found]})
     elif parsable:
         sys.stdout.write("".join(f"{job.id}\n" for job in found))
     else:

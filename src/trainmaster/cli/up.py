@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainmaster.cli.support.address import user_data_folder
-from trainmaster.cli.support.errors import BadInput, Failed, why
+from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 from trainmaster.cli.support.format import settings_of
 from trainmaster.cli.support.options import option
 
@@ -84,7 +84,7 @@ def up(
         keep_private(folder)
         sock = listening(host, port)
     except OSError as error:
-        raise Failed(f"{error.filename or f'{host}:{port}'}: {why(error)}.") from None
+        raise Failed(f"{error.filename or f'{host}:{port}'}: {system_reason(error)}.") from None
     _log_to(folder / "daemon.log")
     typer.echo(f"Trainmaster at {url_of(sock)}, state in {folder}")
     try:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from trainmaster.cli.support.address import find_address, user_data_folder
-from trainmaster.cli.support.client import Sent, of, read_events
+from trainmaster.cli.support.client import ServerEvent, job_path, read_events
 from trainmaster.cli.support.errors import BadInput, Failed
 
 
-def events(text: str) -> list[Sent]:
+def events(text: str) -> list[ServerEvent]:
     return list(read_events(iter(text.encode().splitlines(keepends=True))))
 
 
@@ -26,16 +26,16 @@ def test_events_are_read_by_the_rules_of_their_format() -> None:
         "data: cut off"
     )
     assert events(text) == [
-        Sent("7", "log", "one\ntwo"),
-        Sent("7", "message", "more"),
-        Sent("9", "message", ""),
+        ServerEvent("7", "log", "one\ntwo"),
+        ServerEvent("7", "message", "more"),
+        ServerEvent("9", "message", ""),
     ]
 
 
 def test_a_name_is_safe_in_a_path() -> None:
-    assert of("a b/../c?", "logs") == "/jobs/a%20b%2F..%2Fc%3F/logs"
+    assert job_path("a b/../c?", "logs") == "/jobs/a%20b%2F..%2Fc%3F/logs"
     with pytest.raises(BadInput, match="missing"):
-        of("")
+        job_path("")
 
 
 @pytest.fixture

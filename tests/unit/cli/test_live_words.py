@@ -12,7 +12,7 @@ from trainmaster.cli.explain import lines_of
 from trainmaster.cli.support import format as words
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.follow import PrefixedLines
-from trainmaster.cli.support.job_table import ArrayRow, fitting, fold, ranges
+from trainmaster.cli.support.job_table import ArrayRow, fit_table, fold, ranges
 from trainmaster.cli.support.submit_request import environment_of, with_environment
 from trainmaster.cli.support.terminal import Escapes
 from trainmaster.daemon.response_models import JobRow
@@ -196,7 +196,7 @@ HEADINGS = ("id", "name", "user", "why")
 def test_columns_give_way_before_sentences_are_lost(width: int, lines: list[str]) -> None:
     from rich.console import Console
 
-    made = fitting(
+    made = fit_table(
         HEADINGS, [("1", "bert", "ada", "It needs 2 GPUs and 0 are free.")], width, ["user"]
     )
     console = Console(width=width, record=True, file=io.StringIO())
@@ -207,7 +207,7 @@ def test_columns_give_way_before_sentences_are_lost(width: int, lines: list[str]
 def test_what_is_to_be_folded_is_whole() -> None:
     from rich.console import Console
 
-    made = fitting(HEADINGS, [("1", "[red]bert[/]", "a", "one two three four")], 24, folds=True)
+    made = fit_table(HEADINGS, [("1", "[red]bert[/]", "a", "one two three four")], 24, folds=True)
     console = Console(width=24, record=True, file=io.StringIO())
     console.print(made)
     assert "".join(console.export_text().split()) == "idnameuserwhy1bertaonetwothreefour"

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainmaster.cli.support.errors import BadInput, Failed, why
+from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 
 URL = "TRAINMASTER_URL"
 DATA = "TRAINMASTER_DATA"
@@ -76,7 +76,7 @@ def _in_folder(folder: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise BadInput(f"{path} cannot be read: {why(error)}.") from None
+        raise BadInput(f"{path} cannot be read: {system_reason(error)}.") from None
     except (ValueError, KeyError, TypeError):
         raise BadInput(
             f"{path} holds no address: give the manager's with --url, or start it again."

@@ -49,7 +49,7 @@ class Refused(Failed):
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class ServerEvent:
     """One server-sent event."""
 
     id: str
@@ -108,7 +108,9 @@ class Client:
             if left:
                 raise IncompleteRead(b"", left)
 
-    def events(self, path: str, query: Query | None = None, after: str = "") -> Iterator[Sent]:
+    def events(
+        self, path: str, query: Query | None = None, after: str = ""
+    ) -> Iterator[ServerEvent]:
         """Server-sent events until the server closes; `after` is the id of the last one seen."""
         request = self._request("GET", path, query)
         request.add_header("Accept", "text/event-stream")
@@ -166,14 +168,14 @@ class Client:
         )
 
 
-def of(job: str, what: str = "") -> str:
+def job_path(job: str, what: str = "") -> str:
     """The path of one job, or of something of it."""
     if not job:
         raise BadInput("A job's id or name is missing: `trainmaster ps` lists them.")
     return f"/jobs/{quote(job, safe='')}" + (f"/{what}" if what else "")
 
 
-def read_events(lines: Iterator[bytes] | HTTPResponse) -> Iterator[Sent]:
+def read_events(lines: Iterator[bytes] | HTTPResponse) -> Iterator[ServerEvent]:
     """Server-sent events by the lines of their stream: fields, and an empty line after each."""
     last, name = "", ""
     data: list[str] = []
@@ -181,7 +183,7 @@ def read_events(lines: Iterator[bytes] | HTTPResponse) -> Iterator[Sent]:
         line = raw.decode("utf-8", "replace").rstrip("\r\n")
         if not line:
             if data:
-                yield Sent(last, name or "message", "\n".join(data))
+                yield ServerEvent(last, name or "message", "\n".join(data))
             name, data = "", []
             continue
         field, _, value = line.partition(":")

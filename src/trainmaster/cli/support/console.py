@@ -31,15 +31,15 @@ def remark(kind: str, lines: Iterable[str]) -> None:
         sys.stderr.write(f"{kind}: {' '.join(line.split())}\n")
 
 
-def write_json(said: object) -> None:
+def write_json(answer: object) -> None:
     """As JSON; rows are objects of their fields."""
-    sys.stdout.write(json.dumps(said, indent=2, ensure_ascii=False, default=vars) + "\n")
+    sys.stdout.write(json.dumps(answer, indent=2, ensure_ascii=False, default=vars) + "\n")
 
 
-def answer(said: object, as_json: bool, sentence: str) -> None:
+def show_answer(answer: object, as_json: bool, sentence: str) -> None:
     """What the manager answered, as JSON or as a sentence."""
     if as_json:
-        write_json(said)
+        write_json(answer)
     else:
         screen().print(sentence, markup=False)
 

@@ -42,14 +42,14 @@ def print_error(sentence: str) -> None:
     sys.stderr.write(f"Error: {as_sentence(sentence)}\n")
 
 
-def why(error: OSError) -> str:
+def system_reason(error: OSError) -> str:
     """The system's reason, as the end of a sentence."""
     return (error.strerror or str(error) or type(error).__name__).lower()
 
 
 def cannot_write(what: str, error: OSError) -> Failed:
     remedy = "free some space" if error.errno in NO_ROOM else "choose another place"
-    return Failed(f"cannot write {what}: {why(error)}; {remedy} and try again.")
+    return Failed(f"cannot write {what}: {system_reason(error)}; {remedy} and try again.")
 
 
 def sentence_and_code(error: Exception) -> tuple[str, int]:
@@ -62,7 +62,7 @@ def sentence_and_code(error: Exception) -> tuple[str, int]:
     if usage is not None:
         return _usage_sentence(error, usage()), BAD_INPUT
     if isinstance(error, OSError):
-        return f"the output cannot be written: {why(error)}.", FAILED
+        return f"the output cannot be written: {system_reason(error)}.", FAILED
     kind = type(error).__name__
     return (
         f"something in Trainmaster broke ({kind}: {error}); run it again with {DEBUG}=1"

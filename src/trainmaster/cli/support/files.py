@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO
 
-from trainmaster.cli.support.errors import BadInput, Failed, cannot_write, why
+from trainmaster.cli.support.errors import BadInput, Failed, cannot_write, system_reason
 
 if TYPE_CHECKING:
     from trainmaster.config.validation import Lines
@@ -23,7 +23,7 @@ def read_text(path: Path, what: str) -> str:
     except UnicodeDecodeError:
         raise BadInput(f"{what} {path} is not UTF-8 text.") from None
     except OSError as error:
-        raise BadInput(f"{what} {path} cannot be read: {why(error)}.") from None
+        raise BadInput(f"{what} {path} cannot be read: {system_reason(error)}.") from None
 
 
 def read_yaml(path: Path, what: str) -> tuple[Mapping[str, object], Lines]:
@@ -108,4 +108,4 @@ def _try(file: Path, sentence: str) -> None:
         file.touch()
         file.unlink()
     except OSError as error:
-        raise Failed(f"{sentence} ({why(error)}); choose another place.") from None
+        raise Failed(f"{sentence} ({system_reason(error)}); choose another place.") from None

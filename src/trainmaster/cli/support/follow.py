@@ -14,13 +14,13 @@ from trainmaster.cli.support.client import (
     Client,
     Query,
     Refused,
-    Sent,
+    ServerEvent,
     Unreachable,
-    of,
+    job_path,
 )
 from trainmaster.cli.support.errors import INTERRUPTED, print_error
 from trainmaster.cli.support.format import ended_sentence
-from trainmaster.cli.support.job_table import listed
+from trainmaster.cli.support.job_table import list_jobs
 from trainmaster.cli.support.submit_request import Submitted
 from trainmaster.daemon.response_models import JobRow
 from trainmaster.model.job_state import LIVE_STATES, JobState
@@ -54,7 +54,7 @@ def poll(look: Callable[[], T | None]) -> T:
     return found
 
 
-def patiently(ask: Callable[[], T]) -> T:
+def retry(ask: Callable[[], T]) -> T:
     """An answer, even if the manager is restarted meanwhile."""
     until = time.monotonic() + ABSENT_S
     while True:
@@ -67,7 +67,7 @@ def patiently(ask: Callable[[], T]) -> T:
 
 
 def row_now(client: Client, job: str) -> JobRow:
-    return JobRow.from_json(patiently(lambda: client.get(of(job))))
+    return JobRow.from_json(retry(lambda: client.get(job_path(job))))
 
 
 def wait_for(client: Client, job: Submitted) -> list[JobRow]:
@@ -78,7 +78,7 @@ def wait_for(client: Client, job: Submitted) -> list[JobRow]:
         if not job.is_array:
             row = row_now(client, job.id)
             return [row] if row.has_ended else None
-        if patiently(lambda: client.get("/jobs", live))["jobs"]:
+        if retry(lambda: client.get("/jobs", live))["jobs"]:
             return None
         return elements_of(client, job.id)[::-1]
 
@@ -88,9 +88,9 @@ def wait_for(client: Client, job: Submitted) -> list[JobRow]:
 # -- output --------------------------------------------------------------------------------------------
 
 
-def _written(sent: Sent) -> tuple[str, bytes]:
-    said = sent.json()
-    return str(said.get("rank") or 0), base64.b64decode(said["bytes"])
+def _written(sent: ServerEvent) -> tuple[str, bytes]:
+    answer = sent.json()
+    return str(answer.get("rank") or 0), base64.b64decode(answer["bytes"])
 
 
 def follow(client: Client, job: str, query: Query, write: Write, notes: Notes) -> JobRow:
@@ -101,13 +101,13 @@ def follow(client: Client, job: str, query: Query, write: Write, notes: Notes) -
     tail = dict(query)
     while True:
         try:
-            for sent in client.events(of(job, "logs"), {**tail, "follow": "true"}, after):
+            for sent in client.events(job_path(job, "logs"), {**tail, "follow": "true"}, after):
                 if sent.name == "log":
                     after, absent_since = sent.id, None
                     write(*_written(sent))
                 elif sent.name == "state":
-                    said = sent.json()
-                    notes.on_state(row.id, said["state"], said.get("sentence") or "")
+                    answer = sent.json()
+                    notes.on_state(row.id, answer["state"], answer.get("sentence") or "")
         except Unreachable:
             absent_since = absent_since or time.monotonic()
             if time.monotonic() - absent_since > ABSENT_S:
@@ -201,8 +201,8 @@ def is_array(client: Client, id: str) -> bool:
 
 def elements_of(client: Client, array: str) -> list[JobRow]:
     """All elements, the first one first; none where it is not the id of an array."""
-    said = patiently(lambda: list(listed(client, {"array": array})))
-    return [JobRow.from_json(each) for each in reversed(said)]
+    rows = retry(lambda: list(list_jobs(client, {"array": array})))
+    return [JobRow.from_json(each) for each in reversed(rows)]
 
 
 def follow_elements(client: Client, array: str) -> list[JobRow]:
@@ -251,12 +251,12 @@ class ArrayOutput:
         for attempt in range(first, row.attempt + 1):
             if attempt != self._attempts.get(row.id):
                 self._attempts[row.id], self._read[row.id] = attempt, 0
-            patiently(lambda: self._read_on(row.id))
+            retry(lambda: self._read_on(row.id))
 
     def _read_on(self, id: str) -> None:
         query = {"rank": 0, "attempt": self._attempts[id], "from": self._read[id]}
         try:
-            for piece in self._client.download(of(id, "logs"), query):
+            for piece in self._client.download(job_path(id, "logs"), query):
                 self._read[id] += len(piece)
                 self._lines.write(id, piece)
         except Refused as no:
@@ -277,7 +277,7 @@ def follow_to_end(client: Client, job: Submitted, all_ranks: bool) -> int:
         if not wants_to_cancel(job):
             return INTERRUPTED
     try:
-        patiently(lambda: client.post(of(job.id, "cancel")))
+        retry(lambda: client.post(job_path(job.id, "cancel")))
         notes(f"Job {job.id} is being cancelled.")
         for row in wait_for(client, job):
             notes(ended_sentence(row))

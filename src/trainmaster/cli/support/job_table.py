@@ -42,7 +42,7 @@ def states_of(text: str, known: Sequence[JobState], refusal: str) -> str:
     return ",".join(words)
 
 
-def listed(
+def list_jobs(
     client: Client, query: Query, most: int | None = None, page: int = PAGE
 ) -> Iterator[Json]:
     """Rows of the manager that match, newest first, page by page."""
@@ -128,16 +128,16 @@ def jobs_table(
         *(*more, "where or why"),
     )
     cells = [_cells(line, wide) for line in (rows if each else fold(rows))]
-    return fitting(headings, cells, width, () if wide else GIVES_WAY, folds=wide)
+    return fit_table(headings, cells, width, () if wide else GIVES_WAY, folds=wide)
 
 
 def _rows(client: Client, query: Query, limit: int | None, each: bool) -> list[JobRow]:
     """As many as are wanted: an array that is folded counts as one, and has all its elements."""
     if each or limit is None:
-        return [JobRow.from_json(answer) for answer in listed(client, query, limit)]
+        return [JobRow.from_json(answer) for answer in list_jobs(client, query, limit)]
     rows: list[JobRow] = []
     lines: set[str] = set()
-    for answer in listed(client, query, page=max(limit, SMALL_PAGE)):
+    for answer in list_jobs(client, query, page=max(limit, SMALL_PAGE)):
         row = JobRow.from_json(answer)
         line = row.array or row.id
         if line not in lines and len(lines) == limit:
@@ -169,7 +169,7 @@ def _cells(line: JobRow | ArrayRow, wide: bool) -> tuple[str, ...]:
     )
 
 
-def fitting(
+def fit_table(
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],
     width: int,

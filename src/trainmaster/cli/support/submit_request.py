@@ -18,7 +18,7 @@ from trainmaster.daemon.response_models import JobRow
 from trainmaster.text.formatting import plural
 
 SOON_S = 1.0
-"""What is expected within this is said to be now."""
+"""A start that is expected within this many seconds counts as now."""
 TRAVELS = (
     *("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV"),
     *("PYTHONPATH", "LD_LIBRARY_PATH"),
@@ -30,21 +30,21 @@ TRAVELS = (
 class Submitted:
     """What became of one job file: the job, or the array and its elements."""
 
-    said: Json
+    answer: Json
     """As the manager answered."""
 
     @property
     def id(self) -> str:
-        return str(self.said["id"])
+        return str(self.answer["id"])
 
     @property
     def name(self) -> str:
-        return self.said.get("name") or ""
+        return self.answer.get("name") or ""
 
     @property
     def elements(self) -> list[str]:
         """Of an array; a job stands for itself in the list of the manager."""
-        return [each for each in self.said.get("ids") or () if each != self.id]
+        return [each for each in self.answer.get("ids") or () if each != self.id]
 
     @property
     def is_array(self) -> bool:
@@ -118,7 +118,7 @@ def _value(name: str, value: object) -> str:
 def send(client: Client, specs: Sequence[Json]) -> list[Submitted]:
     """Submit them, all or none, exactly once."""
     answer = client.submit({"jobs": list(specs)}, uuid.uuid4().hex)
-    return [Submitted(said) for said in answer["jobs"]]
+    return [Submitted(each) for each in answer["jobs"]]
 
 
 def show_dry_run(client: Client, specs: Sequence[Json], as_json: bool) -> None:
@@ -133,13 +133,13 @@ def show_dry_run(client: Client, specs: Sequence[Json], as_json: bool) -> None:
         gpus = f"{row.gpus:g} {'GPU' if row.gpus == 1 else 'GPUs'}"
         what = f"Would submit {row.name}: {gpus}, queue {row.queue}, user {row.user}."
         console.print(what, markup=False)
-        said = {
+        explanation = {
             "sentence": row.why or _expected(each["forecast"]),
             "code": row.reason.code if row.reason else "",
             "forecast": each["forecast"],
             "remarks": each["job"]["remarks"],
         }
-        for line in lines_of(said):
+        for line in lines_of(explanation):
             console.print(f"  {line}", markup=False)
 
 

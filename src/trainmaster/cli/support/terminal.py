@@ -21,7 +21,7 @@ LEAVE = b"."
 END_OF_INPUT = b"\x04"
 
 
-class Left(Enum):
+class DetachReason(Enum):
     """Why a terminal is no longer attached."""
 
     DETACHED = auto()
@@ -55,7 +55,7 @@ class Escapes:
 
 
 class Attached:
-    """One stay at a session."""
+    """This terminal while it is attached to a session."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
@@ -63,7 +63,7 @@ class Attached:
         self._escapes = Escapes()
         self.code = 0
 
-    def stay(self) -> Left:
+    def run(self) -> DetachReason:
         """Carry keys there and output back until the session ends or the user detaches."""
         keys = sys.stdin.fileno()
         with _raw(keys), _sizes(self._send_size), selectors.DefaultSelector() as watch:
@@ -80,35 +80,35 @@ class Attached:
                     if left is not None:
                         return left
 
-    def _hear(self) -> Left | None:
+    def _hear(self) -> DetachReason | None:
         try:
             piece = self._line.recv(1 << 16)
         except OSError:
             piece = b""
         if not piece:
-            return Left.BROKEN
+            return DetachReason.BROKEN
         for said in self._frames.feed(piece):
             if said.kind is Kind.SHOWN:
                 sys.stdout.buffer.write(said.body)
                 sys.stdout.buffer.flush()
             elif said.kind is Kind.ENDED:
                 (self.code,) = frames.CODE.unpack(said.body)
-                return Left.ENDED
+                return DetachReason.ENDED
             elif said.kind is Kind.SLEEPS:
-                return Left.SLEEPS
+                return DetachReason.SLEEPS
         return None
 
-    def _type(self, keys: int, watch: selectors.BaseSelector) -> Left | None:
+    def _type(self, keys: int, watch: selectors.BaseSelector) -> DetachReason | None:
         typed = os.read(keys, 1 << 14)
         if not typed:
             if os.isatty(keys):
-                return Left.DETACHED
+                return DetachReason.DETACHED
             watch.unregister(keys)
             typed = END_OF_INPUT  # a script has come to its end: so does the shell
         sent, leaves = self._escapes.feed(typed) if os.isatty(keys) else (typed, False)
         if sent:
             self._send(frames.frame(Kind.TYPED, sent))
-        return Left.DETACHED if leaves else None
+        return DetachReason.DETACHED if leaves else None
 
     def _send_size(self) -> None:
         try:
