@@ -75,7 +75,7 @@ def wait_for(client: Client, job: Submitted) -> list[JobRow]:
     live: Query = {"array": job.id, "state": ",".join(LIVE_STATES), "limit": 1}
 
     def ended() -> list[JobRow] | None:
-        if not job.is_array:
+        if not job.elements:
             row = row_now(client, job.id)
             return [row] if row.has_ended else None
         if retry(lambda: client.get("/jobs", live))["jobs"]:
@@ -301,7 +301,7 @@ def wants_to_cancel(job: Submitted) -> bool:
 
 
 def _follow(client: Client, job: Submitted, all_ranks: bool, notes: Notes) -> int:
-    if job.is_array:
+    if job.elements:
         rows = follow_elements(client, job.id)
     elif all_ranks:
         with closing(PrefixedLines()) as lines:

@@ -47,14 +47,10 @@ class Submitted:
         return [each for each in self.answer.get("ids") or () if each != self.id]
 
     @property
-    def is_array(self) -> bool:
-        return bool(self.elements)
-
-    @property
     def sentence(self) -> str:
         """What was submitted, in words."""
         name = f" ({self.name})" if self.name else ""
-        if self.is_array:
+        if self.elements:
             return f"Submitted array {self.id}{name}: {plural(len(self.elements), 'job')}."
         return f"Submitted job {self.id}{name}."
 
