@@ -32,6 +32,8 @@ class BasePolicy(Generic[O, M]):
 
     name: ClassVar[str]
     options_type: ClassVar[type]
+    memo_type: ClassVar[type] = type(None)
+    """What it remembers; its first memo is made without arguments."""
     needs_oracle: bool = False
     profiles: bool = False
     """Whether it decides by measured speeds of elastic jobs: they are measured before they run."""
@@ -50,7 +52,7 @@ class BasePolicy(Generic[O, M]):
         self.stuck: dict[Hashable, Stuck] = {}
 
     def first_memo(self) -> M:
-        return cast(M, None)
+        return cast(M, self.memo_type())
 
     def forget(self) -> None:
         """Drop every cache; policies that cache more drop that too."""

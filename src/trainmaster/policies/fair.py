@@ -33,13 +33,11 @@ from trainmaster.model.reasons import Reason
 class Fair(FairSharing[FairOptions, FairMemo]):
     name = "fair"
     options_type = FairOptions
+    memo_type = FairMemo
     inner_defaults: ClassVar = {"fifo": {"backfill": "skip"}}
 
     def __init__(self, options: FairOptions) -> None:
         super().__init__(options, options)
-
-    def first_memo(self) -> FairMemo:
-        return FairMemo()
 
     def plan(self, view: View, memo: FairMemo, now: int) -> Plan[FairMemo]:
         total, averages = capacity(view), self._averages(memo, now)

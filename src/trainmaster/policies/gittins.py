@@ -52,14 +52,12 @@ class GittinsOptions(PreemptiveOptions):
 class Gittins(BasePolicy[GittinsOptions, Observations]):
     name = "gittins"
     options_type = GittinsOptions
+    memo_type = Observations
 
     def __init__(self, options: GittinsOptions) -> None:
         super().__init__(options)
         self._quantum_ms = to_ms(options.quantum_s)
         self.service = service_index(options.service_samples, options.classes)
-
-    def first_memo(self) -> Observations:
-        return Observations()
 
     def forget(self) -> None:
         super().forget()

@@ -62,14 +62,12 @@ class Memo:
 class TiresiasG(DiscretizedQueues[Memo]):
     name = "tiresias-g"
     options_type = TiresiasGOptions
+    memo_type = Memo
 
     def __init__(self, options: TiresiasGOptions) -> None:
         super().__init__(options)
         self._samples, self._classes = options.service_samples, options.classes
         self._service = service_index(self._samples, self._classes)
-
-    def first_memo(self) -> Memo:
-        return Memo()
 
     def forget(self) -> None:
         super().forget()

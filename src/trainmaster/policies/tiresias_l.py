@@ -24,9 +24,7 @@ from trainmaster.model.plan import FrozenMap, Plan
 class TiresiasL(DiscretizedQueues[Resets]):
     name = "tiresias-l"
     options_type = TiresiasOptions
-
-    def first_memo(self) -> Resets:
-        return FrozenMap()
+    memo_type = FrozenMap
 
     def plan(self, view: View, memo: Resets, now: int) -> Plan[Resets]:
         return self.run_queues(view, memo, now, self.by_start)

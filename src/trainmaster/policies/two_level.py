@@ -37,9 +37,7 @@ class TwoLevelOptions(QueueOptions):
 class TwoLevel(HierarchicalPolicy[TwoLevelOptions, QueuePassMemo]):
     name = "two-level"
     options_type = TwoLevelOptions
-
-    def first_memo(self) -> QueuePassMemo:
-        return QueuePassMemo()
+    memo_type = QueuePassMemo
 
     def plan(self, view: View, memo: QueuePassMemo, now: int) -> Plan[QueuePassMemo]:
         round_, total = self.begin(view, memo, now), capacity(view)

@@ -80,6 +80,7 @@ class Occupants:
 class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
     name = "big-brain"
     options_type = BigBrainOptions
+    memo_type = TunerMemo
 
     def __init__(self, options: BigBrainOptions) -> None:
         super().__init__(options)
@@ -87,9 +88,6 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
         self._tuner = PackingFactorTuner(to_ms(options.trial_s))
         self._sharing = Sharing(options.sharing)
         self.splits = options.split == "on"
-
-    def first_memo(self) -> TunerMemo:
-        return TunerMemo()
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         return Rank(-record.job.priority, record.job.submit_ms)

@@ -79,6 +79,7 @@ class Memo:
 class Gandiva(BasePolicy[GandivaOptions, Memo]):
     name = "gandiva"
     options_type = GandivaOptions
+    memo_type = Memo
 
     def __init__(self, options: GandivaOptions) -> None:
         super().__init__(options)
@@ -86,9 +87,6 @@ class Gandiva(BasePolicy[GandivaOptions, Memo]):
         self._trial = to_ms(options.trial_s)
         self._migrates = options.migration == "on"
         self._index: ServerIndex | None = None
-
-    def first_memo(self) -> Memo:
-        return Memo()
 
     def forget(self) -> None:
         super().forget()

@@ -95,13 +95,11 @@ class Memo:
 class Goodput(ReallocatingPolicy[GoodputOptions, Memo]):
     name = "goodput"
     options_type = GoodputOptions
+    memo_type = Memo
 
     def __init__(self, options: GoodputOptions) -> None:
         super().__init__(options)
         self._interval = to_ms(options.interval_s)
-
-    def first_memo(self) -> Memo:
-        return Memo()
 
     def place_in_line(self, view: View, record: JobRecord) -> Rank:
         """Runs first; then the job that needs least to start."""

@@ -64,6 +64,7 @@ class Memo:
 class Optimus(BasePolicy[OptimusOptions, Memo]):
     name = "optimus"
     options_type = OptimusOptions
+    memo_type = Memo
     profiles = True
     is_moldable = True
     worker_placement = WorkerPlacement
@@ -75,9 +76,6 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
         self.progress_every_ms = self._interval if options.learn == "fit" else None
         self._forecasts: ConvergenceForecasts | None = None
         self._elastic: dict[int, JobRecord] | None = None
-
-    def first_memo(self) -> Memo:
-        return Memo()
 
     def forget(self) -> None:
         super().forget()

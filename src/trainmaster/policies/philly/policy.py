@@ -81,6 +81,7 @@ class PhillyMemo:
 class Philly(FairSharing[PhillyOptions, PhillyMemo]):
     name = "philly"
     options_type = PhillyOptions
+    memo_type = PhillyMemo
 
     def __init__(self, options: PhillyOptions) -> None:
         terms = FairOptions(
@@ -104,9 +105,6 @@ class Philly(FairSharing[PhillyOptions, PhillyMemo]):
     def _search(self) -> LocalitySearch:
         assert isinstance(self._any_inner, LocalitySearch)
         return self._any_inner
-
-    def first_memo(self) -> PhillyMemo:
-        return PhillyMemo()
 
     # -- a pass ----------------------------------------------------------------------------------
 

@@ -68,9 +68,7 @@ class Memo:
 class Qssf(BasePolicy[QssfOptions, Memo]):
     name = "qssf"
     options_type = QssfOptions
-
-    def first_memo(self) -> Memo:
-        return Memo()
+    memo_type = Memo
 
     def __init__(self, options: QssfOptions) -> None:
         super().__init__(options)

@@ -71,6 +71,7 @@ class Memo:
 class Themis(BasePolicy[ThemisOptions, Memo]):
     name = "themis"
     options_type = ThemisOptions
+    memo_type = Memo
     profiles = True
     is_moldable = True
 
@@ -81,9 +82,6 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
         self._index: AppIndex | None = None
         self._ends = LeaseEnds()
         self._estimator: PlaceEstimator | None = None
-
-    def first_memo(self) -> Memo:
-        return Memo()
 
     def forget(self) -> None:
         super().forget()
