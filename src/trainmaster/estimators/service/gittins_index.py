@@ -69,7 +69,7 @@ class Empirical:
 
 
 class Stretch(NamedTuple):
-    """A piece of service: who enters it ends in it with this chance, at this mean expense."""
+    """A piece of service: a job that enters it ends in it with this chance, at this mean expense."""
 
     ends: float
     spends: float

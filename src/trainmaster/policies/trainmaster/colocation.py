@@ -100,14 +100,14 @@ class Colocation:
         self.parted: list[JobRecord] = []
         self.is_held_up = False
         self.tried: dict[frozenset[JobKind], str] = {}
-        """Kinds that come together in this pass, and who joined."""
+        """Kinds that come together in this pass, and the job that joined."""
         self.gains: Gains = {}
         self._pass = p
 
-    # -- those who share already -----------------------------------------------------------------
+    # -- jobs that share already -----------------------------------------------------------------
 
     def judge(self) -> None:
-        """Learn from companies that have been together for long enough; part those that do not pay."""
+        """Learn from groups that have been together for long enough; separate those that do not pay."""
         for gpu, group in list(self.groups.items()):
             records = self._records(group)
             if len(records) < 2 or self._is_shut(gpu):
@@ -146,7 +146,7 @@ class Colocation:
         ]
 
     def _pays(self, records: list[JobRecord], rates: list[int]) -> bool:
-        """Whether the last who came adds enough, and all keep enough."""
+        """Whether the last to join adds enough, and all keep enough."""
         if min(rates) < self.terms.kept_ppm:
             return False
         before = self._sum([kind_of(record) for record in records[:-1]])
@@ -259,7 +259,7 @@ class Colocation:
         return ColocationMemo(self.rates, FrozenMap(self.groups), due, self.is_held_up)
 
     def _take_note(self) -> None:
-        """Who shares with whom after this draft, and how fast those are who have been alone."""
+        """Note which jobs share after this draft, and how fast jobs are that have been alone."""
         draft, jobs = self.shared.draft, self.shared.view.jobs
         coming = [self.shared.gpu_of(draft.placement_of(jobs[job])) for job in draft.placed()]
         changed = {gpu for gpu in coming if gpu is not None}
@@ -303,7 +303,7 @@ class Colocation:
         return min((due for due in dues if due is not None and due > self.now), default=None)
 
     def _resettle(self) -> None:
-        """Who was just parted goes on on a free GPU, if one is left."""
+        """Jobs that were just separated go on on a free GPU, if one is left."""
         for record in self.parted:
             self._move(record)
 
@@ -319,7 +319,7 @@ class Colocation:
         return found is not None
 
     def _spread(self) -> int | None:
-        """Let one of each company move to a free GPU where that pays; when the next one may."""
+        """Let one of each group move to a free GPU where that pays; when the next one may."""
         due: list[int] = []
         for gpu, group in list(self.groups.items()):
             records = self._records(group)
@@ -355,7 +355,7 @@ class Colocation:
         return mover.run_since_ms + 2 * cost * NOMINAL // lost
 
     def _even_out(self) -> None:
-        """Those whom somebody has left hold more again, once the GPU is at hand."""
+        """Jobs that another has left hold more again, once the GPU is at hand."""
         for gpu, group in list(self.groups.items()):
             records = self._records(group)
             share = WHOLE // len(records)
@@ -412,7 +412,7 @@ def lasting(
 
 
 def judged_at(view: View, group: ColocatedJobs, trial_ms: int) -> int | None:
-    """When all of a company will have run together for long enough; None while they do not."""
+    """When all of a group will have run together for long enough; None while they do not."""
     if group.is_judged or len(group.jobs) < 2:
         return None
     latest = 0

@@ -1,7 +1,7 @@
 """What jobs keep of their speed beside each other on one GPU: measured, else published, else by law.
 
-Pairs and larger companies are known by the kinds of their jobs: model and tenth of utilisation. What
-was measured of a company counts before everything else; then the pairs that somebody published; then
+Pairs and larger groups are known by the kinds of their jobs: model and tenth of utilisation. What
+was measured of a group counts before everything else; then the pairs that somebody published; then
 the law of small and filling jobs, where the utilisation of all is known (perf/default_parameters.py,
 docs/perf.md), corrected by how far it was off so far. Where nothing is known, nothing is said: that
 calls for a trial.
@@ -23,8 +23,8 @@ from trainmaster.perf.gpu_interference import GpuOccupant
 from trainmaster.perf.model_zoo import table_name
 
 TENTH = NOMINAL // 10
-MOST_COMPANIES = 4_096
-"""Measured companies that are remembered; the oldest are dropped first."""
+MOST_MEASURED = 4_096
+"""Measured speeds that are remembered; the oldest are dropped first."""
 WEIGHT = 4
 """A new measurement counts 1/4, what was known before the rest."""
 
@@ -43,7 +43,7 @@ class JobKind(NamedTuple):
         return not self.model and self.busy_ppm is None
 
 
-Company = tuple[JobKind, tuple[JobKind, ...]]
+MemberKey = tuple[JobKind, tuple[JobKind, ...]]
 """One job, and those beside it in a fixed order."""
 
 
@@ -54,8 +54,8 @@ def kind_of(record: JobRecord) -> JobKind:
     return JobKind(table_name(job.model), busy)
 
 
-def companies(kinds: Sequence[JobKind]) -> list[Company]:
-    """The same company from the side of each."""
+def member_keys(kinds: Sequence[JobKind]) -> list[MemberKey]:
+    """The group from the side of each of its jobs."""
     return [
         (mine, tuple(sorted((*kinds[:at], *kinds[at + 1 :]), key=_in_order)))
         for at, mine in enumerate(kinds)
@@ -71,20 +71,20 @@ def _in_order(kind: JobKind) -> tuple[str, int]:
 class ColocationSpeeds:
     """What has been measured so far; a part of a policy's memo."""
 
-    measured: FrozenMap[Company, int] = field(default_factory=FrozenMap)
+    measured: FrozenMap[MemberKey, int] = field(default_factory=FrozenMap)
     """Speed relative to alone, in parts per million."""
     alone: FrozenMap[tuple[str, str], int] = field(default_factory=FrozenMap)
     """Speed alone by model and GPU type."""
     trust_ppm: int = NOMINAL
-    """What companies that had not been measured before really did, relative to what was predicted."""
+    """What groups that had not been measured before really did, relative to what was predicted."""
 
     def predicted(self, kinds: Sequence[JobKind], sharing: Sharing) -> tuple[int, ...] | None:
         """What each of them would keep; None where nobody can know."""
         found = []
-        for mine, beside in companies(kinds):
+        for mine, beside in member_keys(kinds):
             rate = self.measured.get((mine, beside))
             if rate is None:
-                rate = predicted_by_law(mine, beside, sharing)
+                rate = predicted_by_utilisation(mine, beside, sharing)
                 if rate is None:
                     return None
                 rate = min(NOMINAL, rate * self.trust_ppm // NOMINAL)
@@ -94,18 +94,20 @@ class ColocationSpeeds:
     def learned(
         self, kinds: Sequence[JobKind], rates: Sequence[int], sharing: Sharing
     ) -> ColocationSpeeds:
-        """With one more measured company."""
+        """With one more measured group."""
         seen = dict(self.measured)
-        for company, rate in zip(companies(kinds), rates, strict=True):
-            known = seen.pop(company, None)
-            seen[company] = rate if known is None else known + (rate - known) // WEIGHT
-        while len(seen) > MOST_COMPANIES:
+        for member, rate in zip(member_keys(kinds), rates, strict=True):
+            known = seen.pop(member, None)
+            seen[member] = rate if known is None else known + (rate - known) // WEIGHT
+        while len(seen) > MOST_MEASURED:
             del seen[next(iter(seen))]
         trust = self.trust_ppm
-        if all(company not in self.measured for company in companies(kinds)):
-            laws = [predicted_by_law(*company, sharing) for company in companies(kinds)]
-            if None not in laws:
-                really = sum(rates) * NOMINAL // max(1, sum(law or 0 for law in laws))
+        if all(member not in self.measured for member in member_keys(kinds)):
+            predicted = [
+                predicted_by_utilisation(*member, sharing) for member in member_keys(kinds)
+            ]
+            if None not in predicted:
+                really = sum(rates) * NOMINAL // max(1, sum(each or 0 for each in predicted))
                 trust += (really - trust) // WEIGHT
         return replace(self, measured=FrozenMap(seen), trust_ppm=trust)
 
@@ -124,7 +126,9 @@ class ColocationSpeeds:
 NOTHING_MEASURED = ColocationSpeeds()
 
 
-def predicted_by_law(mine: JobKind, beside: Sequence[JobKind], sharing: Sharing) -> int | None:
+def predicted_by_utilisation(
+    mine: JobKind, beside: Sequence[JobKind], sharing: Sharing
+) -> int | None:
     """By the published pair, or the law; None where the utilisation of one of them is unknown."""
     if len(beside) == 1:
         pair = SHARED_GPU.pairs.get((mine.model, beside[0].model))

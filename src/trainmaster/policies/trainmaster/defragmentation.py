@@ -1,9 +1,9 @@
 """Moves that bring GPUs together: small runs make room for a gang, and gangs that lie apart gather.
 
 Before the walk, the first gangs in line that find no room together although enough GPUs are free get it
-by moves of smaller runs off one node (`make_room`): a move costs a change of hands, an eviction costs
+by moves of smaller runs off one node (`make_room`): a move costs a preemption, an eviction costs
 that and a wait. After the walk, runs that lie apart move where they are nearer, if that saves more of
-the time they are expected to go on than the change of hands costs (`gather`). A run that has just
+the time they are expected to go on than the preemption costs (`gather`). A run that has just
 started or moved rests, so that nothing moves to and fro, and a pass makes few moves.
 """
 
@@ -23,7 +23,7 @@ from trainmaster.policies.trainmaster.delay_scheduling import DelayScheduling
 from trainmaster.policies.trainmaster.scheduling_pass import Pass
 
 PAYS = 2
-"""A move has to save so many times what a change of hands costs; a run rests for as long at least."""
+"""A move has to save so many times what a preemption costs; a run rests for as long at least."""
 LEAST_GAIN = 20_000
 """Nobody moves for less than this part of its speed, in parts per million."""
 MOST_MOVES = 2

@@ -105,7 +105,7 @@ class PublishedLosses:
 
 
 TELLING_LOSS = 50_000
-"""Who is predicted to lose less than this tells nothing about other models, nor about other places."""
+"""A gang that is predicted to lose less tells nothing about other models, nor about other places."""
 LEAST_CHANGE_PART = 4
 """A correction is believed when it differs from the one before by this part, one in four."""
 LEAST_CORRECTION = NOMINAL // 32
@@ -124,7 +124,7 @@ ANY_BESIDE: PenaltyKey = (BESIDE,)
 @stored_as("locality.Observations")
 @dataclass(frozen=True, slots=True)
 class LocalityObservations:
-    """What was seen of distance and company."""
+    """What was seen of distance and neighbours."""
 
     felt: FrozenMap[PenaltyKey, Penalty] = field(default_factory=FrozenMap)
     believed: FrozenMap[PenaltyKey, int] = field(default_factory=FrozenMap)
@@ -224,7 +224,7 @@ class LocalityEstimator:
         predicted = self._predicted_at(record, placement)
         if not predicted:
             felt[kind] = own.with_near(speed)
-            self._note_company(felt, record, placement, kind)
+            self._note_neighbours(felt, record, placement, kind)
             return
         lost = max(0, NOMINAL - speed * NOMINAL // own.near_ppm())
         if predicted >= TELLING_LOSS:
@@ -233,7 +233,7 @@ class LocalityEstimator:
         else:
             _add(felt, (*kind, QUIET), predicted, lost)
 
-    def _note_company(
+    def _note_neighbours(
         self,
         felt: dict[PenaltyKey, Penalty],
         record: JobRecord,

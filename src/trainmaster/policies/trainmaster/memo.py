@@ -41,7 +41,7 @@ class ColocationMemo:
     crowds: FrozenMap[int, ColocatedJobs] = field(default_factory=FrozenMap)
     """By GPU."""
     due_ms: int | None = None
-    """When a company can be judged, or one of it may move out."""
+    """When a group can be judged, or one of its jobs may move."""
     is_held_up: bool = False
     """Whether something waits for a run to start or to leave: somebody to join, or to hold more."""
 

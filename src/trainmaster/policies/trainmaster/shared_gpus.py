@@ -1,6 +1,6 @@
-"""Who is on which shared GPU in the course of a pass, and where one more whole job may join.
+"""Which jobs are on which shared GPU in the course of a pass, and where one more whole job may join.
 
-A room is a GPU whose jobs were launched to share it: jobs of one whole GPU whose memory is known. Alone
+A shared GPU is one whose jobs were launched to share it: jobs of one whole GPU whose memory is known. Alone
 such a job holds all of it; n together hold 1/n each. Only shares change when one comes or goes: nobody
 is launched again for it.
 """
@@ -46,7 +46,7 @@ class SharedGpus:
     sharing: Sharing
     is_exempt: Callable[[JobRecord], bool]
     _before: dict[int, list[JobRecord]] | None = field(default=None, init=False)
-    """By GPU: who was there before this pass; looked up when first asked for."""
+    """By GPU: the jobs on it before this pass; looked up when first asked for."""
 
     def _were_there(self) -> dict[int, list[JobRecord]]:
         if self._before is None:
@@ -63,7 +63,7 @@ class SharedGpus:
         return shared_gpu(placement, self.sharing)
 
     def all(self) -> dict[int, list[JobRecord]]:
-        """Every room with those who will be there, in order of submission."""
+        """Every shared GPU with the jobs that will be on it, in order of submission."""
         draft, jobs = self.draft, self.view.jobs
         found: dict[int, list[JobRecord]] = {}
         for gpu, tenants in self._were_there().items():
@@ -79,7 +79,7 @@ class SharedGpus:
         return found
 
     def on(self, gpu: int) -> list[JobRecord]:
-        """Those who will be on this GPU, in order of submission."""
+        """The jobs that will be on this GPU, in order of submission."""
         draft = self.draft
         found = [
             record

@@ -9,7 +9,7 @@ most a quarter of the GPUs, or are one: so that a burst of owed does not turn th
 finish-time ratio of a job that is served at once and ends there = fair age / run time: the guard keeps
 it near `ratio`.
 
-OwedRuns and the time of the next look are a value, for the memo: a look at all who wait costs as much as
+OwedRuns and the time of the next look are a value, for the memo: a look at all waiting jobs costs as much as
 there are, so it is taken when the first of them can have become due, ten minutes apart at least.
 """
 
@@ -34,7 +34,7 @@ PART_OF_GPUS = 4
 @stored_as("starvation.Owed")
 @dataclass(frozen=True, slots=True)
 class OwedRuns:
-    """Who is owed a run, up to which attained service, and when to look again."""
+    """Which jobs are owed a run, up to which attained service, and when to look again."""
 
     until: FrozenMap[str, int] = field(default_factory=FrozenMap)
     next_look_ms: int = 0

@@ -1,8 +1,8 @@
 """Booking all accepted deadlines together, so that as few as possible are missed.
 
 Two ways are tried: keep what is booked as far as it still does and move only the others; or book all
-afresh, the latest deadline first. The second is tried where the first leaves somebody late. Who cannot
-be in time gets the earliest GPUs that the others leave.
+afresh, the latest deadline first. The second is tried where the first leaves a job late. A job that
+cannot be in time gets the earliest GPUs that the others leave.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _afresh(claims: Sequence[Claim], gpus: Mapping[Kinds, int], now: int) -> Boo
 
 
 def _in_time_or_late(found: Booked, claims: Sequence[Claim]) -> Booked:
-    """One after the other; who finds no room before its deadline comes after all the others."""
+    """One after the other; a job that finds no room before its deadline comes after all the others."""
     late = []
     for claim in claims:
         stretches = found.bookings.latest(claim.want)
