@@ -52,11 +52,11 @@ def files(write: Write) -> None:
 SAID = {
     "the cluster shrank": (
         "--cluster cluster.yaml --policy fifo",
-        "Warning: fifo lets 2 jobs wait for ever, such as wide: it needs 4 GPUs and 2 are free\n",
+        "Warning: fifo never starts 2 jobs, such as wide: it needs 4 GPUs and 2 are free\n",
     ),
     "its queue has a maximum": (
         "--cluster 2x2 --queues queues.yaml --policy fair",
-        "Warning: fair lets 2 jobs wait for ever, such as wide: it needs 4 GPUs,"
+        "Warning: fair never starts 2 jobs, such as wide: it needs 4 GPUs,"
         " which its queue or this cluster can never give it",
     ),
     "the policy cannot say": (

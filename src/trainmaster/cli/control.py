@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli.support.client import Client, Json, Refused, job_path
+from trainmaster.cli.support.client import Client, Json, RequestRefused, job_path
 from trainmaster.cli.support.console import screen, show_answer, write_json
 from trainmaster.cli.support.errors import FAILED, print_error
 from trainmaster.cli.support.options import AsJson, JobName, JobNames, option
@@ -73,7 +73,7 @@ def _order_each(client: Client, jobs: Sequence[str], action: str, done: str, as_
     for job in dict.fromkeys(jobs):
         try:
             client.post(job_path(_whole(client, job), action))
-        except Refused as no:
+        except RequestRefused as no:
             print_error(str(no))
             results.append({"job": job, "done": False, "error": str(no)})
             continue

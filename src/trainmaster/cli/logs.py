@@ -8,7 +8,7 @@ from itertools import count
 from typing import Annotated
 
 from trainmaster.cli.support import follow
-from trainmaster.cli.support.client import NOT_FOUND, Client, Query, Refused, job_path
+from trainmaster.cli.support.client import NOT_FOUND, Client, Query, RequestRefused, job_path
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.options import JobName, option
 
@@ -78,7 +78,7 @@ def _write_ranks(client: Client, job: str, query: Query) -> None:
             with closing(follow.PrefixedLines()) as lines:
                 for piece in client.download(job_path(job, "logs"), {**query, "rank": rank}):
                     lines.write(str(rank), piece)
-        except Refused as no:
+        except RequestRefused as no:
             if rank and no.status == NOT_FOUND:
                 return
             raise

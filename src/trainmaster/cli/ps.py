@@ -14,7 +14,7 @@ from rich.table import Table
 
 from trainmaster.cli.support.client import Client, Query, my_name
 from trainmaster.cli.support.console import screen, write_json
-from trainmaster.cli.support.job_table import Lines, jobs_table, list_jobs, states_of
+from trainmaster.cli.support.job_table import PlainTable, jobs_table, list_jobs, states_of
 from trainmaster.cli.support.options import AsJson, OnlyMe, OnlyQueue, OnlyUser, option
 from trainmaster.model.job_state import LIVE_STATES, JobState
 
@@ -69,7 +69,7 @@ def ps(
         return
     each = each or array is not None
 
-    def table(width: int) -> Table | Lines:
+    def table(width: int) -> Table | PlainTable:
         return jobs_table(client, query, limit, width, each=each, wide=form is Form.WIDE)
 
     _show(table, watch, _nothing(query, everything, state is not None))
@@ -89,7 +89,7 @@ def _nothing(query: Query, everything: bool, has_states: bool) -> str:
     return "No jobs. `trainmaster run -- COMMAND` starts one, `trainmaster ps -a` lists ended ones."
 
 
-def _show(table: Callable[[int], Table | Lines], watch: bool, nothing: str) -> None:
+def _show(table: Callable[[int], Table | PlainTable], watch: bool, nothing: str) -> None:
     console = screen()
     if watch and console.is_terminal:
         with Live(table(console.width), console=console, screen=True, auto_refresh=False) as live:

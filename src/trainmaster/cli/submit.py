@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli.support.client import Client, Refused
+from trainmaster.cli.support.client import Client, RequestRefused
 from trainmaster.cli.support.console import remark, screen, write_json
 from trainmaster.cli.support.follow import wait_for
 from trainmaster.cli.support.format import ended_sentence
@@ -54,7 +54,7 @@ def submit(
             show_dry_run(client, specs, as_json)
             return
         found = send(client, specs)
-    except Refused as no:
+    except RequestRefused as no:
         raise _with_place(jobs, no) from None
     if not (as_json and wait):
         _print_submitted(found, parsable, as_json)
@@ -62,10 +62,10 @@ def submit(
         _wait(client, found, as_json)
 
 
-def _with_place(jobs: Sequence[ReadJob], no: Refused) -> Refused:
+def _with_place(jobs: Sequence[ReadJob], no: RequestRefused) -> RequestRefused:
     """The manager's refusal, with the file and line that it is about, where that is known."""
     place = next((at for job in jobs if (at := job.place_of(str(no))) is not None), None)
-    return no if place is None else Refused(f"{place}: {no}", no.status)
+    return no if place is None else RequestRefused(f"{place}: {no}", no.status)
 
 
 def _print_submitted(found: list[Submitted], parsable: bool, as_json: bool) -> None:

@@ -283,7 +283,8 @@ class JobFile(FileModel):
         " H100:2 for a type. By default 1. On a machine without GPUs, CPU slots stand in.",
     )
     gpu_memory: Size | None = Field(
-        None, description="GPU memory to book on each GPU; by default none is booked."
+        None,
+        description="GPU memory to book on each GPU; by default none, or for a part of a GPU that part of its memory.",
     )
     memory: Size | None = Field(
         None, description="Host memory for each GPU: booked, and the most that it may use."

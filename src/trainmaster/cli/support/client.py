@@ -40,7 +40,7 @@ class Unreachable(Failed):
     """No answer, or the connection broke: the same may be asked again."""
 
 
-class Refused(Failed):
+class RequestRefused(Failed):
     """The manager refused, in one sentence."""
 
     def __init__(self, sentence: str, status: int) -> None:
@@ -145,7 +145,7 @@ class Client:
 
     @contextmanager
     def _answer(self, request: Request) -> Iterator[HTTPResponse]:
-        """The answer to a request, to be read; whatever breaks meanwhile is Unreachable or Refused."""
+        """The answer to a request, to be read; whatever breaks meanwhile is Unreachable or RequestRefused."""
         try:
             try:
                 response = OPENER.open(request, timeout=PATIENCE_S)
@@ -196,17 +196,19 @@ def read_events(lines: Iterator[bytes] | HTTPResponse) -> Iterator[ServerEvent]:
             last = value
 
 
-def _refused(status: int, reason: str, text: bytes) -> Refused | Unreachable:
+def _refused(status: int, reason: str, text: bytes) -> RequestRefused | Unreachable:
     try:
         sentence = str(json.loads(text)["error"]["sentence"])
-        return Unreachable(sentence) if status == NOT_YET else Refused(sentence, status)
+        return Unreachable(sentence) if status == NOT_YET else RequestRefused(sentence, status)
     except (ValueError, KeyError, TypeError):
         pass
     if status == NOT_YET:
         return Unreachable(f"The manager answered {status} {reason}: try again, or see its log.")
     if status == NOT_FOUND:
-        return Refused("What answers there does not know this request: is it Trainmaster?", status)
-    return Refused(f"The manager answered {status} {reason}; its log says more.", status)
+        return RequestRefused(
+            "What answers there does not know this request: is it Trainmaster?", status
+        )
+    return RequestRefused(f"The manager answered {status} {reason}; its log says more.", status)
 
 
 def my_name() -> str:

@@ -13,7 +13,7 @@ from trainmaster.cli.support.client import (
     NOT_FOUND,
     Client,
     Query,
-    Refused,
+    RequestRefused,
     ServerEvent,
     Unreachable,
     job_path,
@@ -259,7 +259,7 @@ class ArrayOutput:
             for piece in self._client.download(job_path(id, "logs"), query):
                 self._read[id] += len(piece)
                 self._lines.write(id, piece)
-        except Refused as no:
+        except RequestRefused as no:
             if no.status != NOT_FOUND:
                 raise
 
@@ -281,7 +281,7 @@ def follow_to_end(client: Client, job: Submitted, all_ranks: bool) -> int:
         notes(f"Job {job.id} is being cancelled.")
         for row in wait_for(client, job):
             notes(ended_sentence(row))
-    except (Refused, Unreachable) as no:
+    except (RequestRefused, Unreachable) as no:
         print_error(str(no))
     return INTERRUPTED
 

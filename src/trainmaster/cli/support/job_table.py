@@ -119,7 +119,7 @@ def ranges(indices: Iterable[int]) -> str:
 
 def jobs_table(
     client: Client, query: Query, limit: int | None, width: int, *, each: bool, wide: bool
-) -> Table | Lines:
+) -> Table | PlainTable:
     """The jobs that match, as `ps` shows them: arrays in one line, unless each element is wanted."""
     rows = _rows(client, query, limit, each)
     more = ("submitted", "priority", "attempt", "devices") if wide else ()
@@ -175,7 +175,7 @@ def fit_table(
     width: int,
     gives_way: Sequence[str] = (),
     folds: bool = False,
-) -> Table | Lines:
+) -> Table | PlainTable:
     """A table of cells in rich's markup; `gives_way` names columns, first to go first."""
     cells = [[Text.from_markup(cell) for cell in row] for row in rows]
     widths = [
@@ -186,7 +186,7 @@ def fit_table(
     kept_headings, kept_widths = [headings[at] for at in kept], [widths[at] for at in kept[:-1]]
     kept_rows = [[row[at] for at in kept] for row in cells]
     if not folds:
-        return Lines(kept_headings, kept_rows, kept_widths)
+        return PlainTable(kept_headings, kept_rows, kept_widths)
     made = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
     for heading, size in zip(kept_headings, kept_widths, strict=False):
         made.add_column(heading, no_wrap=True, width=size, overflow="ellipsis")
@@ -196,7 +196,7 @@ def fit_table(
     return made
 
 
-class Lines:
+class PlainTable:
     """Rows of one line each. Rich's own table takes half a millisecond for one: too long for thousands."""
 
     def __init__(

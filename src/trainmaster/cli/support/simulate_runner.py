@@ -82,7 +82,7 @@ def _remarks(simulation: Simulation, *, is_cut: bool) -> list[str]:
     stuck = [] if is_cut else simulation.stuck()
     if stuck:
         found.append(
-            f"{name} lets {plural(len(stuck), 'job')} wait for ever, such as {stuck[0]}:"
+            f"{name} never starts {plural(len(stuck), 'job')}, such as {stuck[0]}:"
             f" {_why_it_waits(simulation, stuck[0])}"
         )
     return found
