@@ -284,7 +284,8 @@ class JobFile(FileModel):
     )
     gpu_memory: Size | None = Field(
         None,
-        description="GPU memory to book on each GPU; by default none, or for a part of a GPU that part of its memory.",
+        description="GPU memory to book on each GPU; by default none, or for a part of a GPU that"
+        " part of its memory.",
     )
     memory: Size | None = Field(
         None, description="Host memory for each GPU: booked, and the most that it may use."
