@@ -24,7 +24,7 @@ from trainmaster.perf.default_parameters import SHARED_GPU
 from trainmaster.perf.perf_model import IDEAL, PerfModel
 from trainmaster.policies.trainmaster.colocation_speeds import NOTHING_MEASURED, JobKind
 from trainmaster.policies.trainmaster.options import PackingTerms
-from trainmaster.policies.trainmaster.policy import Memo, Trainmaster
+from trainmaster.policies.trainmaster.policy import Trainmaster, TrainmasterMemo
 from trainmaster.sim.driver import Simulation
 from trainmaster.sim.metrics import result_of
 
@@ -241,14 +241,14 @@ TURNS = Sharing.TIME
 def test_what_was_measured_counts_before_what_was_published() -> None:
     rates = NOTHING_MEASURED
     assert rates.predicted((LM, NET), TURNS) == (NOMINAL, 990_000)
-    rates = rates.learned((LM, NET), (700_000, 800_000), TURNS)
+    rates = rates.with_measured((LM, NET), (700_000, 800_000), TURNS)
     assert rates.predicted((NET, LM), TURNS) == (800_000, 700_000)
 
 
 def test_disappointment_makes_careful_with_what_was_not_measured() -> None:
     half, less = JobKind("", 500_000), JobKind("", 200_000)
     before = NOTHING_MEASURED.predicted((less, less), TURNS)
-    rates = NOTHING_MEASURED.learned((half, half), (400_000, 400_000), TURNS)
+    rates = NOTHING_MEASURED.with_measured((half, half), (400_000, 400_000), TURNS)
     after = rates.predicted((less, less), TURNS)
     assert before is not None
     assert after is not None
@@ -263,7 +263,7 @@ def test_the_memo_is_a_value() -> None:
     scenario = a_scenario([small("a", 81), small("b", 81)], "1x1", PUBLISHED)
     simulation = simulated(scenario, packing(TERMS))
     memo = simulation.controller.memo
-    assert isinstance(memo, Memo)
+    assert isinstance(memo, TrainmasterMemo)
     assert memo == replace(memo)
     assert hash(memo.colocation.rates.measured) == hash(memo.colocation.rates.measured)
     assert memo.colocation.rates.predicted((LM, LM), TURNS) == (810_000, 810_000)

@@ -22,7 +22,7 @@ from trainmaster.perf.perf_model import IDEAL, PerfModel
 from trainmaster.perf.preemption_cost import PreemptionCost
 from trainmaster.policies.trainmaster.delay_scheduling import FULL_PATIENCE_RUNS
 from trainmaster.policies.trainmaster.options import LocalityTerms
-from trainmaster.policies.trainmaster.policy import Memo, Trainmaster
+from trainmaster.policies.trainmaster.policy import Trainmaster, TrainmasterMemo
 from trainmaster.sim.driver import Simulation
 
 FAR = replace(IDEAL, locality=LOCALITY)
@@ -133,7 +133,7 @@ def test_what_was_seen_is_kept_in_the_memo() -> None:
     simulation = Simulation(a_scenario(a_history("vgg16"), "2x4", IDEAL), still(left_s=1_000))
     simulation.run()
     memo = simulation.controller.memo
-    assert isinstance(memo, Memo)
+    assert isinstance(memo, TrainmasterMemo)
     assert memo.locality.witnesses >= FULL_PATIENCE_RUNS
     assert memo.locality.believed["vgg16", "gpu"] < NOMINAL // 4
 

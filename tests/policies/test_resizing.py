@@ -21,7 +21,7 @@ from trainmaster.perf.scaling import Elasticity
 from trainmaster.policies.trainmaster.locality_estimator import ANY_BESIDE, LocalityObservations
 from trainmaster.policies.trainmaster.memo import ResizingMemo
 from trainmaster.policies.trainmaster.options import ResizingTerms
-from trainmaster.policies.trainmaster.policy import Memo, Trainmaster
+from trainmaster.policies.trainmaster.policy import Trainmaster, TrainmasterMemo
 from trainmaster.sim.driver import Estimates, Scenario
 
 ON = ResizingTerms()
@@ -34,7 +34,7 @@ def resizing(terms: ResizingTerms | None = ON) -> Trainmaster:
 
 
 def planned(
-    case: Case, terms: ResizingTerms | None = ON, memo: Memo | None = None
+    case: Case, terms: ResizingTerms | None = ON, memo: TrainmasterMemo | None = None
 ) -> tuple[Plan, str]:
     """What one pass does."""
     stage, policy = Stage(case), resizing(terms)
@@ -85,7 +85,7 @@ def test_a_run_rests_first_and_is_looked_at_again_then() -> None:
     plan, words = planned(case, ON)
     assert words == "nothing"
     assert plan.wake_at == NOW - 40 * SECOND + ON.rest_ms
-    assert isinstance(plan.memo, Memo)
+    assert isinstance(plan.memo, TrainmasterMemo)
     assert plan.memo.resizing.due_ms == plan.wake_at
 
 
@@ -105,7 +105,7 @@ def test_what_is_predicted_to_be_in_vain_is_tried_once() -> None:
     """VGG-19 is predicted to gain less than 70 % by two more GPUs; jobs mostly gain 74 %."""
     choosy = replace(ON, gain_ppm=700_000)
     assert planned(HEAVY, choosy)[1] == HEAVY.want
-    seen = Memo(resizing=ResizingMemo(tried=FrozenMap({"vgg19/2": 4})))
+    seen = TrainmasterMemo(resizing=ResizingMemo(tried=FrozenMap({"vgg19/2": 4})))
     assert planned(HEAVY, choosy, seen)[1] == "nothing"
 
 
@@ -127,7 +127,7 @@ def test_a_run_does_not_disturb_gangs_that_are_worth_more() -> None:
         want="nothing",
     )
     assert done(case) == "nothing"
-    harmless = Memo(locality=LocalityObservations(believed=FrozenMap({ANY_BESIDE: 0})))
+    harmless = TrainmasterMemo(locality=LocalityObservations(believed=FrozenMap({ANY_BESIDE: 0})))
     assert planned(case, ON, harmless)[1] == "resize old on n1:2"
 
 
@@ -181,6 +181,6 @@ def test_some_gpus_stay_idle_for_newcomers_where_getting_them_back_takes_time() 
 def test_what_is_remembered_is_forgotten_with_the_job() -> None:
     drive = Drive(visited(), resizing()).run()
     memo = drive.simulation.controller.memo
-    assert isinstance(memo, Memo)
+    assert isinstance(memo, TrainmasterMemo)
     assert set(memo.resizing.resized_ms) <= {"a"}
     assert max(memo.resizing.resized_ms.values()) >= 5 * MINUTE

@@ -25,7 +25,7 @@ from trainmaster.model.job import Demand, Estimate, Job, Run, Shape, Source, gpu
 from trainmaster.model.launch_spec import LaunchSpec, LogLimits, Ranks
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.plan import FrozenMap
-from trainmaster.policies.trainmaster.policy import Memo
+from trainmaster.policies.trainmaster.policy import TrainmasterMemo
 
 JOB = Job("12", 5, gpus(2, maximum=4), queue="vision", role=Role.OPPORTUNISTIC)
 SPREAD = Placement((Slice(0, 1), Slice(1, 4, 500, 7, 2)), 1, Sharing.MPS)
@@ -49,7 +49,7 @@ VALUES = {
     ),
     "a report": Ended(Run("12_3", 1), 9, 137, StopOrder.HALT, tail="Killed\n"),
     "a topology": cluster("rack r1: n1[8/2] n2[4slow]   rack r2: n3[2cpu]"),
-    "a memo": Memo(),
+    "a memo": TrainmasterMemo(),
 }
 
 

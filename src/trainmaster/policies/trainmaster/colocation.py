@@ -32,9 +32,9 @@ from trainmaster.policies.trainmaster.options import PackingTerms
 from trainmaster.policies.trainmaster.scheduling_pass import Pass
 from trainmaster.policies.trainmaster.shared_gpus import SharedGpus, can_share, shared_gpu
 
-ABOUT = NOMINAL // 5
+GAIN_RESOLUTION = NOMINAL // 5
 """Gains within a fifth of a GPU are about the same: predicted ones are not more exact."""
-FIRST: Key = (-(1 << 90), 0, 0, 0)
+BEST_KEY: Key = (-(1 << 90), 0, 0, 0)
 Gains = dict[tuple[tuple[JobKind, ...], JobKind], int | None]
 """What a job of a kind adds to the speeds of others, None where that is not enough."""
 
@@ -52,7 +52,7 @@ def separate_pairs(p: Pass) -> None:
     if p.settings.packing is None:
         return
     stage = p.colocation = Colocation(p, p.settings.packing)
-    stage.judge()
+    stage.evaluate()
     cache = p.caches.gains
     if cache is None or cache.rates is not stage.rates:
         cache = p.caches.gains = GainCache(stage.rates)
@@ -84,8 +84,8 @@ def _dues(p: Pass) -> list[int | None]:
     memo, terms = p.memo.colocation, p.settings.packing
     if terms is None:
         return []
-    groups = lasting(p.view, memo.crowds, terms.sharing).values()
-    return [memo.due_ms, *(judged_at(p.view, each, terms.trial_ms) for each in groups)]
+    groups = current_groups(p.view, memo.crowds, terms.sharing).values()
+    return [memo.due_ms, *(evaluation_due(p.view, each, terms.trial_ms) for each in groups)]
 
 
 class Colocation:
@@ -96,8 +96,8 @@ class Colocation:
         self.shared = SharedGpus(p.view, p.draft, terms.sharing, p.is_promised)
         self.rates = p.memo.colocation.rates
         self.now = p.now
-        self.groups = lasting(p.view, p.memo.colocation.crowds, terms.sharing)
-        self.parted: list[JobRecord] = []
+        self.groups = current_groups(p.view, p.memo.colocation.crowds, terms.sharing)
+        self.separated: list[JobRecord] = []
         self.is_held_up = False
         self.tried: dict[frozenset[JobKind], str] = {}
         """Kinds that come together in this pass, and the job that joined."""
@@ -106,33 +106,33 @@ class Colocation:
 
     # -- jobs that share already -----------------------------------------------------------------
 
-    def judge(self) -> None:
+    def evaluate(self) -> None:
         """Learn from groups that have been together for long enough; separate those that do not pay."""
         for gpu, group in list(self.groups.items()):
             records = self._records(group)
-            if len(records) < 2 or self._is_shut(gpu):
+            if len(records) < 2 or self._is_closed(gpu):
                 continue
             if any(self.shared.is_exempt(record) for record in records):
-                self._part(gpu, records)
+                self._separate(gpu, records)
                 continue
-            due = judged_at(self.shared.view, ColocatedJobs(group.jobs), self.terms.trial_ms)
+            due = evaluation_due(self.shared.view, ColocatedJobs(group.jobs), self.terms.trial_ms)
             speeds = tuple([record.speed_ppm for record in records])
             if speeds != group.speeds and due is not None and due <= self.now:
-                self._hear(gpu, records)
+                self._learn_speeds(gpu, records)
                 self.groups[gpu] = ColocatedJobs(group.jobs, speeds)
 
-    def _hear(self, gpu: int, records: list[JobRecord]) -> None:
+    def _learn_speeds(self, gpu: int, records: list[JobRecord]) -> None:
         """Learn how fast they are together; part them where that does not pay."""
         rates = self._measured(gpu, records)
         kinds = [kind_of(record) for record in records]
-        self.rates = self.rates.learned(kinds, rates, self.terms.sharing)
+        self.rates = self.rates.with_measured(kinds, rates, self.terms.sharing)
         if not self._pays(records, rates):
-            self._part(gpu, records)
+            self._separate(gpu, records)
 
     def _records(self, group: ColocatedJobs) -> list[JobRecord]:
         return [self.shared.view.jobs[job] for job in group.jobs]
 
-    def _is_shut(self, gpu: int) -> bool:
+    def _is_closed(self, gpu: int) -> bool:
         space = self.shared.draft.space
         return space.node_of[gpu] in space.closed
 
@@ -158,7 +158,7 @@ class Colocation:
             return NOMINAL
         return sum(self.rates.predicted(kinds, self.terms.sharing) or (NOMINAL,))
 
-    def _part(self, gpu: int, records: list[JobRecord]) -> None:
+    def _separate(self, gpu: int, records: list[JobRecord]) -> None:
         """The worst-ranked of them leaves; never one that is exempt."""
         can_go = [record for record in records if record.phase in ALLOCATED]
         leaving = [record for record in can_go if not self.shared.is_exempt(record)]
@@ -166,7 +166,7 @@ class Colocation:
             return
         last = max(leaving, key=self._rank)
         self.shared.draft.suspend(last)
-        self.parted.append(last)
+        self.separated.append(last)
 
     # -- joining ---------------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class Colocation:
         """Like its own placer, but a job that can share does so where no GPU is free."""
         if not can_share(record) or self.shared.is_exempt(record):
             return own
-        return Joining(own.locality, own, self)
+        return ColocatingPlacer(own.locality, own, self)
 
     def join(self, record: JobRecord) -> Placement | None:
         """A part of a GPU that others are on, where that pays most; they hold less from now on.
@@ -194,10 +194,10 @@ class Colocation:
             if gain is None:
                 continue
             if not self.shared.is_open(gpu, tenants, self.terms.most):
-                self.is_held_up |= self._may_open(tenants)
+                self.is_held_up |= self._waits_for_start(tenants)
                 continue
             rank = min(self._rank(tenant) for tenant in tenants)
-            place = (gain // ABOUT, rank, -space.free_memory[gpu], -gpu)
+            place = (gain // GAIN_RESOLUTION, rank, -space.free_memory[gpu], -gpu)
             if best is None or place > best:
                 best = place
         if best is None:
@@ -209,13 +209,13 @@ class Colocation:
     def _is_in_one_queue(self, record: JobRecord, tenants: list[JobRecord]) -> bool:
         """Between stated queues no GPU is shared: so sharing changes nothing that a queue holds."""
         queue = record.job.queue
-        return self._pass.round is None or all(each.job.queue == queue for each in tenants)
+        return self._pass.queue_pass is None or all(each.job.queue == queue for each in tenants)
 
     def _rank(self, record: JobRecord) -> Key:
         """Where it stands in line; one that is on its way from another GPU stands before all."""
-        return self._pass.ranks.key_of(record, self.now) or FIRST
+        return self._pass.ranks.key_of(record, self.now) or BEST_KEY
 
-    def _may_open(self, tenants: list[JobRecord]) -> bool:
+    def _waits_for_start(self, tenants: list[JobRecord]) -> bool:
         """Whether the only obstacle is that one of them is just starting."""
         starting = [each for each in tenants if each.phase is Phase.STARTING]
         return bool(starting) and len(tenants) < self.terms.most
@@ -242,23 +242,23 @@ class Colocation:
         return self.tried.get(pair, record.id) == record.id and all(
             pair != frozenset(kind_of(each) for each in self._records(group))
             for group in self.groups.values()
-            if not group.is_judged and len(group.jobs) > 1
+            if not group.is_evaluated and len(group.jobs) > 1
         )
 
     # -- afterwards ------------------------------------------------------------------------------
 
     def end(self) -> ColocationMemo:
         """Spread out where GPUs are left, even out shares, and say when to be asked again."""
-        self._take_note()
-        due = self._judgements()
+        self._update_groups()
+        due = self._next_evaluation()
         if sum(self.shared.draft.space.free_gpus):
-            self._resettle()
+            self._restart_separated()
             moves = self._spread()
             due = min((each for each in (due, moves) if each is not None), default=None)
-        self._even_out()
+        self._equalise_shares()
         return ColocationMemo(self.rates, FrozenMap(self.groups), due, self.is_held_up)
 
-    def _take_note(self) -> None:
+    def _update_groups(self) -> None:
         """Note which jobs share after this draft, and how fast jobs are that have been alone."""
         draft, jobs = self.shared.draft, self.shared.view.jobs
         coming = [self.shared.gpu_of(draft.placement_of(jobs[job])) for job in draft.placed()]
@@ -279,7 +279,7 @@ class Colocation:
             now_there = (*staying, *(each.id for each in joining))
             if now_there != known.jobs:
                 known = ColocatedJobs(now_there)
-                self._note_alone(gpu, tenants)
+                self._record_speed_alone(gpu, tenants)
             if len(now_there) > 1 or any(self._share(each) < WHOLE for each in tenants):
                 self.groups[gpu] = known
 
@@ -287,7 +287,7 @@ class Colocation:
         placement = self.shared.draft.placement_of(record)
         return 0 if placement is None else placement.slices[0].share
 
-    def _note_alone(self, gpu: int, tenants: list[JobRecord]) -> None:
+    def _record_speed_alone(self, gpu: int, tenants: list[JobRecord]) -> None:
         """Learn how fast it was alone of a job that no longer is."""
         kind = self.shared.view.topology.type_of_gpu[gpu].name
         for record in tenants:
@@ -295,16 +295,16 @@ class Colocation:
             if held is None or record.phase is not Phase.RUNNING:
                 continue
             if self.shared.gpu_of(held) is not None and held.total_share == WHOLE:
-                self.rates = self.rates.knowing_alone(record, kind)
+                self.rates = self.rates.with_speed_alone(record, kind)
 
-    def _judgements(self) -> int | None:
+    def _next_evaluation(self) -> int | None:
         view, trial = self.shared.view, self.terms.trial_ms
-        dues = [judged_at(view, group, trial) for group in self.groups.values()]
+        dues = [evaluation_due(view, group, trial) for group in self.groups.values()]
         return min((due for due in dues if due is not None and due > self.now), default=None)
 
-    def _resettle(self) -> None:
+    def _restart_separated(self) -> None:
         """Jobs that were just separated go on on a free GPU, if one is left."""
-        for record in self.parted:
+        for record in self.separated:
             self._move(record)
 
     def _move(self, record: JobRecord) -> bool:
@@ -354,12 +354,12 @@ class Colocation:
         assert mover.run_since_ms is not None
         return mover.run_since_ms + 2 * cost * NOMINAL // lost
 
-    def _even_out(self) -> None:
+    def _equalise_shares(self) -> None:
         """Jobs that another has left hold more again, once the GPU is at hand."""
         for gpu, group in list(self.groups.items()):
             records = self._records(group)
             share = WHOLE // len(records)
-            if self._is_shut(gpu) or all(self._share(record) >= share for record in records):
+            if self._is_closed(gpu) or all(self._share(record) >= share for record in records):
                 continue
             more = share * len(records) - sum(self._share(record) for record in records)
             if not self._pass.has_room(records[0], more):
@@ -368,18 +368,18 @@ class Colocation:
                 self.is_held_up = True
                 continue
             for record in records:
-                self.shared.give(record, gpu, share)
+                self.shared.set_share(record, gpu, share)
             if len(records) == 1:
                 del self.groups[gpu]
 
     def _can_hold(self, record: JobRecord, gpu: int, share: int) -> bool:
         return self.shared.draft.is_placed(record) or (
-            self._is_settled(record) and self.shared.is_left(gpu)
+            self._is_settled(record) and self.shared.is_fully_released(gpu)
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Joining(Placer):
+class ColocatingPlacer(Placer):
     """A GPU of its own where one is free, launched to be shared; else a part of another's."""
 
     own: Placer
@@ -396,12 +396,12 @@ class Joining(Placer):
         return self.colocation.shared.slice_of(record, found.slices[0].gpu)
 
 
-def lasting(
-    view: View, crowds: FrozenMap[int, ColocatedJobs], sharing: Sharing
+def current_groups(
+    view: View, groups: FrozenMap[int, ColocatedJobs], sharing: Sharing
 ) -> dict[int, ColocatedJobs]:
     """The groups, with the jobs that are still there."""
     found: dict[int, ColocatedJobs] = {}
-    for gpu, group in crowds.items():
+    for gpu, group in groups.items():
         live = [view.jobs[job] for job in group.jobs if job in view.jobs]
         jobs = tuple([each.id for each in live if shared_gpu(each.placement, sharing) == gpu])
         if jobs == group.jobs:
@@ -411,9 +411,9 @@ def lasting(
     return found
 
 
-def judged_at(view: View, group: ColocatedJobs, trial_ms: int) -> int | None:
+def evaluation_due(view: View, group: ColocatedJobs, trial_ms: int) -> int | None:
     """When all of a group will have run together for long enough; None while they do not."""
-    if group.is_judged or len(group.jobs) < 2:
+    if group.is_evaluated or len(group.jobs) < 2:
         return None
     latest = 0
     for job in group.jobs:

@@ -57,12 +57,12 @@ def kind_of(record: JobRecord) -> JobKind:
 def member_keys(kinds: Sequence[JobKind]) -> list[MemberKey]:
     """The group from the side of each of its jobs."""
     return [
-        (mine, tuple(sorted((*kinds[:at], *kinds[at + 1 :]), key=_in_order)))
+        (mine, tuple(sorted((*kinds[:at], *kinds[at + 1 :]), key=_sort_key)))
         for at, mine in enumerate(kinds)
     ]
 
 
-def _in_order(kind: JobKind) -> tuple[str, int]:
+def _sort_key(kind: JobKind) -> tuple[str, int]:
     return (kind.model, kind.busy_ppm or 0)
 
 
@@ -91,7 +91,7 @@ class ColocationSpeeds:
             found.append(rate)
         return tuple(found)
 
-    def learned(
+    def with_measured(
         self, kinds: Sequence[JobKind], rates: Sequence[int], sharing: Sharing
     ) -> ColocationSpeeds:
         """With one more measured group."""
@@ -115,7 +115,7 @@ class ColocationSpeeds:
         """Speed of a job alone on a GPU of that type: measured of its model, else the type's own."""
         return self.alone.get((table_name(record.job.model), kind), speed_ppm)
 
-    def knowing_alone(self, record: JobRecord, kind: str) -> ColocationSpeeds:
+    def with_speed_alone(self, record: JobRecord, kind: str) -> ColocationSpeeds:
         """With the present speed of a job that runs alone on a GPU of that type."""
         key = (table_name(record.job.model), kind)
         if self.alone.get(key) == record.speed_ppm:
@@ -136,5 +136,5 @@ def predicted_by_utilisation(
             return pair
     if mine.busy_ppm is None or any(each.busy_ppm is None for each in beside):
         return None
-    guests = [GpuOccupant("", Role.GUARANTEED, each.busy_ppm or 0) for each in (mine, *beside)]
-    return SHARED_GPU.left(guests[0], guests[1:], sharing)
+    occupants = [GpuOccupant("", Role.GUARANTEED, each.busy_ppm or 0) for each in (mine, *beside)]
+    return SHARED_GPU.left(occupants[0], occupants[1:], sharing)

@@ -1,9 +1,9 @@
-"""Moves that bring GPUs together: small runs make room for a gang, and gangs that lie apart gather.
+"""Moves that bring GPUs together: small runs make room for a gang, and gangs that lie apart consolidate.
 
 Before the walk, the first gangs in line that find no room together although enough GPUs are free get it
 by moves of smaller runs off one node (`make_room`): a move costs a preemption, an eviction costs
 that and a wait. After the walk, runs that lie apart move where they are nearer, if that saves more of
-the time they are expected to go on than the preemption costs (`gather`). A run that has just
+the time they are expected to go on than the preemption costs (`consolidate`). A run that has just
 started or moved rests, so that nothing moves to and fro, and a pass makes few moves.
 """
 
@@ -22,12 +22,12 @@ from trainmaster.placement.placers import RELAXING
 from trainmaster.policies.trainmaster.delay_scheduling import DelayScheduling
 from trainmaster.policies.trainmaster.scheduling_pass import Pass
 
-PAYS = 2
+MIN_SAVING_FACTOR = 2
 """A move has to save so many times what a preemption costs; a run rests for as long at least."""
 LEAST_GAIN = 20_000
 """Nobody moves for less than this part of its speed, in parts per million."""
 MOST_MOVES = 2
-"""Runs that gather in one pass."""
+"""Runs that consolidate in one pass."""
 MOST_TRIED = 6
 """Gangs that are tried in one pass."""
 MOST_HELPED = 2
@@ -44,10 +44,10 @@ def make_room_for_gangs(p: Pass) -> None:
         Defragmentation(p, p.locality).make_room()
 
 
-def gather_gangs(p: Pass) -> None:
+def consolidate_gangs(p: Pass) -> None:
     """Move gangs that lie apart to nearer GPUs, in passes in which speeds are observed."""
-    if p.locality is not None and p.is_look_due:
-        Defragmentation(p, p.locality).gather()
+    if p.locality is not None and p.is_observation_due:
+        Defragmentation(p, p.locality).consolidate()
 
 
 class Defragmentation:
@@ -114,12 +114,12 @@ class Defragmentation:
         for mover in movers:
             draft.suspend(mover)
         with draft.closed(node):
-            has_left = all(self._leave(mover) for mover in movers)
+            has_left = all(self._relocate(mover) for mover in movers)
         if not has_left:
             draft.roll_back(mark)
         return has_left
 
-    def _leave(self, mover: JobRecord) -> bool:
+    def _relocate(self, mover: JobRecord) -> bool:
         placement = self.locality.placer(mover).place(self.draft.space, mover)
         if placement is None:
             return False
@@ -139,16 +139,16 @@ class Defragmentation:
 
     # -- gathering ---------------------------------------------------------------------------------
 
-    def gather(self) -> None:
+    def consolidate(self) -> None:
         """Move runs that lie apart to nearer GPUs, those first that waste most."""
         if self.draft.space.total_free() < 1:
             return
         moved = 0
-        for record in sorted(self._scattered(), key=self._waste)[:MOST_TRIED]:
-            if moved < MOST_MOVES and self._gather(record):
+        for record in sorted(self._spread_gangs(), key=self._waste)[:MOST_TRIED]:
+            if moved < MOST_MOVES and self._consolidate(record):
                 moved += 1
 
-    def _scattered(self) -> Iterator[JobRecord]:
+    def _spread_gangs(self) -> Iterator[JobRecord]:
         losses = self.locality.losses
         for record in losses.training_gangs:
             assert record.placement is not None
@@ -160,7 +160,7 @@ class Defragmentation:
         assert placement is not None
         return -self.locality.losses.loss(record, placement) * len(placement.slices), record.seq
 
-    def _gather(self, record: JobRecord) -> bool:
+    def _consolidate(self, record: JobRecord) -> bool:
         draft, old = self.draft, record.placement
         assert old is not None
         draft.suspend(record)
@@ -176,11 +176,11 @@ class Defragmentation:
         if gain < LEAST_GAIN:
             return False
         left = self.locality.left_ms(record)
-        return left * gain // NOMINAL > PAYS * self.view.switch_ms
+        return left * gain // NOMINAL > MIN_SAVING_FACTOR * self.view.switch_ms
 
     def _may_move(self, record: JobRecord) -> bool:
         placement, since = record.placement, record.run_since_ms
-        rest = max(self.locality.terms.rest_ms, PAYS * self.view.switch_ms)
+        rest = max(self.locality.terms.rest_ms, MIN_SAVING_FACTOR * self.view.switch_ms)
         return (
             record.phase is Phase.RUNNING
             and placement is not None

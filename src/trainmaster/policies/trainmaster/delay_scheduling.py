@@ -20,7 +20,7 @@ from trainmaster.mechanisms.preemptive_scheduling import Stuck
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import NOMINAL
 from trainmaster.placement.placers import RELAXING, Placer
-from trainmaster.policies.trainmaster.gang_placers import BoundedSpread, ContentionAware, Limits
+from trainmaster.policies.trainmaster.gang_placers import BoundedSpread, ContentionAware, NodeLimits
 from trainmaster.policies.trainmaster.locality_estimator import (
     LocalityEstimator,
     PenaltyKey,
@@ -30,7 +30,7 @@ from trainmaster.policies.trainmaster.options import LocalityTerms
 from trainmaster.policies.trainmaster.priority import left_ms
 from trainmaster.policies.trainmaster.scheduling_pass import Pass
 
-STEPS = (0, 60_000, 120_000, 240_000, 400_000, 700_000)
+LOSS_LEVELS_PPM = (0, 60_000, 120_000, 240_000, 400_000, 700_000)
 """Losses that a gang comes to accept, one after another, in parts per million; at the last, any."""
 FULL_PATIENCE_RUNS = 4
 """Until so many runs were seen apart, gangs wait only for a part of the time."""
@@ -43,18 +43,18 @@ class PlacerCache:
     """Placers by what they were made of: a topology, and corrections of published losses."""
 
     published: PublishedLosses
-    believed: FrozenMap[PenaltyKey, int]
-    by_limits: dict[tuple[Limits, bool], Placer] = field(default_factory=dict)
-    by_step: dict[tuple[int, str, int], Placer] = field(default_factory=dict)
+    corrections: FrozenMap[PenaltyKey, int]
+    by_limits: dict[tuple[NodeLimits, bool], Placer] = field(default_factory=dict)
+    by_loss_level: dict[tuple[int, str, int], Placer] = field(default_factory=dict)
 
 
 def _cache(p: Pass) -> PlacerCache:
     """What was cached, as far as it still holds."""
-    cache, believed = p.caches.placers, p.memo.locality.believed
+    cache, corrections = p.caches.placers, p.memo.locality.believed
     if cache is None or cache.published.topology is not p.view.topology:
-        cache = PlacerCache(PublishedLosses(p.view.topology), believed)
-    elif cache.believed is not believed:
-        cache = PlacerCache(cache.published, believed, cache.by_limits)
+        cache = PlacerCache(PublishedLosses(p.view.topology), corrections)
+    elif cache.corrections is not corrections:
+        cache = PlacerCache(cache.published, corrections, cache.by_limits)
     p.caches.placers = cache
     return cache
 
@@ -99,10 +99,12 @@ class DelayScheduling:
         """When a waiting job will accept GPUs farther apart; None: it accepts any, or never more."""
         if record.placement is not None or self._by_distance(record) is RELAXING:
             return None
-        step = self._step(record) + 1
-        if step == len(STEPS):
+        loss_level = self._accepted_loss_level(record) + 1
+        if loss_level == len(LOSS_LEVELS_PPM):
             return None
-        return record.waiting_since_ms + self._wait_ms(self.left_ms(record), STEPS[step])
+        return record.waiting_since_ms + self._wait_ms(
+            self.left_ms(record), LOSS_LEVELS_PPM[loss_level]
+        )
 
     def left_ms(self, record: JobRecord) -> int:
         """How long the job is expected to go on."""
@@ -113,9 +115,9 @@ class DelayScheduling:
         gangs = [each for each in self.losses.gangs_on(node) if each is not record]
         if not gangs:
             return 0
-        harm = self.losses.loss_beside(record) * record.demand.nominal.count
+        harm = self.losses.neighbour_loss(record) * record.demand.nominal.count
         if len(gangs) == 1:
-            harm += self.losses.loss_beside(gangs[0]) * gangs[0].demand.nominal.count
+            harm += self.losses.neighbour_loss(gangs[0]) * gangs[0].demand.nominal.count
         return harm
 
     # -- distance ----------------------------------------------------------------------------------
@@ -123,11 +125,11 @@ class DelayScheduling:
     def _by_distance(self, record: JobRecord) -> Placer:
         if record.demand.nominal.count < 2 or not record.is_whole or self._has_to_leave(record):
             return RELAXING
-        step = self._step(record)
-        key = (record.group, record.job.model, step)
-        found = self._cache.by_step.get(key)
+        loss_level = self._accepted_loss_level(record)
+        key = (record.group, record.job.model, loss_level)
+        found = self._cache.by_loss_level.get(key)
         if found is None:
-            found = self._cache.by_step[key] = self._placer_at(record, step)
+            found = self._cache.by_loss_level[key] = self._placer_at(record, loss_level)
         return found
 
     def _has_to_leave(self, record: JobRecord) -> bool:
@@ -137,7 +139,7 @@ class DelayScheduling:
             return False
         return any(piece.node in draining for piece in placement.slices)
 
-    def _step(self, record: JobRecord) -> int:
+    def _accepted_loss_level(self, record: JobRecord) -> int:
         """How many steps of loss it has come to accept by waiting."""
         if record.placement is not None:
             return 0
@@ -145,26 +147,28 @@ class DelayScheduling:
         if not waited:
             return 0
         left = self.left_ms(record)
-        return bisect_right(STEPS, waited, 1, key=lambda loss: self._wait_ms(left, loss)) - 1
+        return (
+            bisect_right(LOSS_LEVELS_PPM, waited, 1, key=lambda loss: self._wait_ms(left, loss)) - 1
+        )
 
     def _wait_ms(self, left_ms: int, loss: int) -> int:
         patience = self._patience_ppm * left_ms // NOMINAL
         return max(1, patience * loss // (NOMINAL - loss))
 
-    def _placer_at(self, record: JobRecord, step: int) -> Placer:
+    def _placer_at(self, record: JobRecord, loss_level: int) -> Placer:
         limits, demand = (
-            self._limits(record, max(STEPS[step], self.terms.ignored_ppm)),
+            self._limits(record, max(LOSS_LEVELS_PPM[loss_level], self.terms.ignored_ppm)),
             record.demand,
         )
         count = demand.nominal.count
-        if STEPS[step] == STEPS[-1] or min(limits) == count:
+        if LOSS_LEVELS_PPM[loss_level] == LOSS_LEVELS_PPM[-1] or min(limits) == count:
             return RELAXING
         is_strict = max(limits) <= self.losses.published.fewest_nodes(demand, count)
         return self._cache.by_limits.setdefault(
             (limits, is_strict), BoundedSpread(limits, is_strict)
         )
 
-    def _limits(self, record: JobRecord, accepted: int) -> Limits:
+    def _limits(self, record: JobRecord, accepted: int) -> NodeLimits:
         """On how many nodes of one domain of each level it loses no more than is accepted."""
         demand, model = record.demand, record.job.model
         limits = []
@@ -178,7 +182,7 @@ class DelayScheduling:
         return tuple(limits)
 
 
-def unstick(stuck: dict[Hashable, Stuck]) -> None:
+def drop_relaxed_failures(stuck: dict[Hashable, Stuck]) -> None:
     """Jobs that would accept more than the fewest nodes are tried again in every pass."""
     for group in [each for each in stuck if not _is_strict(each)]:
         del stuck[group]
@@ -201,8 +205,8 @@ def learn_locality(p: Pass) -> None:
     if terms is None:
         return
     use_locality(p)
-    p.is_look_due = p.now >= seen.next_look_ms
-    if p.is_look_due and p.locality is not None:
+    p.is_observation_due = p.now >= seen.next_look_ms
+    if p.is_observation_due and p.locality is not None:
         observed = p.locality.losses.observed(seen, p.now + terms.look_ms)
         p.remember(locality=observed)
         if observed.believed is not seen.believed:

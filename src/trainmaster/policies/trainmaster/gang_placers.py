@@ -13,7 +13,7 @@ from trainmaster.model.units import WHOLE
 from trainmaster.placement.gang import NodesByFree, Share, bits, in_domains, placement_of
 from trainmaster.placement.placers import LocalityRule, Placer
 
-Limits = tuple[int, ...]
+NodeLimits = tuple[int, ...]
 """For each level above `node`, outermost first: on how many nodes of one domain; 0 = not so far."""
 
 
@@ -22,7 +22,7 @@ class BoundedSpread(Placer):
     """The innermost level first; there the fewest nodes, if these are few enough."""
 
     locality: LocalityRule = field(default=LocalityRule.CONSOLIDATED, init=False)
-    limits: Limits
+    limits: NodeLimits
     is_strict: bool
     """Whether these are the fewest nodes possible."""
 

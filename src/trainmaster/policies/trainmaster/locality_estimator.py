@@ -57,15 +57,15 @@ class Penalty:
     lost: int = 0
 
     def with_near(self, speed: int) -> Penalty:
-        kept = self._thinned()
+        kept = self._aged()
         return replace(kept, near=kept.near + 1, near_speed=kept.near_speed + speed)
 
-    def with_apart(self, predicted: int, lost: int) -> Penalty:
-        kept = self._thinned()
+    def with_spread(self, predicted: int, lost: int) -> Penalty:
+        kept = self._aged()
         predicted, lost = kept.predicted + predicted, kept.lost + lost
         return replace(kept, apart=kept.apart + 1, predicted=predicted, lost=lost)
 
-    def _thinned(self) -> Penalty:
+    def _aged(self) -> Penalty:
         names: tuple[str, ...] = ("near", "near_speed") if self.near >= HALVED_AFTER_RUNS else ()
         if self.apart >= HALVED_AFTER_RUNS:
             names += ("apart", "predicted", "lost")
@@ -96,7 +96,7 @@ class PublishedLosses:
         own = NOMINAL - self._speeds.placed(model, demand, count, span, nodes)
         return max(own, LEAST_LOSS) if unknown or own else 0
 
-    def beside(self, model: str) -> int:
+    def neighbour_loss(self, model: str) -> int:
         """Part of its speed that a gang is said to lose to another one on its node."""
         return max(LEAST_LOSS, NOMINAL - NEIGHBOURS.left(model, Wire.SERVER, 2))
 
@@ -104,7 +104,7 @@ class PublishedLosses:
         return self._speeds.nearest(demand, count)[1]
 
 
-TELLING_LOSS = 50_000
+INFORMATIVE_LOSS = 50_000
 """A gang that is predicted to lose less tells nothing about other models, nor about other places."""
 LEAST_CHANGE_PART = 4
 """A correction is believed when it differs from the one before by this part, one in four."""
@@ -113,7 +113,7 @@ LEAST_CORRECTION = NOMINAL // 32
 
 PenaltyKey = tuple[str, ...]
 """Model, as tables name it, and type of GPU; in which situation, where it is not plain distance."""
-QUIET = "quiet"
+SMALL_LOSS = "quiet"
 """Apart, where it is said to lose next to nothing."""
 ALONE, BESIDE = "alone", "beside"
 """Small gangs on one node: alone there, and beside others."""
@@ -146,7 +146,7 @@ class LocalityEstimator:
         self.view = view
         self.topology = view.topology
         self.published = published
-        self._believed = seen.believed
+        self._corrections = seen.believed
 
     # -- answering ---------------------------------------------------------------------------------
 
@@ -161,12 +161,12 @@ class LocalityEstimator:
         kinds = [kind.name for kind in self.topology.types if demand.allows(kind.name)]
         return max((self._corrected(predicted, (name, kind)) for kind in kinds), default=0)
 
-    def loss_beside(self, record: JobRecord) -> int:
+    def neighbour_loss(self, record: JobRecord) -> int:
         """Part of its speed that the job is expected to lose to another gang on its node."""
-        name, anybody = table_name(record.job.model), self._believed.get(ANY_BESIDE, NOMINAL)
+        name, anybody = table_name(record.job.model), self._corrections.get(ANY_BESIDE, NOMINAL)
         types = self.topology.types
-        known = max(self._believed.get((name, kind.name, BESIDE), anybody) for kind in types)
-        return self.published.beside(record.job.model) * known // NOMINAL
+        known = max(self._corrections.get((name, kind.name, BESIDE), anybody) for kind in types)
+        return self.published.neighbour_loss(record.job.model) * known // NOMINAL
 
     @cached_property
     def training_gangs(self) -> list[JobRecord]:
@@ -183,10 +183,10 @@ class LocalityEstimator:
         return [each for each in self.view.residents(node) if _holds_several(each)]
 
     def _corrected(self, predicted: int, kind: PenaltyKey) -> int:
-        if predicted < TELLING_LOSS:
-            correction = self._believed.get((*kind, QUIET), NOMINAL)
+        if predicted < INFORMATIVE_LOSS:
+            correction = self._corrections.get((*kind, SMALL_LOSS), NOMINAL)
         else:
-            correction = self._believed.get(kind, self._believed.get(ANY, NOMINAL))
+            correction = self._corrections.get(kind, self._corrections.get(ANY, NOMINAL))
         return min(MOST_LOSS, predicted * correction // NOMINAL)
 
     def _predicted_at(self, record: JobRecord, placement: Placement) -> int:
@@ -210,13 +210,13 @@ class LocalityEstimator:
         felt = dict(seen.felt)
         for record in new:
             assert record.placement is not None
-            self._note(felt, record, record.placement)
+            self._observe(felt, record, record.placement)
         looked_at = FrozenMap({record.seq: record.attempt for record in gangs})
-        believed = _believed(felt, seen.believed)
+        believed = _corrections(felt, seen.believed)
         witnesses = seen.witnesses if believed is seen.believed else felt.get(ANY, Penalty()).apart
         return LocalityObservations(FrozenMap(felt), believed, witnesses, looked_at, next_look_ms)
 
-    def _note(
+    def _observe(
         self, felt: dict[PenaltyKey, Penalty], record: JobRecord, placement: Placement
     ) -> None:
         kind, speed = self._kind(record, placement), record.speed_ppm
@@ -224,16 +224,16 @@ class LocalityEstimator:
         predicted = self._predicted_at(record, placement)
         if not predicted:
             felt[kind] = own.with_near(speed)
-            self._note_neighbours(felt, record, placement, kind)
+            self._observe_neighbours(felt, record, placement, kind)
             return
         lost = max(0, NOMINAL - speed * NOMINAL // own.near_ppm())
-        if predicted >= TELLING_LOSS:
+        if predicted >= INFORMATIVE_LOSS:
             _add(felt, kind, predicted, lost)
             _add(felt, ANY, predicted, lost)
         else:
-            _add(felt, (*kind, QUIET), predicted, lost)
+            _add(felt, (*kind, SMALL_LOSS), predicted, lost)
 
-    def _note_neighbours(
+    def _observe_neighbours(
         self,
         felt: dict[PenaltyKey, Penalty],
         record: JobRecord,
@@ -248,10 +248,10 @@ class LocalityEstimator:
         if len(self.gangs_on(node)) == 1:
             felt[*kind, ALONE] = alone.with_near(record.speed_ppm)
             return
-        predicted = self.published.beside(record.job.model)
+        predicted = self.published.neighbour_loss(record.job.model)
         lost = max(0, NOMINAL - record.speed_ppm * NOMINAL // alone.near_ppm())
         _add(felt, (*kind, BESIDE), predicted, lost)
-        if predicted >= TELLING_LOSS:
+        if predicted >= INFORMATIVE_LOSS:
             _add(felt, ANY_BESIDE, predicted, lost)
 
 
@@ -260,7 +260,7 @@ def _holds_several(record: JobRecord) -> bool:
 
 
 def _add(felt: dict[PenaltyKey, Penalty], kind: PenaltyKey, predicted: int, lost: int) -> None:
-    felt[kind] = felt.get(kind, Penalty()).with_apart(predicted, lost)
+    felt[kind] = felt.get(kind, Penalty()).with_spread(predicted, lost)
 
 
 def _trains(record: JobRecord) -> bool:
@@ -276,7 +276,7 @@ def _trains(record: JobRecord) -> bool:
     )
 
 
-def _believed(
+def _corrections(
     felt: Mapping[PenaltyKey, Penalty], before: FrozenMap[PenaltyKey, int]
 ) -> FrozenMap[PenaltyKey, int]:
     """Corrections, changed where they differ much from those believed so far."""
@@ -292,7 +292,7 @@ def _believed(
 
 def _of_other_models(felt: Mapping[PenaltyKey, Penalty], kind: PenaltyKey) -> int:
     """What is believed of a model in a situation before it was seen."""
-    if kind in (ANY, ANY_BESIDE) or QUIET in kind:
+    if kind in (ANY, ANY_BESIDE) or SMALL_LOSS in kind:
         return NOMINAL
     others = ANY_BESIDE if BESIDE in kind else ANY
     return felt.get(others, Penalty()).correction_ppm()

@@ -14,7 +14,7 @@ from trainmaster.model.plan import FrozenMap
 from trainmaster.policies.trainmaster.colocation_speeds import NOTHING_MEASURED, ColocationSpeeds
 from trainmaster.policies.trainmaster.deadlines.commitments import NO_COMMITMENTS, Commitments
 from trainmaster.policies.trainmaster.locality_estimator import NOTHING_SEEN, LocalityObservations
-from trainmaster.policies.trainmaster.starvation_guard import NO_OWED_RUNS, OwedRuns
+from trainmaster.policies.trainmaster.starvation_guard import NO_GUARANTEED_RUNS, GuaranteedRuns
 
 
 @stored_as("colocation.Group")
@@ -28,7 +28,7 @@ class ColocatedJobs:
     """How fast they were when they were last judged; none: they have not been yet."""
 
     @property
-    def is_judged(self) -> bool:
+    def is_evaluated(self) -> bool:
         return bool(self.speeds)
 
 
@@ -88,13 +88,13 @@ def upgraded(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @stored_as("trainmaster.Memo", upgraded)
 @dataclass(frozen=True, slots=True)
-class Memo:
+class TrainmasterMemo:
     """What was learned, what was promised, and how runs and queues have fared."""
 
     service: Observations = field(default_factory=Observations)
     switch_ms: int = 0
     """What a preemption costs, as it was when the tables of service were last made."""
-    owed: OwedRuns = NO_OWED_RUNS
+    owed: GuaranteedRuns = NO_GUARANTEED_RUNS
     deadlines: Commitments = NO_COMMITMENTS
     colocation: ColocationMemo = NOTHING_COLOCATED
     resizing: ResizingMemo = NOTHING_RESIZED

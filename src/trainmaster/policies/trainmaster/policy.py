@@ -33,18 +33,18 @@ from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Reason
 from trainmaster.policies.trainmaster import colocation, resizing
 from trainmaster.policies.trainmaster.colocation import separate_pairs, spread_pairs
-from trainmaster.policies.trainmaster.defragmentation import gather_gangs, make_room_for_gangs
+from trainmaster.policies.trainmaster.defragmentation import consolidate_gangs, make_room_for_gangs
 from trainmaster.policies.trainmaster.delay_scheduling import (
+    drop_relaxed_failures,
     learn_locality,
-    unstick,
     use_locality,
 )
-from trainmaster.policies.trainmaster.memo import Memo
+from trainmaster.policies.trainmaster.memo import TrainmasterMemo
 from trainmaster.policies.trainmaster.options import Settings, TrainmasterOptions
 from trainmaster.policies.trainmaster.priority import rank_order
 from trainmaster.policies.trainmaster.queues import (
     QueueRanks,
-    QueueRound,
+    TrainmasterQueuePass,
     divide_between_queues,
     remember_shares,
 )
@@ -61,9 +61,9 @@ def learn_service(p: Pass) -> None:
         p.remember(switch_ms=p.view.switch_ms)
 
 
-def find_owed_runs(p: Pass) -> None:
+def find_guaranteed_runs(p: Pass) -> None:
     """Find the jobs that have fallen too far behind their fair share."""
-    p.remember(owed=p.settings.guard.owed_runs(p.view, p.memo.owed, p.now))
+    p.remember(owed=p.settings.guard.guaranteed_runs(p.view, p.memo.owed, p.now))
 
 
 def admit_deadlines(p: Pass) -> None:
@@ -77,14 +77,14 @@ def start_jobs(p: Pass) -> None:
     """The best-ranked jobs that fit together run, within the budgets of queues if some were stated."""
     if isinstance(p.ranks, RankIndex):
         run_in_order(p.view, p.draft, p.ranks, p.now, p.group, p.placer, p.caches.stuck)
-        unstick(p.caches.stuck)
+        drop_relaxed_failures(p.caches.stuck)
     else:
         divide_between_queues(p)
 
 
 OBSERVATIONS: tuple[tuple[str, Stage], ...] = (
     ("", learn_service),
-    ("", find_owed_runs),
+    ("", find_guaranteed_runs),
     ("deadline_margin_ppm", admit_deadlines),
     ("locality", learn_locality),
 )
@@ -94,17 +94,17 @@ STAGES: tuple[tuple[str, Stage], ...] = (
     ("resizing", reclaim_growth),
     ("", start_jobs),
     ("packing", spread_pairs),
-    ("locality", gather_gangs),
+    ("locality", consolidate_gangs),
     ("resizing", grow_runs),
 )
 """The stages in their order, and the setting without which each is left out."""
 
 
-def switched_on(stages: tuple[tuple[str, Stage], ...], settings: Settings) -> tuple[Stage, ...]:
+def enabled_stages(stages: tuple[tuple[str, Stage], ...], settings: Settings) -> tuple[Stage, ...]:
     return tuple(stage for name, stage in stages if not name or getattr(settings, name) is not None)
 
 
-class Trainmaster(BasePolicy[TrainmasterOptions, Memo]):
+class Trainmaster(BasePolicy[TrainmasterOptions, TrainmasterMemo]):
     name = "trainmaster"
     options_type = TrainmasterOptions
     profiles = True
@@ -112,8 +112,8 @@ class Trainmaster(BasePolicy[TrainmasterOptions, Memo]):
     def __init__(self, options: TrainmasterOptions, settings: Settings | None = None) -> None:
         super().__init__(options)
         self.settings = settings or Settings.of(options)
-        self._observations = switched_on(OBSERVATIONS, self.settings)
-        self._stages = switched_on(STAGES, self.settings)
+        self._observations = enabled_stages(OBSERVATIONS, self.settings)
+        self._stages = enabled_stages(STAGES, self.settings)
         self._caches = self._new_caches()
         self._had_queues: bool | None = None
 
@@ -124,14 +124,14 @@ class Trainmaster(BasePolicy[TrainmasterOptions, Memo]):
         super().forget()
         self._caches = self._new_caches()
 
-    def first_memo(self) -> Memo:
-        return Memo()
+    def first_memo(self) -> TrainmasterMemo:
+        return TrainmasterMemo()
 
-    def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
+    def plan(self, view: View, memo: TrainmasterMemo, now: int) -> Plan[TrainmasterMemo]:
         p = self._pass(view, memo, now)
         for observe in self._observations:
             observe(p)
-        p.wake_by(_next_look(p))
+        p.wake_by(_next_check(p))
         if _is_idle(p):
             return p.plan()
         rank_jobs(p)
@@ -140,24 +140,24 @@ class Trainmaster(BasePolicy[TrainmasterOptions, Memo]):
             return p.plan()
         for stage in self._stages:
             stage(p)
-        if p.round is not None:
+        if p.queue_pass is not None:
             remember_shares(p)
         elif not view.has_nothing_to_schedule():
             p.wake_by(p.ranks.next_expiry())
         return p.plan()
 
-    def _pass(self, view: View, memo: Memo, now: int) -> Pass:
+    def _pass(self, view: View, memo: TrainmasterMemo, now: int) -> Pass:
         has_queues = bool(view.queues or self.options.queues.items)
         if self._had_queues is not None and has_queues is not self._had_queues:
             view.forget()
         self._had_queues = has_queues
         return Pass(self.settings, self._caches, view, memo, now, Draft(view), has_queues)
 
-    def wake(self, view: View, memo: Memo, now: int) -> int | None:
+    def wake(self, view: View, memo: TrainmasterMemo, now: int) -> int | None:
         """A run that has just started comes to another rank at a time that is known now."""
         p = self._pass(view, memo, now)
         use_locality(p)
-        p.wake_by(_next_look(p))
+        p.wake_by(_next_check(p))
         if not _is_idle(p):
             rank_jobs(p)
             p.wake_by(_next_due(p))
@@ -165,34 +165,36 @@ class Trainmaster(BasePolicy[TrainmasterOptions, Memo]):
                 p.wake_by(now + p.guards.min_run_ms)
         return p.due_ms
 
-    def explain(self, view: View, memo: Memo, record: JobRecord, now: int) -> Reason:
+    def explain(self, view: View, memo: TrainmasterMemo, record: JobRecord, now: int) -> Reason:
         """Why it waits, by the places that it would accept now."""
         p = self._pass(view, memo, now)
         use_locality(p)
         reason = why_waiting(view, record, p.own_placer(record))
         if p.has_queues and record.placement is None:
-            reason = share_reason(QueueRound(p), record, reason, capacity(view))
-        return p.deadlines().explained(p.memo.deadlines, record, reason, now)
+            reason = share_reason(TrainmasterQueuePass(p), record, reason, capacity(view))
+        return p.deadlines().with_notice(p.memo.deadlines, record, reason, now)
 
 
 def rank_jobs(p: Pass) -> None:
     """Put all jobs in rank order: together, or those of each stated queue."""
     if p.has_queues:
-        p.round = QueueRound(p)
-        p.draft = p.round.draft
-        p.ranks = QueueRanks(p.round)
+        p.queue_pass = TrainmasterQueuePass(p)
+        p.draft = p.queue_pass.draft
+        p.ranks = QueueRanks(p.queue_pass)
     else:
         p.ranks = rank_order(p)
 
 
 def _is_idle(p: Pass) -> bool:
     """Whether there is nothing to do: no job waits, none shares a GPU, none could grow."""
-    return p.view.has_nothing_to_schedule() and not (p.has_queues or p.is_look_due or _is_busy(p))
+    return p.view.has_nothing_to_schedule() and not (
+        p.has_queues or p.is_observation_due or _is_busy(p)
+    )
 
 
 def _is_stable(p: Pass) -> bool:
     """Whether ranks have merely run out, so that the pass would decide what the last one decided."""
-    is_due = p.is_look_due or resizing.is_due(p) or colocation.is_due(p)
+    is_due = p.is_observation_due or resizing.is_due(p) or colocation.is_due(p)
     return isinstance(p.ranks, RankIndex) and p.view.is_stable(p.ranks, p.now) and not is_due
 
 
@@ -210,7 +212,7 @@ def _next_due(p: Pass) -> int | None:
     return min((at for at in times if at is not None), default=None)
 
 
-def _next_look(p: Pass) -> int | None:
+def _next_check(p: Pass) -> int | None:
     """When owed runs or deadlines are looked at again, should nothing happen before."""
     times: list[int] = []
     if p.settings.guard.is_on and not (p.view.has_nothing_to_schedule() or p.view.is_idle()):

@@ -7,7 +7,7 @@ that run are ranked alike, and a run gives way to a waiting job of a better rank
 |---|---|---|
 | `DUE` | accepted deadline that leaves no more time, and is expected to be kept | the earlier deadline |
 | `LATE` | the same, but expected to be missed | the earlier deadline |
-| `OWED` | owed a run by the starvation guard (starvation_guard.py) | the earlier submission |
+| `GUARANTEED_RUN` | owed a run by the starvation guard (starvation_guard.py) | the earlier submission |
 | `PROTECTED` | a run younger than `min_run_s` | the earlier submission |
 | `STARVING` | has waited `starve_after_s` | the longer wait |
 | cost | all others: a step per unit of `priority`, and within it the Gittins cost | see below |
@@ -36,7 +36,7 @@ from trainmaster.policies.trainmaster.scheduling_pass import Pass
 
 DUE = -(1 << 82)
 LATE = DUE + 1
-OWED = PROTECTED - (1 << 40)
+GUARANTEED_RUN = PROTECTED - (1 << 40)
 STEP = NO_END << 1
 """One unit of `priority`: more than any cost ..."""
 STEPS = 1 << 16
@@ -58,7 +58,7 @@ def rank(p: Pass, record: JobRecord) -> Rank:
     if p.memo.deadlines.accepted:
         found, until = _by_deadline(p, record)
     if found is None and p.memo.owed.until:
-        found = _by_owed_run(p, record)
+        found = _by_guaranteed_run(p, record)
     if found is None:
         found = _by_cost(p, record)
         if p.guards.are_on:
@@ -80,7 +80,7 @@ def _by_deadline(p: Pass, record: JobRecord) -> tuple[Rank | None, int | None]:
     return Rank(level, commitment.deadline_ms, until_ms=until), None
 
 
-def _by_owed_run(p: Pass, record: JobRecord) -> Rank | None:
+def _by_guaranteed_run(p: Pass, record: JobRecord) -> Rank | None:
     most, until = p.memo.owed.until.get(record.id), None
     if most is None:
         return None
@@ -88,7 +88,7 @@ def _by_owed_run(p: Pass, record: JobRecord) -> Rank | None:
         until = record.since_ms + ceil_div(max(0, most - record.attained), record.rate)
         if until <= p.now:
             return None
-    return Rank(OWED, record.seq, until_ms=until)
+    return Rank(GUARANTEED_RUN, record.seq, until_ms=until)
 
 
 def _by_cost(p: Pass, record: JobRecord) -> Rank:
@@ -137,7 +137,7 @@ def promised_now(p: Pass) -> list[JobRecord]:
         record = p.view.jobs.get(job)
         if record is not None:
             ranked = rank(p, record)
-            if ranked.level <= OWED:
+            if ranked.level <= GUARANTEED_RUN:
                 found.append((ranked._replace(until_ms=None), record.seq, record))
     return [record for _, _, record in sorted(found)]
 

@@ -24,7 +24,7 @@ from trainmaster.mechanisms.preemptive_scheduling import run_in_order
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.topology import CPU_TYPE
 from trainmaster.placement.placers import Placer
-from trainmaster.policies.trainmaster.delay_scheduling import unstick
+from trainmaster.policies.trainmaster.delay_scheduling import drop_relaxed_failures
 from trainmaster.policies.trainmaster.priority import promised_now, rank
 from trainmaster.policies.trainmaster.scheduling_pass import Pass
 from trainmaster.policies.trainmaster.shared_gpus import can_share
@@ -47,7 +47,7 @@ class QueueOrder(BasePolicy[object]):
         return view.ranked(lambda each: rank(p, each), now, group=p.group, with_running=True)
 
 
-class QueueRound(QueuePass):
+class TrainmasterQueuePass(QueuePass):
     """One round between the queues, on the draft that all stages share."""
 
     def __init__(self, p: Pass) -> None:
@@ -60,14 +60,14 @@ class QueueRound(QueuePass):
         self._pass = p
         self._total = capacity(p.view)
         self._is_divided = False
-        self._lines: dict[str, RankIndex] = {}
+        self._ranks: dict[str, RankIndex] = {}
 
     def line_of(self, part: QueueView) -> RankIndex:
         """The queue's jobs in their order, ranked once a pass."""
-        found = self._lines.get(part.queue)
+        found = self._ranks.get(part.queue)
         if found is None:
             ranks = self._order.line(part, None, self.now)
-            found = self._lines[part.queue] = ranks
+            found = self._ranks[part.queue] = ranks
         return found
 
     # -- dividing ----------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class QueueRound(QueuePass):
             divide(self.tree, self._total, self.shares.counted if remembers else None, promised)
             self._is_divided = True
 
-    def budget_rooms(self) -> dict[str, int]:
+    def budget_headrooms(self) -> dict[str, int]:
         """By queue: how much more it may hold within its budget."""
         leaves = self.tree.leaves
         if self.is_enough_for_all(self._total):
@@ -159,12 +159,14 @@ class QueueRound(QueuePass):
 class QueueRanks:
     """The ranks of all queues' jobs together, for stages that look at the whole cluster."""
 
-    def __init__(self, round_: QueueRound) -> None:
-        self._round = round_
+    def __init__(self, queue_pass: TrainmasterQueuePass) -> None:
+        self._queue_pass = queue_pass
 
     def _by_queue(self) -> dict[str, RankIndex]:
         """Made when a stage asks: a queue that is not looked at in a pass need not be ranked."""
-        return {name: self._round.line_of(part) for name, part in self._round.parts.items()}
+        return {
+            name: self._queue_pass.line_of(part) for name, part in self._queue_pass.parts.items()
+        }
 
     @property
     def running(self) -> Mapping[Hashable, RankList]:
@@ -175,26 +177,28 @@ class QueueRanks:
         }
 
     def has_waiting(self) -> bool:
-        return any(part.waiting_count for part in self._round.parts.values())
+        return any(part.waiting_count for part in self._queue_pass.parts.values())
 
     def key_of(self, record: JobRecord, now: int) -> Key | None:
-        part = self._round.parts.get(record.job.queue)
-        return None if part is None else self._round.line_of(part).key_of(record, now)
+        part = self._queue_pass.parts.get(record.job.queue)
+        return None if part is None else self._queue_pass.line_of(part).key_of(record, now)
 
     def candidates(self, now: int) -> QueueCandidates:
-        leaves = self._round.tree.leaves
-        return self._candidates({name: leaves[name].headroom for name in self._round.parts}, now)
+        leaves = self._queue_pass.tree.leaves
+        return self._candidates(
+            {name: leaves[name].headroom for name in self._queue_pass.parts}, now
+        )
 
     def candidates_within_budgets(self, now: int) -> QueueCandidates:
-        return self._candidates(self._round.budget_rooms(), now)
+        return self._candidates(self._queue_pass.budget_headrooms(), now)
 
-    def _candidates(self, rooms: Mapping[str, int | None], now: int) -> QueueCandidates:
+    def _candidates(self, headrooms: Mapping[str, int | None], now: int) -> QueueCandidates:
         found = dict[str, tuple[Candidates, int | None]]()
-        for name, room in rooms.items():
-            part = self._round.parts[name]
+        for name, room in headrooms.items():
+            part = self._queue_pass.parts[name]
             smallest = part.smallest_waiting
             if smallest is not None and (room is None or smallest <= room):
-                found[name] = (self._round.line_of(part).candidates(now), room)
+                found[name] = (self._queue_pass.line_of(part).candidates(now), room)
         return QueueCandidates(found)
 
     def next_expiry(self) -> int | None:
@@ -229,17 +233,17 @@ class QueueCandidates:
 
 def divide_between_queues(p: Pass) -> None:
     """Start jobs within the budgets of their queues."""
-    assert p.round is not None
-    p.round.recount()
-    p.round.start_jobs()
+    assert p.queue_pass is not None
+    p.queue_pass.recount()
+    p.queue_pass.start_jobs()
     for stuck in p.caches.stuck_in.values():
-        unstick(stuck)
+        drop_relaxed_failures(stuck)
 
 
 def remember_shares(p: Pass) -> None:
     """Take note of what queues hold after this pass."""
-    round_ = p.round
-    assert round_ is not None
-    round_.recount()
-    p.remember(shares=noted(round_, round_.shares, p.settings.half_life_ms))
-    p.wake_by(round_.wake_at())
+    queue_pass = p.queue_pass
+    assert queue_pass is not None
+    queue_pass.recount()
+    p.remember(shares=noted(queue_pass, queue_pass.shares, p.settings.half_life_ms))
+    p.wake_by(queue_pass.wake_at())

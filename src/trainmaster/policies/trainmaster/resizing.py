@@ -172,7 +172,7 @@ class Resizing:
         for _, group, record in candidates:
             placement = p.placer(record).place(draft.space, record)
             if placement is None:
-                placement = self._cleared(record)
+                placement = self._place_by_shrinking(record)
             if placement is None:
                 candidates.drop(group)
                 continue
@@ -183,9 +183,9 @@ class Resizing:
         for record in reversed(started):
             draft.cancel_start(record)
 
-    def _cleared(self, record: JobRecord) -> Placement | None:
+    def _place_by_shrinking(self, record: JobRecord) -> Placement | None:
         """Where the job could start if runs gave way, which they then do."""
-        reclaimed = self._reclaimed(record) if record.is_whole else []
+        reclaimed = self._gpus_to_reclaim(record) if record.is_whole else []
         if not reclaimed:
             return None
         mark = self._draft.checkpoint()
@@ -206,7 +206,7 @@ class Resizing:
         (draft.replace if draft.is_placed(record) else draft.resize)(record, smaller)
         run.slices = slices
 
-    def _reclaimed(self, record: JobRecord) -> Reclaimed:
+    def _gpus_to_reclaim(self, record: JobRecord) -> Reclaimed:
         """The GPUs that are worth least and make room for the job; an empty list where nothing helps."""
         space, need = self._draft.space, record.demand.nominal.count
         kinds = space.kinds_for(record.demand)
@@ -219,16 +219,16 @@ class Resizing:
         }
         if need <= max(space.largest[kind] for kind in kinds):
             tries = [
-                self._least_worth({node}, need - space.whole[node].bit_count())
+                self._least_valuable({node}, need - space.whole[node].bit_count())
                 for node in sorted(usable)
             ]
         else:
             free = sum(space.free_gpus[kind] for kind in kinds)
-            tries = [self._least_worth(usable, need - free)]
+            tries = [self._least_valuable(usable, need - free)]
         found = [each for each in tries if each is not None]
         return min(found, key=lambda each: each[0])[1] if found else []
 
-    def _least_worth(self, nodes: set[int], missing: int) -> tuple[float, Reclaimed] | None:
+    def _least_valuable(self, nodes: set[int], missing: int) -> tuple[float, Reclaimed] | None:
         """So many GPUs of these nodes that are worth least, and what they are worth; None: too few."""
         heap: list[tuple[float, int, int]] = []
         offers: list[list[Slice]] = []
@@ -270,10 +270,10 @@ class Resizing:
     def grow(self) -> ResizingMemo:
         """Let runs grow; what to remember."""
         self._undo_futile()
-        self._give_up()
-        return self._remembered(self._fill() if self._draft.space.total_free() else None)
+        self._release_useless_gpus()
+        return self._new_memo(self._grow_into_idle() if self._draft.space.total_free() else None)
 
-    def _remembered(self, due: int | None) -> ResizingMemo:
+    def _new_memo(self, due: int | None) -> ResizingMemo:
         resized = {record.id: self._now for record in self._runs if self._draft.is_placed(record)}
         times = self._memo.resized_ms
         if resized:
@@ -282,7 +282,7 @@ class Resizing:
             return self._memo
         return ResizingMemo(self._measured, times, self._tried, due)
 
-    def _give_up(self) -> None:
+    def _release_useless_gpus(self) -> None:
         """Runs that are no faster for all their GPUs give back those that are in vain."""
         for record, held, curve in self._resizable():
             count, nominal = len(held.slices), record.demand.nominal.count
@@ -292,7 +292,7 @@ class Resizing:
                     kept = by_gpu(fullest_first(held.slices)[:useful])
                     self._draft.resize(record, resized(self._view, held, kept))
 
-    def _fill(self) -> int | None:
+    def _grow_into_idle(self) -> int | None:
         """Let runs grow while GPUs are idle; when the next of the others will have rested."""
         rest_ms = max(self._terms.rest_ms, self._terms.rest_switches * self._view.switch_ms)
         wake_at: int | None = None
@@ -317,13 +317,13 @@ class Resizing:
         if count >= more:
             return None
         before, after = curve.speeds[count], curve.speeds[more]
-        after = max(after, self._hope(record, before, count, more))
+        after = max(after, self._optimistic_speed(record, before, count, more))
         if not self._gains(before, after):
             return None
         gained = (after - before) * record.demand.nominal.count / (curve.unit * (more - count))
         return gained / self._cost(record)
 
-    def _hope(self, record: JobRecord, before: int, count: int, more: int) -> int:
+    def _optimistic_speed(self, record: JobRecord, before: int, count: int, more: int) -> int:
         """How fast the run may be on more GPUs, for all that is known; 0 where it has been tried."""
         if self._tried.get(key_of(record.job), 0) > count:
             return 0
@@ -355,13 +355,13 @@ class Resizing:
         carry_out(draft, [(record, len(held.slices) + room)], self._speed, shrinks_for_growth=False)
         grown = draft.placement_of(record)
         assert grown is not None
-        if len(grown.slices) == len(held.slices) or self._is_good(record, held, grown):
+        if len(grown.slices) == len(held.slices) or self._is_worthwhile(record, held, grown):
             return
         draft.roll_back(mark)
         beside = idle_beside(draft, record, held, room)
         if beside:
             grown = resized(draft.view, held, (*held.slices, *beside))
-            if self._is_good(record, held, grown):
+            if self._is_worthwhile(record, held, grown):
                 draft.resize(record, grown)
 
     def _speed(self, record: JobRecord, placement: Placement) -> int:
@@ -375,9 +375,9 @@ class Resizing:
         if held is None or count <= len(held.slices):
             return predicted
         before = self._curves.speed(record, held, corrections)
-        return max(predicted, self._hope(record, before, len(held.slices), count))
+        return max(predicted, self._optimistic_speed(record, before, len(held.slices), count))
 
-    def _is_good(self, record: JobRecord, held: Placement, grown: Placement) -> bool:
+    def _is_worthwhile(self, record: JobRecord, held: Placement, grown: Placement) -> bool:
         """Whether the GPUs are there, gain enough, and lie apart from other gangs."""
         had = set(held.gpus())
         if any(gpu not in had and not self._draft.is_at_hand(gpu) for gpu in grown.gpus()):
@@ -387,12 +387,15 @@ class Resizing:
         neighbours = [] if is_return else self._new_neighbours(record, held, grown)
         before, after = self._speed(record, held), self._speed(record, grown)
         if neighbours:
-            after -= after * self._losses.loss_beside(record) // NOMINAL
+            after -= after * self._losses.neighbour_loss(record) // NOMINAL
         if not self._gains(before, after):
             return False
         gained = (after - before) / NOMINAL * nominal / self._cost(record)
         return gained > sum(
-            self._losses.loss_beside(other) / NOMINAL * _size(other.placement) / self._cost(other)
+            self._losses.neighbour_loss(other)
+            / NOMINAL
+            * _size(other.placement)
+            / self._cost(other)
             for other in neighbours
         )
 

@@ -21,14 +21,14 @@ from trainmaster.model.plan import Plan
 from trainmaster.placement.placers import RELAXING, Placer
 from trainmaster.policies.trainmaster.colocation_speeds import kind_of
 from trainmaster.policies.trainmaster.deadlines.admission import DeadlineAdmission
-from trainmaster.policies.trainmaster.memo import Memo
+from trainmaster.policies.trainmaster.memo import TrainmasterMemo
 from trainmaster.policies.trainmaster.options import Settings
 from trainmaster.policies.trainmaster.shared_gpus import can_share
 
 if TYPE_CHECKING:
     from trainmaster.policies.trainmaster.colocation import Colocation, GainCache
     from trainmaster.policies.trainmaster.delay_scheduling import DelayScheduling, PlacerCache
-    from trainmaster.policies.trainmaster.queues import QueueRanks, QueueRound
+    from trainmaster.policies.trainmaster.queues import QueueRanks, TrainmasterQueuePass
     from trainmaster.policies.trainmaster.resizing import Resizing
 
 PREEMPTIONS_PER_RUN = 2
@@ -68,19 +68,19 @@ class Pass:
     settings: Settings
     caches: Caches
     view: View
-    memo: Memo
+    memo: TrainmasterMemo
     now: int
     draft: Draft
     has_queues: bool = False
     """Whether queues were stated: where they were not, all jobs are ranked together."""
-    round: QueueRound | None = None
+    queue_pass: TrainmasterQueuePass | None = None
     guards: PreemptionGuards = field(init=False)
     """`starve_after_s` and `min_run_s`, the latter lengthened by what a preemption costs."""
     ranks: RankIndex | QueueRanks = field(init=False)
     locality: DelayScheduling | None = None
     colocation: Colocation | None = None
     resizing: Resizing | None = None
-    is_look_due: bool = False
+    is_observation_due: bool = False
     """Whether speeds of gangs are observed in this pass, and spread ones gathered."""
     due_ms: int | None = None
     """When a stage wants to be called again."""
@@ -108,7 +108,7 @@ class Pass:
         if time is not None and (self.due_ms is None or time < self.due_ms):
             self.due_ms = time
 
-    def plan(self) -> Plan[Memo]:
+    def plan(self) -> Plan[TrainmasterMemo]:
         """What the stages have decided."""
         return self.draft.plan(self.memo, self.due_ms, self.notices)
 
@@ -135,7 +135,7 @@ class Pass:
 
     def headroom(self, record: JobRecord) -> int | None:
         """Thousandths of a GPU that its queue may hold besides; None: any amount."""
-        return None if self.round is None else self.round.headroom(record)
+        return None if self.queue_pass is None else self.queue_pass.headroom(record)
 
     def has_room(self, record: JobRecord, share: int) -> bool:
         room = self.headroom(record)

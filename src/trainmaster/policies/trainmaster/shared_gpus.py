@@ -48,7 +48,7 @@ class SharedGpus:
     _before: dict[int, list[JobRecord]] | None = field(default=None, init=False)
     """By GPU: the jobs on it before this pass; looked up when first asked for."""
 
-    def _were_there(self) -> dict[int, list[JobRecord]]:
+    def _jobs_before_pass(self) -> dict[int, list[JobRecord]]:
         if self._before is None:
             found: dict[int, list[JobRecord]] = {}
             for node in range(len(self.view.topology.nodes)):
@@ -66,7 +66,7 @@ class SharedGpus:
         """Every shared GPU with the jobs that will be on it, in order of submission."""
         draft, jobs = self.draft, self.view.jobs
         found: dict[int, list[JobRecord]] = {}
-        for gpu, tenants in self._were_there().items():
+        for gpu, tenants in self._jobs_before_pass().items():
             staying = [each for each in tenants if not draft.is_touched(each)]
             if staying:
                 found[gpu] = staying
@@ -107,9 +107,9 @@ class SharedGpus:
         assert placement is not None
         if self.draft.is_placed(record) or placement.slices[0].share == share:
             return True
-        return record.phase is Phase.RUNNING and self.is_left(gpu)
+        return record.phase is Phase.RUNNING and self.is_fully_released(gpu)
 
-    def is_left(self, gpu: int) -> bool:
+    def is_fully_released(self, gpu: int) -> bool:
         """Whether nobody has yet to leave it, as things stand and as drafted."""
         if gpu in self.view.releasing:
             return False
@@ -130,14 +130,14 @@ class SharedGpus:
         draft, share = self.draft, WHOLE // (len(tenants) + 1)
         mark = draft.checkpoint()
         for each in tenants:
-            self.give(each, gpu, share)
+            self.set_share(each, gpu, share)
         placement = self.slice_of(record, gpu, share)
         if draft.affords(share) and draft.space.refusal(placement, record.demand) is None:
             return placement
         draft.roll_back(mark)
         return None
 
-    def give(self, record: JobRecord, gpu: int, share: int) -> None:
+    def set_share(self, record: JobRecord, gpu: int, share: int) -> None:
         """Let a job hold so much of the GPU that it is on."""
         draft, placement = self.draft, self.slice_of(record, gpu, share)
         if draft.placement_of(record) == placement:

@@ -9,8 +9,8 @@ most a quarter of the GPUs, or are one: so that a burst of owed does not turn th
 finish-time ratio of a job that is served at once and ends there = fair age / run time: the guard keeps
 it near `ratio`.
 
-OwedRuns and the time of the next look are a value, for the memo: a look at all waiting jobs costs as much as
-there are, so it is taken when the first of them can have become due, ten minutes apart at least.
+Checking all waiting jobs takes time in proportion to their number, so the next check is made when the first
+of them can have become due, at least ten minutes after the last one.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ PART_OF_GPUS = 4
 
 @stored_as("starvation.Owed")
 @dataclass(frozen=True, slots=True)
-class OwedRuns:
+class GuaranteedRuns:
     """Which jobs are owed a run, up to which attained service, and when to look again."""
 
     until: FrozenMap[str, int] = field(default_factory=FrozenMap)
     next_look_ms: int = 0
 
 
-NO_OWED_RUNS = OwedRuns()
+NO_GUARANTEED_RUNS = GuaranteedRuns()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,13 @@ class StarvationGuard:
     def is_on(self) -> bool:
         return self.ratio_ppm > 0
 
-    def owed_runs(self, view: View, owed: OwedRuns, now: int) -> OwedRuns:
-        """OwedRuns after those that are paid and, where the time has come, those that are due."""
+    def guaranteed_runs(self, view: View, owed: GuaranteedRuns, now: int) -> GuaranteedRuns:
+        """GuaranteedRuns after those that are paid and, where the time has come, those that are due."""
         if not self.is_on:
             return owed
-        until = {job: most for job, most in owed.until.items() if _is_unpaid(view, job, most, now)}
+        until = {
+            job: most for job, most in owed.until.items() if _is_unserved(view, job, most, now)
+        }
         look = now >= owed.next_look_ms
         next_look = owed.next_look_ms
         added: list[JobRecord] = []
@@ -72,9 +74,9 @@ class StarvationGuard:
         ):
             view.invalidate_rank(record)
         for record in added:
-            until[record.id] = record.attained + _run_owed(record)
+            until[record.id] = record.attained + _guaranteed_service(record)
             view.invalidate_rank(record)
-        return OwedRuns(FrozenMap(until), next_look)
+        return GuaranteedRuns(FrozenMap(until), next_look)
 
     def _due(self, view: View, owed: dict[str, int], now: int) -> tuple[list[JobRecord], int]:
         """The most overdue that may be owed a run now, and when to look again."""
@@ -118,12 +120,12 @@ class StarvationGuard:
         return chosen
 
 
-def _is_unpaid(view: View, job: str, most: int, now: int) -> bool:
+def _is_unserved(view: View, job: str, most: int, now: int) -> bool:
     record = view.jobs.get(job)
     return record is not None and record.attained_at(now) < most
 
 
-def _run_owed(record: JobRecord) -> int:
+def _guaranteed_service(record: JobRecord) -> int:
     """Service of the run that it is owed."""
     size = record.demand.nominal.total_share
     tenth = record.attained // PART_OF_PROGRESS

@@ -42,7 +42,7 @@ def test_nothing_seen_is_what_was_believed() -> None:
 def test_what_was_seen_outweighs_what_was_believed_run_by_run() -> None:
     felt, corrections = Penalty(), []
     for _ in range(9):
-        felt = felt.with_apart(predicted=400_000, lost=0)
+        felt = felt.with_spread(predicted=400_000, lost=0)
         corrections.append(felt.correction_ppm())
     assert corrections[0] == NOMINAL // 2
     assert corrections[-1] == NOMINAL // 10
@@ -52,14 +52,14 @@ def test_what_was_seen_outweighs_what_was_believed_run_by_run() -> None:
 def test_losses_as_predicted_correct_nothing() -> None:
     felt = Penalty()
     for predicted in (100_000, 400_000):
-        felt = felt.with_apart(predicted, predicted)
+        felt = felt.with_spread(predicted, predicted)
     assert felt.correction_ppm() == NOMINAL
 
 
 def test_old_runs_are_forgotten() -> None:
     felt = Penalty()
     for lost in [0] * (4 * HALVED_AFTER_RUNS) + [400_000] * (4 * HALVED_AFTER_RUNS):
-        felt = felt.with_apart(400_000, lost)
+        felt = felt.with_spread(400_000, lost)
     assert felt.apart <= HALVED_AFTER_RUNS
     assert felt.correction_ppm() > NOMINAL * 9 // 10
 

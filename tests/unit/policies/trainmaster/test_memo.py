@@ -8,8 +8,8 @@ from trainmaster.model.codec import decode, encode
 from trainmaster.model.deadline_notices import DeadlineNotice, DeadlineOutcome
 from trainmaster.model.plan import FrozenMap
 from trainmaster.policies.trainmaster.deadlines.commitments import Commitment, Commitments
-from trainmaster.policies.trainmaster.memo import Memo
-from trainmaster.policies.trainmaster.starvation_guard import OwedRuns
+from trainmaster.policies.trainmaster.memo import TrainmasterMemo
+from trainmaster.policies.trainmaster.starvation_guard import GuaranteedRuns
 
 ACCEPTED = Commitment(
     deadline_ms=90_000,
@@ -22,9 +22,9 @@ ACCEPTED = Commitment(
     booked_ms=3,
     told=DeadlineNotice("j", DeadlineOutcome.ACCEPTED, 90_000, finish_ms=20),
 )
-MEMO = Memo(
+MEMO = TrainmasterMemo(
     switch_ms=30_000,
-    owed=OwedRuns(FrozenMap({"j": 7}), 9),
+    owed=GuaranteedRuns(FrozenMap({"j": 7}), 9),
     deadlines=Commitments(judged=4, accepted=FrozenMap({"j": ACCEPTED})),
 )
 

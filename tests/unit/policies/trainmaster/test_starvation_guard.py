@@ -14,9 +14,9 @@ from trainmaster.model.units import HOUR, MINUTE, NOMINAL, SECOND, WHOLE
 from trainmaster.policies.trainmaster.starvation_guard import (
     APART_MS,
     LONGEST_MS,
-    NO_OWED_RUNS,
+    NO_GUARANTEED_RUNS,
     SHORTEST_MS,
-    OwedRuns,
+    GuaranteedRuns,
     StarvationGuard,
 )
 
@@ -27,16 +27,18 @@ PLAIN = Rank(7, 7)
 
 @dataclass
 class Watch:
-    """A cluster that is owed_runs at now and then."""
+    """A cluster that is checked now and then."""
 
     strings: Strings
     guard: StarvationGuard = GUARD
-    owed: OwedRuns = field(default=NO_OWED_RUNS)
+    owed: GuaranteedRuns = field(default=NO_GUARANTEED_RUNS)
 
     def look(self) -> list[str]:
         """Let the guard look now; who is owed a run, in order of its choice."""
         self.strings.tell()
-        self.owed = self.guard.owed_runs(self.strings.controller.view, self.owed, self.strings.now)
+        self.owed = self.guard.guaranteed_runs(
+            self.strings.controller.view, self.owed, self.strings.now
+        )
         return list(self.owed.until)
 
     def later(self, ms: int) -> Watch:
@@ -63,7 +65,7 @@ def test_fair_age_is_age_over_the_crowd_that_wants_the_same_gpus() -> None:
     """Two jobs on one GPU: after two hours each would have run one."""
     watch = crowded()
     assert watch.later(2 * HOUR - SECOND).look() == []
-    watch.owed = NO_OWED_RUNS
+    watch.owed = NO_GUARANTEED_RUNS
     assert watch.later(SECOND).look() == ["w0"]
 
 
@@ -71,14 +73,14 @@ def test_the_more_wait_the_longer_it_is_fair_to_wait() -> None:
     """Four jobs on one GPU: four hours."""
     watch = crowded(waiting=3)
     assert watch.later(4 * HOUR - SECOND).look() == []
-    watch.owed = NO_OWED_RUNS
+    watch.owed = NO_GUARANTEED_RUNS
     assert watch.later(SECOND).look() == ["w0"], "and only one, for there is one GPU"
 
 
 def test_where_gpus_abound_its_age_is_its_fair_age_and_no_more() -> None:
     watch = crowded(gpus=8)
     assert watch.later(HOUR - SECOND).look() == []
-    watch.owed = NO_OWED_RUNS
+    watch.owed = NO_GUARANTEED_RUNS
     assert watch.later(SECOND).look() == ["w0"]
 
 
@@ -87,7 +89,7 @@ def test_a_gang_has_to_wait_as_many_times_longer_as_it_wants_gpus() -> None:
     assert crowded(gpus=8, size=4).later(HOUR).look() == ["w0"]
     wide = crowded(gpus=8, size=8)
     assert wide.later(2 * HOUR - SECOND).look() == []
-    wide.owed = NO_OWED_RUNS
+    wide.owed = NO_GUARANTEED_RUNS
     assert wide.later(SECOND).look() == ["w0"]
 
 
@@ -99,7 +101,7 @@ def test_who_has_run_may_be_kept_waiting_for_longer() -> None:
     strings.started("b")
     watch = Watch(strings)
     assert watch.later(5 * HOUR - SECOND).look() == []
-    watch.owed = NO_OWED_RUNS
+    watch.owed = NO_GUARANTEED_RUNS
     assert watch.later(SECOND).look() == ["a"]
 
 
@@ -111,7 +113,7 @@ def test_switched_off_nobody_is() -> None:
     watch = crowded()
     watch.guard = StarvationGuard(0, HOUR)
     assert watch.later(1_000 * HOUR).look() == []
-    assert watch.owed is NO_OWED_RUNS
+    assert watch.owed is NO_GUARANTEED_RUNS
 
 
 # -- what is owed ----------------------------------------------------------------------------------
@@ -138,7 +140,7 @@ def test_a_debt_is_paid_when_the_run_has_been_received() -> None:
     assert watch.look() == ["a"]
     strings.start("a", 1)
     assert watch.later(SHORTEST_MS - 1).look() == ["a"]
-    watch.owed = OwedRuns(watch.owed.until, watch.strings.now + HOUR)
+    watch.owed = GuaranteedRuns(watch.owed.until, watch.strings.now + HOUR)
     assert watch.later(1).look() == []
 
 
@@ -146,7 +148,7 @@ def test_who_has_ended_is_owed_nothing() -> None:
     watch = crowded()
     watch.later(100 * HOUR).look()
     watch.strings.tell(e.JobWithdrawn("w0"))
-    watch.owed = OwedRuns(watch.owed.until, watch.strings.now + HOUR)
+    watch.owed = GuaranteedRuns(watch.owed.until, watch.strings.now + HOUR)
     assert watch.look() == []
 
 

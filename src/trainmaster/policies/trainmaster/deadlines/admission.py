@@ -20,16 +20,21 @@ from trainmaster.model.plan import FrozenMap
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import MINUTE, ceil_div
 from trainmaster.policies.trainmaster.deadlines.capacity_calendar import (
-    Bookings,
+    CapacityCalendar,
+    CapacityRequest,
     Kinds,
-    Want,
     room_after,
 )
 from trainmaster.policies.trainmaster.deadlines.commitments import Commitment, Commitments
-from trainmaster.policies.trainmaster.deadlines.replanning import Booked, Claim, booked, tidied
+from trainmaster.policies.trainmaster.deadlines.replanning import (
+    BookingPlan,
+    DeadlineClaim,
+    compact_bookings,
+    plan_bookings,
+)
 from trainmaster.policies.trainmaster.deadlines.runtime_bounds import (
     ExpectedService,
-    outlived,
+    extended_work,
     padded_work,
     type_speed,
     with_errors,
@@ -42,7 +47,7 @@ WORSE_LEAST_MS = MINUTE
 ORDINARY = (Why.NOT_ENOUGH_FREE, Why.FRAGMENTED, Why.BEHIND_OTHERS)
 """Why a job waits that would not wait if it went first."""
 
-News = tuple[Commitments, tuple[DeadlineNotice, ...]]
+DeadlineUpdate = tuple[Commitments, tuple[DeadlineNotice, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ class DeadlineAdmission:
 
     # -- each pass -------------------------------------------------------------------------------
 
-    def follow(self, view: View, commitments: Commitments, now: int) -> News:
+    def follow(self, view: View, commitments: Commitments, now: int) -> DeadlineUpdate:
         """Look after what was accepted, and answer new ones."""
         if view.ended:
             commitments = _without_ended(commitments, view)
@@ -66,16 +71,16 @@ class DeadlineAdmission:
             commitments = _without_changed(commitments, view)
         notices: list[DeadlineNotice] = []
         if commitments.accepted:
-            commitments, notices = self._watched(view, commitments, now)
-        new = _newcomers(view, commitments.judged)
+            commitments, notices = self._check_accepted(view, commitments, now)
+        new = _new_jobs(view, commitments.judged)
         if new:
             commitments = replace(commitments, judged=new[-1].seq + 1)
         if view.requeued:
-            new += _again(view, commitments, new)
+            new += _jobs_to_decide_again(view, commitments, new)
         if new:
             asking = [each for each in new if each.job.deadline_ms is not None]
             if asking:
-                commitments, answers = self._judged(view, commitments, asking, now)
+                commitments, answers = self._decide_new(view, commitments, asking, now)
                 notices += answers
         return commitments, tuple(notices)
 
@@ -87,7 +92,7 @@ class DeadlineAdmission:
             if record is None:
                 continue
             if not commitment.is_late:
-                if not _is_enough(commitment, record, now):
+                if not _has_enough_booked(commitment, record, now):
                     return now + 1
                 times.append(commitment.deadline_ms)
             if record.since_ms is not None:
@@ -98,7 +103,7 @@ class DeadlineAdmission:
                 times += [] if start is None else [start + 1]
         return min((time for time in times if time > now), default=None)
 
-    def explained(
+    def with_notice(
         self, commitments: Commitments, record: JobRecord, reason: Reason, now: int
     ) -> Reason:
         """The reason why it waits, with what was said of its deadline."""
@@ -114,7 +119,7 @@ class DeadlineAdmission:
 
     # -- looking after accepted ones -------------------------------------------------------------
 
-    def _watched(
+    def _check_accepted(
         self, view: View, commitments: Commitments, now: int
     ) -> tuple[Commitments, list[DeadlineNotice]]:
         """Book again where what was booked is not enough any more."""
@@ -122,21 +127,23 @@ class DeadlineAdmission:
         for job, commitment in commitments.accepted.items():
             record = view.jobs.get(job)
             if record is not None:
-                accepted[job] = self._renewed(commitments, commitment, record, now)
+                accepted[job] = self._with_current_work(commitments, commitment, record, now)
         gpus = _gpus(view, [view.jobs[job] for job in accepted])
         is_same = all(commitments.gpus.get(kinds) == count for kinds, count in gpus.items())
-        if is_same and all(_is_enough(accepted[job], view.jobs[job], now) for job in accepted):
+        if is_same and all(
+            _has_enough_booked(accepted[job], view.jobs[job], now) for job in accepted
+        ):
             is_same = len(accepted) == len(commitments.accepted)
             if is_same and all(
                 commitments.accepted[job] is commitment for job, commitment in accepted.items()
             ):
                 return commitments, []
             return replace(commitments, accepted=FrozenMap(accepted)), []
-        found = booked(_claims(view, accepted, now), gpus, now)
+        found = plan_bookings(_claims(view, accepted, now), gpus, now)
         rebooked, notices = _rebooked(view, accepted, found, now)
         return replace(commitments, accepted=FrozenMap(rebooked), gpus=FrozenMap(gpus)), notices
 
-    def _renewed(
+    def _with_current_work(
         self, commitments: Commitments, commitment: Commitment, record: JobRecord, now: int
     ) -> Commitment:
         """With what is known now of the work that it needs."""
@@ -146,7 +153,7 @@ class DeadlineAdmission:
             needs = self._work(record, commitments) or needs
         done = record.work_at(now)
         if done >= needs:
-            needs = outlived(done)
+            needs = extended_work(done)
         if needs == commitment.needs and estimate == commitment.estimate:
             return commitment
         return replace(commitment, needs=needs, estimate=estimate)
@@ -157,17 +164,17 @@ class DeadlineAdmission:
 
     # -- answering new ones ----------------------------------------------------------------------
 
-    def _judged(
+    def _decide_new(
         self, view: View, commitments: Commitments, asking: Sequence[JobRecord], now: int
     ) -> tuple[Commitments, list[DeadlineNotice]]:
         """Each in order of submission: accepted if all accepted ones and it can be in time."""
         accepted = dict(commitments.accepted)
         declined = dict(commitments.declined)
         gpus = _gpus(view, [*(view.jobs[job] for job in accepted), *asking])
-        found = tidied(_claims(view, accepted, now), gpus, now)
+        found = compact_bookings(_claims(view, accepted, now), gpus, now)
         accepted, notices = _rebooked(view, accepted, found, now)
         for record in asking:
-            answer = self._answer(view, commitments, record, found.bookings, now)
+            answer = self._answer(view, commitments, record, found.calendar, now)
             if isinstance(answer, Commitment):
                 accepted[record.id] = answer
                 notices.append(answer.told)
@@ -187,7 +194,12 @@ class DeadlineAdmission:
         )
 
     def _answer(
-        self, view: View, commitments: Commitments, record: JobRecord, bookings: Bookings, now: int
+        self,
+        view: View,
+        commitments: Commitments,
+        record: JobRecord,
+        calendar: CapacityCalendar,
+        now: int,
     ) -> Commitment | DeadlineNotice:
         deadline = record.job.deadline_ms
         assert deadline is not None
@@ -199,11 +211,11 @@ class DeadlineAdmission:
         kinds = view.occupancy.kinds_for(record.demand)
         pace = max(1, type_speed(view, kinds))
         count, need_ms = record.demand.nominal.count, ceil_div(needs, pace)
-        want = Want(kinds, count, need_ms, self.switch_ms, deadline)
-        end, stretches = bookings.earliest(want), bookings.latest(want)
+        request = CapacityRequest(kinds, count, need_ms, self.switch_ms, deadline)
+        end, stretches = calendar.earliest(request), calendar.latest(request)
         feasible = end[-1][1] if end else None
         if stretches is not None:
-            bookings.book(want, stretches)
+            calendar.book(request, stretches)
             return Commitment(
                 deadline_ms=deadline,
                 estimate=None if record.estimate is None else record.estimate.work,
@@ -227,7 +239,7 @@ class DeadlineAdmission:
         )
 
 
-def _newcomers(view: View, judged: int) -> list[JobRecord]:
+def _new_jobs(view: View, judged: int) -> list[JobRecord]:
     """Live jobs with this number of submission or a higher one, in that order."""
     found = []
     for record in view.newest_first():
@@ -248,7 +260,9 @@ def _without_changed(commitments: Commitments, view: View) -> Commitments:
     return replace(commitments, accepted=FrozenMap(accepted), declined=FrozenMap(declined))
 
 
-def _again(view: View, commitments: Commitments, new: Sequence[JobRecord]) -> list[JobRecord]:
+def _jobs_to_decide_again(
+    view: View, commitments: Commitments, new: Sequence[JobRecord]
+) -> list[JobRecord]:
     """Others that are to be judged: released, with a new deadline, and not answered yet."""
     known = {record.id for record in new}
     found = {
@@ -259,19 +273,19 @@ def _again(view: View, commitments: Commitments, new: Sequence[JobRecord]) -> li
     return sorted(found.values(), key=lambda record: record.seq)
 
 
-def _is_enough(commitment: Commitment, record: JobRecord, now: int) -> bool:
+def _has_enough_booked(commitment: Commitment, record: JobRecord, now: int) -> bool:
     """Whether what is booked for it will do."""
     is_there = record.phase in ALLOCATED
     room = room_after(commitment.stretches, now, commitment.switch_ms, is_there=is_there)
     return room >= commitment.need_ms(record, now)
 
 
-def _claims(view: View, accepted: Mapping[str, Commitment], now: int) -> list[Claim]:
+def _claims(view: View, accepted: Mapping[str, Commitment], now: int) -> list[DeadlineClaim]:
     found = []
     for job, commitment in accepted.items():
         record = view.jobs[job]
         kinds = view.occupancy.kinds_for(record.demand)
-        found.append(Claim(record, commitment, commitment.want(record, kinds, now)))
+        found.append(DeadlineClaim(record, commitment, commitment.request(record, kinds, now)))
     return found
 
 
@@ -288,7 +302,7 @@ def _gpus(view: View, records: Iterable[JobRecord]) -> dict[Kinds, int]:
 
 
 def _rebooked(
-    view: View, accepted: Mapping[str, Commitment], found: Booked, now: int
+    view: View, accepted: Mapping[str, Commitment], found: BookingPlan, now: int
 ) -> tuple[dict[str, Commitment], list[DeadlineNotice]]:
     """The commitments as they are booked now, and what their owners should know of it."""
     commitments: dict[str, Commitment] = {}
@@ -299,7 +313,7 @@ def _rebooked(
         if stretches != commitment.stretches or is_late != commitment.is_late:
             new = replace(commitment, stretches=stretches, booked_ms=now, is_late=is_late)
             view.invalidate_rank(view.jobs[job])
-        notice = _news(commitment, new, view.jobs[job])
+        notice = _notice(commitment, new, view.jobs[job])
         if notice is not None:
             new = replace(new, told=notice)
             notices.append(notice)
@@ -307,7 +321,7 @@ def _rebooked(
     return commitments, notices
 
 
-def _news(old: Commitment, new: Commitment, record: JobRecord) -> DeadlineNotice | None:
+def _notice(old: Commitment, new: Commitment, record: JobRecord) -> DeadlineNotice | None:
     """What there is to tell: it slips, slips further, or is in time again."""
     told = old.told
     if new.is_late != old.is_late:

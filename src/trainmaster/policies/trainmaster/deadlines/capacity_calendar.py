@@ -29,7 +29,7 @@ Kinds = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class CapacityRequest:
     """What a job needs to be done by its deadline."""
 
     kinds: Kinds
@@ -43,7 +43,7 @@ class Want:
     """Whether it holds its GPUs: going on costs no switch."""
 
 
-class Row:
+class FreeCapacity:
     """Free GPUs of some types as a step function of time."""
 
     def __init__(self, now: int, gpus: int) -> None:
@@ -85,48 +85,48 @@ class Row:
         return found
 
 
-class Bookings:
+class CapacityCalendar:
     """All rows from now on."""
 
     def __init__(self, now: int, gpus: Mapping[Kinds, int]) -> None:
         self._now = now
-        self._rows = {kinds: Row(now, count) for kinds, count in gpus.items()}
+        self._rows = {kinds: FreeCapacity(now, count) for kinds, count in gpus.items()}
 
-    def book(self, want: Want, stretches: Iterable[Stretch]) -> None:
+    def book(self, request: CapacityRequest, stretches: Iterable[Stretch]) -> None:
         """Count these stretches wherever the job could take a GPU."""
-        ahead = clipped(stretches, self._now)
+        ahead = clip(stretches, self._now)
         for kinds, row in self._rows.items():
-            if not set(kinds).isdisjoint(want.kinds):
+            if not set(kinds).isdisjoint(request.kinds):
                 for start, end in ahead:
-                    row.book(start, end, want.count)
+                    row.book(start, end, request.count)
 
-    def has_room(self, want: Want, stretches: Iterable[Stretch]) -> bool:
-        row = self._rows[want.kinds]
-        ahead = clipped(stretches, self._now)
-        return all(row.has_room(start, end, want.count) for start, end in ahead)
+    def has_room(self, request: CapacityRequest, stretches: Iterable[Stretch]) -> bool:
+        row = self._rows[request.kinds]
+        ahead = clip(stretches, self._now)
+        return all(row.has_room(start, end, request.count) for start, end in ahead)
 
-    def latest(self, want: Want) -> Stretches | None:
+    def latest(self, request: CapacityRequest) -> Stretches | None:
         """The latest free stretches by its deadline that are enough; None where they are not."""
-        left = want.need_ms
+        left = request.need_ms
         found: list[Stretch] = []
-        for start, end in reversed(self._gaps(want, want.deadline_ms)):
-            room = end - start - self._cost(want, start)
+        for start, end in reversed(self._gaps(request, request.deadline_ms)):
+            room = end - start - self._cost(request, start)
             if room <= 0:
                 continue
             taken = min(room, left)
-            begin = end - taken - want.switch_ms
+            begin = end - taken - request.switch_ms
             found.append((begin, end) if begin >= start else (start, start + taken))
             left -= taken
             if not left:
                 return tuple(reversed(found))
         return None
 
-    def earliest(self, want: Want) -> Stretches | None:
+    def earliest(self, request: CapacityRequest) -> Stretches | None:
         """The earliest free stretches that are enough; None where there never are so many GPUs."""
-        left = want.need_ms
+        left = request.need_ms
         found: list[Stretch] = []
-        for start, end in self._gaps(want, FOREVER):
-            cost = self._cost(want, start)
+        for start, end in self._gaps(request, FOREVER):
+            cost = self._cost(request, start)
             room = end - start - cost
             if room <= 0:
                 continue
@@ -137,18 +137,18 @@ class Bookings:
                 return tuple(found)
         return None
 
-    def _gaps(self, want: Want, until: int) -> list[Stretch]:
-        return self._rows[want.kinds].gaps(want.count, until)
+    def _gaps(self, request: CapacityRequest, until: int) -> list[Stretch]:
+        return self._rows[request.kinds].gaps(request.count, until)
 
-    def _cost(self, want: Want, start: int) -> int:
+    def _cost(self, request: CapacityRequest, start: int) -> int:
         """What beginning there costs."""
-        return 0 if want.is_there and start == self._now else want.switch_ms
+        return 0 if request.is_there and start == self._now else request.switch_ms
 
 
 # -- one job's stretches ---------------------------------------------------------------------------
 
 
-def trimmed(stretches: Sequence[Stretch], need_ms: int, switch_ms: int) -> Stretches | None:
+def trim(stretches: Sequence[Stretch], need_ms: int, switch_ms: int) -> Stretches | None:
     """As little of the last of them as is enough; None where all are not."""
     found: list[Stretch] = []
     for start, end in reversed(stretches):
@@ -163,29 +163,31 @@ def trimmed(stretches: Sequence[Stretch], need_ms: int, switch_ms: int) -> Stret
 
 def latest_start(stretches: Sequence[Stretch], need_ms: int, switch_ms: int) -> int | None:
     """Until when it may be kept from them; None where it should have begun before."""
-    least = trimmed(stretches, need_ms, switch_ms)
+    least = trim(stretches, need_ms, switch_ms)
     return None if least is None else least[0][0]
 
 
 def room_after(stretches: Sequence[Stretch], now: int, switch_ms: int, *, is_there: bool) -> int:
     """How long it can train in them from now on."""
     room = 0
-    for start, end in clipped(stretches, now):
+    for start, end in clip(stretches, now):
         cost = 0 if is_there and start == now else switch_ms
         room += max(0, end - start - cost)
     return room
 
 
-def clipped(stretches: Iterable[Stretch], now: int) -> Stretches:
+def clip(stretches: Iterable[Stretch], now: int) -> Stretches:
     """What is left of them."""
     return tuple((max(start, now), end) for start, end in stretches if end > now)
 
 
-def kept(stretches: Sequence[Stretch], want: Want, now: int) -> Stretches | None:
+def keep_needed(
+    stretches: Sequence[Stretch], request: CapacityRequest, now: int
+) -> Stretches | None:
     """As much of what was booked as the job still needs; None where that is not enough."""
-    ahead = clipped(stretches, now)
-    enough = trimmed(ahead, want.need_ms, want.switch_ms)
+    ahead = clip(stretches, now)
+    enough = trim(ahead, request.need_ms, request.switch_ms)
     if enough is not None:
         return enough
-    room = room_after(ahead, now, want.switch_ms, is_there=want.is_there)
-    return ahead if room >= want.need_ms else None
+    room = room_after(ahead, now, request.switch_ms, is_there=request.is_there)
+    return ahead if room >= request.need_ms else None

@@ -11,10 +11,10 @@ from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import ceil_div
 from trainmaster.policies.trainmaster.deadlines.capacity_calendar import (
+    CapacityRequest,
     Kinds,
     Stretches,
-    Want,
-    clipped,
+    clip,
     latest_start,
 )
 
@@ -55,9 +55,9 @@ class Commitment:
             pace = record.speed_ppm
         return ceil_div(left, pace)
 
-    def want(self, record: JobRecord, kinds: Kinds, now: int) -> Want:
+    def request(self, record: JobRecord, kinds: Kinds, now: int) -> CapacityRequest:
         """The same as something to be booked."""
-        return Want(
+        return CapacityRequest(
             kinds=kinds,
             count=self.count,
             need_ms=self.need_ms(record, now),
@@ -83,7 +83,7 @@ class Commitment:
                 return False, start
             if record.since_ms is not None and max(record.since_ms, self.booked_ms) < start:
                 return False, None
-        ahead = clipped(self.stretches, now)
+        ahead = clip(self.stretches, now)
         if not ahead:
             return False, None
         begin, end = ahead[0]

@@ -12,22 +12,22 @@ from dataclasses import dataclass
 
 from trainmaster.core.state import JobRecord
 from trainmaster.policies.trainmaster.deadlines.capacity_calendar import (
-    Bookings,
+    CapacityCalendar,
+    CapacityRequest,
     Kinds,
     Stretches,
-    Want,
-    kept,
+    keep_needed,
 )
 from trainmaster.policies.trainmaster.deadlines.commitments import Commitment
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class DeadlineClaim:
     """An accepted job with what it needs now."""
 
     record: JobRecord
     commitment: Commitment
-    want: Want
+    request: CapacityRequest
 
     @property
     def order(self) -> tuple[int, int]:
@@ -36,65 +36,73 @@ class Claim:
 
 
 @dataclass(slots=True)
-class Booked:
+class BookingPlan:
     """A way to serve all claims."""
 
-    bookings: Bookings
+    calendar: CapacityCalendar
     stretches: dict[str, Stretches]
     late: set[str]
 
-    def take(self, claim: Claim, stretches: Stretches) -> None:
-        self.bookings.book(claim.want, stretches)
+    def take(self, claim: DeadlineClaim, stretches: Stretches) -> None:
+        self.calendar.book(claim.request, stretches)
         self.stretches[claim.record.id] = stretches
 
-    def serve_late(self, claims: Sequence[Claim]) -> None:
+    def book_late(self, claims: Sequence[DeadlineClaim]) -> None:
         """As early as the others leave room; no stretches where there are too few GPUs at all."""
         for claim in sorted(claims, key=lambda each: each.order):
             self.late.add(claim.record.id)
-            self.take(claim, self.bookings.earliest(claim.want) or ())
+            self.take(claim, self.calendar.earliest(claim.request) or ())
 
 
-def booked(claims: Sequence[Claim], gpus: Mapping[Kinds, int], now: int) -> Booked:
+def plan_bookings(
+    claims: Sequence[DeadlineClaim], gpus: Mapping[Kinds, int], now: int
+) -> BookingPlan:
     """The better of the two ways; the first where they are alike."""
-    first = _keeping(claims, gpus, now)
+    first = _keep_bookings(claims, gpus, now)
     if not first.late:
         return first
-    second = _afresh(claims, gpus, now)
+    second = _book_all_again(claims, gpus, now)
     return second if len(second.late) < len(first.late) else first
 
 
-def tidied(claims: Sequence[Claim], gpus: Mapping[Kinds, int], now: int) -> Booked:
+def compact_bookings(
+    claims: Sequence[DeadlineClaim], gpus: Mapping[Kinds, int], now: int
+) -> BookingPlan:
     """As late as possible, to make room before a newcomer is judged; as it is where that harms."""
-    afresh = _afresh(claims, gpus, now)
-    return afresh if not afresh.late else booked(claims, gpus, now)
+    afresh = _book_all_again(claims, gpus, now)
+    return afresh if not afresh.late else plan_bookings(claims, gpus, now)
 
 
-def _keeping(claims: Sequence[Claim], gpus: Mapping[Kinds, int], now: int) -> Booked:
-    found = Booked(Bookings(now, gpus), {}, set())
+def _keep_bookings(
+    claims: Sequence[DeadlineClaim], gpus: Mapping[Kinds, int], now: int
+) -> BookingPlan:
+    found = BookingPlan(CapacityCalendar(now, gpus), {}, set())
     others = []
     for claim in sorted(claims, key=lambda each: each.order):
-        commitment, want = claim.commitment, claim.want
-        stretches = None if commitment.is_late else kept(commitment.stretches, want, now)
-        if stretches is not None and found.bookings.has_room(want, stretches):
+        commitment, request = claim.commitment, claim.request
+        stretches = None if commitment.is_late else keep_needed(commitment.stretches, request, now)
+        if stretches is not None and found.calendar.has_room(request, stretches):
             found.take(claim, stretches)
         else:
             others.append(claim)
     return _in_time_or_late(found, others)
 
 
-def _afresh(claims: Sequence[Claim], gpus: Mapping[Kinds, int], now: int) -> Booked:
-    found = Booked(Bookings(now, gpus), {}, set())
+def _book_all_again(
+    claims: Sequence[DeadlineClaim], gpus: Mapping[Kinds, int], now: int
+) -> BookingPlan:
+    found = BookingPlan(CapacityCalendar(now, gpus), {}, set())
     return _in_time_or_late(found, sorted(claims, key=lambda each: each.order, reverse=True))
 
 
-def _in_time_or_late(found: Booked, claims: Sequence[Claim]) -> Booked:
+def _in_time_or_late(found: BookingPlan, claims: Sequence[DeadlineClaim]) -> BookingPlan:
     """One after the other; a job that finds no room before its deadline comes after all the others."""
     late = []
     for claim in claims:
-        stretches = found.bookings.latest(claim.want)
+        stretches = found.calendar.latest(claim.request)
         if stretches is None:
             late.append(claim)
         else:
             found.take(claim, stretches)
-    found.serve_late(late)
+    found.book_late(late)
     return found

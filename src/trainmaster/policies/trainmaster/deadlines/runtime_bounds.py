@@ -17,12 +17,12 @@ from trainmaster.core.view import View
 from trainmaster.model.units import MINUTE, NOMINAL, ceil_div
 from trainmaster.policies.trainmaster.deadlines.capacity_calendar import Kinds
 
-KEPT = 32
+MOST_ERRORS = 32
 """Errors that are remembered, ..."""
-UPPER_PERCENT = 95
+ERROR_PERCENTILE = 95
 """... and the percentile of them that counts."""
-OUTLIVED_PART = 10
-OUTLIVED_LEAST = MINUTE * NOMINAL
+EXTENSION_PART = 10
+EXTENSION_LEAST = MINUTE * NOMINAL
 
 ExpectedService = Callable[[JobRecord], int | None]
 """Service (thousandths of a GPU x ms) that a job will hardly exceed in all; None where nobody knows."""
@@ -42,20 +42,20 @@ def padded_work(
         if service is None:
             return None
         work = ceil_div(service * NOMINAL, record.demand.nominal.total_share)
-    return max(1, ceil_div(work * max(NOMINAL + margin_ppm, upper(errors_ppm)), NOMINAL))
+    return max(1, ceil_div(work * max(NOMINAL + margin_ppm, error_percentile(errors_ppm)), NOMINAL))
 
 
-def upper(errors_ppm: Sequence[int]) -> int:
+def error_percentile(errors_ppm: Sequence[int]) -> int:
     """Measured over predicted run time, exceeded by few; 0 where nothing has been measured."""
     if not errors_ppm:
         return 0
-    place = min(len(errors_ppm) - 1, len(errors_ppm) * UPPER_PERCENT // 100)
+    place = min(len(errors_ppm) - 1, len(errors_ppm) * ERROR_PERCENTILE // 100)
     return sorted(errors_ppm)[place]
 
 
-def outlived(done: int) -> int:
+def extended_work(done: int) -> int:
     """What a job that has done more than was expected is taken to need in all."""
-    return done + max(OUTLIVED_LEAST, done // OUTLIVED_PART)
+    return done + max(EXTENSION_LEAST, done // EXTENSION_PART)
 
 
 def with_errors(errors_ppm: tuple[int, ...], ended: Sequence[JobRecord]) -> tuple[int, ...]:
@@ -69,7 +69,7 @@ def with_errors(errors_ppm: tuple[int, ...], ended: Sequence[JobRecord]) -> tupl
         and record.estimate.work
         and not demand.is_elastic
     ]
-    return (*errors_ppm, *found)[-KEPT:] if found else errors_ppm
+    return (*errors_ppm, *found)[-MOST_ERRORS:] if found else errors_ppm
 
 
 def type_speed(view: View, kinds: Kinds) -> int:
