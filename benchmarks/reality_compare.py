@@ -13,7 +13,7 @@ from benchmarks.reality_live import LiveRun, LiveStory
 from benchmarks.reality_workload import SLOTS, PolicySetup
 from trainmaster.config.performance import perf_model_from
 from trainmaster.daemon.policies import policy_of
-from trainmaster.gpu.devices import machine
+from trainmaster.gpu.devices import detect_machine
 from trainmaster.model.trace import Trace, TracedJob
 from trainmaster.sim.driver import Estimates, Scenario, Simulation
 from trainmaster.whatif.replay import replay
@@ -92,7 +92,7 @@ def simulated(
     ]
     perf = perf_model_from(costs.perf(), "calibrated")
     trace = Trace(tuple(sorted(jobs, key=lambda traced: traced.job.submit_ms)))
-    scenario = Scenario(trace, machine(SLOTS).topology, SLOTS, perf, Estimates(known=False))
+    scenario = Scenario(trace, detect_machine(SLOTS).topology, SLOTS, perf, Estimates(known=False))
     simulation = Simulation(scenario, policy_of(policy.name, policy.options))
     simulation.run()
     return tuple(_lived(simulation, traced) for traced in jobs)

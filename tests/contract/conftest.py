@@ -37,5 +37,5 @@ def opened(store_url: str) -> Iterator[Callable[[], Store]]:
 def store(opened: Callable[[], Store]) -> Store:
     """A store that leads."""
     found = opened()
-    assert found.lead()
+    assert found.acquire_leadership()
     return found

@@ -19,7 +19,7 @@ LEAD = """
 import sys, time
 from trainmaster.store.open import open_store
 store = open_store(sys.argv[1])
-print(store.lead(), flush=True)
+print(store.acquire_leadership(), flush=True)
 time.sleep(600)
 """
 
@@ -28,7 +28,7 @@ import sys
 from tests.contract.stores import batch, job
 from trainmaster.store.open import open_store
 store = open_store(sys.argv[1])
-print(store.lead(), flush=True)
+print(store.acquire_leadership(), flush=True)
 first = store.last_number() + 1
 for seq in range(first, 1_000_000):
     store.append([batch(seq, *(job(f"{seq}_{n}") for n in range(20)), job(str(seq)))])
@@ -61,19 +61,19 @@ def test_when_the_leader_is_killed_another_takes_over(
     with another(LEAD, store_url) as leader:
         assert said(leader) == "True"
         standby = opened()
-        assert not standby.lead()
+        assert not standby.acquire_leadership()
         assert standby.count() == {}  # it reads all the same
         with another(LEAD, store_url) as third:
             assert said(third) == "False"
         leader.kill()
         leader.wait()
-        wait_until(standby.lead)
+        wait_until(standby.acquire_leadership)
     standby.append([batch(1, job("1"))])
-    assert standby.leads()
+    assert standby.is_leader()
 
 
 def test_a_leader_keeps_out_other_processes(store_url: str, opened: Callable[[], Store]) -> None:
-    assert opened().lead()
+    assert opened().acquire_leadership()
     with another(LEAD, store_url) as second:
         assert said(second) == "False"
 
@@ -93,7 +93,7 @@ def test_a_writer_killed_at_any_moment_leaves_whole_steps(
             writer.kill()
             assert writer.stdout is not None
             kept = max([kept, *map(int, writer.stdout.read().split())])
-        wait_until(heir.lead)
+        wait_until(heir.acquire_leadership)
         seqs = [row.seq for row in heir.steps()]
         assert seqs == list(range(1, len(seqs) + 1))
         assert kept <= len(seqs) <= kept + 1

@@ -58,7 +58,7 @@ def asked(store: Store, statement: str) -> list[object]:
 
 def test_from_empty_to_the_newest(opened: Callable[[], Store]) -> None:
     store = opened()
-    assert store.lead()
+    assert store.acquire_leadership()
     assert asked(store, f"SELECT version_num FROM {schema.VERSION_TABLE}") == ["0001"]
     fill(store)
     assert store.job("1") == JOB
@@ -70,7 +70,7 @@ def test_from_every_version_to_the_newest(opened: Callable[[], Store], old: str)
     assert isinstance(store, Store)
     with store.database.writer.begin() as connection:
         schema.migrate(connection, old)
-    assert store.lead()
+    assert store.acquire_leadership()
     fill(store)
     assert store.job("1") == JOB
 
@@ -79,17 +79,17 @@ def test_a_leader_brings_an_older_schema_up_to_date(
     opened: Callable[[], Store], next_version: Callable[[str], None]
 ) -> None:
     old = opened()
-    assert old.lead()
+    assert old.acquire_leadership()
     fill(old)
     next_version(LATER)
     standby = opened()
     with pytest.raises(StoreError, match=r"older Trainmaster .* start this version's"):
         standby.count()
-    assert not standby.lead()
+    assert not standby.acquire_leadership()
     with pytest.raises(StoreError):
         standby.count()  # a standby does not migrate
     old.close()
-    assert standby.lead()
+    assert standby.acquire_leadership()
     assert asked(standby, "SELECT colour FROM jobs") == ["red", "red"]
     assert standby.steps() == [step(1), step(2)]
     standby.append([batch(3, job("3"))])
@@ -103,17 +103,17 @@ def test_a_migration_that_fails_leaves_all_as_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with closing(open_store(store_url)) as store:
-        assert store.lead()
+        assert store.acquire_leadership()
         fill(store)
     next_version(BROKEN)
     broken = opened()
     for _ in range(2):
         with pytest.raises(StoreError, match="no_such_table"):
-            broken.lead()
-        assert not broken.leads()
+            broken.acquire_leadership()
+        assert not broken.is_leader()
     monkeypatch.undo()
     again = opened()
-    assert again.lead()  # the one that failed let go of the lock
+    assert again.acquire_leadership()  # the one that failed let go of the lock
     assert again.job("1") == JOB
     with pytest.raises(Exception, match="colour"):
         asked(again, "SELECT colour FROM jobs")
@@ -121,7 +121,7 @@ def test_a_migration_that_fails_leaves_all_as_it_was(
 
 def test_a_newer_schema_is_refused(opened: Callable[[], Store], store_url: str) -> None:
     old_program = opened()
-    assert old_program.lead()
+    assert old_program.acquire_leadership()
     fill(old_program)
     assert isinstance(old_program, Store)
     with old_program.database.writer.begin() as connection:
@@ -134,12 +134,12 @@ def test_a_newer_schema_is_refused(opened: Callable[[], Store], store_url: str) 
 def test_a_newer_schema_is_not_led_by_a_waiting_old_program(opened: Callable[[], Store]) -> None:
     """A newer daemon led and migrated while this one waited."""
     new, waiting = opened(), opened()
-    assert new.lead()
-    assert not waiting.lead()
+    assert new.acquire_leadership()
+    assert not waiting.acquire_leadership()
     assert isinstance(new, Store)
     with new.database.writer.begin() as connection:
         connection.execute(text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'"))
     new.close()
     with pytest.raises(StoreError, match="newer Trainmaster"):
-        waiting.lead()
-    assert not waiting.leads()
+        waiting.acquire_leadership()
+    assert not waiting.is_leader()

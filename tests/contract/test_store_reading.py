@@ -147,7 +147,7 @@ def test_threads_read_while_the_leader_writes(store: Store) -> None:
             return seen <= {row.job for id in seen for row in store.story(id)}
 
         looks = threads.map(look, range(60))
-        standings = [threads.submit(store.leads) for _ in range(20)]
+        standings = [threads.submit(store.is_leader) for _ in range(20)]
         for seq in range(2, 40):
             store.append([batch(seq, job(str(seq)))])
         assert all(looks)
@@ -169,7 +169,7 @@ def test_threads_write_one_after_the_other(store: Store) -> None:
         answers = list(threads.map(write, range(20)))
     assert answers.count(None) == 1
     assert len(store.jobs(JobFilter())) == 1
-    assert store.leads()
+    assert store.is_leader()
 
 
 # -- what was appended is what is read -------------------------------------------------------------
@@ -218,7 +218,7 @@ def test_what_was_appended_is_what_is_read(store_url: str) -> None:
     last = {"example": 0, "seq": 0}
 
     with closing(open_store(store_url)) as store:
-        assert store.lead()
+        assert store.acquire_leadership()
 
         @settings(max_examples=60, deadline=None)
         @given(appends=st.lists(st.lists(BATCHES, max_size=3), max_size=3))

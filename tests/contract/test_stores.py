@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import create_engine, select
 
 from tests.contract.stores import JOB, batch, job, loosen, step
-from trainmaster.store.errors import Deposed, StoreError
+from trainmaster.store.errors import LeadershipLost, StoreError
 from trainmaster.store.rows import (
     Batch,
     JobFilter,
@@ -31,30 +31,30 @@ DAY_MS = 24 * HOUR_MS
 
 def test_one_leads_and_the_other_waits(opened: Callable[[], Store]) -> None:
     one, other = opened(), opened()
-    assert (one.leads(), other.leads()) == (False, False)
-    assert one.lead()
-    assert not other.lead()
-    assert (one.leads(), other.leads()) == (True, False)
+    assert (one.is_leader(), other.is_leader()) == (False, False)
+    assert one.acquire_leadership()
+    assert not other.acquire_leadership()
+    assert (one.is_leader(), other.is_leader()) == (True, False)
     one.close()
-    assert other.lead()
-    assert other.leads()
+    assert other.acquire_leadership()
+    assert other.is_leader()
 
 
 def test_leading_twice_is_leading_once(opened: Callable[[], Store]) -> None:
     one, other = opened(), opened()
-    assert one.lead()
-    assert one.lead()
+    assert one.acquire_leadership()
+    assert one.acquire_leadership()
     one.append([batch(1, job("1"))])
-    assert not other.lead()
+    assert not other.acquire_leadership()
 
 
 def test_who_does_not_lead_may_not_write(store: Store, opened: Callable[[], Store]) -> None:
     other = opened()
-    with pytest.raises(Deposed, match="does not lead"):
+    with pytest.raises(LeadershipLost, match="does not lead"):
         other.append([batch(1, job("1"))])
-    with pytest.raises(Deposed):
+    with pytest.raises(LeadershipLost):
         other.keep_snapshot(SnapshotRow(0, 0, "{}"))
-    with pytest.raises(Deposed):
+    with pytest.raises(LeadershipLost):
         other.compact(10)
     assert store.steps() == []
 
@@ -72,14 +72,14 @@ def test_a_deposed_leader_writes_nothing(
     store_url: str, opened: Callable[[], Store], write: Callable[[Store], object]
 ) -> None:
     old, new = opened(), opened()
-    assert old.lead()
+    assert old.acquire_leadership()
     old.append([batch(1, job("1"))])
     loosen(store_url)
-    assert new.lead()
-    with pytest.raises(Deposed, match="Another manager leads"):
+    assert new.acquire_leadership()
+    with pytest.raises(LeadershipLost, match="Another manager leads"):
         write(old)
-    assert not old.leads()
-    assert not old.lead()
+    assert not old.is_leader()
+    assert not old.acquire_leadership()
     new.append([batch(2, job("2", "running"))])
     assert [row.seq for row in new.steps()] == [1, 2]
     assert new.job("2") == job("2", "running")
@@ -88,29 +88,29 @@ def test_a_deposed_leader_writes_nothing(
 
 def test_a_deposed_leader_notices(store_url: str, opened: Callable[[], Store]) -> None:
     old, new = opened(), opened()
-    assert old.lead()
+    assert old.acquire_leadership()
     loosen(store_url)
-    assert new.lead()
-    assert not old.leads()
-    assert new.leads()
+    assert new.acquire_leadership()
+    assert not old.is_leader()
+    assert new.is_leader()
 
 
 def test_a_lost_lock_is_taken_back_where_nobody_led(
     store_url: str, opened: Callable[[], Store]
 ) -> None:
     one, other = opened(), opened()
-    assert one.lead()
+    assert one.acquire_leadership()
     loosen(store_url)
-    assert one.leads()
-    assert not other.lead()
+    assert one.is_leader()
+    assert not other.acquire_leadership()
     one.append([batch(1, job("1"))])
 
 
 def test_closed_is_closed(store: Store) -> None:
     store.close()
     store.close()
-    assert not store.leads()
-    for use in (store.lead, store.count, lambda: store.append([batch(1)])):
+    assert not store.is_leader()
+    for use in (store.acquire_leadership, store.count, lambda: store.append([batch(1)])):
         with pytest.raises(StoreError, match="closed: open it again"):
             use()
 
@@ -133,7 +133,7 @@ def test_only_the_next_step_is_kept(store: Store, seqs: tuple[int, ...]) -> None
     store.append([batch(1), batch(2)])
     with pytest.raises(StoreError, match="cannot be kept") as caught:
         store.append([batch(seq, job("9")) for seq in seqs])
-    assert not isinstance(caught.value, Deposed)
+    assert not isinstance(caught.value, LeadershipLost)
     assert store.steps() == [step(1), step(2)]
     assert store.job("9") is None
     store.append([batch(3)])

@@ -35,7 +35,7 @@ from trainmaster.engines.local import journal, processes, runfile
 from trainmaster.engines.local import orphan_cleanup as leftovers
 from trainmaster.engines.local import run_follower as watch
 from trainmaster.engines.local import socket_paths as sockets
-from trainmaster.engines.local.orphan_cleanup import RunTraces
+from trainmaster.engines.local.orphan_cleanup import RunRemains
 from trainmaster.engines.local.runfile import CgroupPlan
 from trainmaster.engines.protocol import EngineError
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Order, Reshape, Thaw
@@ -194,7 +194,7 @@ def test_a_run_is_not_lost_before_the_last_of_it_is_gone(
 ) -> None:
     folder = tmp_path / "runs" / "12" / "1"
     folder.mkdir(parents=True)
-    trace = RunTraces(folder, sockets.path_in("/tmp/x", folder), CgroupPlan())
+    trace = RunRemains(folder, sockets.path_in("/tmp/x", folder), CgroupPlan())
     marks = {"TRAINMASTER_RUN": "12.1", "TRAINMASTER_SOCKET": trace.socket}
     others = {"TRAINMASTER_RUN": "12.1", "TRAINMASTER_SOCKET": "/tmp/x/other.sock"}
     left = subprocess.Popen(["sleep", "600"], env=os.environ | marks)
@@ -298,7 +298,9 @@ def test_an_order_that_the_disk_refuses_is_carried_out_later(
     refused = []
     append = journal.Journal.append
 
-    def refuse_twice(book: journal.Journal, entry: journal.Entry) -> list[journal.Entry]:
+    def refuse_twice(
+        book: journal.Journal, entry: journal.JournalEntry
+    ) -> list[journal.JournalEntry]:
         if len(refused) < 2:
             refused.append(entry)
             raise FULL

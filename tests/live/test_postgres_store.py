@@ -12,7 +12,7 @@ import pytest
 from tests.contract.stores import JOB, batch, job, step, tell_postgres, wait_until
 from tests.live import postgres
 from trainmaster.store import postgres as settings
-from trainmaster.store.errors import Deposed, StoreError
+from trainmaster.store.errors import LeadershipLost, StoreError
 from trainmaster.store.open import open_store
 from trainmaster.store.store import Store
 
@@ -42,7 +42,7 @@ def server(own_server: postgres.Server) -> Iterator[postgres.Server]:
 @pytest.fixture
 def store(server: postgres.Server) -> Iterator[Store]:
     with closing(open_store(server.url("trains"))) as found:
-        assert found.lead()
+        assert found.acquire_leadership()
         found.append([batch(1, JOB)])
         yield found
 
@@ -53,7 +53,7 @@ def sentence(action: Callable[[], object]) -> str:
         action()
     said = str(caught.value)
     assert re.fullmatch(r"[^\n]*: [^\n]*\.", said), said
-    assert not isinstance(caught.value, Deposed)
+    assert not isinstance(caught.value, LeadershipLost)
     return said
 
 
@@ -92,8 +92,8 @@ def test_a_user_without_rights(server: postgres.Server) -> None:
     url = url.replace("guestql:", "postgresql:")
     try:
         with closing(open_store(url)) as store:
-            assert "does not let this user do that: grant it" in sentence(store.lead)
-            assert not store.leads()
+            assert "does not let this user do that: grant it" in sentence(store.acquire_leadership)
+            assert not store.is_leader()
     finally:
         tell_postgres(admin, "DROP ROLE guest")
 
@@ -101,7 +101,7 @@ def test_a_user_without_rights(server: postgres.Server) -> None:
 def test_a_database_of_another_program(server: postgres.Server) -> None:
     tell_postgres(server.url("trains"), "CREATE TABLE jobs (colour text)")
     with closing(open_store(server.url("trains"))) as store:
-        assert "give Trainmaster a database of its own" in sentence(store.lead)
+        assert "give Trainmaster a database of its own" in sentence(store.acquire_leadership)
 
 
 def test_a_server_that_only_reads(server: postgres.Server, store: Store) -> None:
@@ -110,7 +110,7 @@ def test_a_server_that_only_reads(server: postgres.Server, store: Store) -> None
         server.url("postgres"), "ALTER DATABASE trains SET default_transaction_read_only = on"
     )
     with closing(open_store(server.url("trains"))) as reader:
-        assert "is read-only: name the primary server" in sentence(reader.lead)
+        assert "is read-only: name the primary server" in sentence(reader.acquire_leadership)
         assert reader.job("1") == JOB
 
 
@@ -120,13 +120,13 @@ def test_a_restart_of_the_server_is_survived(server: postgres.Server, store: Sto
     for _ in range(2):
         sentence(lambda: store.append([batch(2, job("2"))]))
     sentence(store.count)
-    assert not store.leads()  # as far as can be told
+    assert not store.is_leader()  # as far as can be told
     server.start()
     store.append([batch(2, job("2"))])
-    assert store.leads()
+    assert store.is_leader()
     assert store.steps() == [step(1), step(2)]
     with closing(open_store(server.url("trains"))) as other:
-        assert not other.lead()  # the lock was taken back
+        assert not other.acquire_leadership()  # the lock was taken back
 
 
 def test_a_leader_that_another_followed_during_a_restart(
@@ -136,10 +136,10 @@ def test_a_leader_that_another_followed_during_a_restart(
     sentence(lambda: store.append([batch(2, job("2"))]))
     server.start()
     with closing(open_store(server.url("trains"))) as other:
-        assert other.lead()
-        with pytest.raises(Deposed):
+        assert other.acquire_leadership()
+        with pytest.raises(LeadershipLost):
             store.append([batch(2, job("2"))])
-        assert not store.leads()
+        assert not store.is_leader()
         assert other.steps() == [step(1)]
 
 
@@ -150,7 +150,7 @@ def test_connections_that_the_server_cut(server: postgres.Server, store: Store) 
     assert store.count() == {"pending": 1}  # a reader looks first whether its connection lives
     assert "lost the connection" in sentence(lambda: store.append([batch(2, job("2"))]))
     store.append([batch(2, job("2"))])
-    assert store.leads()
+    assert store.is_leader()
 
 
 @pytest.mark.parametrize("is_longer", [False, True])
@@ -192,7 +192,7 @@ def test_a_row_that_another_program_holds(
         closing(open_store(server.url("trains"))) as store,
         closing(psycopg.connect(server.url("trains"))) as other,
     ):
-        assert store.lead()
+        assert store.acquire_leadership()
         other.execute("SELECT * FROM ledger FOR UPDATE")
         said = sentence(lambda: store.append([batch(1, JOB)]))
         assert "is locked by another program: end its transaction" in said
@@ -211,9 +211,9 @@ def test_a_new_leader_does_not_wait_for_the_last_write_of_the_old_one(
         old.execute("UPDATE ledger SET last_seq = last_seq")
         store.close()
         with closing(open_store(url)) as new:
-            assert not new.lead()
+            assert not new.acquire_leadership()
             old.rollback()
-            assert new.lead()
+            assert new.acquire_leadership()
 
 
 def test_no_more_connections(server: postgres.Server) -> None:
@@ -233,8 +233,8 @@ def test_schemas_of_one_database_have_leaders_of_their_own(server: postgres.Serv
         closing(open_store(url)) as one,
         closing(open_store(url + "&options=-csearch_path%3Dother")) as two,
     ):
-        assert one.lead()
-        assert two.lead()
+        assert one.acquire_leadership()
+        assert two.acquire_leadership()
         one.append([batch(1, JOB)])
         assert two.count() == {}
 

@@ -16,7 +16,7 @@ from trainmaster.api.host_check import HostCheck
 from trainmaster.api.routes import cluster, jobs, logs, submit, web
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.metrics import Metrics
-from trainmaster.daemon.response_models import Shape
+from trainmaster.daemon.response_models import ResponseModel
 
 ROOT = "/api/v1"
 REFERENCE = "#/components/schemas/{model}"
@@ -74,10 +74,10 @@ def _document(app: FastAPI) -> dict[str, Any]:
     return app.openapi_schema
 
 
-def _shapes(kind: type[Shape]) -> Iterator[type[Shape]]:
+def _response_models(kind: type[ResponseModel]) -> Iterator[type[ResponseModel]]:
     for each in kind.__subclasses__():
         yield each
-        yield from _shapes(each)
+        yield from _response_models(each)
 
 
 @cache
@@ -88,7 +88,7 @@ def _schemas() -> dict[str, Any]:
     job.pop("$schema")
     found.update(job.pop("$defs"))
     found["JobFile"] = job
-    for model in (*jobs.BODIES, *cluster.BODIES, *_shapes(Shape)):
+    for model in (*jobs.BODIES, *cluster.BODIES, *_response_models(ResponseModel)):
         made = TypeAdapter(model).json_schema(ref_template=REFERENCE)
         found.update(made.pop("$defs", {}))
         found[model.__name__] = made

@@ -13,7 +13,7 @@ HELD = "Held"
 """The code of what keeps a job back that no policy decided: its owner, another job, its array's limit."""
 
 
-def why_waiting(status: JobStatus, now: int) -> tuple[str, str] | None:
+def waiting_sentence(status: JobStatus, now: int) -> tuple[str, str] | None:
     """Code and sentence; None for a job that does not wait, or of which nothing was said yet."""
     if status.held_for:
         return HELD, _capitalised(status.held_for)
@@ -37,7 +37,7 @@ def ended_because(status: JobStatus) -> str | None:
 
 def status_sentence(status: JobStatus, now: int) -> tuple[str | None, str]:
     """Code and sentence for a job in any state: what it waits for, or what it does instead."""
-    waits = why_waiting(status, now)
+    waits = waiting_sentence(status, now)
     if waits is not None:
         return waits
     row = status.row

@@ -97,7 +97,7 @@ async def _unadmitted(service: Daemon, counts: Mapping[str, int]) -> Metric:
             JobFilter(states=LOOKED_AT, before=before, limit=PAGE)
         )
         for status in statuses:
-            why = messages.why_waiting(status, now)
+            why = messages.waiting_sentence(status, now)
             counted[UNKNOWN if why is None else why[0]] += 1
         if len(statuses) < PAGE:
             break

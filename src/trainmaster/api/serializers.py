@@ -48,7 +48,7 @@ def finite(value: float | None) -> float | None:
 def job_row(status: JobStatus, now: int) -> JobRow:
     """A job as lists show it."""
     row, history = status.row, status.history
-    why = messages.why_waiting(status, now)
+    why = messages.waiting_sentence(status, now)
     waited_until = row.start_ms if row.start_ms is not None else row.finish_ms
     return JobRow(
         id=row.id,

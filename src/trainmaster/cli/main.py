@@ -16,12 +16,12 @@ import typer
 from trainmaster import __version__
 from trainmaster.cli.support import errors
 from trainmaster.cli.support.command import CONTEXT, help_if_bare, help_of
-from trainmaster.cli.support.lazy_commands import Commands
+from trainmaster.cli.support.lazy_commands import LazyCommands
 
 NAMES = ("trainmaster", "tm")
 
 app = typer.Typer(
-    name="trainmaster", cls=Commands, context_settings=CONTEXT, pretty_exceptions_enable=False
+    name="trainmaster", cls=LazyCommands, context_settings=CONTEXT, pretty_exceptions_enable=False
 )
 
 

@@ -22,7 +22,7 @@ PAUSE_S = 2.0
 EACH = "Show every element of an array on its own line."
 
 
-class Form(StrEnum):
+class OutputFormat(StrEnum):
     """How a list is written."""
 
     TABLE = "table"
@@ -44,7 +44,7 @@ def ps(
         int | None, option("--limit N", "Show at most the N newest lines.", min=1)
     ] = None,
     watch: Annotated[bool, option("--watch", "Refresh every 2 s until Ctrl-C.")] = False,
-    form: Annotated[Form, option("-o --output", "Output format.")] = Form.TABLE,
+    form: Annotated[OutputFormat, option("-o --output", "Output format.")] = OutputFormat.TABLE,
     as_json: AsJson = False,
 ) -> None:
     """List jobs that have not ended, newest first, with where each runs or why it waits.
@@ -64,13 +64,13 @@ def ps(
         "queue": queue,
         "array": array,
     }
-    if as_json or form is Form.JSON:
+    if as_json or form is OutputFormat.JSON:
         write_json({"jobs": list(list_jobs(client, query, limit))})
         return
     each = each or array is not None
 
     def table(width: int) -> Table | PlainTable:
-        return jobs_table(client, query, limit, width, each=each, wide=form is Form.WIDE)
+        return jobs_table(client, query, limit, width, each=each, wide=form is OutputFormat.WIDE)
 
     _show(table, watch, _nothing(query, everything, state is not None))
 

@@ -19,7 +19,7 @@ OUT = "Output file. Default: standard output."
 FORM = "trace: a native trace (CSV); events: the event log (JSON lines)."
 
 
-class Form(StrEnum):
+class RecordFormat(StrEnum):
     """What is written."""
 
     TRACE = "trace"
@@ -29,7 +29,7 @@ class Form(StrEnum):
 def record(
     client: Client,
     out: Annotated[Path | None, option("--out FILE", OUT)] = None,
-    form: Annotated[Form, option("--format", FORM)] = Form.TRACE,
+    form: Annotated[RecordFormat, option("--format", FORM)] = RecordFormat.TRACE,
 ) -> None:
     """Export the history: as a trace that `simulate` reads, or as the event log for replay.
 
@@ -38,7 +38,7 @@ def record(
         trainmaster simulate mine.csv --cluster 1x8 --policy fifo,trainmaster
         trainmaster record --format events --out log.jsonl
     """
-    counts = client.get("/jobs", {"limit": 1})["counts"] if form is Form.TRACE else {}
+    counts = client.get("/jobs", {"limit": 1})["counts"] if form is RecordFormat.TRACE else {}
     lines = 0
 
     def write(file: IO[bytes]) -> None:
@@ -52,9 +52,9 @@ def record(
         sys.stdout.buffer.flush()
     else:
         write_bytes(out, write)
-        jobs = f"{plural(lines - 1, 'job')} to " if form is Form.TRACE else ""
+        jobs = f"{plural(lines - 1, 'job')} to " if form is RecordFormat.TRACE else ""
         remark("Note", (f"wrote {jobs}{out}",))
-    if form is Form.TRACE:
+    if form is RecordFormat.TRACE:
         remark("Note", _left_out(lines - 1, counts))
 
 

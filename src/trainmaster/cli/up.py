@@ -70,7 +70,7 @@ def up(
     from trainmaster.daemon.policies import policy_of
     from trainmaster.daemon.service_api import RequestError
     from trainmaster.engines.protocol import EngineError
-    from trainmaster.gpu.devices import machine
+    from trainmaster.gpu.devices import detect_machine
     from trainmaster.store.errors import StoreError
 
     folder = (data or user_data_folder()).absolute()
@@ -79,7 +79,7 @@ def up(
         policy_of(*chosen)
     except RequestError as error:
         raise BadInput(str(error)) from None
-    found = machine(slots)
+    found = detect_machine(slots)
     try:
         keep_private(folder)
         sock = listening(host, port)

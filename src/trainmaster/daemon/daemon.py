@@ -21,7 +21,7 @@ from trainmaster.daemon.retention import drop_code, outdated_runs
 from trainmaster.daemon.service_api import Health, Unavailable
 from trainmaster.engines.protocol import Engine
 from trainmaster.model.units import DAY, HOUR, MINUTE, SECOND
-from trainmaster.store.errors import Deposed, StoreError
+from trainmaster.store.errors import LeadershipLost, StoreError
 from trainmaster.store.store import Store
 
 log = structlog.get_logger("trainmaster.daemon")
@@ -84,7 +84,7 @@ class Daemon:
     # -- life ------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Wait until this one leads, then drive until cancelled; Deposed when another took over."""
+        """Wait until this one leads, then drive until cancelled; LeadershipLost when another took over."""
         await self._until_leading()
         driver = await self._take_over()
         if self._trouble == STANDBY:
@@ -102,7 +102,7 @@ class Daemon:
     async def _until_leading(self) -> None:
         while True:
             try:
-                if await asyncio.to_thread(self._store.lead):
+                if await asyncio.to_thread(self._store.acquire_leadership):
                     return
                 if self._trouble != STANDBY:
                     self._say("Another Trainmaster leads on this database: this one is a standby.")
@@ -143,7 +143,7 @@ class Daemon:
                 try:
                     await self._keep_snapshot(driver)
                     await asyncio.to_thread(self._store.compact, now - self._settings.keep_steps_ms)
-                except Deposed:
+                except LeadershipLost:
                     raise
                 except StoreError as error:
                     log.error("no snapshot could be kept", why=str(error))

@@ -35,7 +35,7 @@ def plain(value: object) -> Any:
     return str(value)
 
 
-class Shape:
+class ResponseModel:
     """Tells pydantic how to make a schema of a dataclass."""
 
     __pydantic_config__: ClassVar[Mapping[str, object]] = {
@@ -45,7 +45,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class ErrorBody(Shape):
+class ErrorBody(ResponseModel):
     code: str
     """A word that does not change, such as `not_found`."""
     sentence: str
@@ -53,14 +53,14 @@ class ErrorBody(Shape):
 
 
 @dataclass(frozen=True)
-class ErrorAnswer(Shape):
+class ErrorAnswer(ResponseModel):
     """Every error looks like this."""
 
     error: ErrorBody
 
 
 @dataclass(frozen=True)
-class WaitReason(Shape):
+class WaitReason(ResponseModel):
     code: str
     """One of a closed set, such as `NotEnoughFree` or `Held`."""
     sentence: str
@@ -68,7 +68,7 @@ class WaitReason(Shape):
 
 
 @dataclass(frozen=True)
-class ProgressReport(Shape):
+class ProgressReport(ResponseModel):
     at_s: float
     step: int
     loss: float | None
@@ -86,7 +86,7 @@ def _known_fields(kind: type[Any], answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Holder(Shape):
+class Holder(ResponseModel):
     """A job that is in the way of another."""
 
     id: str
@@ -173,7 +173,7 @@ class JobDetails(JobRow):
 
 
 @dataclass(frozen=True)
-class JobList(Shape):
+class JobList(ResponseModel):
     jobs: list[JobRow]
     next: str | None
     """Give it as `before` for the next page; null on the last."""
@@ -182,7 +182,7 @@ class JobList(Shape):
 
 
 @dataclass(frozen=True)
-class AcceptedJob(Shape):
+class AcceptedJob(ResponseModel):
     id: str
     """The job, or the array."""
     name: str
@@ -191,12 +191,12 @@ class AcceptedJob(Shape):
 
 
 @dataclass(frozen=True)
-class AcceptedJobs(Shape):
+class AcceptedJobs(ResponseModel):
     jobs: list[AcceptedJob]
 
 
 @dataclass(frozen=True)
-class ForecastRow(Shape):
+class ForecastRow(ResponseModel):
     start_s: float | None
     basis: str
     """What was assumed."""
@@ -204,20 +204,20 @@ class ForecastRow(Shape):
 
 
 @dataclass(frozen=True)
-class CheckedJob(Shape):
+class CheckedJob(ResponseModel):
     job: JobDetails
     forecast: ForecastRow
 
 
 @dataclass(frozen=True)
-class CheckedJobs(Shape):
+class CheckedJobs(ResponseModel):
     """What a dry run says; nothing was submitted."""
 
     jobs: list[CheckedJob]
 
 
 @dataclass(frozen=True)
-class WaitNumbers(Shape):
+class WaitNumbers(ResponseModel):
     need: float
     free: float
     largest_block: float
@@ -225,7 +225,7 @@ class WaitNumbers(Shape):
 
 
 @dataclass(frozen=True)
-class Explanation(Shape):
+class Explanation(ResponseModel):
     """Why a job waits; for one that does not, `code` is null and the sentence says what it does."""
 
     id: str
@@ -243,7 +243,7 @@ class Explanation(Shape):
 
 
 @dataclass(frozen=True)
-class StoryEntry(Shape):
+class StoryEntry(ResponseModel):
     at_s: float
     step: int
     what: str
@@ -252,30 +252,30 @@ class StoryEntry(Shape):
 
 
 @dataclass(frozen=True)
-class Story(Shape):
+class Story(ResponseModel):
     story: list[StoryEntry]
 
 
 @dataclass(frozen=True)
-class ProgressList(Shape):
+class ProgressList(ResponseModel):
     progress: list[ProgressReport]
     """Evenly thinned where there are very many."""
 
 
 @dataclass(frozen=True)
-class RunEnvironment(Shape):
+class RunEnvironment(ResponseModel):
     workdir: str
     environment: dict[str, str]
 
 
 @dataclass(frozen=True)
-class DeviceRow(Shape):
+class DeviceRow(ResponseModel):
     name: str
     jobs: list[str]
 
 
 @dataclass(frozen=True)
-class NodeRow(Shape):
+class NodeRow(ResponseModel):
     name: str
     type: str
     state: str
@@ -289,12 +289,12 @@ class NodeRow(Shape):
 
 
 @dataclass(frozen=True)
-class NodeList(Shape):
+class NodeList(ResponseModel):
     nodes: list[NodeRow]
 
 
 @dataclass(frozen=True)
-class QueueRow(Shape):
+class QueueRow(ResponseModel):
     name: str
     parent: str | None
     weight: int
@@ -310,12 +310,12 @@ class QueueRow(Shape):
 
 
 @dataclass(frozen=True)
-class QueueList(Shape):
+class QueueList(ResponseModel):
     queues: list[QueueRow]
 
 
 @dataclass(frozen=True)
-class PolicyRow(Shape):
+class PolicyRow(ResponseModel):
     name: str
     options: dict[str, Any]
     since_s: float
@@ -324,7 +324,7 @@ class PolicyRow(Shape):
 
 
 @dataclass(frozen=True)
-class PolicyOption(Shape):
+class PolicyOption(ResponseModel):
     name: str
     default: Any
     allowed: str
@@ -332,7 +332,7 @@ class PolicyOption(Shape):
 
 
 @dataclass(frozen=True)
-class PolicyDoc(Shape):
+class PolicyDoc(ResponseModel):
     name: str
     summary: str
     needs_oracle: bool
@@ -341,12 +341,12 @@ class PolicyDoc(Shape):
 
 
 @dataclass(frozen=True)
-class PolicyList(Shape):
+class PolicyList(ResponseModel):
     policies: list[PolicyDoc]
 
 
 @dataclass(frozen=True)
-class HealthRow(Shape):
+class HealthRow(ResponseModel):
     role: str
     """active or standby."""
     trouble: str | None
@@ -354,7 +354,7 @@ class HealthRow(Shape):
 
 
 @dataclass(frozen=True)
-class ChangeRow(Shape):
+class ChangeRow(ResponseModel):
     """What happened, as the data of a server-sent event."""
 
     seq: int
@@ -365,7 +365,7 @@ class ChangeRow(Shape):
 
 
 @dataclass(frozen=True)
-class SentEvent(Shape):
+class SentEvent(ResponseModel):
     """One server-sent event; `data` is JSON in a text."""
 
     event: str

@@ -9,7 +9,7 @@ import structlog
 
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.service_api import Unavailable
-from trainmaster.store.errors import Deposed, StoreError
+from trainmaster.store.errors import LeadershipLost, StoreError
 from trainmaster.store.rows import Batch
 from trainmaster.store.store import Store
 
@@ -43,7 +43,7 @@ class StepWriter:
         while True:
             try:
                 await asyncio.to_thread(self._store.append, batches)
-            except Deposed:
+            except LeadershipLost:
                 raise
             except StoreError as error:
                 self._note(str(error))

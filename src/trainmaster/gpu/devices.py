@@ -59,7 +59,7 @@ class Machine:
     """UUIDs by the topology's GPU numbers; empty where CPU slots stand in for GPUs."""
 
 
-def machine(slots: str | None = None) -> Machine:
+def detect_machine(slots: str | None = None) -> Machine:
     """This machine: its GPUs; where there are none, or slots are asked for, CPU slots.
 
     `slots` is a number, or `2x4` for two nodes of four: several nodes on one machine, for trying out.

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 
-from trainmaster.sdk.wire import LONGEST, Line, Lines, line_of
+from trainmaster.sdk.wire import LONGEST, Message, MessageReader, encode_message
 
 RETRY_S = 1.0
 """How long a lost or missing supervisor is left alone before the next try."""
@@ -25,29 +25,29 @@ class ControlClient:
     All calls may come from any thread. A forked child has no voice: its parent speaks.
     """
 
-    def __init__(self, path: str | None, hello: Line) -> None:
+    def __init__(self, path: str | None, hello: Message) -> None:
         self._path = path
-        self._hello = line_of(hello)
+        self._hello = encode_message(hello)
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._retry_at = 0.0
-        self._lines = Lines()
-        self._heard: list[Line] = []
+        self._lines = MessageReader()
+        self._heard: list[Message] = []
         self._line = b""
         self._sending = b""  # what of that line has not gone yet
         self._waiting: deque[bytes] = deque(maxlen=WAITING_LINES)
-        self._newest: Line | None = None
+        self._newest: Message | None = None
 
-    def say(self, said: Line) -> None:
+    def say(self, said: Message) -> None:
         """Say what must not be lost: it is kept until it can be sent."""
         if not self._is_mine():
             return
         with self._lock:
-            self._waiting.append(line_of(said))
+            self._waiting.append(encode_message(said))
             self._pump()
 
-    def say_newest(self, said: Line, *, now: bool) -> None:
+    def say_newest(self, said: Message, *, now: bool) -> None:
         """Say what the next call makes obsolete; `now` or else when there is a reason to send."""
         if not self._is_mine():
             return
@@ -56,7 +56,7 @@ class ControlClient:
             if now:
                 self._pump()
 
-    def hear(self) -> list[Line]:
+    def hear(self) -> list[Message]:
         """What has been asked since the last call."""
         if not self._is_mine():
             return []
@@ -110,7 +110,7 @@ class ControlClient:
         except OSError:
             line.close()
             return False
-        self._socket, self._lines = line, Lines()
+        self._socket, self._lines = line, MessageReader()
         self._line, self._sending = b"", self._hello
         return True
 
@@ -128,7 +128,7 @@ class ControlClient:
         if self._waiting:
             self._line = self._waiting.popleft()
         elif self._newest is not None:
-            self._line, self._newest = line_of(self._newest), None
+            self._line, self._newest = encode_message(self._newest), None
         self._sending = self._line
         return bool(self._line)
 

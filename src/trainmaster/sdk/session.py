@@ -15,7 +15,7 @@ from trainmaster.sdk.control_client import ControlClient
 from trainmaster.sdk.environment import JobEnvironment, local_folder
 from trainmaster.sdk.rank_consensus import RankConsensus, is_gang_initialised
 from trainmaster.sdk.stop_requests import StopRequests
-from trainmaster.sdk.wire import Line
+from trainmaster.sdk.wire import Message
 
 REPORT_S = 0.1
 """Progress is sent at most this often, whatever a step takes."""
@@ -161,7 +161,7 @@ class Session:
             return
         now = time.monotonic()
         is_due = now >= self._reported_at + REPORT_S
-        said: Line = {"say": "progress", "step": self._step}
+        said: Message = {"say": "progress", "step": self._step}
         for name, value in (("loss", loss), ("samples_per_s", samples_per_s)):
             number = _number(value, may_wait=is_due)
             if number is not None:
@@ -179,10 +179,10 @@ class Session:
         if self._has_stopped:
             return True
         if is_gang_initialised():
-            from trainmaster.sdk.torch import anyone
+            from trainmaster.sdk.torch import any_rank
 
             # What rank 0 knows of the end, all must know: they say the same last word.
-            stop, is_finished = anyone([self._requests.stop, self._has_finished()])
+            stop, is_finished = any_rank([self._requests.stop, self._has_finished()])
             if stop and is_finished:
                 self._is_finished = True
         else:
@@ -195,10 +195,10 @@ class Session:
         self._hear()
         requested = self._requests.save
         if is_gang_initialised():
-            from trainmaster.sdk.torch import anyone
+            from trainmaster.sdk.torch import any_rank
 
             # Only rank 0's request counts: a signal reaches every rank, and at different steps.
-            (save,) = anyone([requested and self.is_rank_zero])
+            (save,) = any_rank([requested and self.is_rank_zero])
         else:
             save = self._save_consensus.settle(requested)
         if save:

@@ -10,7 +10,7 @@ import time
 from functools import cache
 from types import FrameType
 
-from trainmaster.sdk.wire import Line
+from trainmaster.sdk.wire import Message
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 PARENT_S = 1.0
@@ -31,7 +31,7 @@ class StopRequests:
         self._group_told = mmap.mmap(-1, 1)
         self._spared = False
 
-    def take(self, said: Line) -> None:
+    def take(self, said: Message) -> None:
         """One line of the supervisor."""
         ask = said.get("ask")
         if ask == "stop":

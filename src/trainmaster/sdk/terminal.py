@@ -48,7 +48,7 @@ class Terminal:
         self.unsent = bytearray()
 
 
-class Screen:
+class TerminalSession:
     """A program on a pseudo-terminal, and all terminals that are attached to it."""
 
     def __init__(self, folder: Path, command: list[str]) -> None:
@@ -196,37 +196,37 @@ def own_shell() -> list[str]:
     return [os.environ.get("SHELL") or "/bin/sh"]
 
 
-def attend(screen: Screen, idle_s: float) -> int:
+def serve_session(session: TerminalSession, idle_s: float) -> int:
     """Serve until the program ends; ask to be suspended each time it has been idle for so long."""
-    idleness = Idleness(screen.child)
+    idleness = Idleness(session.child)
     told = _Told()
-    while not screen.has_ended:
-        screen.serve(min(LOOK_S, idle_s))
+    while not session.has_ended:
+        session.serve(min(LOOK_S, idle_s))
         if told.to_end:
-            os.kill(screen.child, signal.SIGHUP)
-            screen.serve(LEAVING_S)
+            os.kill(session.child, signal.SIGHUP)
+            session.serve(LEAVING_S)
             break
         if told.has_woken:
             told.has_woken = False
-            screen.used_at = time.monotonic()
+            session.used_at = time.monotonic()
             idleness.begin_again()
-        quiet_s = min(time.monotonic() - screen.used_at, idleness.quiet_s())
+        quiet_s = min(time.monotonic() - session.used_at, idleness.quiet_s())
         if quiet_s >= idle_s:
-            screen.tell(Kind.SLEEPS)
+            session.tell(Kind.SLEEPS)
             ask_to_be_suspended()
-            screen.used_at = time.monotonic()
-    return _end(screen, told.to_end)
+            session.used_at = time.monotonic()
+    return _end(session, told.to_end)
 
 
-def _end(screen: Screen, was_told: bool) -> int:
+def _end(session: TerminalSession, was_told: bool) -> int:
     with contextlib.suppress(ProcessLookupError):
-        if not screen.has_ended:
-            os.killpg(screen.child, signal.SIGKILL)
-    _, status = os.waitpid(screen.child, 0)
+        if not session.has_ended:
+            os.killpg(session.child, signal.SIGKILL)
+    _, status = os.waitpid(session.child, 0)
     code = os.waitstatus_to_exitcode(status)
     code = 128 - code if code < 0 else code
-    screen.tell(Kind.ENDED, frames.CODE.pack(code))
-    screen.close()
+    session.tell(Kind.ENDED, frames.CODE.pack(code))
+    session.close()
     return 128 + signal.SIGTERM if was_told else code
 
 
@@ -259,7 +259,7 @@ def main(arguments: list[str]) -> int:
         from trainmaster.sdk.notebook import serve
 
         return serve(folder, asked.idle)
-    return attend(Screen(folder, asked.command or own_shell()), asked.idle)
+    return serve_session(TerminalSession(folder, asked.command or own_shell()), asked.idle)
 
 
 if __name__ == "__main__":

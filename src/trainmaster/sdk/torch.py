@@ -30,7 +30,7 @@ _asking: list[Any] = [None, None]
 """The world, and the group in it that flags are exchanged on: by CPU, without waiting for a GPU."""
 
 
-def anyone(flags: Sequence[bool]) -> list[bool]:
+def any_rank(flags: Sequence[bool]) -> list[bool]:
     """For each flag: whether any rank has raised it. All ranks of the gang must call it."""
     if _asking[0] is not dist.group.WORLD:
         _asking[:] = dist.group.WORLD, dist.new_group(backend="gloo")

@@ -40,21 +40,21 @@ END_TIME = "TRAINMASTER_END_TIME"
 
 LONGEST = 1 << 16
 """Bytes in one line, at most."""
-Line = dict[str, Any]
+Message = dict[str, Any]
 
 
-def line_of(said: Line) -> bytes:
+def encode_message(said: Message) -> bytes:
     """One line, ready to be sent."""
     return json.dumps(said, separators=(",", ":")).encode() + b"\n"
 
 
-class Lines:
+class MessageReader:
     """Makes lines of the pieces that a socket hands over; anything but a JSON object is dropped."""
 
     def __init__(self) -> None:
         self._rest = b""
 
-    def feed(self, piece: bytes) -> list[Line]:
+    def feed(self, piece: bytes) -> list[Message]:
         """All lines that are complete with this piece."""
         *whole, self._rest = (self._rest + piece).split(b"\n")
         if len(self._rest) > LONGEST:
@@ -62,7 +62,7 @@ class Lines:
         return [said for said in map(_said, whole) if said is not None]
 
 
-def _said(line: bytes) -> Line | None:
+def _said(line: bytes) -> Message | None:
     try:
         said = json.loads(line)
     except ValueError:

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from trainmaster.store.errors import StoreError
 
 
-class Place:
+class DatabaseFile:
     """Where a database is: notices when its file is removed or exchanged under a connection."""
 
     def __init__(self, path: Path | None) -> None:
@@ -67,7 +67,7 @@ class Database:
     reader: Engine
     """As many connections as there are threads that read."""
     lock: LeaderLock
-    place: Place
+    file: DatabaseFile
 
     def dispose(self) -> None:
         self.lock.release()

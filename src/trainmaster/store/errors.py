@@ -14,7 +14,7 @@ class StoreError(Exception):
     """The store cannot be used now: one sentence that says why and what to do."""
 
 
-class Deposed(StoreError):
+class LeadershipLost(StoreError):
     """Another manager leads by now: nothing may be written any more."""
 
 
@@ -78,7 +78,7 @@ UNKEEPABLE = "cannot keep this: a number is too large, or a text has characters 
 
 
 @contextmanager
-def said_plainly(url: str) -> Iterator[None]:
+def readable_errors(url: str) -> Iterator[None]:
     """Turn any error of the database into a StoreError."""
     try:
         yield

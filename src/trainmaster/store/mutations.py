@@ -9,7 +9,7 @@ from itertools import pairwise
 from sqlalchemy import Connection, Table, delete, func, insert, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from trainmaster.store.errors import Deposed, StoreError
+from trainmaster.store.errors import LeadershipLost, StoreError
 from trainmaster.store.rows import Batch, SnapshotRow
 from trainmaster.store.tables import (
     JOBS,
@@ -47,12 +47,12 @@ def raise_epoch(connection: Connection, holder: str) -> int:
 
 
 def last_step(connection: Connection, epoch: int) -> int:
-    """The last step that was kept; Deposed unless the epoch is ours, to the transaction's end."""
+    """The last step that was kept; LeadershipLost unless the epoch is ours, to the transaction's end."""
     ledger = select(LEDGER.c.epoch, LEDGER.c.holder, LEDGER.c.last_seq).with_for_update()
     found, holder, last = connection.execute(ledger).one()
     if found != epoch:
         host, _, pid = holder.rpartition(":")
-        raise Deposed(
+        raise LeadershipLost(
             f"Another manager leads by now, process {pid} on {host}: stop this one, or let it wait."
         )
     return int(last)

@@ -19,7 +19,7 @@ POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
 def open_store(url: str) -> Store:
     """The store at a path, `sqlite:////abs/path` or `postgresql://user@host/name`.
 
-    Nothing is written before `lead`; a schema that is newer than this program is refused.
+    Nothing is written before `acquire_leadership`; a schema that is newer than this program is refused.
     """
     store = Store(_database(url))
     try:

@@ -10,7 +10,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
-from trainmaster.store.database import Database, Place
+from trainmaster.store.database import Database, DatabaseFile
 from trainmaster.store.errors import StoreError
 
 DEFAULTS = {
@@ -57,7 +57,7 @@ def open_postgres(url: URL) -> Database:
         writer=_careful(create_engine(url, pool_size=1, max_overflow=0)),
         reader=reader,
         lock=AdvisoryLock(_careful(create_engine(url, poolclass=NullPool))),
-        place=Place(None),
+        file=DatabaseFile(None),
     )
 
 

@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from trainmaster.store import schema
 from trainmaster.store.database import Database
-from trainmaster.store.errors import StoreError, said_plainly
+from trainmaster.store.errors import StoreError, readable_errors
 from trainmaster.store.rows import (
     JobFilter,
     KeyRow,
@@ -56,7 +56,7 @@ class StoreReader:
     def refuse_newer(self) -> None:
         """StoreError where the schema is of a newer program; a missing one is fine."""
         with self._open():
-            if self.database.place.is_there():
+            if self.database.file.is_there():
                 with self.database.reader.connect() as connection:
                     schema.refuse_newer(schema.version(connection), self.url)
 
@@ -158,7 +158,7 @@ class StoreReader:
     def _open(self) -> Iterator[None]:
         if self._is_closed:
             raise StoreError(f"The store {self.url} is closed: open it again.")
-        with said_plainly(self.url):
+        with readable_errors(self.url):
             yield
 
 

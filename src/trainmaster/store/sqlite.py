@@ -11,7 +11,7 @@ from urllib.parse import quote
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool, QueuePool
 
-from trainmaster.store.database import Database, Place
+from trainmaster.store.database import Database, DatabaseFile
 from trainmaster.store.errors import SQLITE, StoreError
 
 BUSY_MS = 5000
@@ -21,14 +21,14 @@ LOG_BYTES = 64 << 20
 
 
 def open_sqlite(path: Path) -> Database:
-    """A database in a file, which need not exist before `lead`."""
+    """A database in a file, which need not exist before `acquire_leadership`."""
     path = path.absolute()
     return Database(
         url=f"sqlite:///{path}",
         writer=_writer(path),
         reader=_reader(path),
         lock=FileLock(path.with_name(path.name + ".lock")),
-        place=Place(path),
+        file=DatabaseFile(path),
     )
 
 

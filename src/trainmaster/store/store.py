@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from trainmaster.store import mutations, schema
 from trainmaster.store.database import Database
-from trainmaster.store.errors import Deposed, StoreError, said_plainly
+from trainmaster.store.errors import LeadershipLost, StoreError, readable_errors
 from trainmaster.store.reader import StoreReader
 from trainmaster.store.rows import Batch, SnapshotRow
 from trainmaster.store.tables import LEDGER
@@ -33,8 +33,8 @@ class Store(StoreReader):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._writing = RLock()
-        """Taken before `_standing`, where both are."""
-        self._standing = RLock()
+        """Taken before `_leadership`, where both are."""
+        self._leadership = RLock()
         self._epoch: int | None = None
         self._is_unsure = False
         """The database failed in our last turn: leadership may be lost."""
@@ -43,10 +43,10 @@ class Store(StoreReader):
 
     # -- leading -----------------------------------------------------------------------------------
 
-    def lead(self) -> bool:
+    def acquire_leadership(self) -> bool:
         """Become the one manager that may write, if nobody else is; at once, without waiting."""
-        with self._writing, self._standing, self._open():
-            if self._epoch is not None and self._stands():
+        with self._writing, self._leadership, self._open():
+            if self._epoch is not None and self._still_leads():
                 return True
             self._epoch = None
             if not self.database.lock.take():
@@ -54,7 +54,7 @@ class Store(StoreReader):
             try:
                 self.database.writer.dispose()  # a file of the same name may be another by now
                 schema.bring_up_to_date(self.database.writer, self.url)
-                self.database.place.settle()
+                self.database.file.settle()
                 self._epoch = self._raise_epoch()
             finally:
                 if self._epoch is None:
@@ -73,23 +73,23 @@ class Store(StoreReader):
                     return None  # a deposed leader is in the middle of its last write
                 raise
 
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether this one still leads, as far as can be told now.
 
         No while the store is out of reach; yes again when it is back and nobody led meanwhile.
         """
-        with self._standing:
+        with self._leadership:
             if self._epoch is None or self._is_closed:
                 return False
             try:
-                with said_plainly(self.url):
-                    return self._stands()
+                with readable_errors(self.url):
+                    return self._still_leads()
             except StoreError:
                 return False
 
-    def _stands(self) -> bool:
+    def _still_leads(self) -> bool:
         """Whether lock and epoch are ours, taking back a lock that nobody else took."""
-        self.database.place.check()
+        self.database.file.check()
         lock = self.database.lock
         if not lock.is_held() and not lock.take():
             self._epoch = None
@@ -107,7 +107,7 @@ class Store(StoreReader):
     # -- writing -----------------------------------------------------------------------------------
 
     def append(self, batches: Sequence[Batch]) -> None:
-        """Keep these for good, in one transaction; Deposed if another leads, StoreError if it cannot.
+        """Keep these for good, in one transaction; LeadershipLost if another leads, StoreError if it cannot.
 
         After a StoreError the same batches may be appended again, with more behind them: those that
         were kept all the same (the answer was lost on its way) are not kept twice. Steps must be
@@ -164,8 +164,8 @@ class Store(StoreReader):
                 epoch = self._own_epoch()
                 with self.database.writer.begin() as connection:
                     yield connection, epoch
-            except Deposed:
-                with self._standing:
+            except LeadershipLost:
+                with self._leadership:
                     self._step_down()
                 raise
             except StoreError:
@@ -176,21 +176,21 @@ class Store(StoreReader):
             self._is_unsure = False
 
     def _own_epoch(self) -> int:
-        """The epoch to write in; Deposed if this manager does not lead, or not any more."""
-        self.database.place.check()
-        with self._standing:  # `leads` may find out meanwhile, in another thread
+        """The epoch to write in; LeadershipLost if this manager does not lead, or not any more."""
+        self.database.file.check()
+        with self._leadership:  # `is_leader` may find out meanwhile, in another thread
             if self._epoch is None:
-                raise Deposed(
+                raise LeadershipLost(
                     "This manager does not lead, and may not write: stop it, or let it wait."
                 )
             epoch = self._epoch
-            if self._is_unsure and not self._stands():
-                raise Deposed("Another manager leads by now: stop this one, or let it wait.")
+            if self._is_unsure and not self._still_leads():
+                raise LeadershipLost("Another manager leads by now: stop this one, or let it wait.")
             return epoch
 
     def close(self) -> None:
         """Stop leading, and let go of everything."""
-        with self._writing, self._standing:
+        with self._writing, self._leadership:
             self._epoch = None
             self._is_closed = True
             self.database.dispose()

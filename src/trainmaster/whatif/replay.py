@@ -17,7 +17,7 @@ class LogError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ReplayedStep:
     """One step: the orders that were kept, and those that come out now."""
 
     seq: int
@@ -30,7 +30,7 @@ class Compared:
         return self.kept == self.given
 
 
-def replay(lines: Iterable[str]) -> Iterator[Compared]:
+def replay(lines: Iterable[str]) -> Iterator[ReplayedStep]:
     """Every step of a log as `trainmaster record --format events` writes it."""
     found: Replayed | None = None
     for number, line in enumerate(lines, 1):
@@ -50,4 +50,4 @@ def replay(lines: Iterable[str]) -> Iterator[Compared]:
         given = replay_step(found, StepRow(said["seq"], said["now_ms"], events, orders))
         kept = codec.loads(orders)
         assert isinstance(kept, tuple)
-        yield Compared(said["seq"], said["now_ms"], kept, tuple(given))
+        yield ReplayedStep(said["seq"], said["now_ms"], kept, tuple(given))

@@ -35,7 +35,7 @@ RECIPE = LaunchSpec(("true",), "/", "")
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     opened = open_store(f"sqlite:///{tmp_path}/trainmaster.db")
-    assert opened.lead()
+    assert opened.acquire_leadership()
     yield opened
     opened.close()
 

@@ -24,7 +24,7 @@ def a_row(id: str, finish_ms: int | None, array: str | None = None) -> StoredJob
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     found = open_store(f"sqlite:///{tmp_path}/t.db")
-    assert found.lead()
+    assert found.acquire_leadership()
     rows = (a_row("1", 50), a_row("2", 500), a_row("3", None), a_row("4_0", 50, "4"))
     found.append([Batch(StepRow(1, 600, "[]", "[]"), jobs=rows)])
     for id in ("1", "2", "3", "4_0", "9"):

@@ -17,7 +17,7 @@ from trainmaster.engines.local.journal import Journal
 from trainmaster.engines.local.logs import RankLog, rank_logs
 from trainmaster.engines.local.pending_orders import PendingOrders
 from trainmaster.engines.local.progress_throttle import cleaned
-from trainmaster.engines.local.rank_processes import Gang, NotStarted, Rank
+from trainmaster.engines.local.rank_processes import Gang, NotStarted, RankProcess
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
 
 
@@ -107,7 +107,7 @@ def test_what_did_not_reach_the_disk_is_written_again(
     book.close()
 
 
-def an_entry(n: int, what: str, generation: int = 0) -> journal.Entry:
+def an_entry(n: int, what: str, generation: int = 0) -> journal.JournalEntry:
     return {"n": n, "what": what, "generation": generation}
 
 
@@ -252,15 +252,15 @@ def test_a_report_with_a_count_that_cannot_be_is_dropped(count: float) -> None:
     assert cleaned({"step": 2**53 - 1}) == {"step": 2**53 - 1}
 
 
-def ranks(tmp_path: Path, *codes: int) -> list[Rank]:
+def ranks(tmp_path: Path, *codes: int) -> list[RankProcess]:
     return [
-        Rank(number, 1, None, RankLog(str(tmp_path / f"rank-{number}.log"), 10, 1), code)
+        RankProcess(number, 1, None, RankLog(str(tmp_path / f"rank-{number}.log"), 10, 1), code)
         for number, code in enumerate(codes)
     ]
 
 
 def judged(
-    gang: list[Rank],
+    gang: list[RankProcess],
     told: StopCause | None = None,
     *,
     killed: bool = False,

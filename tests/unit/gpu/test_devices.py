@@ -10,8 +10,8 @@ import pytest
 from trainmaster.gpu.devices import (
     DriverError,
     Gpu,
+    detect_machine,
     find_gpus,
-    machine,
     machine_of,
     slot_topology,
     visible,
@@ -97,15 +97,15 @@ def test_slots_share_what_the_machine_has() -> None:
 
 
 def test_slots_that_are_asked_for_are_given_whatever_the_machine_has() -> None:
-    found = machine("2x3")
+    found = detect_machine("2x3")
     assert (len(found.topology.nodes), found.topology.gpu_count, found.devices) == (2, 6, ())
-    assert machine("5").topology.gpu_count == 5
+    assert detect_machine("5").topology.gpu_count == 5
 
 
 @pytest.mark.parametrize("text", ["0", "x4", "4x", "2x2x2", "-1", "many", "99999"])
 def test_slots_that_are_no_shape_are_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(TopologyError, match="neither a number nor of the form"):
-        machine(text)
+        detect_machine(text)
 
 
 def refusing(number: int) -> Callable[..., object]:
@@ -123,7 +123,7 @@ def test_a_machine_without_a_driver_has_no_gpus(
 ) -> None:
     monkeypatch.setattr(pynvml, "nvmlInit", refusing(number))
     assert find_gpus() == ()
-    assert machine().devices == ()
+    assert detect_machine().devices == ()
 
 
 @pytest.mark.parametrize("call", ["nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"])
@@ -147,5 +147,5 @@ def test_a_driver_that_does_not_answer_does_not_make_it_a_machine_without_gpus(
         monkeypatch.setattr(pynvml, name, lambda *said, answer=answer: answer)
     monkeypatch.setattr(pynvml, call, refusing(number))
     with pytest.raises(DriverError, match=words):
-        machine()
-    assert machine("2").devices == ()
+        detect_machine()
+    assert detect_machine("2").devices == ()

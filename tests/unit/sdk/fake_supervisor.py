@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from trainmaster.sdk.wire import Line, Lines, line_of
+from trainmaster.sdk.wire import Message, MessageReader, encode_message
 
 PATIENCE_S = 60.0
 
@@ -29,7 +29,7 @@ class FakeSupervisor:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.heard: list[Line] = []
+        self.heard: list[Message] = []
         self._connections: list[socket.socket] = []
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(path))
@@ -37,17 +37,17 @@ class FakeSupervisor:
         self._threads: list[threading.Thread] = []
         self._spawn(self._accept)
 
-    def said(self, word: str) -> list[Line]:
+    def said(self, word: str) -> list[Message]:
         return [line for line in self.heard if line.get("say") == word]
 
-    def wait_for(self, word: str, count: int = 1) -> list[Line]:
+    def wait_for(self, word: str, count: int = 1) -> list[Message]:
         wait_until(lambda: len(self.said(word)) >= count, f"{word!r} was said; heard {self.heard}")
         return self.said(word)
 
-    def ask(self, line: Line) -> None:
+    def ask(self, line: Message) -> None:
         for connection in self._connections:
             with contextlib.suppress(OSError):
-                connection.sendall(line_of(line))
+                connection.sendall(encode_message(line))
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -77,7 +77,7 @@ class FakeSupervisor:
             self._spawn(self._hear, connection)
 
     def _hear(self, connection: socket.socket) -> None:
-        lines = Lines()
+        lines = MessageReader()
         with contextlib.suppress(OSError):
             while piece := connection.recv(1 << 16):
                 self.heard.extend(lines.feed(piece))

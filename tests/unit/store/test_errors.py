@@ -14,7 +14,7 @@ from trainmaster.store.errors import (
     UNKEEPABLE,
     WORDS,
     StoreError,
-    said_plainly,
+    readable_errors,
     trouble,
 )
 
@@ -61,10 +61,13 @@ def test_every_sentence_says_what_to_do() -> None:
     "error", [DBAPIError("x", {}, ValueError("odd")), OSError(5, "Input/output error")]
 )
 def test_whatever_it_is_becomes_one_sentence(error: Exception) -> None:
-    with pytest.raises(StoreError, match=r"^The database db cannot be .*\.$"), said_plainly("db"):
+    with (
+        pytest.raises(StoreError, match=r"^The database db cannot be .*\.$"),
+        readable_errors("db"),
+    ):
         raise error
 
 
 def test_our_own_sentences_pass() -> None:
-    with pytest.raises(StoreError, match=r"^as it is$"), said_plainly("db"):
+    with pytest.raises(StoreError, match=r"^as it is$"), readable_errors("db"):
         raise StoreError("as it is")

@@ -17,7 +17,7 @@ def test_a_path_and_a_url_are_one_store(tmp_path: Path, monkeypatch: pytest.Monk
     for url in (str(path), f"sqlite:///{path}", "a.db", "sqlite:///a.db"):
         store = open_store(url)
         assert store.url == f"sqlite:///{path}"
-        assert store.lead()
+        assert store.acquire_leadership()
         store.close()
     assert {file.name for file in tmp_path.iterdir()} == {"a.db", "a.db.lock"}
 
@@ -25,7 +25,7 @@ def test_a_path_and_a_url_are_one_store(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_path_may_have_any_characters(tmp_path: Path) -> None:
     path = tmp_path / "100% of #1?.db"
     store = open_store(str(path))
-    assert store.lead()
+    assert store.acquire_leadership()
     assert store.count() == {}
     store.close()
     assert path.exists()

@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from tests.contract.stores import JOB, batch, job, step
 from trainmaster.store import sqlite
-from trainmaster.store.errors import Deposed, StoreError
+from trainmaster.store.errors import LeadershipLost, StoreError
 from trainmaster.store.open import open_store
 from trainmaster.store.rows import JobFilter
 from trainmaster.store.store import Store
@@ -41,7 +41,7 @@ def as_nobody() -> Iterator[None]:
 def _imported(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Nobody may not read root's Python: what is imported late is imported before."""
     with closing(open_store(str(tmp_path_factory.mktemp("warm") / "a.db"))) as store:
-        assert store.lead()
+        assert store.acquire_leadership()
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def path() -> Iterator[Path]:
 def store(path: Path) -> Iterator[Store]:
     with as_nobody():
         found = open_store(str(path))
-        assert found.lead()
+        assert found.acquire_leadership()
         found.append([batch(1, JOB)])
     yield found
     found.close()
@@ -72,7 +72,7 @@ def sentence(action: Callable[[], object]) -> str:
         action()
     said = str(caught.value)
     assert re.fullmatch(r"[^\n]*: [^\n]*\.", said), said
-    assert not isinstance(caught.value, Deposed)
+    assert not isinstance(caught.value, LeadershipLost)
     return said
 
 
@@ -111,7 +111,7 @@ def test_a_full_database(store: Store) -> None:
     for _ in range(2):
         assert "is full, or its disk is: free some space" in sentence(lambda: store.append(large))
     assert store.steps() == [step(1)]
-    assert store.leads()
+    assert store.is_leader()
     with store.database.writer.connect() as connection:
         connection.execute(text("PRAGMA max_page_count=1000000"))
     store.append(large)
@@ -121,13 +121,13 @@ def test_a_full_database(store: Store) -> None:
 def test_locked_by_another_program(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "BUSY_MS", 50)
     with closing(open_store(str(path))) as store:
-        assert store.lead()
+        assert store.acquire_leadership()
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             said = sentence(lambda: store.append([batch(1, JOB)]))
             assert "is locked by another program: close that one" in said
             assert store.count() == {}  # reading goes on
-            assert store.leads()
+            assert store.is_leader()
         store.append([batch(1, JOB)])
         assert store.job("1") == JOB
 
@@ -139,11 +139,11 @@ def test_leading_where_another_program_holds_the_lock(
     with closing(open_store(str(path))) as store:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")
-            assert "is locked by another program" in sentence(store.lead)
-        assert store.lead()
+            assert "is locked by another program" in sentence(store.acquire_leadership)
+        assert store.acquire_leadership()
 
 
-@pytest.mark.parametrize("use", ["open", "lead"])
+@pytest.mark.parametrize("use", ["open", "acquire_leadership"])
 def test_a_file_that_is_no_database(path: Path, use: str) -> None:
     if use == "open":
         path.write_text("something else entirely, " * 100)
@@ -151,13 +151,13 @@ def test_a_file_that_is_no_database(path: Path, use: str) -> None:
     else:
         with closing(open_store(str(path))) as store:
             path.write_text("something else entirely, " * 100)
-            assert "is not an SQLite database" in sentence(store.lead)
+            assert "is not an SQLite database" in sentence(store.acquire_leadership)
     assert path.read_text().startswith("something else")
 
 
 def test_a_damaged_file(path: Path) -> None:
     with closing(open_store(str(path))) as store:
-        assert store.lead()
+        assert store.acquire_leadership()
         store.append([batch(1, *(job(str(number)) for number in range(500)))])
     whole = path.read_bytes()
     path.write_bytes(whole[:8192] + b"\xff" * (len(whole) - 8192))
@@ -167,20 +167,22 @@ def test_a_damaged_file(path: Path) -> None:
 
 def damaged(path: str) -> None:
     with closing(open_store(path)) as store:
-        store.lead()
+        store.acquire_leadership()
         store.jobs(JobFilter(limit=1000))
         store.append([batch(2, *(job(str(number)) for number in range(500)))])
 
 
 def test_a_folder_that_does_not_exist(path: Path) -> None:
     with closing(open_store(str(path.parent / "no" / "such.db"))) as store:
-        assert "does not exist: create it" in sentence(store.lead)
+        assert "does not exist: create it" in sentence(store.acquire_leadership)
 
 
 def test_a_folder_that_cannot_be_written(path: Path) -> None:
     path.parent.chmod(0o555)
     with as_nobody(), closing(open_store(str(path))) as store:
-        assert "give this user the right to write to its folder" in sentence(store.lead)
+        assert "give this user the right to write to its folder" in sentence(
+            store.acquire_leadership
+        )
     assert list(path.parent.iterdir()) == []
 
 
@@ -188,12 +190,14 @@ def test_a_read_only_file_is_read_and_not_led(path: Path, store: Store) -> None:
     store.close()
     path.chmod(0o444)
     with as_nobody(), closing(open_store(str(path))) as found:
-        assert "is read-only: give this user the right to write" in sentence(found.lead)
-        assert not found.leads()
+        assert "is read-only: give this user the right to write" in sentence(
+            found.acquire_leadership
+        )
+        assert not found.is_leader()
         assert found.job("1") == JOB
     path.chmod(0o644)
     with as_nobody(), closing(open_store(str(path))) as found:
-        assert found.lead()
+        assert found.acquire_leadership()
 
 
 def test_a_read_only_folder_is_read(path: Path, store: Store) -> None:
@@ -208,7 +212,7 @@ def test_a_read_only_folder_is_read(path: Path, store: Store) -> None:
         path.parent.chmod(0o755)
         path.chmod(0o644)
         with closing(open_store(str(path))) as leader:
-            assert leader.lead()
+            assert leader.acquire_leadership()
             leader.append([batch(2, job("2"))])
             assert found.job("2") == job("2")
 
@@ -242,19 +246,21 @@ def test_a_file_that_is_taken_away_from_the_leader(
     assert "was removed or exchanged while in use" in sentence(
         lambda: store.append([batch(2, job("2"))])
     )
-    assert not store.leads()
+    assert not store.is_leader()
     away.replace(path)
     store.append([batch(2, job("2"))])
-    assert store.leads()
+    assert store.is_leader()
     assert store.job("2") == job("2")
 
 
 def test_opening_again_goes_on_with_the_file_that_is_there(path: Path, store: Store) -> None:
     for file in path.parent.glob("trainmaster.db*"):
         file.unlink()
-    assert "restart Trainmaster to go on with what is there now" in sentence(store.lead)
+    assert "restart Trainmaster to go on with what is there now" in sentence(
+        store.acquire_leadership
+    )
     with closing(open_store(str(path))) as other:
-        assert other.lead()
+        assert other.acquire_leadership()
         other.append([batch(1, job("7"))])
         assert [row.id for row in other.jobs(JobFilter())] == ["7"]
-        assert not store.leads()
+        assert not store.is_leader()

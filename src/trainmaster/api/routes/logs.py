@@ -19,7 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from trainmaster.api import params
 from trainmaster.api.job_lookup import find_job
 from trainmaster.api.logs import Follower, Log
-from trainmaster.api.messages import why_waiting
+from trainmaster.api.messages import waiting_sentence
 from trainmaster.api.responses import ApiError, errors
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.service_api import JobStatus, LogFile
@@ -165,7 +165,7 @@ async def _followed(
 
 def _state_event(status: JobStatus, now: int) -> ServerSentEvent:
     """What has become of it, and why: it writes nothing itself while it is suspended."""
-    why = why_waiting(status, now)
+    why = waiting_sentence(status, now)
     said = {"state": status.row.state, "sentence": None if why is None else why[1]}
     return ServerSentEvent(json.dumps(said), event="state")
 

@@ -23,7 +23,7 @@ CLUSTER = "The cluster"
 STUDIES = "Traces, policies and simulation"
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """One command: what the list of commands says of it and, where its name does not tell, where it is."""
 
     panel: str
@@ -47,39 +47,43 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "up": Entry(CLUSTER, "Start the manager: scheduler, HTTP API and a status page."),
-    "submit": Entry(JOBS, "Submit job files."),
-    "run": Entry(JOBS, "Run a command as a job and wait for it."),
-    "shell": Entry(JOBS, "Open an interactive session as a job, suspended when idle."),
-    "ps": Entry(JOBS, "List jobs, with where each runs or why it waits."),
-    "ls": Entry(JOBS, "The same as `ps`.", "ps", "ps", is_hidden=True),
-    "show": Entry(JOBS, "Show everything known about a job."),
-    "logs": Entry(JOBS, "Show a job's output."),
-    "explain": Entry(JOBS, "Explain why a job waits and when it is expected to start."),
-    "story": Entry(JOBS, "Show what happened to a job."),
-    "suspend": Entry(JOBS, "Suspend jobs: free their devices until they are resumed.", "control"),
-    "resume": Entry(JOBS, "Resume suspended or held jobs.", "control"),
-    "cancel": Entry(JOBS, "Cancel jobs.", "control"),
-    "move": Entry(JOBS, "Move a running job to another node.", "control"),
-    "set": Entry(JOBS, "Change a job's priority, queue or limits.", function="change"),
-    "exec": Entry(JOBS, "Run a command in a job's environment.", function="execute"),
-    "history": Entry(JOBS, "List jobs that have ended and what they used."),
-    "nodes": Entry(CLUSTER, "List nodes, their devices and the jobs on them."),
-    "queues": Entry(CLUSTER, "List queues with their guarantees and usage.", "queue"),
-    "queue": Entry(CLUSTER, "The same as `ps`; `queue set` defines a queue.", function="app"),
-    "policy": Entry(
+    "up": CommandEntry(CLUSTER, "Start the manager: scheduler, HTTP API and a status page."),
+    "submit": CommandEntry(JOBS, "Submit job files."),
+    "run": CommandEntry(JOBS, "Run a command as a job and wait for it."),
+    "shell": CommandEntry(JOBS, "Open an interactive session as a job, suspended when idle."),
+    "ps": CommandEntry(JOBS, "List jobs, with where each runs or why it waits."),
+    "ls": CommandEntry(JOBS, "The same as `ps`.", "ps", "ps", is_hidden=True),
+    "show": CommandEntry(JOBS, "Show everything known about a job."),
+    "logs": CommandEntry(JOBS, "Show a job's output."),
+    "explain": CommandEntry(JOBS, "Explain why a job waits and when it is expected to start."),
+    "story": CommandEntry(JOBS, "Show what happened to a job."),
+    "suspend": CommandEntry(
+        JOBS, "Suspend jobs: free their devices until they are resumed.", "control"
+    ),
+    "resume": CommandEntry(JOBS, "Resume suspended or held jobs.", "control"),
+    "cancel": CommandEntry(JOBS, "Cancel jobs.", "control"),
+    "move": CommandEntry(JOBS, "Move a running job to another node.", "control"),
+    "set": CommandEntry(JOBS, "Change a job's priority, queue or limits.", function="change"),
+    "exec": CommandEntry(JOBS, "Run a command in a job's environment.", function="execute"),
+    "history": CommandEntry(JOBS, "List jobs that have ended and what they used."),
+    "nodes": CommandEntry(CLUSTER, "List nodes, their devices and the jobs on them."),
+    "queues": CommandEntry(CLUSTER, "List queues with their guarantees and usage.", "queue"),
+    "queue": CommandEntry(
+        CLUSTER, "The same as `ps`; `queue set` defines a queue.", function="app"
+    ),
+    "policy": CommandEntry(
         CLUSTER, "Show the scheduling policy; `policy set` changes it.", function="app"
     ),
-    "record": Entry(CLUSTER, "Export the history as a trace or an event log."),
-    "simulate": Entry(STUDIES, "Replay a trace under one or several policies."),
-    "compare": Entry(STUDIES, "Compare policies on many traces and seeds."),
-    "policies": Entry(STUDIES, "List the policies with their options and defaults."),
-    "trace": Entry(STUDIES, "Generate, describe and convert traces.", function="app"),
-    "new": Entry(STUDIES, "Write the skeleton of a new policy.", function="app"),
+    "record": CommandEntry(CLUSTER, "Export the history as a trace or an event log."),
+    "simulate": CommandEntry(STUDIES, "Replay a trace under one or several policies."),
+    "compare": CommandEntry(STUDIES, "Compare policies on many traces and seeds."),
+    "policies": CommandEntry(STUDIES, "List the policies with their options and defaults."),
+    "trace": CommandEntry(STUDIES, "Generate, describe and convert traces.", function="app"),
+    "new": CommandEntry(STUDIES, "Write the skeleton of a new policy.", function="app"),
 }
 
 
-class Commands(TyperGroup):
+class LazyCommands(TyperGroup):
     """The commands of the table above: stand-ins for lists, the command itself when it is called."""
 
     def __init__(self, **settings: Any) -> None:

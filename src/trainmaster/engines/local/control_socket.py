@@ -8,7 +8,7 @@ import selectors
 import socket
 from collections.abc import Callable, Iterable
 
-from trainmaster.sdk.wire import Line, Lines, line_of
+from trainmaster.sdk.wire import Message, MessageReader, encode_message
 
 MOST_UNREAD = 8 << 20
 """Unread bytes after which a connection is closed; the other side may connect again."""
@@ -19,7 +19,7 @@ class Connection:
 
     def __init__(self, accepted: socket.socket) -> None:
         self.socket = accepted
-        self.lines = Lines()
+        self.lines = MessageReader()
         self.unread = bytearray()
         self.rank: int | None = None
         """Set by its hello."""
@@ -34,7 +34,7 @@ class ControlSocket:
         self,
         path: str,
         selector: selectors.BaseSelector,
-        on_line: Callable[[Connection, Line], None],
+        on_line: Callable[[Connection, Message], None],
     ) -> None:
         self._path = path
         self._selector = selector
@@ -63,20 +63,20 @@ class ControlSocket:
         """Ranks that have said hello."""
         return {connection.rank for connection in self._connections if connection.rank is not None}
 
-    def send_to_ranks(self, said: Line) -> None:
+    def send_to_ranks(self, said: Message) -> None:
         for connection in [*self._connections]:
             if connection.rank is not None:
                 self.say(connection, [said])
 
-    def send_to_followers(self, said: Iterable[Line]) -> None:
+    def send_to_followers(self, said: Iterable[Message]) -> None:
         told = [*said]
         for connection in [*self._connections]:
             if connection.follows:
                 self.say(connection, told)
 
-    def say(self, connection: Connection, said: Iterable[Line]) -> None:
+    def say(self, connection: Connection, said: Iterable[Message]) -> None:
         for line in said:
-            connection.unread += line_of(line)
+            connection.unread += encode_message(line)
             if len(connection.unread) > 1 << 16:
                 self._flush(connection)
         self._flush(connection)

@@ -18,7 +18,7 @@ from trainmaster.engines.local import (
     worker_environment,
 )
 from trainmaster.engines.local.fork_server_client import ForkServerClient
-from trainmaster.engines.local.orphan_cleanup import RunTraces
+from trainmaster.engines.local.orphan_cleanup import RunRemains
 from trainmaster.engines.local.run_follower import LaunchSteps, RunFollower
 from trainmaster.engines.protocol import Abilities, Tell
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Order, Reshape, Thaw
@@ -26,7 +26,7 @@ from trainmaster.model.engine_reports import Report
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.topology import Topology
-from trainmaster.sdk.wire import Line
+from trainmaster.sdk.wire import Message
 
 LIVE = ".live"
 """A folder with an empty file for each run that was begun and is not known to have ended."""
@@ -150,7 +150,7 @@ class LocalEngine:
     def _launch(self, order: Launch, spec: LaunchSpec) -> None:
         """Launch it once, however often it is ordered."""
         run = order.run
-        folder, at = self.folder_of(run), self._traces(run).socket
+        folder, at = self.folder_of(run), self._remains(run).socket
 
         def prepare() -> None:
             """Write what is to be run; the marker first, so that no run is without."""
@@ -180,9 +180,9 @@ class LocalEngine:
     def _reshape(self, order: Reshape, spec: LaunchSpec) -> None:
         """The new ranks go into a file of their own; the supervisor is told its number."""
         run = order.run
-        folder, at = str(self.folder_of(run)), self._traces(run).socket
+        folder, at = str(self.folder_of(run)), self._remains(run).socket
 
-        def make() -> Line:
+        def make() -> Message:
             last = runfile.newest(folder)
             if last is not None and last.placement == repr(order.placement.slices):
                 return {"order": "reshape", "generation": last.generation}
@@ -194,7 +194,7 @@ class LocalEngine:
             runfile.write(folder, file)
             return {"order": "reshape", "generation": generation}
 
-        self._follower_of(run).send_made(make)
+        self._follower_of(run).send_when_ready(make)
 
     def _send(self, run: Run, order: str) -> None:
         self._follower_of(run).send({"order": order})
@@ -205,9 +205,9 @@ class LocalEngine:
         """The run's follower; a new one, which finds out what became of it, if there is none."""
         return self._followers.get(run) or self._follow(run, 0, self._tell)
 
-    def _traces(self, run: Run) -> RunTraces:
+    def _remains(self, run: Run) -> RunRemains:
         folder = self.folder_of(run)
-        return RunTraces(folder, socket_paths.path_in(self._sockets, folder), self.host.cgroups)
+        return RunRemains(folder, socket_paths.path_in(self._sockets, folder), self.host.cgroups)
 
     def _follow(
         self,
@@ -216,7 +216,7 @@ class LocalEngine:
         tell: Callable[[Report, int], None] | None,
         beginning: LaunchSteps | None = None,
     ) -> RunFollower:
-        follower = RunFollower(run, self._traces(run), after, tell, self._stop_following)
+        follower = RunFollower(run, self._remains(run), after, tell, self._stop_following)
         self._followers[run] = follower
         follower.begin(beginning)
         return follower

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from trainmaster.engines.local.rank_processes import NotStarted, Rank
-from trainmaster.sdk.wire import Line
+from trainmaster.engines.local.rank_processes import NotStarted, RankProcess
+from trainmaster.sdk.wire import Message
 
 
 class StopCause(Enum):
@@ -46,7 +46,7 @@ class ExitStatus:
         """It ended by itself with all its work done."""
         return self.code == 0 and self.asked == "nothing" and not self.has_left
 
-    def said(self) -> Line:
+    def said(self) -> Message:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
@@ -56,8 +56,8 @@ def start_failure(why: str, code: int = 126, rank: int | None = None) -> ExitSta
 
 
 def exit_status_of(
-    ranks: Sequence[Rank],
-    first: Rank | None,
+    ranks: Sequence[RankProcess],
+    first: RankProcess | None,
     not_started: NotStarted | None,
     cause: StopCause | None,
     was_killed: bool,
@@ -101,7 +101,9 @@ def exit_status_of(
     )
 
 
-def _why(rank: Rank, limit: int | None, oom_ranks: Collection[int], machine_oom: bool) -> str:
+def _why(
+    rank: RankProcess, limit: int | None, oom_ranks: Collection[int], machine_oom: bool
+) -> str:
     """One sentence where the kernel says more than an exit code."""
     if rank.number in oom_ranks and limit is not None:
         allowed = f"{limit / (1 << 20):,.0f} MiB"

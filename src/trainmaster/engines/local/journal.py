@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-Entry = dict[str, Any]
+JournalEntry = dict[str, Any]
 
 JOURNAL = "journal.jsonl"
 LOCK = "lock"
@@ -77,7 +77,7 @@ def has_ended(folder: str) -> bool:
     return any(entry["what"] in LAST for entry in read(folder))
 
 
-def last(folder: str) -> Entry | None:
+def last(folder: str) -> JournalEntry | None:
     """The newest entry; None where there is none."""
     newest = None
     for newest in read(folder):  # noqa: B007 - only the last one is wanted
@@ -85,7 +85,7 @@ def last(folder: str) -> Entry | None:
     return newest
 
 
-def read(folder: str, after: int = 0) -> Iterator[Entry]:
+def read(folder: str, after: int = 0) -> Iterator[JournalEntry]:
     """The entries after that number, up to the first line that is none: what follows was torn."""
     with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, JOURNAL), "rb") as file:
         for line in file:
@@ -96,7 +96,7 @@ def read(folder: str, after: int = 0) -> Iterator[Entry]:
                 yield entry
 
 
-def _entry_of(line: bytes) -> Entry | None:
+def _entry_of(line: bytes) -> JournalEntry | None:
     """None for a torn line, and for what a power cut may leave in place of one."""
     if not line.endswith(b"\n"):
         return None
@@ -119,9 +119,9 @@ class Journal:
     def __init__(self, folder: str, floor: int = 0) -> None:
         self._folder = folder
         self._path = os.path.join(folder, JOURNAL)
-        self._kept: list[Entry] = []
+        self._kept: list[JournalEntry] = []
         """All entries but progress, in case the folder is removed."""
-        self._waiting: list[Entry] = []
+        self._waiting: list[JournalEntry] = []
         self.trouble = ""
         """Why entries wait to be written; empty where none does."""
         self._good = 0
@@ -135,22 +135,22 @@ class Journal:
     def is_written(self) -> bool:
         return not self._waiting
 
-    def entry(self, what: str, said: Entry) -> Entry:
+    def entry(self, what: str, said: JournalEntry) -> JournalEntry:
         """A new entry with its number and time: neither ever goes back."""
         self._n += 1
         self._at_ms = max(self._at_ms, time.time_ns() // 1_000_000)
         return {"n": self._n, "at_ms": self._at_ms, "what": what} | said
 
-    def append(self, entry: Entry) -> list[Entry]:
+    def append(self, entry: JournalEntry) -> list[JournalEntry]:
         """Write it; what has become durable by now, oldest first, may be told."""
         if entry["what"] != "progress":
             self._kept.append(entry)
         self._waiting.append(entry)
         return self.retry()
 
-    def retry(self) -> list[Entry]:
+    def retry(self) -> list[JournalEntry]:
         """Write what waits, in order, as far as the disk lets us."""
-        written: list[Entry] = []
+        written: list[JournalEntry] = []
         before = self._good
         try:
             if not os.path.exists(self._path):
@@ -179,7 +179,7 @@ class Journal:
             return False
         return True
 
-    def remembered(self, after: int) -> Iterator[Entry]:
+    def remembered(self, after: int) -> Iterator[JournalEntry]:
         """Entries for a follower: from the file, or from memory if the file is gone."""
         source = read(self._folder, after) if os.path.exists(self._path) else iter(self._kept)
         unsaid = {entry["n"] for entry in self._waiting}
@@ -210,7 +210,7 @@ class Journal:
         self._file = self._open()
         self._waiting = [*self._kept]
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: JournalEntry) -> None:
         line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
         if os.write(self._file, line) != len(line):
             os.ftruncate(self._file, self._good)

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainmaster.engines.freezer import send
 from trainmaster.engines.local import journal, processes, runfile
 from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
 from trainmaster.engines.local.runfile import CgroupPlan
 from trainmaster.engines.local.worker_environment import RUN
+from trainmaster.engines.process_freezer import send
 from trainmaster.sdk import wire
 from trainmaster.sdk.process_tree import is_alive
 
@@ -24,8 +24,8 @@ SWEEPING_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class RunTraces:
-    """A run's folder, and where its traces are if nothing in there says so."""
+class RunRemains:
+    """A run's folder, and where its remains are if nothing in there says so."""
 
     folder: Path
     socket: str
@@ -36,7 +36,7 @@ class RunTraces:
         return f"{self.folder.parent.name}.{self.folder.name}"
 
 
-def ended_before_start(order: str) -> journal.Entry:
+def ended_before_start(order: str) -> journal.JournalEntry:
     """The end of a run that was told to halt, or was killed, before it began."""
     return {
         "code": 143,
@@ -49,47 +49,47 @@ def ended_before_start(order: str) -> journal.Entry:
     }
 
 
-def close_lost_run(traces: RunTraces, floor: int, why: str = WHY_LOST) -> bool:
+def close_lost_run(remains: RunRemains, floor: int, why: str = WHY_LOST) -> bool:
     """End what is left of a run without a supervisor and say so; False while anything is left.
 
     What it says has a number beyond `floor`, the last that was seen: the journal may have become shorter.
     """
-    with _held(traces) as is_ours:
+    with _held(remains) as is_ours:
         if not is_ours:
             return False
-        newest = journal.last(str(traces.folder))
+        newest = journal.last(str(remains.folder))
         what, said = "lost", {"why": why}
         if newest is not None and newest["what"] in journal.LAST:
             if newest["n"] >= floor:
                 return True
             what, said = newest["what"], newest
-        if not kill_remains(traces):
+        if not kill_remains(remains):
             return False
-        _write(traces, floor, what, said)
+        _write(remains, floor, what, said)
         return True
 
 
-def close_unstarted_run(traces: RunTraces, what: str, said: journal.Entry) -> bool:
+def close_unstarted_run(remains: RunRemains, what: str, said: journal.JournalEntry) -> bool:
     """End a run that has not begun, so that it never will; False where it has."""
-    with _held(traces, patience_s=1.0) as is_ours:
-        if not is_ours or journal.has_begun(str(traces.folder)):
+    with _held(remains, patience_s=1.0) as is_ours:
+        if not is_ours or journal.has_begun(str(remains.folder)):
             return False
-        _write(traces, 0, what, said)
+        _write(remains, 0, what, said)
         return True
 
 
-def kill_supervisor(traces: RunTraces) -> None:
+def kill_supervisor(remains: RunRemains) -> None:
     """Kill the run's supervisor, whose ranks die with it: nobody here can follow it."""
-    for pid in processes.lock_holders(str(traces.folder / journal.LOCK)):
+    for pid in processes.lock_holders(str(remains.folder / journal.LOCK)):
         if pid != os.getpid():
             send(pid, signal.SIGKILL)
 
 
 @contextlib.contextmanager
-def _held(traces: RunTraces, patience_s: float = 0.0) -> Iterator[bool]:
+def _held(remains: RunRemains, patience_s: float = 0.0) -> Iterator[bool]:
     """Hold the run's lock, creating its folder if needed; False if another process holds it."""
-    traces.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = journal.take_lock(str(traces.folder), patience_s)
+    remains.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = journal.take_lock(str(remains.folder), patience_s)
     try:
         yield lock is not None
     finally:
@@ -97,8 +97,8 @@ def _held(traces: RunTraces, patience_s: float = 0.0) -> Iterator[bool]:
             os.close(lock)
 
 
-def _write(traces: RunTraces, floor: int, what: str, said: journal.Entry) -> None:
-    book = journal.Journal(str(traces.folder), floor)
+def _write(remains: RunRemains, floor: int, what: str, said: journal.JournalEntry) -> None:
+    book = journal.Journal(str(remains.folder), floor)
     try:
         book.append(said | book.entry(what, {}))
         if not book.is_written:
@@ -107,12 +107,12 @@ def _write(traces: RunTraces, floor: int, what: str, said: journal.Entry) -> Non
         book.close()
 
 
-def kill_remains(traces: RunTraces) -> bool:
+def kill_remains(remains: RunRemains) -> bool:
     """SIGKILL to everything that carries the run's name; whether nothing does any more.
 
     Found by the run's name and that of its socket, which both follow from its folder: its file may be gone.
     """
-    plan, sockets = _cgroups_and_sockets(traces)
+    plan, sockets = _cgroups_and_sockets(remains)
     groups = [RunCgroups(plan, cgroup_name(socket)) for socket in sockets]
     ends = ["/" + os.path.basename(socket) for socket in sockets]
     until = time.monotonic() + SWEEPING_S
@@ -120,7 +120,7 @@ def kill_remains(traces: RunTraces) -> bool:
         for group in groups:
             group.kill()
         left = {pid for group in groups for pid in group.members() if is_alive(pid)}
-        left.update(processes.processes_of_run(f"{RUN}={traces.name}", wire.SOCKET, ends))
+        left.update(processes.processes_of_run(f"{RUN}={remains.name}", wire.SOCKET, ends))
         if not left:
             break
         if time.monotonic() > until:
@@ -136,13 +136,13 @@ def kill_remains(traces: RunTraces) -> bool:
     return True
 
 
-def _cgroups_and_sockets(traces: RunTraces) -> tuple[CgroupPlan, list[str]]:
+def _cgroups_and_sockets(remains: RunRemains) -> tuple[CgroupPlan, list[str]]:
     """Its control groups and its sockets: as its file says, and where they would be."""
     try:
-        file = runfile.read(str(traces.folder))
+        file = runfile.read(str(remains.folder))
     except (OSError, ValueError):
-        said = runfile.socket_of(str(traces.folder))
-        sockets = [traces.socket] if said is None else [said, traces.socket]
+        said = runfile.socket_of(str(remains.folder))
+        sockets = [remains.socket] if said is None else [said, remains.socket]
         # No limits are known: groups for them are looked for wherever they could be.
-        return replace(traces.cgroups, memory=0, cpus=0), list(dict.fromkeys(sockets))
-    return file.cgroups, list(dict.fromkeys((file.socket, traces.socket)))
+        return replace(remains.cgroups, memory=0, cpus=0), list(dict.fromkeys(sockets))
+    return file.cgroups, list(dict.fromkeys((file.socket, remains.socket)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainmaster.engines.local.journal import LAST, Entry
-from trainmaster.sdk.wire import Line
+from trainmaster.engines.local.journal import LAST, JournalEntry
+from trainmaster.sdk.wire import Message
 
 ENDS = ("halt", "kill")
 ANSWERS = {"freeze": "frozen", "thaw": "thawed", "reshape": "reshaped"}
@@ -22,13 +22,13 @@ INSTEAD_OF = {
 class PendingOrder:
     """One order."""
 
-    said: Line
+    said: Message
     since: int | None = None
     """The run's last entry when it was handed over; None: it has not been sent yet."""
     is_due: bool = True
     """Whether it is still to be said on the present connection."""
 
-    def is_answered_by(self, entry: Entry) -> bool:
+    def is_answered_by(self, entry: JournalEntry) -> bool:
         if entry["what"] in LAST:
             return True
         if self.since is None or entry["n"] <= self.since:
@@ -53,7 +53,7 @@ class PendingOrders:
         """Those of them that end the run."""
         return [each.said["order"] for each in self._pending if each.said["order"] in ENDS]
 
-    def add(self, said: Line) -> None:
+    def add(self, said: Message) -> None:
         old = INSTEAD_OF.get(said["order"], ())
         self._pending = [
             each for each in self._pending if each.since is None or each.said["order"] not in old
@@ -68,7 +68,7 @@ class PendingOrders:
         for each in self._pending:
             each.is_due = True
 
-    def take_due(self, after: int) -> list[Line]:
+    def take_due(self, after: int) -> list[Message]:
         """What is to be said now, to a supervisor whose last entry was this."""
         due = [each for each in self._pending if each.is_due]
         for each in due:
@@ -77,10 +77,10 @@ class PendingOrders:
         self._pending = [each for each in self._pending if each.said["order"] != "save"]
         return [each.said for each in due]
 
-    def drop_answered(self, entry: Entry) -> None:
+    def drop_answered(self, entry: JournalEntry) -> None:
         self._pending = [each for each in self._pending if not each.is_answered_by(entry)]
 
 
-def _generation(said: Line) -> int:
+def _generation(said: Message) -> int:
     generation = said.get("generation")
     return generation if isinstance(generation, int) else 0

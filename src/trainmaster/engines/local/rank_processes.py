@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from trainmaster.engines.freezer import send
 from trainmaster.engines.local import logs, processes
 from trainmaster.engines.local.cgroups import RunCgroups
 from trainmaster.engines.local.logs import RankLog
 from trainmaster.engines.local.runfile import RunFile
+from trainmaster.engines.process_freezer import send
 from trainmaster.sdk.process_tree import descendants_by_scan, is_alive
 
 PIPE_BYTES = 1 << 20
@@ -36,7 +36,7 @@ SWEEPS = 50
 
 
 @dataclass(slots=True)
-class Rank:
+class RankProcess:
     """One process of the gang, which leads a group of its own."""
 
     number: int
@@ -64,7 +64,7 @@ class Gang:
 
     def __init__(self, cgroups: RunCgroups) -> None:
         self._cgroups = cgroups
-        self.ranks: list[Rank] = []
+        self.ranks: list[RankProcess] = []
         self._list = processes.descendants if processes.can_list_children() else descendants_by_scan
 
     @property
@@ -93,7 +93,7 @@ class Gang:
                 problem = _not_started(run, number, *struct.unpack("ii", said))
         return problem
 
-    def reap(self) -> list[Rank]:
+    def reap(self) -> list[RankProcess]:
         """Take note of every child that has ended, ours or inherited; the ranks among them."""
         by_pid = {rank.pid: rank for rank in self.ranks}
         ended = []
@@ -148,7 +148,9 @@ class Gang:
         return members
 
 
-def _started(run: RunFile, number: int, folder: str, cgroups: RunCgroups) -> tuple[Rank, int]:
+def _started(
+    run: RunFile, number: int, folder: str, cgroups: RunCgroups
+) -> tuple[RankProcess, int]:
     """A rank on its way to its program, and the pipe that says whether it got there."""
     ours, theirs = os.pipe2(os.O_CLOEXEC)
     error, error_end = os.pipe2(os.O_CLOEXEC)
@@ -168,7 +170,7 @@ def _started(run: RunFile, number: int, folder: str, cgroups: RunCgroups) -> tup
         os.close(theirs)
         os.close(error_end)
     log = RankLog(logs.path_of(folder, number), run.log_bytes, run.log_files)
-    return Rank(number, pid, ours, log), error
+    return RankProcess(number, pid, ours, log), error
 
 
 def _become(
@@ -244,7 +246,7 @@ def _group_of(pid: int) -> int | None:
         return None
 
 
-def pump(rank: Rank, most: int = 1 << 18) -> int | None:
+def pump(rank: RankProcess, most: int = 1 << 18) -> int | None:
     """Move one piece of output into the log: so many bytes, 0 at its end, None for nothing yet."""
     if rank.output is None:
         return 0

@@ -12,13 +12,13 @@ import structlog
 
 from trainmaster.engines.local import journal, orphan_cleanup, runfile
 from trainmaster.engines.local.fork_server_client import ForkServerClient
-from trainmaster.engines.local.journal import Entry
-from trainmaster.engines.local.orphan_cleanup import RunTraces
+from trainmaster.engines.local.journal import JournalEntry
+from trainmaster.engines.local.orphan_cleanup import RunRemains
 from trainmaster.engines.local.pending_orders import PendingOrders
 from trainmaster.model import engine_reports as r
 from trainmaster.model.engine_reports import Ended, Lost, Report, StopOrder
 from trainmaster.model.job import Run
-from trainmaster.sdk.wire import Line, Lines, line_of
+from trainmaster.sdk.wire import Message, MessageReader, encode_message
 
 log = structlog.get_logger(__name__)
 
@@ -46,7 +46,7 @@ REPORTS: dict[str, type[Report]] = {
 }
 
 
-def report_of(run: Run, entry: Entry) -> Report | None:
+def report_of(run: Run, entry: JournalEntry) -> Report | None:
     """An entry of a journal as a report; None for what only the engine itself cares about.
 
     Only what may be None may be left out: KeyError for an entry that says less.
@@ -83,14 +83,14 @@ class RunFollower:
     def __init__(
         self,
         run: Run,
-        traces: RunTraces,
+        remains: RunRemains,
         after: int,
         tell: Callable[[Report, int], None] | None,
         over: Callable[[RunFollower], None],
     ) -> None:
         self.run = run
-        self._traces = traces
-        self._folder = str(traces.folder)
+        self._remains = remains
+        self._folder = str(remains.folder)
         self._after = after
         self._tell = tell
         """None: its reports are not needed; it is only being killed."""
@@ -131,19 +131,21 @@ class RunFollower:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    def send(self, said: Line) -> None:
+    def send(self, said: Message) -> None:
         """To the supervisor, now or as soon as it answers."""
         self._orders.add(said)
         if self._writer is not None:
             self._hand_over(self._writer)
 
-    def send_made(self, make: Callable[[], Line]) -> None:
+    def send_when_ready(self, make: Callable[[], Message]) -> None:
         """The same for an order that takes files, which are written as soon as the disk lets us."""
         task = asyncio.create_task(self._make(make, [*self._making]))
         self._making.append(task)
         task.add_done_callback(self._making.remove)
 
-    async def _make(self, make: Callable[[], Line], before: Sequence[asyncio.Task[None]]) -> None:
+    async def _make(
+        self, make: Callable[[], Message], before: Sequence[asyncio.Task[None]]
+    ) -> None:
         if before:
             await asyncio.wait(before)
         trouble = ""
@@ -200,9 +202,9 @@ class RunFollower:
             await self._begin(
                 self._beginning
             )  # kept until there is an entry: who held it may leave
-        await self._hear_out()
+        await self._drain()
 
-    async def _hear_out(self) -> None:
+    async def _drain(self) -> None:
         """Follow its supervisor from one connection to the next."""
         pause = FIRST_PAUSE_S
         while not self._is_over and not self._is_broken:
@@ -229,17 +231,19 @@ class RunFollower:
         for _ in range(STARTS):
             ends = self._orders.ends
             if ends:
-                await self._settle_unbegun("ended", orphan_cleanup.ended_before_start(ends[-1]))
+                await self._close_unstarted("ended", orphan_cleanup.ended_before_start(ends[-1]))
                 return
-            came = await beginning.fork_server.spawn(self._traces.folder)
+            came = await beginning.fork_server.spawn(self._remains.folder)
             if journal.has_begun(self._folder) or (came and journal.is_locked(self._folder)):
                 return
             await asyncio.sleep(0.1)
-        await self._settle_unbegun("lost", {"why": NEVER_BEGUN})
+        await self._close_unstarted("lost", {"why": NEVER_BEGUN})
 
-    async def _settle_unbegun(self, what: str, said: Entry) -> bool:
+    async def _close_unstarted(self, what: str, said: JournalEntry) -> bool:
         """No effect where it has begun after all."""
-        return await asyncio.to_thread(orphan_cleanup.close_unstarted_run, self._traces, what, said)
+        return await asyncio.to_thread(
+            orphan_cleanup.close_unstarted_run, self._remains, what, said
+        )
 
     async def _listen(self) -> bool:
         """Hear a supervisor out; False where none answers."""
@@ -248,12 +252,14 @@ class RunFollower:
         if self._socket is None:
             self._socket = runfile.socket_of(self._folder)
         try:
-            reader, writer = await asyncio.open_unix_connection(self._socket or self._traces.socket)
+            reader, writer = await asyncio.open_unix_connection(
+                self._socket or self._remains.socket
+            )
         except OSError:
             return False
-        lines = Lines()
+        lines = MessageReader()
         try:
-            writer.write(line_of({"say": "follow", "after": self._after}))
+            writer.write(encode_message({"say": "follow", "after": self._after}))
             self._orders.mark_all_due()
             self._hand_over(writer)
             self._writer = writer
@@ -271,7 +277,7 @@ class RunFollower:
 
     def _hand_over(self, writer: asyncio.StreamWriter) -> None:
         for said in self._orders.take_due(self._after):
-            writer.write(line_of(said))
+            writer.write(encode_message(said))
 
     async def _catch_up(self) -> bool:
         """Take what the journal has that was not heard; whether it is over by that."""
@@ -289,12 +295,12 @@ class RunFollower:
             return True
         ends = self._orders.ends
         if is_unseen and ends:
-            has_nothing_to_schedule = await self._settle_unbegun(
+            has_nothing_to_schedule = await self._close_unstarted(
                 "ended", orphan_cleanup.ended_before_start(ends[-1])
             )
         else:
             has_nothing_to_schedule = await asyncio.to_thread(
-                orphan_cleanup.close_lost_run, self._traces, self._after
+                orphan_cleanup.close_lost_run, self._remains, self._after
             )
         if has_nothing_to_schedule:
             await self._catch_up()
@@ -303,9 +309,9 @@ class RunFollower:
 
     async def _give_up(self) -> None:
         """End everything of a run that cannot be followed, and report how it ended, or that it is lost."""
-        await asyncio.to_thread(orphan_cleanup.kill_supervisor, self._traces)
+        await asyncio.to_thread(orphan_cleanup.kill_supervisor, self._remains)
         lose = orphan_cleanup.close_lost_run
-        if not await asyncio.to_thread(lose, self._traces, self._after, NOT_FOLLOWED):
+        if not await asyncio.to_thread(lose, self._remains, self._after, NOT_FOLLOWED):
             await asyncio.sleep(RETRY_S)
             return
         entry = journal.last(self._folder)
@@ -318,7 +324,7 @@ class RunFollower:
         if self._tell is not None and entry["n"] > self._after:
             self._tell(report or Lost(self.run, entry["at_ms"], NOT_FOLLOWED), entry["n"])
 
-    def _take(self, entry: Entry) -> None:
+    def _take(self, entry: JournalEntry) -> None:
         if self._is_over or entry.get("n", 0) <= self._after:
             return
         report = report_of(self.run, entry)

@@ -15,14 +15,14 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trainmaster.engines.freezer import freeze, send, thaw
 from trainmaster.engines.local import journal, processes, progress_throttle, rank_processes, runfile
 from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
 from trainmaster.engines.local.control_socket import Connection, ControlSocket
 from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_status_of
 from trainmaster.engines.local.journal import Journal
-from trainmaster.engines.local.rank_processes import Gang, NotStarted, Rank
-from trainmaster.sdk.wire import Line
+from trainmaster.engines.local.rank_processes import Gang, NotStarted, RankProcess
+from trainmaster.engines.process_freezer import freeze, send, thaw
+from trainmaster.sdk.wire import Message
 
 HOUSEKEEPING_S = 5.0
 RETRY_S = 0.5
@@ -56,7 +56,7 @@ class Supervisor:
         self._cgroups = RunCgroups(run.cgroups, cgroup_name(run.socket))
         self._throttle = progress_throttle.ProgressThrottle()
         self._gang = Gang(self._cgroups)
-        self._failed: Rank | None = None
+        self._failed: RankProcess | None = None
         """The first rank that ended with an error by itself."""
         self._not_started: NotStarted | None = None
         self._stopping: Stopping | None = None
@@ -82,7 +82,7 @@ class Supervisor:
             for key, mask in self._selector.select(self._patience_s()):
                 self._guarded(key.data, mask)
             self._guarded(self._tick)
-        self._say_goodbye()
+        self._close_connections()
 
     def _guarded(self, step: Callable[..., None], *said: object) -> None:
         try:
@@ -133,7 +133,7 @@ class Supervisor:
         if not self._journal.is_written:
             self._control.send_to_followers(self._journal.retry())
         if self._housekeeping_at <= now:
-            self._keep_house(now)
+            self._restore_files(now)
         stopping = self._stopping
         if stopping is not None and stopping.until <= now and self._gang.lingering():
             stopping.killed = True
@@ -142,7 +142,7 @@ class Supervisor:
         if self._gang.has_ended:
             self._end_generation(now)
 
-    def _keep_house(self, now: float) -> None:
+    def _restore_files(self, now: float) -> None:
         """What others may have removed is made again."""
         self._housekeeping_at = now + HOUSEKEEPING_S
         self._control.listen()
@@ -171,20 +171,20 @@ class Supervisor:
             return
         what = "started" if self._run.generation == 0 else "reshaped"
         pids = [rank.pid for rank in self._gang.ranks]
-        said: Line = {"pids": pids, "generation": self._run.generation}
+        said: Message = {"pids": pids, "generation": self._run.generation}
         if self._cgroups.trouble:
             said["remark"] = self._cgroups.trouble
         self._write(what, said)
         self._track_at = time.monotonic() + TRACK_AFTER_S
 
-    def _pumping(self, rank: Rank) -> Callable[[int], None]:
+    def _pumping(self, rank: RankProcess) -> Callable[[int], None]:
         def ready(mask: int) -> None:
             if rank_processes.pump(rank) == 0:
                 self._close_output(rank)
 
         return ready
 
-    def _close_output(self, rank: Rank) -> None:
+    def _close_output(self, rank: RankProcess) -> None:
         if rank.output is not None:
             self._selector.unregister(rank.output)
             os.close(rank.output)
@@ -276,13 +276,13 @@ class Supervisor:
             return
         self._start()
 
-    def _conclude(self, what: str, said: Line) -> None:
+    def _conclude(self, what: str, said: Message) -> None:
         """Lost is what could not go on for no fault of its own: it is to be tried again."""
         self._write(what, said)
         self._cgroups.remove()
         self._is_over = True
 
-    def _say_goodbye(self) -> None:
+    def _close_connections(self) -> None:
         """Stay until the end is on the disk, and followers have had time to read it."""
         while not self._journal.is_written:
             time.sleep(RETRY_S)
@@ -295,7 +295,7 @@ class Supervisor:
 
     # -- what is said --------------------------------------------------------------------------------
 
-    def _write(self, what: str, said: Line) -> None:
+    def _write(self, what: str, said: Message) -> None:
         """Into the journal first; told when it is there."""
         self._control.send_to_followers(self._journal.append(self._journal.entry(what, said)))
 
@@ -304,7 +304,7 @@ class Supervisor:
         if held is not None:
             self._write("progress", held)
 
-    def _on_line(self, connection: Connection, said: Line) -> None:
+    def _on_line(self, connection: Connection, said: Message) -> None:
         """One line; unknown ones are ignored."""
         word = said.get("say")
         if word == "hello":
@@ -326,9 +326,9 @@ class Supervisor:
         elif word == "done":
             self._done.add(connection.rank or 0)
         elif isinstance(order := said.get("order"), str):
-            self._obey(order, said)
+            self._execute_order(order, said)
 
-    def _obey(self, order: str, said: Line) -> None:
+    def _execute_order(self, order: str, said: Message) -> None:
         """Orders may come twice; one that has been carried out changes nothing."""
         self._reap()
         if self._gang.has_ended and not self._is_resizing:
