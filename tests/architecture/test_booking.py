@@ -14,7 +14,16 @@ import pytest
 ROOT = Path(__file__).parents[2] / "src/trainmaster"
 ROOMS = ("policies", "mechanisms", "placement")
 NAMES = {"space", "_space", "occupancy", "_occupancy"}
-BOOKING = {"book", "unbook", "withhold", "give_back", "close", "open", "book_frozen", "undo"}
+BOOKING = {
+    "book",
+    "unbook",
+    "reserve_gpus",
+    "unreserve_gpus",
+    "close",
+    "open",
+    "book_frozen",
+    "undo",
+}
 
 
 def name_of(node: ast.expr | None) -> str:
@@ -62,7 +71,7 @@ def test_only_a_draft_books() -> None:
         "draft.space.book(placement, record.demand)",
         "self._space.unbook(placement, demand)",
         "view.occupancy.close(node)",
-        "take = space.withhold",
+        "take = space.reserve_gpus",
         "space.free_cpus = []",
         "ledger = draft.space",
         "draft, ledger = self.draft, self.draft.space",
@@ -76,7 +85,7 @@ def test_a_change_is_found(line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "draft.withhold(slices)",
+        "draft.reserve_gpus(slices)",
         "bookings.book(want, stretches)",
         "space = draft.space",
         "free = space.free_gpus",

@@ -15,7 +15,7 @@ from tests.property.drive import Drive
 from trainmaster.core.state import JobRecord
 from trainmaster.evaluation.suite import Changes, Generated, Workload
 from trainmaster.evaluation.workloads import stream_of
-from trainmaster.mechanisms.gpu_claims import Divider, GpuClaim, Pool
+from trainmaster.mechanisms.gpu_claims import Allocator, GpuClaim, Pool
 from trainmaster.mechanisms.reallocating_policy import ReallocatingOptions
 from trainmaster.mechanisms.speedup_curves import curve_of
 from trainmaster.model.job import gpus
@@ -56,10 +56,10 @@ def claim(number: int, units: float, speeds: Speeds, low: int = 1) -> GpuClaim:
 def divided(count: int, jobs: list[tuple[float, Speeds]], low: int = 1) -> list[int]:
     """Shares of so many GPUs; jobs come to the tournament shortest first."""
     claims = [claim(n, units, speeds, low) for n, (units, speeds) in enumerate(jobs)]
-    divider = TopPriority(Pool([count * WHOLE], None))
+    allocator = TopPriority(Pool([count * WHOLE], None))
     for each in sorted(claims, key=lambda made: made.work):
-        divider.admit(each)
-    divider.finish()
+        allocator.admit(each)
+    allocator.finish()
     return [each.count for each in claims]
 
 
@@ -272,7 +272,7 @@ class ShortestTakesAll(TopPriority):
 
 
 class ShorterFirst(AfsL):
-    def divider(self, pool: Pool) -> Divider:
+    def allocator(self, pool: Pool) -> Allocator:
         return ShortestTakesAll(pool)
 
 

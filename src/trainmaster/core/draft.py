@@ -30,7 +30,7 @@ from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.plan import M, Plan
 
-Checkpoint = tuple[int, int | None, list[Any]]
+Savepoint = tuple[int, int | None, list[Any]]
 """A point to return to: the length of the undo log, the budget, and what was decided."""
 DECIDED = ("_evicted", "_placed", "_stopped", "_reserved", "_released")
 
@@ -122,35 +122,35 @@ class Draft:
         open_to: OpenTo = OpenTo.NOBODY,
     ) -> None:
         """Hold whole free GPUs for a waiting job."""
-        self.withhold(slices, is_open=open_to is OpenTo.OPPORTUNISTIC)
+        self.reserve_gpus(slices, is_open=open_to is OpenTo.OPPORTUNISTIC)
         self._reserved[record.id] = Reserve(record.id, slices, until_ms, open_to)
 
     def unreserve(self, record: JobRecord) -> bool:
         """Take back what this draft has reserved for a job; whether there was anything."""
         held = self._reserved.pop(record.id, None)
         if held is not None:
-            self.give_back(held.slices, is_open=held.open_to is OpenTo.OPPORTUNISTIC)
+            self.unreserve_gpus(held.slices, is_open=held.open_to is OpenTo.OPPORTUNISTIC)
         return held is not None
 
     def release(self, record: JobRecord) -> None:
         """Put a job's reservation back on the table for this pass."""
         held = self.view.reservations.get(record.id)
         if held is not None and record.id not in self._released:
-            self.give_back(held.slices, is_open=held.open_to is OpenTo.OPPORTUNISTIC)
+            self.unreserve_gpus(held.slices, is_open=held.open_to is OpenTo.OPPORTUNISTIC)
             self._released.append(record.id)
 
     def has_released(self, record: JobRecord) -> bool:
         return record.id in self._released
 
-    def withhold(self, slices: tuple[Slice, ...], *, is_open: bool = False) -> None:
+    def reserve_gpus(self, slices: tuple[Slice, ...], *, is_open: bool = False) -> None:
         """Keep GPUs from being booked, unless they are open to opportunistic jobs."""
-        self.space.withhold(slices, is_open)
-        self._log.append((self.space.give_back, (slices,)))
+        self.space.reserve_gpus(slices, is_open)
+        self._log.append((self.space.unreserve_gpus, (slices,)))
 
-    def give_back(self, slices: tuple[Slice, ...], *, is_open: bool = False) -> None:
-        """The opposite of `withhold`."""
-        self.space.give_back(slices)
-        self._log.append((self.space.withhold, (slices, is_open)))
+    def unreserve_gpus(self, slices: tuple[Slice, ...], *, is_open: bool = False) -> None:
+        """The opposite of `reserve_gpus`."""
+        self.space.unreserve_gpus(slices)
+        self._log.append((self.space.reserve_gpus, (slices, is_open)))
 
     @contextmanager
     def closed(self, node: int) -> Iterator[None]:
@@ -231,11 +231,11 @@ class Draft:
 
     # -- taking back ---------------------------------------------------------------------------
 
-    def checkpoint(self) -> Checkpoint:
+    def checkpoint(self) -> Savepoint:
         """Where things stand; `roll_back` can return here any number of times."""
         return len(self._log), self.budget, [getattr(self, name).copy() for name in DECIDED]
 
-    def roll_back(self, mark: Checkpoint) -> None:
+    def roll_back(self, mark: Savepoint) -> None:
         """As if nothing had been decided since the checkpoint."""
         length, self.budget, decided = mark
         self.space.undo(length)

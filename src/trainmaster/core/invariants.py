@@ -16,7 +16,7 @@ COMPARED = (
     "whole",
     "free_cpus",
     "free_host",
-    "withheld",
+    "reserved_gpus",
 )
 
 
@@ -35,7 +35,7 @@ def rebuilt(state: State, *, is_checked: bool = True) -> Occupancy:
             memory = frozen_memory(state.topology, record.frozen)
             fresh.book_frozen(record.frozen.gpus(), memory, host)
     for held in state.reservations.values():
-        fresh.withhold(held.slices, open_to_spare=held.open_to is OpenTo.OPPORTUNISTIC)
+        fresh.reserve_gpus(held.slices, open_to_spare=held.open_to is OpenTo.OPPORTUNISTIC)
     for node in state.draining | state.away | set(state.set_aside):
         fresh.close(node)
     return fresh

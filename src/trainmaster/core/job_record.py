@@ -111,14 +111,14 @@ class JobRecord:
         left = max(0, needed - self.work_at(now))
         return now + ceil_div(left, self.speed_ppm if self.since_ms is not None else NOMINAL)
 
-    def accrue(self, now: int) -> None:
+    def update_service(self, now: int) -> None:
         """Credit what has been done since, and stand still."""
         if self.since_ms is not None:
             self.attained += (now - self.since_ms) * self.rate
             self.work += (now - self.since_ms) * self.speed_ppm
             self.since_ms = None
 
-    def saved(self, work: int, now: int) -> None:
+    def record_checkpoint(self, work: int, now: int) -> None:
         """So much of its work is durable from now on."""
         self.saved_work, self.saved_ms = work, now
 

@@ -60,7 +60,7 @@ class Occupancy(TopologyIndex):
         self.on_one_node: list[dict[int, Placement]] = [{} for _ in nodes]
         """A cache: per node, the exclusive placement on the GPUs of a bit mask."""
         self.closed: set[int] = set()
-        self.withheld: dict[int, bool] = {}
+        self.reserved_gpus: dict[int, bool] = {}
         """GPUs that are reserved, and whether opportunistic runs may use them meanwhile."""
         self.shared_gpus = 0
         """GPUs that are shared now, by fractions or in turns."""
@@ -134,7 +134,7 @@ class Occupancy(TopologyIndex):
                 share = WHOLE
             elif mode[gpu] is not None and mode[gpu] is not sharing:
                 return Refused.GPU_TAKEN
-            if is_spare and not self.withheld.get(gpu, True):
+            if is_spare and not self.reserved_gpus.get(gpu, True):
                 return Refused.RESERVED
             if free_share[gpu] < share or (exclusive and mode[gpu] is not None):
                 return Refused.GPU_TAKEN
@@ -260,14 +260,14 @@ class Occupancy(TopologyIndex):
 
     def _is_used(self, gpu: int) -> bool:
         """Whether some run shares it, even if another job has reserved it."""
-        is_guaranteed = gpu not in self.withheld and self.free_share[gpu] < WHOLE
+        is_guaranteed = gpu not in self.reserved_gpus and self.free_share[gpu] < WHOLE
         return is_guaranteed or self.free_spare[gpu] < WHOLE
 
     def _show_whole(self, gpu: int) -> None:
         """List a GPU among the whole free ones, or not: nobody uses it and it is not reserved."""
         node = self.node_of[gpu]
         bit = 1 << (gpu - self.first_gpu[node])
-        is_whole = self.mode[gpu] is None and gpu not in self.withheld
+        is_whole = self.mode[gpu] is None and gpu not in self.reserved_gpus
         if bool(self.whole[node] & bit) != is_whole:
             self._flip(node, bit, None)
 
@@ -279,12 +279,12 @@ class Occupancy(TopologyIndex):
             self.free_memory[gpu] -= memory
             self.free_host[self.node_of[gpu]] -= host
 
-    def withhold(self, slices: Iterable[Slice], open_to_spare: bool = False) -> None:
+    def reserve_gpus(self, slices: Iterable[Slice], open_to_spare: bool = False) -> None:
         """Reserve GPUs that no guaranteed run uses: hidden from all, or from all but opportunists."""
         for piece in slices:
             self._reserve(piece, 0, open_to_spare)
 
-    def give_back(self, slices: Iterable[Slice]) -> None:
+    def unreserve_gpus(self, slices: Iterable[Slice]) -> None:
         """Show reserved GPUs again."""
         for piece in slices:
             self._reserve(piece, WHOLE, None)
@@ -296,9 +296,9 @@ class Occupancy(TopologyIndex):
             self._unlist_partial(gpu, kind)
         self.free_share[gpu] = free
         if open_to_spare is None:
-            self.withheld.pop(gpu, None)
+            self.reserved_gpus.pop(gpu, None)
         else:
-            self.withheld[gpu] = open_to_spare
+            self.reserved_gpus[gpu] = open_to_spare
         self._show_whole(gpu)
         if is_open:
             self._list_partial(gpu, kind)

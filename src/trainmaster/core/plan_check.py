@@ -10,7 +10,7 @@ from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, Phase
 from trainmaster.core.pending_launches import begin_release, launch
 from trainmaster.core.reducer import stop
 from trainmaster.core.state import JobRecord, State
-from trainmaster.core.suspension import NO_CLAIMS, Claims, suspend, tell_to_leave
+from trainmaster.core.suspension import NOTHING_PLANNED, PlannedMemory, order_suspension, suspend
 from trainmaster.model import actions as a
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Role, Sharing
@@ -22,7 +22,7 @@ def admit(plan: Plan, state: State, now: int) -> list[Refusal]:
     """Apply the plan's actions one by one; its migrations together, so that jobs can swap places."""
     refusals: list[Refusal] = []
     has_moved = False
-    claims = Claims.of(plan, state) if state.can_freeze else NO_CLAIMS
+    planned = PlannedMemory.of(plan, state) if state.can_freeze else NOTHING_PLANNED
     for action in plan.actions:
         if type(action) is a.Migrate:
             if not has_moved:
@@ -35,7 +35,7 @@ def admit(plan: Plan, state: State, now: int) -> list[Refusal]:
             refusals.append(Refusal(action.job, Refused.UNKNOWN_JOB))
             continue
         if type(action) is a.Suspend:
-            why = _suspend(state, record, now, claims)
+            why = _suspend(state, record, now, planned)
         else:
             why = ADMISSIONS[type(action)](state, record, action, now)
         if why is not None:
@@ -112,10 +112,10 @@ def _packing_refusal(state: State, record: JobRecord, placement: Placement) -> R
     return None
 
 
-def _suspend(state: State, record: JobRecord, now: int, claims: Claims) -> Refused | None:
+def _suspend(state: State, record: JobRecord, now: int, planned: PlannedMemory) -> Refused | None:
     if record.phase not in ALLOCATED:
         return Refused.WRONG_PHASE
-    if suspend(state, record, now, claims):
+    if suspend(state, record, now, planned):
         record.preemptions += 1
     return None
 
@@ -143,7 +143,7 @@ def _migrate_all(state: State, moves: list[a.Migrate], now: int) -> list[Refusal
         if record.id not in state.pending_launches:
             record.migrations += 1
             record.is_moving = True
-            tell_to_leave(state, record, old, now, freeze=False)
+            order_suspension(state, record, old, now, freeze=False)
     for record in waiting:
         del state.pending_launches[record.id]
         launch(state, record, now)
@@ -179,7 +179,7 @@ def _resize(state: State, record: JobRecord, action: a.Resize, now: int) -> Refu
     if why is not None:
         state.restore(record, old)
         return why
-    record.accrue(now)
+    record.update_service(now)
     left = tuple(piece for piece in old.slices if piece.gpu not in kept)
     if left:
         begin_release(state, record.run, left)
@@ -199,7 +199,7 @@ def _reserve(state: State, record: JobRecord, action: a.Reserve, now: int) -> Re
     if why is not None:
         return why
     is_open = action.open_to is a.OpenTo.OPPORTUNISTIC
-    state.occupancy.withhold(action.slices, open_to_spare=is_open)
+    state.occupancy.reserve_gpus(action.slices, open_to_spare=is_open)
     state.reservations[record.id] = action
     return None
 

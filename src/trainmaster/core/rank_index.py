@@ -132,12 +132,12 @@ class RankIndex:
     def candidates(self, now: int) -> Candidates:
         return Candidates(self.waiting, now)
 
-    def tail(self, now: int) -> Tail:
-        return Tail(self.running.values(), now)
+    def worst_running(self, now: int) -> WorstFirst:
+        return WorstFirst(self.running.values(), now)
 
     def worst_first(self, now: int) -> Iterator[JobRecord]:
         """Running jobs, worst rank first."""
-        tail = self.tail(now)
+        tail = self.worst_running(now)
         while tail.worst is not None:
             yield tail.pop()
 
@@ -195,7 +195,7 @@ class Candidates:
             yield (level, value, submit, seq), group, record
 
 
-class Tail:
+class WorstFirst:
     """Running jobs, worst rank first, merged over the slopes; jobs can be taken out and put back."""
 
     def __init__(self, lines: Iterable[RankList], now: int) -> None:
@@ -224,7 +224,7 @@ class Tail:
             self.worst = None
         return record
 
-    def give_back(self, key: Key, record: JobRecord) -> None:
+    def put_back(self, key: Key, record: JobRecord) -> None:
         """Put a job back: it keeps its GPUs after all."""
         level, value, submit, seq = key
         heappush(self._made_heap(), (-level, -value, -submit, -seq, 0, None, record))

@@ -105,7 +105,7 @@ def stop(state: State, record: JobRecord, now: int) -> None:
     if is_off and record.frozen is None:
         state.end(record, Cause.WITHDRAWN)
         return
-    record.accrue(now)
+    record.update_service(now)
     held = record.frozen or record.placement
     if held is not None and record.run not in state.leaving:
         begin_release(state, record.run, held.slices)
@@ -116,7 +116,7 @@ def stop(state: State, record: JobRecord, now: int) -> None:
 def _run_started(state: State, event: e.RunStarted, now: int) -> None:
     record = _begin(state, event.run, event.speed_ppm, now)
     if record is not None:
-        record.saved(record.work, now)
+        record.record_checkpoint(record.work, now)
 
 
 def _run_resumed(state: State, event: e.RunResumed, now: int) -> None:
@@ -133,8 +133,8 @@ def _begin(state: State, run: Run, speed_ppm: int, now: int) -> JobRecord | None
     if record.first_start_ms is None:
         record.first_start_ms = now
     if record.launched_ms is not None:
-        state.switches.launches += 1
-        state.switches.launching_ms += now - record.launched_ms
+        state.preemption_times.launches += 1
+        state.preemption_times.launching_ms += now - record.launched_ms
     record.is_moving = False
     record.run_since_ms = now
     record.progress(now, speed_ppm)
@@ -152,12 +152,12 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
         return
     record.work = event.work
     if event.work > record.saved_work and not event.frozen:
-        record.saved(event.work, now)
+        record.record_checkpoint(event.work, now)
     record.run_since_ms = None
     if record.phase is Phase.SUSPENDING:
         if record.suspend_ordered_ms is not None:
-            state.switches.suspensions += 1
-            state.switches.suspending_ms += now - record.suspend_ordered_ms
+            state.preemption_times.suspensions += 1
+            state.preemption_times.suspending_ms += now - record.suspend_ordered_ms
         state.move(record, Cause.SUSPENDED)
         record.waiting_since_ms = now
         _after_suspension(state, record, event, now)
@@ -199,7 +199,7 @@ def _run_speed_changed(state: State, event: e.RunSpeedChanged, now: int) -> None
     record = _current(state, event.run)
     if record is None or record.since_ms is None:
         return
-    record.accrue(now)
+    record.update_service(now)
     record.work = event.work
     record.progress(now, event.speed_ppm)
     state.log.note_job(record)
@@ -209,7 +209,7 @@ def _run_speed_changed(state: State, event: e.RunSpeedChanged, now: int) -> None
 def _run_saved(state: State, event: e.RunSaved, now: int) -> None:
     record = _current(state, event.run)
     if record is not None:
-        record.saved(event.work, now)
+        record.record_checkpoint(event.work, now)
         state.log.note_job(record)
         state.note_nodes_of(record)
 
@@ -232,7 +232,7 @@ def _run_stopped(state: State, event: e.RunStopped, now: int) -> None:
 def _end_run(state: State, run: Run, cause: Cause, now: int) -> None:
     record = _current(state, run)
     if record is not None:
-        record.accrue(now)
+        record.update_service(now)
         state.end(record, cause)
     if state.leaving:
         released(state, run)
@@ -245,9 +245,9 @@ def _run_failed(state: State, event: e.RunFailed, now: int) -> None:
         return
     record.failures += 1
     if event.retryable and record.failures <= record.job.retries:
-        retry(state, record, event.work, now)
+        requeue_for_retry(state, record, event.work, now)
     else:
-        record.accrue(now)
+        record.update_service(now)
         state.end(record, Cause.FAILED_FOR_GOOD)
     released(state, event.run)
 
@@ -255,14 +255,14 @@ def _run_failed(state: State, event: e.RunFailed, now: int) -> None:
 def _run_lost(state: State, event: e.RunLost, now: int) -> None:
     record = _current(state, event.run)
     if record is not None:
-        retry(state, record, event.work, now)
+        requeue_for_retry(state, record, event.work, now)
     released(state, event.run)
 
 
-def retry(state: State, record: JobRecord, work: int, now: int) -> None:
+def requeue_for_retry(state: State, record: JobRecord, work: int, now: int) -> None:
     """Put a job whose run failed or was lost back among the waiting, with what its last checkpoint keeps."""
-    record.accrue(now)
-    state.let_go(record)
+    record.update_service(now)
+    state.release_gpus(record)
     record.work = record.saved_work = work
     record.is_moving = False
     record.run_since_ms = None

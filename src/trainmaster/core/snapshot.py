@@ -18,9 +18,9 @@ from trainmaster.core.job_record import JobRecord
 from trainmaster.core.lifecycle import WAITING, Cause, Phase
 from trainmaster.core.pending_launches import released
 from trainmaster.core.policy import Policy
-from trainmaster.core.reducer import retry
-from trainmaster.core.state import PendingLaunch, State, Switches
-from trainmaster.core.topology_remap import Layout, Translation, layout_of
+from trainmaster.core.reducer import requeue_for_retry
+from trainmaster.core.state import PendingLaunch, PreemptionTimes, State
+from trainmaster.core.topology_remap import IndexMapping, Layout, layout_of
 from trainmaster.core.view import View
 from trainmaster.model.codec import Json, decode, encode
 from trainmaster.model.job import Job, Run
@@ -67,7 +67,7 @@ STATE_FIELDS: dict[str, Field] = {
     "set_aside": ("set_aside", _pairs(frozenset), _table(set)),
     "submitted": ("submitted", int, int),
     "crowd": ("job_time_integral", int, int),
-    "switches": ("switches", astuple, lambda counts: Switches(*counts)),
+    "switches": ("preemption_times", astuple, lambda counts: PreemptionTimes(*counts)),
 }
 """By the name that stores know it by."""
 LOG_FIELDS: dict[str, Field] = {
@@ -105,7 +105,7 @@ def snapshot_of(controller: Controller) -> dict[str, Json]:
         "changed": log.has_dirty_jobs,
         "sources": [
             [encode(source), [record.seq for record in last]]
-            for source, last in state.sources.remembered()
+            for source, last in state.recent_submissions.by_source()
         ],
         "residents": [list(there) for there in state.residents],
         "state": encode(_values(state)),
@@ -118,7 +118,7 @@ def _known(state: State) -> dict[int, tuple[JobRecord, bool]]:
     asked = (*state.jobs.values(), *log.ended, *log.requeued)
     known = {record.seq: (record, True) for record in asked}
     siblings = (each for record in (*state.jobs.values(), *log.ended) for each in record.siblings)
-    last = (each for _, last in state.sources.remembered() for each in last)
+    last = (each for _, last in state.recent_submissions.by_source() for each in last)
     for each in (*siblings, *last):
         known.setdefault(each.seq, (each, False))
     return dict(sorted(known.items()))
@@ -189,7 +189,7 @@ def restored(
             there.update((seq, records[seq]) for seq in seqs)
         state.occupancy = rebuilt(state)
     else:
-        lost = _translated(state, Translation.between(layout, topology), body["now"])
+        lost = _remap(state, IndexMapping.between(layout, topology), body["now"])
     controller.view = View(state)
     return Restored(controller, lost)
 
@@ -220,7 +220,7 @@ def _fill(state: State, body: Mapping[str, Json], records: Mapping[int, JobRecor
     log.requeued = [records[seq] for seq in body["anew"]]
     log.has_dirty_jobs = bool(body["changed"])  # a list of jobs in stores of 0.1
     for source, seqs in body["sources"]:
-        state.sources.recall(decode(source), [records[seq] for seq in seqs])
+        state.recent_submissions.restore(decode(source), [records[seq] for seq in seqs])
     values: dict[str, Any] = decode(body["state"])
     for owner, fields in ((state, STATE_FIELDS), (log, LOG_FIELDS)):
         for key, (name, _, read) in fields.items():
@@ -232,7 +232,7 @@ def _fill(state: State, body: Mapping[str, Json], records: Mapping[int, JobRecor
 # -- another topology ----------------------------------------------------------------------------------
 
 
-def _translated(state: State, new: Translation, now: int) -> tuple[Run, ...]:
+def _remap(state: State, new: IndexMapping, now: int) -> tuple[Run, ...]:
     """Put everything where it is now called; what was on devices that are gone is lost."""
     gone = [record for record in state.jobs.values() if _has_lost_its_run(state, record, new)]
     without_goal = [
@@ -243,7 +243,7 @@ def _translated(state: State, new: Translation, now: int) -> tuple[Run, ...]:
         record.frozen = new.placement(record.frozen)
     for record in without_goal:
         _forget_goal(state, record)
-    _translate_tables(state, new)
+    _remap_tables(state, new)
     state.occupancy = rebuilt(state, is_checked=False)
     for record in state.jobs.values():
         for node in record.placement.nodes if record.placement is not None else ():
@@ -252,14 +252,14 @@ def _translated(state: State, new: Translation, now: int) -> tuple[Run, ...]:
     for record in gone:
         run = record.run
         lost.append(run)
-        retry(state, record, record.saved_work, now)
+        requeue_for_retry(state, record, record.saved_work, now)
         released(state, run)
     state.log.dirty_queues.update(record.job.queue for record in state.jobs.values())
     state.log.needs_pass = True
     return tuple(lost)
 
 
-def _has_lost_its_goal(state: State, record: JobRecord, new: Translation) -> bool:
+def _has_lost_its_goal(state: State, record: JobRecord, new: IndexMapping) -> bool:
     """Whether it is on its way to devices that are gone, and not there yet."""
     is_coming = record.id in state.pending_launches or (
         record.is_moving and record.phase is Phase.SUSPENDING
@@ -267,7 +267,7 @@ def _has_lost_its_goal(state: State, record: JobRecord, new: Translation) -> boo
     return is_coming and record.placement is not None and not new.has(record.placement.slices)
 
 
-def _has_lost_its_run(state: State, record: JobRecord, new: Translation) -> bool:
+def _has_lost_its_run(state: State, record: JobRecord, new: IndexMapping) -> bool:
     """Whether a run of it is, or may still be, on devices that are gone."""
     if record.frozen is not None and not new.has(record.frozen.slices):
         return True
@@ -288,7 +288,7 @@ def _forget_goal(state: State, record: JobRecord) -> None:
         state.move(record, Cause.REVOKED if was_started else Cause.REVOKED_UNSTARTED)
 
 
-def _translate_tables(state: State, new: Translation) -> None:
+def _remap_tables(state: State, new: IndexMapping) -> None:
     state.leaving = {
         run: slices for run, left in state.leaving.items() if (slices := _slices(new, left))
     }
@@ -310,5 +310,5 @@ def _translate_tables(state: State, new: Translation) -> None:
     }
 
 
-def _slices(new: Translation, slices: Iterable[Slice]) -> tuple[Slice, ...]:
+def _slices(new: IndexMapping, slices: Iterable[Slice]) -> tuple[Slice, ...]:
     return tuple(new.slice(each) for each in slices if new.has((each,)))

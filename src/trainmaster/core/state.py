@@ -8,7 +8,7 @@ from trainmaster.core.change_log import ChangeLog
 from trainmaster.core.job_record import JobRecord
 from trainmaster.core.lifecycle import EDGES, ENDED, WAITING, Cause, LifecycleError, Phase
 from trainmaster.core.occupancy import Occupancy
-from trainmaster.core.submission_siblings import Sources
+from trainmaster.core.submission_siblings import RecentSubmissions
 from trainmaster.model.actions import Action, Order, Reserve
 from trainmaster.model.codec import stored_as
 from trainmaster.model.events import PolicyChanged
@@ -19,7 +19,14 @@ from trainmaster.model.reasons import Refused
 from trainmaster.model.topology import SLOT_TYPE, Topology
 from trainmaster.model.units import MIB, SECOND
 
-__all__ = ["FROZEN_GPU_MEMORY", "LAUNCH_SLACK", "JobRecord", "PendingLaunch", "State", "Switches"]
+__all__ = [
+    "FROZEN_GPU_MEMORY",
+    "LAUNCH_SLACK",
+    "JobRecord",
+    "PendingLaunch",
+    "State",
+    "PreemptionTimes",
+]
 
 FROZEN_GPU_MEMORY = 4 * MIB
 """What a run frozen by the CUDA driver leaves on each GPU (measured, docs/design/0001)."""
@@ -29,7 +36,7 @@ LAUNCH_SLACK = 60 * SECOND
 
 @stored_as("core.Switches")
 @dataclass(slots=True)
-class Switches:
+class PreemptionTimes:
     """How long runs have taken to let go of GPUs, and others to begin to train on them."""
 
     suspensions: int = 0
@@ -88,8 +95,8 @@ class State:
         self.submitted = 0
         self.job_time_integral = 0
         """Job-milliseconds: how many jobs were live, summed over all time so far."""
-        self.switches = Switches()
-        self.sources = Sources()
+        self.preemption_times = PreemptionTimes()
+        self.recent_submissions = RecentSubmissions()
         self.waiting = 0
         """Jobs that hold nothing and may be started."""
         self.outbox: list[Order] = []
@@ -132,7 +139,7 @@ class State:
         """Take a new job in, held or waiting."""
         self.submitted += 1
         self.jobs[record.id] = record
-        self.sources.add(record, now)
+        self.recent_submissions.add(record, now)
         record.waiting_since_ms = now
         if record.is_held:
             record.phase = Phase.HELD
@@ -155,7 +162,7 @@ class State:
 
     def end(self, record: JobRecord, cause: Cause) -> None:
         """Let go of everything and forget the job."""
-        self.let_go(record)
+        self.release_gpus(record)
         self.drop_reservation(record.id)
         self.move(record, cause)
         assert record.phase in ENDED
@@ -163,7 +170,7 @@ class State:
         self._visible = None
         self.log.note_end(record)
 
-    def let_go(self, record: JobRecord) -> None:
+    def release_gpus(self, record: JobRecord) -> None:
         """Give its entitlement and whatever a frozen run of it keeps back to the cluster."""
         if record.placement is not None:
             self.deallocate(record)
@@ -259,7 +266,7 @@ class State:
     def drop_reservation(self, job: str) -> None:
         reservation = self.reservations.pop(job, None) if self.reservations else None
         if reservation is not None:
-            self.occupancy.give_back(reservation.slices)
+            self.occupancy.unreserve_gpus(reservation.slices)
             self.log.note_nodes([piece.node for piece in reservation.slices])
 
 

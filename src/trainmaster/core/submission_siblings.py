@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 NEAR = 10
 """How many submissions before and after a job are its siblings."""
 FORGOTTEN_MS = 7 * DAY
-Source = tuple[str, int, str, str]
+SubmissionSource = tuple[str, int, str, str]
 
 
-class Sources:
+class RecentSubmissions:
     """The last submissions of each source, those heard of last at the end."""
 
     def __init__(self) -> None:
-        self._last: dict[Source, deque[JobRecord]] = {}
+        self._last: dict[SubmissionSource, deque[JobRecord]] = {}
 
-    def remembered(self) -> list[tuple[Source, deque[JobRecord]]]:
+    def by_source(self) -> list[tuple[SubmissionSource, deque[JobRecord]]]:
         """Each source with its last submissions."""
         return list(self._last.items())
 
-    def recall(self, source: Source, last: Iterable[JobRecord]) -> None:
+    def restore(self, source: SubmissionSource, last: Iterable[JobRecord]) -> None:
         """Know these as the last submissions of a source, heard of after all others so far."""
         self._last[source] = deque(last, maxlen=NEAR)
 

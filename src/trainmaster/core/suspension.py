@@ -18,7 +18,7 @@ from trainmaster.model.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
+class PlannedMemory:
     """What the plan's own placements will book: a freezing must leave it."""
 
     host: Mapping[int, int]
@@ -27,7 +27,7 @@ class Claims:
     """GPU memory per GPU."""
 
     @classmethod
-    def of(cls, plan: Plan, state: State) -> Claims:
+    def of(cls, plan: Plan, state: State) -> PlannedMemory:
         host: dict[int, int] = {}
         memory: dict[int, int] = {}
         for action in plan.actions:
@@ -43,10 +43,12 @@ class Claims:
         return cls(host, memory)
 
 
-NO_CLAIMS = Claims({}, {})
+NOTHING_PLANNED = PlannedMemory({}, {})
 
 
-def suspend(state: State, record: JobRecord, now: int, claims: Claims = NO_CLAIMS) -> bool:
+def suspend(
+    state: State, record: JobRecord, now: int, planned: PlannedMemory = NOTHING_PLANNED
+) -> bool:
     """Take its GPUs from a job that holds some; False where only a pending launch was taken back."""
     if record.phase is Phase.STARTING and record.id in state.pending_launches:
         revoke_launch(state, record)
@@ -55,19 +57,19 @@ def suspend(state: State, record: JobRecord, now: int, claims: Claims = NO_CLAIM
     assert placement is not None
     has_spare = record.phase is Phase.RUNNING and (
         is_on_slots(state.topology, placement)  # what it will keep is where it is already
-        or _can_freeze(state, record, placement, NO_CLAIMS)
+        or _can_freeze(state, record, placement, NOTHING_PLANNED)
     )
     state.deallocate(record)
-    freeze = has_spare and _can_freeze(state, record, placement, claims)
-    tell_to_leave(state, record, placement, now, freeze=freeze)
+    freeze = has_spare and _can_freeze(state, record, placement, planned)
+    order_suspension(state, record, placement, now, freeze=freeze)
     return True
 
 
-def tell_to_leave(
+def order_suspension(
     state: State, record: JobRecord, placement: Placement, now: int, *, freeze: bool
 ) -> None:
     """Order a run off its GPUs, frozen in place or saved and ended."""
-    record.accrue(now)
+    record.update_service(now)
     record.suspend_ordered_ms = now
     record.is_unplanned = False
     begin_release(state, record.run, placement.slices)
@@ -79,7 +81,9 @@ def tell_to_leave(
     state.move(record, Cause.SUSPEND_ORDERED)
 
 
-def _can_freeze(state: State, record: JobRecord, placement: Placement, claims: Claims) -> bool:
+def _can_freeze(
+    state: State, record: JobRecord, placement: Placement, planned: PlannedMemory
+) -> bool:
     """Exclusive runs can be frozen in place while their nodes have host memory for them to spare."""
     if not state.can_freeze or placement.sharing is not Sharing.EXCLUSIVE:
         return False
@@ -88,11 +92,11 @@ def _can_freeze(state: State, record: JobRecord, placement: Placement, claims: C
     memory = frozen_memory(topology, placement)
     space = state.occupancy
     return all(
-        space.free_host[node] - claims.host.get(node, 0)
+        space.free_host[node] - planned.host.get(node, 0)
         >= host * sum(piece.node == node for piece in placement.slices)
         for node in placement.nodes
     ) and all(
-        space.free_memory[gpu] - claims.memory.get(gpu, 0) >= memory for gpu in placement.gpus()
+        space.free_memory[gpu] - planned.memory.get(gpu, 0) >= memory for gpu in placement.gpus()
     )
 
 

@@ -19,7 +19,7 @@ def layout_of(topology: Topology) -> Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Translation:
+class IndexMapping:
     """Old numbers to new ones, of what is still there."""
 
     topology: Topology
@@ -27,7 +27,7 @@ class Translation:
     gpus: Mapping[int, int]
 
     @classmethod
-    def between(cls, layout: Layout, topology: Topology) -> Translation:
+    def between(cls, layout: Layout, topology: Topology) -> IndexMapping:
         """By the names of nodes and the numbers of devices on them."""
         nodes: dict[int, int] = {}
         gpus: dict[int, int] = {}

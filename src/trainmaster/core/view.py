@@ -155,7 +155,7 @@ class View:
     @property
     def switch_ms(self) -> int:
         """What a change of hands has cost so far on each GPU, on average: leaving and starting."""
-        return self._state.switches.mean_ms
+        return self._state.preemption_times.mean_ms
 
     def job_time_during(self, record: JobRecord) -> int:
         """Job-milliseconds that were lived in all while this job was: its age x jobs beside it."""

@@ -50,7 +50,7 @@ def start_in_order(
                 break
             candidates.drop(group)
             if backfill == "easy":
-                window = open_window(view, draft, head, now, remaining)
+                window = easy_window(view, draft, head, now, remaining)
         elif placement is None:
             candidates.drop(group)
         elif window is None or window.admits(remaining(record, now), placement, now):
@@ -95,7 +95,7 @@ class BackfillWindow:
         return False
 
 
-def open_window(
+def easy_window(
     view: View, draft: Draft, head: JobRecord, now: int, remaining: Remaining
 ) -> BackfillWindow:
     """Look ahead: when will the head fit, and what is left over then?"""

@@ -12,8 +12,8 @@ from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View, by_demand
-from trainmaster.mechanisms.preemptive_scheduling import Stuck, run_in_order
-from trainmaster.mechanisms.starvation import PreemptionGuards
+from trainmaster.mechanisms.preemption_guards import PreemptionGuards
+from trainmaster.mechanisms.preemptive_scheduling import FailedPlacement, run_in_order
 from trainmaster.model.placement import Sharing
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.reasons import Reason, Why
@@ -49,14 +49,14 @@ class BasePolicy(Generic[O, M]):
     def __init__(self, options: O) -> None:
         self.options = options
         self.guards = PreemptionGuards.of(options)
-        self.stuck: dict[Hashable, Stuck] = {}
+        self.failed_placements: dict[Hashable, FailedPlacement] = {}
 
     def first_memo(self) -> M:
         return cast(M, self.memo_type())
 
     def forget(self) -> None:
         """Drop every cache; policies that cache more drop that too."""
-        self.stuck.clear()
+        self.failed_placements.clear()
 
     def group(self, record: JobRecord) -> Hashable:
         """Jobs of one group fit or do not fit alike."""
@@ -95,7 +95,7 @@ class BasePolicy(Generic[O, M]):
             return Plan((), memo)
         ranks = self.in_line(view, now, with_running=True)
         draft = Draft(view)
-        run_in_order(view, draft, ranks, now, self.group, self.placer, self.stuck)
+        run_in_order(view, draft, ranks, now, self.group, self.placer, self.failed_placements)
         return draft.plan(memo, self.wake_at(ranks, draft, now))
 
     def wake(self, view: View, memo: M, now: int) -> int | None:

@@ -12,8 +12,8 @@ from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy, M
+from trainmaster.mechanisms.preemption_guards import PreemptiveOptions
 from trainmaster.mechanisms.preemptive_scheduling import run_in_order
-from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.plan import FrozenMap, Plan, Rank
 from trainmaster.model.units import NOMINAL, SECOND, WHOLE, ceil_div
 from trainmaster.perf.model_zoo import skew_ppm
@@ -80,7 +80,7 @@ class DiscretizedQueues(BasePolicy[TiresiasOptions, M]):
         elif view.is_stable(ranks, now):
             return Plan((), resets, ranks.next_expiry())
         draft = Draft(view)
-        run_in_order(view, draft, ranks, now, self.group, self.placer, self.stuck)
+        run_in_order(view, draft, ranks, now, self.group, self.placer, self.failed_placements)
         return draft.plan(resets, ranks.next_expiry())
 
     def queue_order(self, view: View, resets: Resets, now: int, place: PlaceInQueue) -> RankIndex:

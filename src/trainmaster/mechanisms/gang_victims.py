@@ -9,7 +9,7 @@ from trainmaster.model.placement import Sharing
 from trainmaster.model.units import WHOLE
 
 
-class ClearedNodes:
+class NodeVictimCount:
     """Counts, victim by victim, what would be free together, without booking anything.
 
     A gang that fits on one node needs a node with that many GPUs; a larger one needs so many nodes
@@ -67,7 +67,7 @@ class ClearedNodes:
         return any(nodes >> piece.node & 1 for piece in victim.placement.slices)
 
 
-class VacatedGpus:
+class GpuVictimCount:
     """Counts, run by run, towards the GPUs that a gang needs; nothing is booked."""
 
     def __init__(self, space: Occupancy, demand: Demand) -> None:

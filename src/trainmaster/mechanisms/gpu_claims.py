@@ -1,6 +1,6 @@
 """Who gets how many GPUs: claims of jobs on what is free or held, asked in rank order.
 
-Every job first gets its minimum or nothing; a divider says how what remains is given to those that can
+Every job first gets its minimum or nothing; a allocator says how what remains is given to those that can
 use more. Runs that cannot be resized now keep what they have and are not asked.
 """
 
@@ -54,7 +54,7 @@ class Pool:
             return False
         return share <= sum([self.left[kind] for kind in kinds])
 
-    def withhold(self, share: int) -> None:
+    def reserve(self, share: int) -> None:
         """Keep some back."""
         self.total = max(0, self.total - share)
 
@@ -86,7 +86,7 @@ def usable_types(space: Occupancy, record: JobRecord) -> tuple[int, ...]:
     return tuple(dict.fromkeys((*held, *kinds))) if held else kinds
 
 
-class Divider(Protocol):
+class Allocator(Protocol):
     """Gives claims their GPUs, in the order of its policy."""
 
     def admit(self, claim: GpuClaim) -> bool:
@@ -98,13 +98,13 @@ class Divider(Protocol):
         ...
 
 
-DividerOf = Callable[[Pool], Divider]
+AllocatorOf = Callable[[Pool], Allocator]
 CurveOf = Callable[[JobRecord], SpeedupCurve]
 LengthOf = Callable[[JobRecord, int], int]
 
 
 @dataclass(slots=True)
-class Limits:
+class PassLimits:
     """What the cluster has been found not to follow in this pass."""
 
     caps: dict[int, int] = field(default_factory=dict)
@@ -124,8 +124,8 @@ class AllocationRound:
 
     draft: Draft
     ranks: RankIndex
-    limits: Limits
-    divider: DividerOf
+    limits: PassLimits
+    allocator: AllocatorOf
     curve: CurveOf
     length: LengthOf
     now: int
@@ -148,10 +148,10 @@ class AllocationRound:
         holders = self._holders()
         candidates = self.ranks.candidates(self.now)
         pool = self._pool(holders)
-        divider = self.divider(pool)
+        allocator = self.allocator(pool)
         claims: list[GpuClaim] = []
         if self.limits.may_evict:
-            line = merged(holders, candidates)
+            line = merge_by_rank(holders, candidates)
         else:
             line = chain(((key, None, record) for key, record in holders), candidates)
         for _, group, record in line:
@@ -162,9 +162,9 @@ class AllocationRound:
                 continue
             claim = self._claim(record)
             claims.append(claim)
-            if not divider.admit(claim) and record.placement is None:
+            if not allocator.admit(claim) and record.placement is None:
                 candidates.drop(group)
-        divider.finish()
+        allocator.finish()
         asked = {claim.record.seq for claim in claims}
         claims += [self._claim(record) for _, record in holders if record.seq not in asked]
         return claims
@@ -224,7 +224,7 @@ def is_divisible(record: JobRecord) -> bool:
     return record.is_whole and record.demand.is_elastic
 
 
-def merged(
+def merge_by_rank(
     holders: list[tuple[Key, JobRecord]], candidates: Candidates
 ) -> Iterator[tuple[Key, Hashable, JobRecord]]:
     """Runs and waiting jobs together, best rank first."""

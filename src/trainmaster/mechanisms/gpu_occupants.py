@@ -9,7 +9,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.model.placement import Placement
 
 
-def staying_on(draft: Draft, gpu: int) -> Iterator[tuple[JobRecord, Placement]]:
+def remaining_jobs(draft: Draft, gpu: int) -> Iterator[tuple[JobRecord, Placement]]:
     """Runs that were on a GPU before the pass and that the draft has not taken off it."""
     for record in draft.view.residents(draft.space.node_of[gpu]):
         placement = record.placement

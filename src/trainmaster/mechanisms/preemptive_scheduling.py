@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import Phase
-from trainmaster.core.rank_index import Candidates, GroupOf, Key, RankIndex, Tail
+from trainmaster.core.rank_index import Candidates, GroupOf, Key, RankIndex, WorstFirst
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.mechanisms.gang_victims import ClearedNodes, VacatedGpus
+from trainmaster.mechanisms.gang_victims import GpuVictimCount, NodeVictimCount
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.placers import Placer
 
@@ -28,7 +28,7 @@ Victims = list[tuple[Key, JobRecord]]
 
 
 @dataclass(slots=True)
-class Stuck:
+class FailedPlacement:
     """The first of a group that found no room together: only touched nodes can have come to offer it."""
 
     key: Key
@@ -46,18 +46,18 @@ class PreemptivePass:
     now: int
     candidates: Candidates
     view: View
-    stuck: dict[Hashable, Stuck]
+    failed_placements: dict[Hashable, FailedPlacement]
     """A cache by group: jobs remembered here are not tried in vain again."""
     touched: set[int]
     standing: dict[int, list[tuple[Key, int, JobRecord]]]
-    tail: Tail | None = None
+    tail: WorstFirst | None = None
 
     def walk(self) -> None:
         draft, candidates, space = self.draft, self.candidates, self.draft.space
         for key, group, record in candidates:
             if draft.is_evicted(record):
                 if draft.keep(record):
-                    self.worst_first().give_back(key, record)
+                    self.worst_first().put_back(key, record)
                     continue
                 if record.phase is Phase.RESIZING:
                     continue  # it can be suspended now, but not moved
@@ -78,11 +78,11 @@ class PreemptivePass:
                     worst is not None and worst > key and self._make_room(key, record, placer)
                 )
             if has_started:
-                self.stuck.pop(group, None)
+                self.failed_placements.pop(group, None)
             else:
                 candidates.drop(group)
                 if placer.insists and self._will_stay_stuck(record):
-                    self.stuck[group] = Stuck(key, set())
+                    self.failed_placements[group] = FailedPlacement(key, set())
 
     def _is_gang_too_dear(self, key: Key, record: JobRecord) -> bool:
         """Whether the budget forbids it and no run would give way; a single GPU may be shared."""
@@ -99,7 +99,7 @@ class PreemptivePass:
 
     def _is_still_stuck(self, key: Key, group: Hashable, record: JobRecord) -> bool:
         """Whether it found no room last time, and no node touched since could help."""
-        known = self.stuck.get(group)
+        known = self.failed_placements.get(group)
         if known is None or known.key != key or self.ranks.ages() or not self._is_plain(record):
             return False
         if self.draft.budget is not None:
@@ -137,9 +137,9 @@ class PreemptivePass:
                     known.append((key, held, record))
         return known
 
-    def worst_first(self) -> Tail:
+    def worst_first(self) -> WorstFirst:
         if self.tail is None:
-            self.tail = self.ranks.tail(self.now)
+            self.tail = self.ranks.worst_running(self.now)
         return self.tail
 
     def _make_room(self, key: Key, record: JobRecord, placer: Placer) -> bool:
@@ -185,7 +185,7 @@ class PreemptivePass:
             size = self._yield_of(victim, kinds)
             if size <= slack and self.draft.keep(victim):
                 slack -= size
-                self.worst_first().give_back(worst, victim)
+                self.worst_first().put_back(worst, victim)
             else:
                 self.candidates.put_back(worst, self.group(victim), victim)
         return self._start(record, placer)
@@ -208,7 +208,7 @@ class PreemptivePass:
         space = self.draft.space
         kinds = space.kinds_for(record.demand)
         largest = max(space.largest[kind] for kind in kinds)
-        clearing = ClearedNodes(space, kinds, record.demand.nominal.count, largest)
+        clearing = NodeVictimCount(space, kinds, record.demand.nominal.count, largest)
         missing = self._unaffordable(record)
         victims: Victims = []
         has_room = False
@@ -221,7 +221,7 @@ class PreemptivePass:
         self._spare(victims)
         return None
 
-    def _needed(self, clearing: ClearedNodes, victims: Victims, record: JobRecord) -> Victims:
+    def _needed(self, clearing: NodeVictimCount, victims: Victims, record: JobRecord) -> Victims:
         """Those on the nodes that make the room, and others that must go to afford it."""
         needed = [each for each in victims if clearing.is_needed(each[1])]
         others = [each for each in victims if not clearing.is_needed(each[1])]
@@ -244,7 +244,7 @@ class PreemptivePass:
         has_started = self._start(record, placer)
         for worst, victim in reversed(victims):
             if self.draft.keep(victim):
-                self.worst_first().give_back(worst, victim)
+                self.worst_first().put_back(worst, victim)
             else:
                 self.candidates.put_back(worst, self.group(victim), victim)
         return has_started
@@ -264,7 +264,7 @@ class PreemptivePass:
         """
         draft, space = self.draft, self.draft.space
         is_gang = record.is_whole and record.demand.nominal.count > 1
-        vacating = VacatedGpus(space, record.demand) if is_gang else None
+        vacating = GpuVictimCount(space, record.demand) if is_gang else None
         victims: Victims = []
         gone = 0
         with draft.trial():
@@ -301,7 +301,7 @@ class PreemptivePass:
 
     def _spare(self, victims: Victims) -> None:
         for worst, victim in victims:
-            self.worst_first().give_back(worst, victim)
+            self.worst_first().put_back(worst, victim)
 
 
 def _size(victim: JobRecord) -> int:
@@ -317,7 +317,7 @@ def run_in_order(
     now: int,
     group: GroupOf,
     placer_of: PlacerOf,
-    stuck: dict[Hashable, Stuck],
+    failed_placements: dict[Hashable, FailedPlacement],
 ) -> None:
     """Fill the draft: the best-ranked jobs that fit together run, the others wait."""
     if view.draining:
@@ -326,7 +326,7 @@ def run_in_order(
         touched = view.read_dirty_nodes() | draft.vacated_nodes()
         candidates = ranks.candidates(now)
         PreemptivePass(
-            draft, ranks, group, placer_of, now, candidates, view, stuck, touched, {}
+            draft, ranks, group, placer_of, now, candidates, view, failed_placements, touched, {}
         ).walk()
 
 

@@ -2,7 +2,7 @@
 
 Jobs are asked in rank order, running or not, and first get their minimum, or nothing where it is not
 left; what remains is divided among those that can use more, which is the policy's own business
-(`divider`). Rigid jobs are all or nothing. The numbers then become placements (`division`); a job that
+(`allocator`). Rigid jobs are all or nothing. The numbers then become placements (`division`); a job that
 the cluster cannot serve as divided is capped for this pass, and the division is done again.
 """
 
@@ -21,16 +21,16 @@ from trainmaster.mechanisms.apply_allocation import carry_out
 from trainmaster.mechanisms.base_policy import BasePolicy, M
 from trainmaster.mechanisms.gpu_claims import (
     AllocationRound,
-    Divider,
-    DividerOf,
-    Limits,
+    Allocator,
+    AllocatorOf,
+    PassLimits,
     Pool,
     is_divisible,
 )
+from trainmaster.mechanisms.preemption_guards import PreemptiveOptions
 from trainmaster.mechanisms.preemptive_scheduling import evacuate, run_in_order
-from trainmaster.mechanisms.resize import at_present_size
+from trainmaster.mechanisms.resize import at_current_size
 from trainmaster.mechanisms.speedup_curves import Curves, MeasuredSpeeds, SpeedupCurve
-from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Placement
 from trainmaster.model.plan import Plan, Rank
@@ -125,7 +125,7 @@ class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
         self,
         draft: Draft,
         ranks: RankIndex,
-        divider: DividerOf,
+        allocator: AllocatorOf,
         corrections: Corrections,
         now: int,
         *,
@@ -137,7 +137,7 @@ class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
         little, before and after a resizing, could go on for ever.
         """
         curves = self.curves(draft.view)
-        limits = Limits()
+        limits = PassLimits()
 
         def speed_of(record: JobRecord, placement: Placement) -> int:
             return curves.speed(record, placement, corrections)
@@ -150,7 +150,7 @@ class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
 
         for left in reversed(range(ROUNDS)):
             limits.may_evict = left > 0
-            asked = AllocationRound(draft, ranks, limits, divider, curve_of, self.length, now)
+            asked = AllocationRound(draft, ranks, limits, allocator, curve_of, self.length, now)
             mark = draft.checkpoint()
             targets = asked.targets()
             short = carry_out(draft, targets, speed_of, is_worth, shrinks_for_growth=is_news)
@@ -164,7 +164,7 @@ class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
 class ElasticShares(ReallocatingPolicy[O, Memo], Generic[O]):
     """Elastic shares, divided again whenever a job comes or goes."""
 
-    def divider(self, pool: Pool) -> Divider:
+    def allocator(self, pool: Pool) -> Allocator:
         raise NotImplementedError
 
     def first_memo(self) -> Memo:
@@ -177,14 +177,14 @@ class ElasticShares(ReallocatingPolicy[O, Memo], Generic[O]):
         ranks = self.in_line(view, now, with_running=True)
         draft = Draft(view)
         if not elastic:
-            run_in_order(view, draft, ranks, now, self.group, self.placer, self.stuck)
+            run_in_order(view, draft, ranks, now, self.group, self.placer, self.failed_placements)
             return draft.plan(memo, ranks.next_expiry())
         measured = self.curves(view).learned(elastic.values(), memo.measured, view.jobs)
         if view.draining:
-            evacuate(view, draft, at_present_size)
+            evacuate(view, draft, at_current_size)
         jobs = len(view.jobs), next(reversed(elastic))
         is_owed = self._redivide(
-            draft, ranks, self.divider, measured.corrections, now, is_news=jobs != memo.jobs
+            draft, ranks, self.allocator, measured.corrections, now, is_news=jobs != memo.jobs
         )
         return draft.plan(Memo(measured, is_owed, jobs), ranks.next_expiry())
 

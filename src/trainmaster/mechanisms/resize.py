@@ -20,7 +20,7 @@ IsWorth = Callable[[JobRecord, Placement], bool]
 """Whether a job gains by this placement instead of its present one."""
 
 
-class PresentSize(Placer):
+class CurrentSizePlacer(Placer):
     """Places a run again with as many GPUs as it has."""
 
     def place(
@@ -32,11 +32,11 @@ class PresentSize(Placer):
         return self.shaped(space, demand, demand.sized(len(held.slices)), held.role, budget)
 
 
-PRESENT_SIZE = PresentSize(LocalityRule.RELAXING)
+CURRENT_SIZE = CurrentSizePlacer(LocalityRule.RELAXING)
 
 
-def at_present_size(record: JobRecord) -> Placer:
-    return PRESENT_SIZE
+def at_current_size(record: JobRecord) -> Placer:
+    return CURRENT_SIZE
 
 
 def is_open(space: Occupancy, placement: Placement) -> bool:

@@ -24,7 +24,7 @@ from heapq import heappop, heappush
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.estimators.throughput import UNKNOWN
-from trainmaster.mechanisms.gpu_claims import Divider, GpuClaim, Pool
+from trainmaster.mechanisms.gpu_claims import Allocator, GpuClaim, Pool
 from trainmaster.mechanisms.reallocating_policy import ElasticShares, ReallocatingOptions
 from trainmaster.mechanisms.speedup_curves import SpeedupCurve
 from trainmaster.model.plan import Rank
@@ -191,5 +191,5 @@ class AfsL(ElasticShares[ReallocatingOptions]):
             found = self._stretch[key] = NOMINAL * NOMINAL // curve[0][1]
         return found
 
-    def divider(self, pool: Pool) -> Divider:
+    def allocator(self, pool: Pool) -> Allocator:
         return TopPriority(pool)

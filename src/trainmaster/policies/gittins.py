@@ -31,8 +31,8 @@ from trainmaster.estimators.service.gittins_cost import (
 )
 from trainmaster.estimators.service.predictor import Observations
 from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.preemption_guards import PreemptiveOptions
 from trainmaster.mechanisms.preemptive_scheduling import run_in_order
-from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.units import ceil_div, to_ms
 
@@ -71,7 +71,7 @@ class Gittins(BasePolicy[GittinsOptions, Observations]):
         if view.is_stable(ranks, now):
             return Plan((), seen, ranks.next_expiry())
         draft = Draft(view)
-        run_in_order(view, draft, ranks, now, self.group, self.placer, self.stuck)
+        run_in_order(view, draft, ranks, now, self.group, self.placer, self.failed_placements)
         return draft.plan(seen, ranks.next_expiry())
 
     def wake(self, view: View, memo: Observations, now: int) -> int | None:

@@ -16,7 +16,7 @@ from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
-from trainmaster.mechanisms.starvation import PreemptiveOptions
+from trainmaster.mechanisms.preemption_guards import PreemptiveOptions
 from trainmaster.model.plan import Rank
 from trainmaster.model.units import to_ms
 

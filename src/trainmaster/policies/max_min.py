@@ -18,7 +18,7 @@ from heapq import heapify, heappop, heapreplace
 
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.mechanisms.gpu_claims import Divider, GpuClaim, Pool
+from trainmaster.mechanisms.gpu_claims import Allocator, GpuClaim, Pool
 from trainmaster.mechanisms.reallocating_policy import ElasticShares, ReallocatingOptions
 from trainmaster.model.plan import Rank
 from trainmaster.model.units import WHOLE
@@ -86,5 +86,5 @@ class MaxMin(ElasticShares[ReallocatingOptions]):
     def place_in_line(self, view: View, record: JobRecord) -> Rank:
         return Rank(-record.job.priority, record.job.submit_ms)
 
-    def divider(self, pool: Pool) -> Divider:
+    def allocator(self, pool: Pool) -> Allocator:
         return WaterFilling(pool)

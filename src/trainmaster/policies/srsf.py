@@ -9,7 +9,7 @@ from __future__ import annotations
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
-from trainmaster.mechanisms.starvation import PreemptiveOptions
+from trainmaster.mechanisms.preemption_guards import PreemptiveOptions
 from trainmaster.model.plan import Rank
 
 

@@ -29,9 +29,9 @@ class ForecastEngine:
         self._expected = expected
         self._heap: list[tuple[int, int, Run, e.Event]] = []
         self._serial = 0
-        switches = state.switches
-        self._launching = switches.launching_ms // max(1, switches.launches)
-        self._suspending = switches.suspending_ms // max(1, switches.suspensions)
+        times = state.preemption_times
+        self._launching = times.launching_ms // max(1, times.launches)
+        self._suspending = times.suspending_ms // max(1, times.suspensions)
 
     # -- time ------------------------------------------------------------------------------------------
 

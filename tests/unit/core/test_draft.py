@@ -48,8 +48,8 @@ def test_what_is_tried_leaves_no_trace() -> None:
         with draft.closed(1):
             assert space.total_free() == 1
         assert draft.fits_instead(world.job("a"), world.on(2))
-        draft.withhold(world.on(3).slices)
-        draft.give_back(world.on(3).slices)
+        draft.reserve_gpus(world.on(3).slices)
+        draft.unreserve_gpus(world.on(3).slices)
     assert not draft.is_touched(world.job("a"))
     assert draft.fits_instead(world.job("a"), world.on(0, 1))
     check(world.state)

@@ -135,10 +135,10 @@ def test_reserved_gpus_are_hidden_and_come_back() -> None:
     space = Occupancy(cluster("1x4"))
     fresh = books(space)
     held = on(space.topology, 1, 2).slices
-    space.withhold(held)
+    space.reserve_gpus(held)
     assert space.total_free() == 2
     assert space.refusal(on(space.topology, 1), gpus(1)) is Refused.GPU_TAKEN
-    space.give_back(held)
+    space.unreserve_gpus(held)
     assert books(space) == fresh
 
 

@@ -12,7 +12,7 @@ from tests.unit.core.stage import Strings
 from trainmaster.core.draft import Draft
 from trainmaster.core.invariants import check
 from trainmaster.core.lifecycle import Phase
-from trainmaster.core.plan_check import Claims
+from trainmaster.core.plan_check import PlannedMemory
 from trainmaster.core.view import View
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
@@ -249,7 +249,7 @@ def test_what_a_run_grows_by_is_claimed_before_others_are_frozen() -> None:
     world = Strings("1x4").submit("grows", gpus(1, minimum=1, maximum=2))
     world.plan(a.Start("grows", world.on(0)))
     part = world.state.occupancy.host_per_gpu[0]
-    claims = Claims.of(Plan((a.Resize("grows", world.on(0, 1)),)), world.state)
+    claims = PlannedMemory.of(Plan((a.Resize("grows", world.on(0, 1)),)), world.state)
     assert claims.host == {0: part}
 
 

@@ -28,7 +28,7 @@ def waiting(ranks: RankIndex, now: int) -> str:
 
 
 def worst_first(ranks: RankIndex, now: int, count: int) -> str:
-    tail = ranks.tail(now)
+    tail = ranks.worst_running(now)
     return " ".join(tail.pop().id for _ in range(count))
 
 
@@ -57,9 +57,9 @@ def test_running_jobs_worst_first_also_where_lines_cross() -> None:
 
 def test_a_job_taken_from_the_tail_can_be_put_back() -> None:
     world = Strings().running("a", 0).running("b", 1)
-    tail = in_line(world, {"a": Rank(0, 1), "b": Rank(0, 2)}).tail(0)
+    tail = in_line(world, {"a": Rank(0, 1), "b": Rank(0, 2)}).worst_running(0)
     last = tail.pop()
-    tail.give_back((0, 2, 0, last.seq), last)
+    tail.put_back((0, 2, 0, last.seq), last)
     assert [tail.pop().id, tail.pop().id] == ["b", "a"]
 
 

@@ -57,7 +57,7 @@ def test_a_draft_can_take_back_what_it_reserved() -> None:
     assert not draft.unreserve(record)
     assert space.total_free() == 2
     draft.roll_back(mark)
-    assert space.withheld == {0: True}
+    assert space.reserved_gpus == {0: True}
     assert [type(action) for action in draft.plan().actions] == [a.Reserve]
     check(strings.state)
 

@@ -92,12 +92,12 @@ def test_sources_not_heard_of_for_a_week_are_forgotten() -> None:
     strings = Strings()
     for number in range(50):
         submit(strings, f"j{number}", user=f"u{chr(97 + number % 26)}{chr(97 + number // 26)}")
-    sources = strings.state.sources
-    assert len(sources.remembered()) == 50
+    sources = strings.state.recent_submissions
+    assert len(sources.by_source()) == 50
     strings.later(FORGOTTEN_MS / SECOND + 1)
     for number in range(30):
         submit(strings, f"k{number}", app="another")
-    assert len(sources.remembered()) == 1, "two old ones are looked at with each newcomer"
+    assert len(sources.by_source()) == 1, "two old ones are looked at with each newcomer"
     submit(strings, "late", app="p0")
     assert siblings(strings, "late") == []
 

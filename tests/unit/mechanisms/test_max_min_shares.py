@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from trainmaster.mechanisms.fair_share.queue_tree import (
     ShareClaim,
-    budgets,
-    fair_shares,
+    max_min_shares,
     offer_key,
+    yarn_fair_shares,
 )
 from trainmaster.model.units import WHOLE
 
@@ -35,7 +35,7 @@ from trainmaster.model.units import WHOLE
     }.values(),
 )
 def test_yarns_procedure(claims: list[ShareClaim], total: int, want: list[int]) -> None:
-    assert fair_shares(claims, total) == want
+    assert yarn_fair_shares(claims, total) == want
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_yarns_procedure(claims: list[ShareClaim], total: int, want: list[int]) 
     }.values(),
 )
 def test_budgets(claims: list[ShareClaim], total: int, want: list[int]) -> None:
-    assert budgets(claims, total) == want
+    assert max_min_shares(claims, total) == want
 
 
 some_claims = st.lists(
@@ -93,7 +93,7 @@ some_claims = st.lists(
 def test_budgets_are_max_min(claims: list[ShareClaim], total: int) -> None:
     """Never above total or demand, nothing left but crumbs, and nobody has more than its due at the
     cost of one that has less."""
-    found = budgets(claims, total)
+    found = max_min_shares(claims, total)
     assert sum(found) <= total
     demand = sum(claim.most or 0 for claim in claims)
     assert sum(found) >= min(total, demand) - len(claims)
@@ -125,4 +125,4 @@ def test_the_order_of_offers() -> None:
 
 
 def test_thousandths_are_the_unit() -> None:
-    assert fair_shares([ShareClaim()] * 2, 7 * WHOLE) == [3_500, 3_500]
+    assert yarn_fair_shares([ShareClaim()] * 2, 7 * WHOLE) == [3_500, 3_500]

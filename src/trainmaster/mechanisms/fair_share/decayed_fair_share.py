@@ -62,7 +62,7 @@ def in_thousandths(averages: Mapping[str, int]) -> dict[str, int]:
     return {queue: average // FINE for queue, average in averages.items()}
 
 
-def lessened(weight: int, remembered: int, share: int) -> int:
+def decayed_weight(weight: int, remembered: int, share: int) -> int:
     """A weight times 2^-(remembered / share): halved for who has used just its share."""
     if not remembered:
         return weight * WEIGHT_UNIT
@@ -82,7 +82,7 @@ class SharesMemo:
     counted_ms: int = 0
 
 
-def remembered(memo: SharesMemo, now: int, half_life_ms: int) -> SharesMemo:
+def with_decayed_usage(memo: SharesMemo, now: int, half_life_ms: int) -> SharesMemo:
     """The memory at this time; what counts is refreshed when it is old."""
     if not half_life_ms:
         return memo
@@ -110,7 +110,7 @@ def divide(
     tree.divide_budgets(total, None if used is None else lessened_weight, sizes)
 
 
-def noted(round_: QueuePass, memo: SharesMemo, half_life_ms: int) -> SharesMemo:
+def with_usage(round_: QueuePass, memo: SharesMemo, half_life_ms: int) -> SharesMemo:
     """With what the queues hold after this round."""
     usage = memo.usage
     if half_life_ms:
@@ -120,4 +120,4 @@ def noted(round_: QueuePass, memo: SharesMemo, half_life_ms: int) -> SharesMemo:
 
 def lessened_weight(node: QueueNode) -> int:
     """What a queue's weight comes to after what it has used."""
-    return lessened(node.weight, node.remembered or 0, node.steady)
+    return decayed_weight(node.weight, node.remembered or 0, node.steady)

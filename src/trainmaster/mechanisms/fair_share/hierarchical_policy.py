@@ -30,7 +30,7 @@ from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy, M
 from trainmaster.mechanisms.fair_share.queue_pass import Inner, QueuePass, QueuePassMemo, sooner
 from trainmaster.mechanisms.fair_share.queue_tree import TreeCache
-from trainmaster.mechanisms.starvation import PreemptiveOptions
+from trainmaster.mechanisms.preemption_guards import PreemptiveOptions
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.topology import CPU_TYPE
 from trainmaster.model.units import WHOLE
@@ -52,14 +52,14 @@ def inner_policy(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class DividingOptions(PreemptiveOptions):
+class QueueWeightOptions(PreemptiveOptions):
     queues: Pairs[int] = option(
         Pairs(), queue_weights, "name:weight,...; goes before the weights of --queues"
     )
 
 
 @dataclass(frozen=True, slots=True)
-class QueueOptions(DividingOptions):
+class QueueOptions(QueueWeightOptions):
     inner: str = option("fifo", inner_policy, "the policy inside each queue")
     inner_options: Pairs[str | FromFile[str]] = option(
         Pairs((), "=", ";"), settings, "options of the inner policy, key=value;..."
@@ -77,7 +77,7 @@ class QueueOptions(DividingOptions):
         return replace(self, inner_options=replace(self.inner_options, items=items))
 
 
-Q = TypeVar("Q", bound=DividingOptions)
+Q = TypeVar("Q", bound=QueueWeightOptions)
 
 
 class HierarchicalPolicy(BasePolicy[Q, M]):

@@ -25,7 +25,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.fair_share.queue_tree import QueueNode, QueueTree
-from trainmaster.mechanisms.starvation import STARVING, PreemptionGuards
+from trainmaster.mechanisms.preemption_guards import STARVING, PreemptionGuards
 from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Placement
 from trainmaster.model.plan import FrozenMap

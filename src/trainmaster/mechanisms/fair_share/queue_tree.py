@@ -183,7 +183,7 @@ class QueueTree:
             self._ask(node, most, least, weigh)
         self._root.budget = total
         for node in (self._root, *reversed(self._inner)):
-            parts = budgets([child.claim for child in node.children], node.budget)
+            parts = max_min_shares([child.claim for child in node.children], node.budget)
             for child, part in zip(node.children, parts, strict=True):
                 child.budget = part
 
@@ -256,10 +256,10 @@ class TreeCache:
 
 def _shares(nodes: Sequence[QueueNode], total: int) -> list[int]:
     claims = [ShareClaim(node.weight, node.minimum, node.maximum) for node in nodes]
-    return fair_shares(claims, total)
+    return yarn_fair_shares(claims, total)
 
 
-def fair_shares(claims: Sequence[ShareClaim], total: int) -> list[int]:
+def yarn_fair_shares(claims: Sequence[ShareClaim], total: int) -> list[int]:
     """YARN's procedure: the ratio R at which clamp(weight x R, least, most) adds up to the total.
 
     R is doubled from 1 until that is enough, then halved in for 25 steps; the upper end counts, and
@@ -292,7 +292,7 @@ def _at_ratio(claims: Sequence[ShareClaim], ratio: int) -> list[int]:
     return shares
 
 
-def budgets(claims: Sequence[ShareClaim], total: int) -> list[int]:
+def max_min_shares(claims: Sequence[ShareClaim], total: int) -> list[int]:
     """Max-min: clamp(weight x R, least, most) with the exact R, rounded down, never above the total.
 
     Whoever would get less than its least or more than its most is settled first, by the side on which

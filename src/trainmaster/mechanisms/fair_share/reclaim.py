@@ -19,7 +19,7 @@ from trainmaster.core.queue_views import QueueView
 from trainmaster.core.state import JobRecord
 from trainmaster.mechanisms.fair_share.queue_pass import QueuePass
 from trainmaster.mechanisms.fair_share.queue_tree import QueueNode
-from trainmaster.mechanisms.gang_victims import ClearedNodes
+from trainmaster.mechanisms.gang_victims import NodeVictimCount
 from trainmaster.model.placement import Placement
 from trainmaster.model.units import WHOLE
 
@@ -36,7 +36,7 @@ class Reclaim:
         self.round = round_
         self._own = own
         self._to_go = to_go
-        self._in_vain: dict[Hashable, int] = {}
+        self._hopeless: dict[Hashable, int] = {}
         """The fewest GPUs for which nobody could make room: room only shrinks during a round."""
 
     def serve(self, leaf: QueueNode, owed: int) -> None:
@@ -65,11 +65,11 @@ class Reclaim:
             for each in reversed(round_.tree.offers())
             if each is not leaf and self.excess(each) > 0
         ]
-        reach = ReclaimReach(round_, record, has_gpus=has_gpus)
-        likeness = (reach.likeness, leaf.parent)
-        if size >= self._in_vain.get(likeness, size + 1):
+        feasibility = ReclaimFeasibility(round_, record, has_gpus=has_gpus)
+        cache_key = (feasibility.cache_key, leaf.parent)
+        if size >= self._hopeless.get(cache_key, size + 1):
             return
-        if not reach.could_come(sum(self.excess(each) for each in givers)):
+        if not feasibility.could_fit(sum(self.excess(each) for each in givers)):
             return
         mark, gone, going = draft.checkpoint(), list[JobRecord](), list[JobRecord]()
         placement = None
@@ -78,9 +78,9 @@ class Reclaim:
                 continue
             round_.give(victim, -1)
             going.append(victim)
-            if reach.comes_with(victim) and not leaf.full_for(size):
-                needed = [each for each in going if reach.is_needed(each)]
-                going = [each for each in going if not reach.is_needed(each)]
+            if feasibility.fits_after(victim) and not leaf.full_for(size):
+                needed = [each for each in going if feasibility.is_needed(each)]
+                going = [each for each in going if not feasibility.is_needed(each)]
                 for each in needed:
                     draft.suspend(each)
                 gone += needed
@@ -93,8 +93,8 @@ class Reclaim:
             draft.roll_back(mark)
             for victim in gone:
                 round_.give(victim, 1)
-            if reach.likeness is not None:
-                self._in_vain[likeness] = size
+            if feasibility.cache_key is not None:
+                self._hopeless[cache_key] = size
             return
         round_.start(leaf, record, placement)
         for victim in reversed(gone):
@@ -129,7 +129,7 @@ class Reclaim:
         return True
 
 
-class ReclaimReach:
+class ReclaimFeasibility:
     """Counts what runs would free if they went, to say when a job may have room."""
 
     def __init__(self, round_: QueuePass, record: JobRecord, *, has_gpus: bool) -> None:
@@ -139,25 +139,25 @@ class ReclaimReach:
         self._need = demand.nominal.count
         self._free = sum([space.free_gpus[kind] for kind in self._kinds])
         self._is_counted = record.is_whole and not space.shared_gpus and not has_gpus
-        self._clearing: ClearedNodes | None = None
+        self._clearing: NodeVictimCount | None = None
         if round_.placer_of(record).insists:
             is_even = all(space.is_even[kind] for kind in self._kinds)
             self._is_counted &= is_even and demand.cpus is None and demand.host_memory is None
             largest = max([space.largest[kind] for kind in self._kinds])
-            self._clearing = ClearedNodes(space, self._kinds, self._need, largest)
+            self._clearing = NodeVictimCount(space, self._kinds, self._need, largest)
 
     @property
-    def likeness(self) -> Hashable:
+    def cache_key(self) -> Hashable:
         """A key of jobs of which larger ones find no room where a smaller one finds none; None = no key."""
         if not self._is_counted:
             return None
         return (self._kinds, self._clearing is not None)
 
-    def could_come(self, excess: int) -> bool:
+    def could_fit(self, excess: int) -> bool:
         """Whether so much more could be enough."""
         return not self._is_counted or self._free * WHOLE + excess >= self._need * WHOLE
 
-    def comes_with(self, victim: JobRecord) -> bool:
+    def fits_after(self, victim: JobRecord) -> bool:
         """Whether, this run gone too, there may be room."""
         if not self._is_counted:
             return True

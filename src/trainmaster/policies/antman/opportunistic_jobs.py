@@ -14,8 +14,8 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import ALLOCATED, Phase
 from trainmaster.core.rank_index import Candidates, Key, RankIndex, RankList
 from trainmaster.core.state import JobRecord
-from trainmaster.mechanisms.gpu_occupants import staying_on
-from trainmaster.mechanisms.starvation import PreemptionGuards
+from trainmaster.mechanisms.gpu_occupants import remaining_jobs
+from trainmaster.mechanisms.preemption_guards import PreemptionGuards
 from trainmaster.model.actions import OpenTo
 from trainmaster.model.placement import Placement, Role
 from trainmaster.model.units import SECOND, WHOLE
@@ -312,7 +312,7 @@ class AntManPass:
 
     def _busy(self, gpu: int) -> int:
         """How much of a GPU is in use, by what this pass leaves there."""
-        staying = (utilisation(record.job) for record, _ in staying_on(self.draft, gpu))
+        staying = (utilisation(record.job) for record, _ in remaining_jobs(self.draft, gpu))
         return self.busier.get(gpu, 0) + sum(staying)
 
     # -- both ------------------------------------------------------------------------------------

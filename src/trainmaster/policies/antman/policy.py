@@ -37,7 +37,7 @@ from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
-from trainmaster.mechanisms.starvation import PreemptiveOptions
+from trainmaster.mechanisms.preemption_guards import PreemptiveOptions
 from trainmaster.model.placement import Role
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.reasons import Reason, Why

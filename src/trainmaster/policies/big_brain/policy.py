@@ -23,7 +23,7 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
-from trainmaster.mechanisms.gpu_occupants import staying_on
+from trainmaster.mechanisms.gpu_occupants import remaining_jobs
 from trainmaster.mechanisms.preemptive_scheduling import evacuate
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.plan import Plan, Rank
@@ -68,7 +68,7 @@ class Occupants:
     added: dict[int, list[tuple[JobRecord, Placement]]] = field(default_factory=dict)
 
     def on(self, gpu: int) -> Iterator[tuple[JobRecord, Placement]]:
-        yield from staying_on(self.draft, gpu)
+        yield from remaining_jobs(self.draft, gpu)
         yield from self.added.get(gpu, ())
 
     def start(self, record: JobRecord, placement: Placement) -> None:

@@ -25,9 +25,9 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.preemption_guards import PreemptiveOptions
 from trainmaster.mechanisms.preemptive_scheduling import evacuate
 from trainmaster.mechanisms.resize import grow_into_idle, shrink_to_nominal
-from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Sharing
 from trainmaster.model.plan import FrozenMap, Plan

@@ -13,8 +13,8 @@ from trainmaster.core.lifecycle import ALLOCATED, HIDDEN_PHASES
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.mechanisms.preemption_guards import PreemptionGuards
 from trainmaster.mechanisms.resize import is_open
-from trainmaster.mechanisms.starvation import PreemptionGuards
 from trainmaster.model.plan import Rank
 from trainmaster.placement.affinity import Home, Servers, home_of
 

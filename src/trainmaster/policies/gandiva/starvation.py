@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from trainmaster.core.state import JobRecord
-from trainmaster.mechanisms.starvation import STARVING
+from trainmaster.mechanisms.preemption_guards import STARVING
 from trainmaster.model.placement import Slice
 from trainmaster.placement.affinity import Home
 from trainmaster.placement.gang import bits
@@ -38,7 +38,7 @@ class StarvingJobs:
     def _serve_all(self) -> None:
         """Start them on idle GPUs, else in place of others, else keep GPUs; the longest wait first."""
         slicing, taken, turns = self.slicing, set[int](), 0
-        slicing.draft.give_back(tuple(self._kept))
+        slicing.draft.unreserve_gpus(tuple(self._kept))
         self._kept.clear()
         self.has_kept = False
         candidates = slicing.index.line.candidates(slicing.now)
@@ -88,7 +88,7 @@ class StarvingJobs:
         for node, _ in home:
             first = space.first_gpu[node]
             idle = tuple(space.whole_slices[first + local] for local in bits(space.whole[node]))
-            slicing.draft.withhold(idle)
+            slicing.draft.reserve_gpus(idle)
             self._kept += idle
             slicing.held.add(node)
             for each in slicing.view.residents(node):

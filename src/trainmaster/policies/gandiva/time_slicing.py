@@ -16,7 +16,7 @@ from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
 from trainmaster.core.topology_index import most_on
 from trainmaster.core.view import View
-from trainmaster.mechanisms.starvation import PreemptionGuards
+from trainmaster.mechanisms.preemption_guards import PreemptionGuards
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.placement.affinity import EVERYWHERE, Choice, Home, free_server, home_of

@@ -34,7 +34,7 @@ from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.gpu_claims import GpuClaim, Pool
 from trainmaster.mechanisms.preemptive_scheduling import evacuate, run_in_order
 from trainmaster.mechanisms.reallocating_policy import ReallocatingOptions, ReallocatingPolicy
-from trainmaster.mechanisms.resize import at_present_size
+from trainmaster.mechanisms.resize import at_current_size
 from trainmaster.mechanisms.speedup_curves import MeasuredSpeeds, SpeedupCurve
 from trainmaster.model.actions import Resize, Resume, Start
 from trainmaster.model.codec import stored_as
@@ -124,22 +124,22 @@ class Goodput(ReallocatingPolicy[GoodputOptions, Memo]):
         order = self.in_line(view, now, with_running=True)
         draft = Draft(view)
         if not elastic:
-            run_in_order(view, draft, order, now, self.group, self.placer, self.stuck)
+            run_in_order(view, draft, order, now, self.group, self.placer, self.failed_placements)
             return draft.plan(Memo(memo.measured), order.next_expiry())
         measured = self.curves(view).learned(elastic.values(), memo.measured, view.jobs)
         if view.draining:
-            evacuate(view, draft, at_present_size)
+            evacuate(view, draft, at_current_size)
         is_due = now % self._interval == 0 and now != memo.divided_ms
         fair = ceil_div(view.topology.training_gpus, len(view.jobs))
         terms_of = partial(self._terms, memo=memo, now=now, is_due=is_due)
         tried: list[GoodputOptimizer] = []
 
-        def divider(pool: Pool) -> GoodputOptimizer:
+        def allocator(pool: Pool) -> GoodputOptimizer:
             tried.append(GoodputOptimizer(pool, terms_of, fair, self.options.power))
             return tried[-1]
 
         corrections = measured.corrections
-        is_owed = self._redivide(draft, order, divider, corrections, now, is_news=is_due)
+        is_owed = self._redivide(draft, order, allocator, corrections, now, is_news=is_due)
         plan = draft.plan()
         stories = _told(plan, memo.stories).only(view.jobs)
         owed = _owed(plan, tried[-1].claims) if is_owed else FrozenMap[str, int]()

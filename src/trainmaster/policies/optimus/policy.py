@@ -26,9 +26,9 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.gpu_claims import Pool
+from trainmaster.mechanisms.preemption_guards import PreemptiveOptions
 from trainmaster.mechanisms.preemptive_scheduling import evacuate
-from trainmaster.mechanisms.resize import at_present_size, can_resize
-from trainmaster.mechanisms.starvation import PreemptiveOptions
+from trainmaster.mechanisms.resize import at_current_size, can_resize
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap, Plan, Rank
 from trainmaster.model.units import WHOLE, to_ms
@@ -95,7 +95,7 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
         ranks = self.in_line(view, now, with_running=True)
         draft = Draft(view)
         if view.draining:
-            evacuate(view, draft, at_present_size)
+            evacuate(view, draft, at_current_size)
         if now % self._interval == 0:
             workers = self._divide(view, draft, now)
         else:
@@ -156,7 +156,7 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
         for job, count in memo.owed.items():
             record = view.jobs.get(job)
             if record is not None and self._is_movable(record, draft, now):
-                pool.withhold(workers.grow(record, count) * WHOLE)
+                pool.reserve(workers.grow(record, count) * WHOLE)
         headcount = self.allocation(view, pool, now)
         candidates = ranks.candidates(now)
         for _, group, record in candidates:

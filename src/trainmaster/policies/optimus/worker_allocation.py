@@ -8,7 +8,7 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
 from trainmaster.mechanisms.gpu_claims import Pool, types_held, usable_types
-from trainmaster.mechanisms.starvation import PreemptionGuards
+from trainmaster.mechanisms.preemption_guards import PreemptionGuards
 from trainmaster.model.units import WHOLE
 from trainmaster.policies.optimus.convergence_forecast import ConvergenceForecasts
 from trainmaster.policies.optimus.marginal_gain import WorkerClaim, grow

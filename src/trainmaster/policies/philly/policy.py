@@ -30,7 +30,7 @@ from trainmaster.config.options import (
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.fair_share.fair_sharing import FairMemo, FairOptions, FairSharing
-from trainmaster.mechanisms.fair_share.hierarchical_policy import DividingOptions, capacity
+from trainmaster.mechanisms.fair_share.hierarchical_policy import QueueWeightOptions, capacity
 from trainmaster.mechanisms.fair_share.queue_pass import Inner, QueuePass
 from trainmaster.mechanisms.fair_share.queue_tree import QueueNode
 from trainmaster.model.codec import stored_as
@@ -50,7 +50,7 @@ from trainmaster.policies.philly.locality_search import (
 
 
 @dataclass(frozen=True, slots=True)
-class PhillyOptions(DividingOptions):
+class PhillyOptions(QueueWeightOptions):
     acquire_timeout_s: float = option(
         150.0, positive_seconds, "how long a job tries to acquire all its GPUs, in seconds"
     )

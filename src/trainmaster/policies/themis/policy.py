@@ -27,9 +27,9 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.estimators.throughput_calibration import NOTHING_MEASURED, Corrections
 from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.preemption_guards import PreemptiveOptions
 from trainmaster.mechanisms.preemptive_scheduling import evacuate
 from trainmaster.mechanisms.resize import grow_into_idle
-from trainmaster.mechanisms.starvation import PreemptiveOptions
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import Plan
 from trainmaster.model.units import NOMINAL, ceil_div, to_ms

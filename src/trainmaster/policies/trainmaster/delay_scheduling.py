@@ -16,7 +16,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from trainmaster.core.state import JobRecord
-from trainmaster.mechanisms.preemptive_scheduling import Stuck
+from trainmaster.mechanisms.preemptive_scheduling import FailedPlacement
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import NOMINAL
 from trainmaster.placement.placers import RELAXING, Placer
@@ -182,7 +182,7 @@ class DelayScheduling:
         return tuple(limits)
 
 
-def drop_relaxed_failures(stuck: dict[Hashable, Stuck]) -> None:
+def drop_relaxed_failures(stuck: dict[Hashable, FailedPlacement]) -> None:
     """Jobs that would accept more than the fewest nodes are tried again in every pass."""
     for group in [each for each in stuck if not _is_strict(each)]:
         del stuck[group]

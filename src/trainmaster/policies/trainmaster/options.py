@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainmaster.config.options import at_least_zero, choice, fraction, option
-from trainmaster.mechanisms.fair_share.hierarchical_policy import DividingOptions
-from trainmaster.mechanisms.starvation import PreemptionGuards
+from trainmaster.mechanisms.fair_share.hierarchical_policy import QueueWeightOptions
+from trainmaster.mechanisms.preemption_guards import PreemptionGuards
 from trainmaster.model.placement import Sharing
 from trainmaster.model.units import MINUTE, NOMINAL, SECOND, to_ms
 from trainmaster.policies.trainmaster.starvation_guard import StarvationGuard
@@ -15,7 +15,7 @@ SWITCH = choice("on", "off")
 
 
 @dataclass(frozen=True, slots=True)
-class TrainmasterOptions(DividingOptions):
+class TrainmasterOptions(QueueWeightOptions):
     min_run_s: float = option(
         60.0,
         at_least_zero,

@@ -29,7 +29,7 @@ from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.estimators.service.bins import EDGES, NO_END, UPPER, bin_of
-from trainmaster.mechanisms.starvation import PROTECTED
+from trainmaster.mechanisms.preemption_guards import PROTECTED
 from trainmaster.model.plan import Rank
 from trainmaster.model.units import HOUR, NOMINAL, SECOND, ceil_div
 from trainmaster.policies.trainmaster.scheduling_pass import Pass

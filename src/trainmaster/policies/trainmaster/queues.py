@@ -15,7 +15,7 @@ from trainmaster.core.rank_index import Candidates, Key, RankIndex, RankList
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
-from trainmaster.mechanisms.fair_share.decayed_fair_share import divide, noted, remembered
+from trainmaster.mechanisms.fair_share.decayed_fair_share import divide, with_decayed_usage, with_usage
 from trainmaster.mechanisms.fair_share.hierarchical_policy import capacity
 from trainmaster.mechanisms.fair_share.queue_pass import QueuePass
 from trainmaster.mechanisms.fair_share.queue_tree import QueueNode
@@ -51,7 +51,7 @@ class TrainmasterQueuePass(QueuePass):
     """One round between the queues, on the draft that all stages share."""
 
     def __init__(self, p: Pass) -> None:
-        self.shares = remembered(p.memo.shares, p.now, p.settings.half_life_ms)
+        self.shares = with_decayed_usage(p.memo.shares, p.now, p.settings.half_life_ms)
         parts = queue_views_of(p.view)
         tree = p.caches.trees.tree(p.view.queues, (*parts, *self.shares.usage.average))
         tree.count(parts)
@@ -245,5 +245,5 @@ def remember_shares(p: Pass) -> None:
     queue_pass = p.queue_pass
     assert queue_pass is not None
     queue_pass.recount()
-    p.remember(shares=noted(queue_pass, queue_pass.shares, p.settings.half_life_ms))
+    p.remember(shares=with_usage(queue_pass, queue_pass.shares, p.settings.half_life_ms))
     p.wake_by(queue_pass.wake_at())

@@ -13,9 +13,9 @@ from trainmaster.core.view import View, by_demand
 from trainmaster.estimators.service.chances import ChanceForecast
 from trainmaster.estimators.service.predictor import BY_CHANCES, ServicePredictor, service_bound
 from trainmaster.mechanisms.fair_share.queue_tree import TreeCache
-from trainmaster.mechanisms.preemptive_scheduling import Stuck
+from trainmaster.mechanisms.preemption_guards import PreemptionGuards
+from trainmaster.mechanisms.preemptive_scheduling import FailedPlacement
 from trainmaster.mechanisms.speedup_curves import Curves
-from trainmaster.mechanisms.starvation import PreemptionGuards
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.plan import Plan
 from trainmaster.placement.placers import RELAXING, Placer
@@ -41,8 +41,8 @@ class Caches:
 
     predictor: ServicePredictor[ChanceForecast]
     trees: TreeCache
-    stuck: dict[Hashable, Stuck] = field(default_factory=dict)
-    stuck_in: dict[str, dict[Hashable, Stuck]] = field(default_factory=dict)
+    stuck: dict[Hashable, FailedPlacement] = field(default_factory=dict)
+    stuck_in: dict[str, dict[Hashable, FailedPlacement]] = field(default_factory=dict)
     """The same by queue."""
     placers: PlacerCache | None = None
     gains: GainCache | None = None

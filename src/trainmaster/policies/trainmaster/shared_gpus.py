@@ -14,7 +14,7 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.mechanisms.gpu_occupants import staying_on
+from trainmaster.mechanisms.gpu_occupants import remaining_jobs
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.units import WHOLE
 
@@ -83,7 +83,7 @@ class SharedGpus:
         draft = self.draft
         found = [
             record
-            for record, placement in staying_on(draft, gpu)
+            for record, placement in remaining_jobs(draft, gpu)
             if self.gpu_of(placement) == gpu and not draft.is_placed(record)
         ]
         placed = [self.view.jobs[job] for job in draft.placed()]

@@ -349,7 +349,7 @@ def test_one_that_has_come_further_is_judged_by_those_who_did() -> None:
     lives.start("a", 1).later(100)
     lives.many_live(FRESH, 30)
     record = lives.job("a")
-    record.accrue(lives.now)
+    record.update_service(lives.now)
     found = lives.bound("a")
     assert found is not None
     assert found > record.attained

@@ -86,7 +86,7 @@ def test_gpus_without_a_guaranteed_run_are_those_idle_or_used_by_opportunists() 
     space = taken("1x4", 1)
     opportunist = on(space.topology, 2, memory=GIB, sharing=Sharing.TIME, role=Role.OPPORTUNISTIC)
     space.book(opportunist, gpus(1))
-    space.withhold([space.whole_slices[3]], open_to_spare=True)
+    space.reserve_gpus([space.whole_slices[3]], open_to_spare=True)
     assert [piece.gpu for piece in unguaranteed(space, gpus(4), 4)] == [0, 2]
     assert [piece.gpu for piece in unguaranteed(space, gpus(4), 1)] == [0]
 
@@ -127,11 +127,11 @@ def test_memory_modes_reservations_and_closed_nodes_are_respected() -> None:
     exclusive.book(on(exclusive.topology, 0), gpus(1))
     assert SpareCycles(exclusive, lambda gpu: 0, LIMIT).place(record) is None
     space = Occupancy(cluster("2x1"))
-    space.withhold([space.whole_slices[0]])
+    space.reserve_gpus([space.whole_slices[0]])
     space.close(1)
     assert SpareCycles(space, lambda gpu: 0, LIMIT).place(record) is None
-    space.give_back([space.whole_slices[0]])
-    space.withhold([space.whole_slices[0]], open_to_spare=True)
+    space.unreserve_gpus([space.whole_slices[0]])
+    space.reserve_gpus([space.whole_slices[0]], open_to_spare=True)
     assert SpareCycles(space, lambda gpu: 0, LIMIT).place(record) is not None
 
 

@@ -6,7 +6,7 @@ from tests.builders import a_policy
 from tests.unit.core.stage import Strings
 from trainmaster.core.draft import Draft
 from trainmaster.mechanisms.fair_share.queue_tree import TreeCache
-from trainmaster.mechanisms.starvation import PROTECTED, STARVING
+from trainmaster.mechanisms.preemption_guards import PROTECTED, STARVING
 from trainmaster.model.plan import FrozenMap, Rank
 from trainmaster.model.units import HOUR, SECOND, WHOLE
 from trainmaster.policies.trainmaster.memo import TrainmasterMemo
