@@ -15,7 +15,11 @@ from trainmaster.core.rank_index import Candidates, Key, RankIndex, RankList
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
-from trainmaster.mechanisms.fair_share.decayed_fair_share import divide, with_decayed_usage, with_usage
+from trainmaster.mechanisms.fair_share.decayed_fair_share import (
+    divide,
+    with_decayed_usage,
+    with_usage,
+)
 from trainmaster.mechanisms.fair_share.hierarchical_policy import capacity
 from trainmaster.mechanisms.fair_share.queue_pass import QueuePass
 from trainmaster.mechanisms.fair_share.queue_tree import QueueNode
