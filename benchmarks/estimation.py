@@ -61,7 +61,7 @@ def neighbours(links: Links) -> Iterator[Links]:
 
 
 @dataclass(frozen=True)
-class Errors:
+class PredictionErrors:
     """Absolute relative errors of predicted speeds."""
 
     values: tuple[float, ...]
@@ -78,8 +78,8 @@ class Errors:
         return f"{self.mean:.1%} / {self.p90:.1%}"
 
 
-def errors(points: Iterable[Point], predicted: Callable[[Point], float]) -> Errors:
-    return Errors(tuple(abs(p.step_ns / predicted(p) - 1) for p in points))
+def errors(points: Iterable[Point], predicted: Callable[[Point], float]) -> PredictionErrors:
+    return PredictionErrors(tuple(abs(p.step_ns / predicted(p) - 1) for p in points))
 
 
 def after_learning(points: Sequence[Point], links: Links, seed: int) -> list[float]:
@@ -135,17 +135,17 @@ class ModelErrors:
     model: str
     is_teacher: bool
     count: int
-    linear: Errors
-    curve: Errors
-    before: Errors
-    after: Errors
+    linear: PredictionErrors
+    curve: PredictionErrors
+    before: PredictionErrors
+    after: PredictionErrors
     """Sequentially, over all points but the first of each shuffle."""
-    growing: Errors
+    growing: PredictionErrors
     """The same from smaller sizes only, over all points but those of the smallest."""
-    defaults: Errors
+    defaults: PredictionErrors
     """Before, with the default links instead of the testbed's."""
-    by_learned: tuple[Errors, ...]
-    """After exactly so many measurements as `LEARNED` says (the next eight points), as far as there are."""
+    by_learned: tuple[PredictionErrors, ...]
+    """On the next eight points after each number of measurements in `LEARNED`, where there are that many."""
 
 
 def judge(bed: Testbed, model: str, links: Links) -> ModelErrors:
@@ -158,11 +158,13 @@ def judge(bed: Testbed, model: str, links: Links) -> ModelErrors:
         linear=errors(points, lambda p: p.alone_ns),
         curve=errors(points, curve_step),
         before=errors(points, lambda p: p.predicted(links)),
-        after=Errors(tuple(each for run in runs for each in run[1:])),
-        growing=Errors(tuple(each for seed in SEEDS for each in growing(points, links, seed))),
+        after=PredictionErrors(tuple(each for run in runs for each in run[1:])),
+        growing=PredictionErrors(
+            tuple(each for seed in SEEDS for each in growing(points, links, seed))
+        ),
         defaults=errors(points, lambda p: p.predicted(Links())),
         by_learned=tuple(
-            Errors(tuple(each for run in runs for each in run[known : known + 8]))
+            PredictionErrors(tuple(each for run in runs for each in run[known : known + 8]))
             for known in LEARNED
             if len(points) > known
         ),

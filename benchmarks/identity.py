@@ -99,7 +99,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Scenario:
+class RecordedScenario:
     """One call of `simulate` for all policies."""
 
     name: str
@@ -110,21 +110,27 @@ class Scenario:
 
 TEAMS = ("vision", "speech", "ops")
 QUICK = (
-    Scenario("gangs-ideal", Load(seed=1), "4x4", ("--perf", "ideal")),
-    Scenario("gangs-default", Load(seed=2, failing=0.3), "2x3x4"),
-    Scenario("fractions", Load(seed=3, fractions=0.6, opportunistic=0.3), "2x2x4"),
-    Scenario("elastic", Load(seed=4, elastic=0.6, gap_s=400), "2x3x4"),
-    Scenario("elastic-idle", Load(seed=5, elastic=0.8, gap_s=1500), "4x8", ("--perf", "ideal")),
-    Scenario(
+    RecordedScenario("gangs-ideal", Load(seed=1), "4x4", ("--perf", "ideal")),
+    RecordedScenario("gangs-default", Load(seed=2, failing=0.3), "2x3x4"),
+    RecordedScenario("fractions", Load(seed=3, fractions=0.6, opportunistic=0.3), "2x2x4"),
+    RecordedScenario("elastic", Load(seed=4, elastic=0.6, gap_s=400), "2x3x4"),
+    RecordedScenario(
+        "elastic-idle", Load(seed=5, elastic=0.8, gap_s=1500), "4x8", ("--perf", "ideal")
+    ),
+    RecordedScenario(
         "queues",
         Load(seed=6, queues=TEAMS, failing=0.1, gap_s=400),
         "2x3x4",
         ("--queues", "queues.yaml"),
     ),
-    Scenario("named-queues", Load(seed=7, queues=TEAMS, fractions=0.2), "4x4"),
-    Scenario("deadlines", Load(seed=8, deadlines=0.5), "2x3x4", ("--estimates", "noisy:0.3")),
-    Scenario("unknown-lengths", Load(seed=9, elastic=0.3), "2x3x4", ("--estimates", "none")),
-    Scenario(
+    RecordedScenario("named-queues", Load(seed=7, queues=TEAMS, fractions=0.2), "4x4"),
+    RecordedScenario(
+        "deadlines", Load(seed=8, deadlines=0.5), "2x3x4", ("--estimates", "noisy:0.3")
+    ),
+    RecordedScenario(
+        "unknown-lengths", Load(seed=9, elastic=0.3), "2x3x4", ("--estimates", "none")
+    ),
+    RecordedScenario(
         "unequal-failing",
         Load(seed=10, types=("", "A100", "V100"), elastic=0.2, fractions=0.2, gap_s=600),
         "cluster.yaml",
@@ -133,26 +139,30 @@ QUICK = (
 )
 MIX = Load(jobs=500, seed=21, fractions=0.3, elastic=0.3, opportunistic=0.1, failing=0.2, gap_s=250)
 FULL = (
-    Scenario("mix", MIX, "2x4x8"),
-    Scenario("mix-ideal", MIX, "4x8", ("--perf", "ideal")),
-    Scenario(
+    RecordedScenario("mix", MIX, "2x4x8"),
+    RecordedScenario("mix-ideal", MIX, "4x8", ("--perf", "ideal")),
+    RecordedScenario(
         "mix-queues",
         Load(jobs=500, seed=22, fractions=0.2, elastic=0.3, queues=TEAMS, failing=0.2, gap_s=250),
         "2x4x8",
         ("--queues", "queues.yaml"),
     ),
-    Scenario(
+    RecordedScenario(
         "mix-deadlines", Load(jobs=400, seed=23, deadlines=0.3, elastic=0.2, gap_s=250), "2x3x8"
     ),
-    Scenario("philly1k", SHARED / "philly" / "philly1k_job.csv", "32x4", ("--perf", "ideal")),
-    Scenario("philly1k-default", SHARED / "philly" / "philly1k_job.csv", "8x4x4"),
-    Scenario("tiresias-60", SHARED / "tiresias" / "60_job.csv", "15x4"),
+    RecordedScenario(
+        "philly1k", SHARED / "philly" / "philly1k_job.csv", "32x4", ("--perf", "ideal")
+    ),
+    RecordedScenario("philly1k-default", SHARED / "philly" / "philly1k_job.csv", "8x4x4"),
+    RecordedScenario("tiresias-60", SHARED / "tiresias" / "60_job.csv", "15x4"),
 )
 
 Results = dict[str, dict[str, dict[str, Any]]]
 
 
-def simulate(scenario: Scenario, policies: list[str], tree: Path) -> dict[str, dict[str, Any]]:
+def simulate(
+    scenario: RecordedScenario, policies: list[str], tree: Path
+) -> dict[str, dict[str, Any]]:
     """Digest and figures of each policy's result."""
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -185,8 +195,8 @@ def digest(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def run(scenarios: list[Scenario], only: list[str], tree: Path, jobs: int) -> Results:
-    def each(scenario: Scenario) -> tuple[str, dict[str, dict[str, Any]]]:
+def run(scenarios: list[RecordedScenario], only: list[str], tree: Path, jobs: int) -> Results:
+    def each(scenario: RecordedScenario) -> tuple[str, dict[str, dict[str, Any]]]:
         chosen = [name for name in POLICIES if not only or name in only]
         found = simulate(scenario, chosen, tree) if chosen else {}
         print(f"  {scenario.name}: {len(found)} policies", file=sys.stderr)

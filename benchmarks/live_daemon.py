@@ -17,7 +17,7 @@ IDLE_S = 2.0
 """The server closes a connection that has been idle for some seconds: a new one is made before."""
 
 
-class Client:
+class MeasuringClient:
     """A connection as a client of any length has it."""
 
     def __init__(self, daemon: LiveDaemon) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.live_daemon import Client, command
-from benchmarks.live_stamp import cores, until
+from benchmarks.live_daemon import MeasuringClient, command
+from benchmarks.live_empty_job import cores, until
 from tests.live.daemons import LiveDaemon, live
 
 SLEEPER = {"command": "exec sleep 100000", "snapshot": False}
@@ -28,14 +28,14 @@ Found = dict[str, Any]
 
 
 @contextmanager
-def asked_meanwhile(daemon: LiveDaemon) -> Iterator[Found]:
+def probe_latency(daemon: LiveDaemon) -> Iterator[Found]:
     """Ask for one job again and again meanwhile: the delay that another client sees, filled in at the end."""
     felt: Found = {}
     times: list[float] = []
     is_over = threading.Event()
 
     def ask() -> None:
-        client = Client(daemon)
+        client = MeasuringClient(daemon)
         while not is_over.wait(0.05):
             times.append(_timed(lambda: client.call("GET", "/api/v1/jobs/1")))
         client.hang_up()
@@ -55,16 +55,16 @@ def asked_meanwhile(daemon: LiveDaemon) -> Iterator[Found]:
 
 
 def _in_one_request(daemon: LiveDaemon, count: int) -> None:
-    Client(daemon).call("POST", "/api/v1/jobs", {"jobs": [EMPTY] * count})
+    MeasuringClient(daemon).call("POST", "/api/v1/jobs", {"jobs": [EMPTY] * count})
 
 
 def _as_array(daemon: LiveDaemon, count: int) -> None:
-    Client(daemon).call("POST", "/api/v1/jobs", EMPTY | {"array": f"0-{count - 1}"})
+    MeasuringClient(daemon).call("POST", "/api/v1/jobs", EMPTY | {"array": f"0-{count - 1}"})
 
 
 def _singly(daemon: LiveDaemon, count: int) -> None:
     def some(number: int) -> None:
-        client = Client(daemon)
+        client = MeasuringClient(daemon)
         for _ in range(number):
             client.call("POST", "/api/v1/jobs", EMPTY)
         client.hang_up()
@@ -85,10 +85,10 @@ def submitted(count: int, folder: Path) -> list[Found]:
     found = []
     for number, (way, submit) in enumerate(WAYS.items()):
         with live(folder / str(number), "--slots", "2") as daemon:
-            client = Client(daemon)
+            client = MeasuringClient(daemon)
             client.call("POST", "/api/v1/jobs", {"jobs": [SLEEPER] * 2})
             until(lambda: client.counts().get("running") == 2, "the slots to be taken", 0.02)  # noqa: B023
-            with asked_meanwhile(daemon) as others:
+            with probe_latency(daemon) as others:
                 took = _timed(lambda: submit(daemon, count)) / 1000  # noqa: B023
             pending = client.counts().get("pending", 0)
             if pending != count:
@@ -111,7 +111,7 @@ def submitted(count: int, folder: Path) -> list[Found]:
 # -- waiting and listing -------------------------------------------------------------------------------
 
 
-def queued(client: Client, count: int) -> Found:
+def queued(client: MeasuringClient, count: int) -> Found:
     """How long passes and lists take while so many wait."""
     return {
         "memory": client.memory(),
@@ -120,7 +120,7 @@ def queued(client: Client, count: int) -> Found:
     }
 
 
-def passes(client: Client, policy: str, changes: int = 20) -> Found:
+def passes(client: MeasuringClient, policy: str, changes: int = 20) -> Found:
     """By the daemon's own meter: one newcomer, then it is withdrawn, a step for each."""
     client.call("PUT", "/api/v1/policy", {"name": policy, "options": {}})
     time.sleep(0.5)
@@ -146,7 +146,7 @@ def passes(client: Client, policy: str, changes: int = 20) -> Found:
 METER = "trainmaster_scheduling_pass_seconds"
 
 
-def _metered(client: Client) -> tuple[float, int, dict[float, int]]:
+def _metered(client: MeasuringClient) -> tuple[float, int, dict[float, int]]:
     """Seconds and number of passes so far, and how many took at most how long."""
     text = client.raw("GET", "/metrics")[1].decode()
     buckets = re.findall(rf'^{METER}_bucket{{le="(.+)"}} (\S+)$', text, re.M)
@@ -164,7 +164,7 @@ def _longest(before: dict[float, int], after: dict[float, int]) -> float:
     return min(most for most in after if after[most] - before[most] == number) * 1000
 
 
-def lists(client: Client, count: int, rounds: int = 5) -> Found:
+def lists(client: MeasuringClient, count: int, rounds: int = 5) -> Found:
     """`ps` by the API (all of it, and one page) and as a whole command."""
     every = [_timed(lambda: _all_pages(client, count)) for _ in range(rounds if count else 0)]
     page = [_timed(lambda: client.call("GET", "/api/v1/jobs")) for _ in range(rounds)]
@@ -180,7 +180,7 @@ def lists(client: Client, count: int, rounds: int = 5) -> Found:
     }
 
 
-def _all_pages(client: Client, least: int) -> None:
+def _all_pages(client: MeasuringClient, least: int) -> None:
     seen, before = 0, ""
     while True:
         found = client.call("GET", f"/api/v1/jobs?limit={PAGE}{before}")
@@ -213,7 +213,7 @@ def ended(really: int, count: int, folder: Path) -> Found:
     """
     grown: list[Found] = []
     with live(folder, "--slots", str(cores())) as daemon:
-        client = Client(daemon)
+        client = MeasuringClient(daemon)
         grown.append({"ended": 0, **client.memory()})
         for number in (really // 2, really):
             client.call("POST", "/api/v1/jobs", EMPTY | {"array": f"0-{really // 2 - 1}"})
@@ -232,15 +232,15 @@ def ended(really: int, count: int, folder: Path) -> Found:
             "really_ran": really,
             "grown": grown,
             "lists": told,
-            "restarted": Client(daemon).memory(),
+            "restarted": MeasuringClient(daemon).memory(),
             "database_mib": round((folder / "trainmaster.db").stat().st_size / 2**20, 1),
         }
 
 
-def _ended(client: Client) -> int:
+def _ended(client: MeasuringClient) -> int:
     counts = client.counts()
     return counts.get("succeeded", 0) + counts.get("cancelled", 0)
 
 
-def _until_ended(client: Client, number: int) -> None:
+def _until_ended(client: MeasuringClient, number: int) -> None:
     until(lambda: _ended(client) >= number, f"{number} ends", 0.1, 600.0)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from benchmarks.live_stamp import Measured
+    from benchmarks.live_empty_job import Measured
 
 TASK = "Ray {version}, a task"
 TASK_INCLUDES = (
@@ -29,7 +29,7 @@ PROGRAM_INCLUDES = "the same, and subprocess.run of sh in it; no Python starts"
 
 def measure(count: int, burst: int, folder: Path) -> list[Measured]:
     """Both ways, or why not."""
-    from benchmarks.live_stamp import Measured, cores, written_program
+    from benchmarks.live_empty_job import Measured, cores, written_program
 
     named = {TASK: TASK_INCLUDES, PROGRAM: PROGRAM_INCLUDES}
     python = os.environ.get("TRAINMASTER_BENCH_RAY", sys.executable)
@@ -69,7 +69,7 @@ def _why_not(python: str) -> str:
 
 
 def _read(name: str, includes: str, said: dict[str, Any]) -> Measured:
-    from benchmarks.live_stamp import Measured, burst_of, latency_of
+    from benchmarks.live_empty_job import Measured, burst_of, latency_of
 
     burst = said["burst"]
     return Measured(

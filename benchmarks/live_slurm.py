@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks.live_stamp import Measured, burst, cores, one_by_one, until, written_program
+from benchmarks.live_empty_job import Measured, burst, cores, one_by_one, until, written_program
 from benchmarks.pages import page
 
 NAME = "Slurm 22.05, `sbatch`"

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks import live_ray, live_slurm
-from benchmarks.live_daemon import Client, command
-from benchmarks.live_stamp import (
+from benchmarks.live_daemon import MeasuringClient, command
+from benchmarks.live_empty_job import (
     Latency,
     Measured,
     burst,
@@ -63,7 +63,7 @@ def floor(count: int, jobs: int, folder: Path) -> Measured:
 
 def ours(count: int, jobs: int, folder: Path) -> Iterator[Measured]:
     with live(folder / "state", "--slots", str(cores())) as daemon:
-        client = Client(daemon)
+        client = MeasuringClient(daemon)
         program = written_program(folder)
 
         def ask(path: Path) -> int:

@@ -112,7 +112,7 @@ def _crowd(gpus: int) -> Trace:
     return Trace(tuple(jobs))
 
 
-def apart(
+def in_subprocess(
     measure: Callable[..., dict[str, object]], *args: object, limit_s: int
 ) -> dict[str, object]:
     """The same in a fresh process, or how long was not enough."""
@@ -125,9 +125,9 @@ def apart(
 
 
 def measure(policy: str, jobs: int, baseline: float | None, limit_s: int) -> dict[str, object]:
-    whole, half = (apart(simulate, policy, n, limit_s=limit_s) for n in (jobs, jobs // 2))
+    whole, half = (in_subprocess(simulate, policy, n, limit_s=limit_s) for n in (jobs, jobs // 2))
     passes = {
-        name: apart(decide, policy, cluster, limit_s=limit_s)
+        name: in_subprocess(decide, policy, cluster, limit_s=limit_s)
         for name, cluster in PASS_CLUSTERS.items()
     }
     found: dict[str, object] = {"policy": policy, "jobs": jobs, "run": whole, "half": half}
@@ -154,7 +154,7 @@ def main() -> None:
     options = parser.parse_args()
     names = options.only.split(",") if options.only else [*POLICIES, *CASES]
     jobs = 2_000 if options.quick else 20_000
-    first = apart(simulate, BASELINE, jobs, limit_s=options.limit_s)
+    first = in_subprocess(simulate, BASELINE, jobs, limit_s=options.limit_s)
     cpu_s = first.get("cpu_s")
     baseline = cpu_s if isinstance(cpu_s, float) else None
     write_report(

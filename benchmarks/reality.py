@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks import reality_report as report
-from benchmarks.reality_compare import Compared, compared
+from benchmarks.reality_compare import RealityComparison, compared
 from benchmarks.reality_costs import Costs, calibrated
 from benchmarks.reality_live import LiveRun, run_live
 from benchmarks.reality_workload import (
@@ -71,7 +71,7 @@ def simulate_reads(trace: str, count: int) -> None:
         raise SystemExit(f"simulate ended {summary['finished']} of {count} recorded jobs")
 
 
-def show(each: Compared) -> None:
+def show(each: RealityComparison) -> None:
     errors = each.errors
     print(
         f"{each.policy.name:12} mean JCT {100 * errors.mean_jct:+.1f} %"

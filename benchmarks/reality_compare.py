@@ -34,7 +34,7 @@ class JobTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Errors:
+class ScheduleErrors:
     """How far one schedule is from another; parts of the first."""
 
     mean_jct: float
@@ -45,7 +45,7 @@ class Errors:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class RealityComparison:
     """One policy, live and simulated."""
 
     policy: PolicySetup
@@ -53,14 +53,14 @@ class Compared:
     happened: tuple[JobTimes, ...]
     """The same, for comparison."""
     simulated: tuple[JobTimes, ...]
-    errors: Errors
+    errors: ScheduleErrors
     kendall_tau: float
     """Of the order of first starts."""
     differing: int
     """Jobs that were suspended another number of times."""
     residuals_ms: dict[str, float]
     """Mean over jobs of what each part took beyond its calibrated cost."""
-    sensitivity: Errors
+    sensitivity: ScheduleErrors
     """The median of simulations with jitter against the one without: no model can predict better."""
     steps: int
     unlike: int
@@ -111,7 +111,7 @@ def _lived(simulation: Simulation, traced: TracedJob) -> JobTimes:
     )
 
 
-def compared(run: LiveRun, costs: Costs) -> Compared:
+def compared(run: LiveRun, costs: Costs) -> RealityComparison:
     stories = run.stories
     predicted = simulated(stories, costs, run.policy)
     happened = tuple(
@@ -123,7 +123,7 @@ def compared(run: LiveRun, costs: Costs) -> Compared:
         for story, each in zip(stories, predicted, strict=True)
     ]
     again = list(replay(run.log))
-    return Compared(
+    return RealityComparison(
         policy=run.policy,
         live=stories,
         happened=happened,
@@ -150,7 +150,7 @@ def _sensitivity(
     costs: Costs,
     policy: PolicySetup,
     predicted: Sequence[JobTimes],
-) -> Errors:
+) -> ScheduleErrors:
     found = [
         errors(predicted, simulated(stories, costs, policy, jitter))
         for jitter in range(1, JITTERS + 1)
@@ -160,10 +160,10 @@ def _sensitivity(
         ordered = sorted(abs(getattr(each, name)) for each in found)
         return float(ordered[len(ordered) // 2])
 
-    return Errors(*(middle(name) for name in Errors.__slots__))
+    return ScheduleErrors(*(middle(name) for name in ScheduleErrors.__slots__))
 
 
-def errors(truth: Sequence[JobTimes], guess: Sequence[JobTimes]) -> Errors:
+def errors(truth: Sequence[JobTimes], guess: Sequence[JobTimes]) -> ScheduleErrors:
     jobs = sorted(
         abs(other.jct_ms - one.jct_ms) / one.jct_ms for one, other in zip(truth, guess, strict=True)
     )
@@ -171,7 +171,7 @@ def errors(truth: Sequence[JobTimes], guess: Sequence[JobTimes]) -> Errors:
     def at(part: float) -> float:
         return jobs[min(len(jobs) - 1, int(part * len(jobs)))]
 
-    return Errors(
+    return ScheduleErrors(
         mean_jct=mean_jct_ms(guess) / mean_jct_ms(truth) - 1,
         makespan=makespan_ms(guess) / makespan_ms(truth) - 1,
         p50=at(0.5),

@@ -14,8 +14,8 @@ from benchmarks.pages import page
 from benchmarks.reality_compare import (
     JITTER_MS,
     JITTERS,
-    Compared,
     JobTimes,
+    RealityComparison,
     makespan_ms,
     mean_jct_ms,
 )
@@ -31,7 +31,7 @@ COLUMNS = (
 )
 
 
-def has_kept(found: Sequence[Compared]) -> dict[str, bool]:
+def has_kept(found: Sequence[RealityComparison]) -> dict[str, bool]:
     """Whether each promise of the comparison was kept."""
     kept = {
         name: all(abs(getattr(each.errors, name)) <= limit for each in found)
@@ -40,12 +40,12 @@ def has_kept(found: Sequence[Compared]) -> dict[str, bool]:
     return {**kept, "ranking": _ranking(found, live=True) == _ranking(found, live=False)}
 
 
-def _ranking(found: Sequence[Compared], *, live: bool) -> list[str]:
+def _ranking(found: Sequence[RealityComparison], *, live: bool) -> list[str]:
     jobs = {each.policy.name: each.happened if live else each.simulated for each in found}
     return sorted(jobs, key=lambda name: mean_jct_ms(jobs[name]))
 
 
-def write(folder: Path, found: Sequence[Compared], costs: Costs, when: str) -> None:
+def write(folder: Path, found: Sequence[RealityComparison], costs: Costs, when: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     summary = _summary(found, costs, when)
     (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
@@ -70,7 +70,7 @@ def write(folder: Path, found: Sequence[Compared], costs: Costs, when: str) -> N
 # -- numbers -------------------------------------------------------------------------------------------
 
 
-def _summary(found: Sequence[Compared], costs: Costs, when: str) -> dict[str, object]:
+def _summary(found: Sequence[RealityComparison], costs: Costs, when: str) -> dict[str, object]:
     return {
         "when": when,
         "machine": _machine(),
@@ -112,7 +112,7 @@ def _machine() -> str:
     return f"{os.cpu_count()} processors, {platform.machine()}, Linux {platform.release()}"
 
 
-def _write_jobs(path: Path, found: Sequence[Compared]) -> None:
+def _write_jobs(path: Path, found: Sequence[RealityComparison]) -> None:
     with path.open("w", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
         out.writerow(COLUMNS)
@@ -132,7 +132,7 @@ def _write_jobs(path: Path, found: Sequence[Compared]) -> None:
 
 
 @styled
-def _jobs_chart(found: Sequence[Compared]) -> Chart:
+def _jobs_chart(found: Sequence[RealityComparison]) -> Chart:
     chart = Chart("Completion time of every job, live against simulated", 2.6 * len(found), 2.8)
     panels = chart.panels(1, len(found), sharey=True)
     for panel, each in zip(panels, found, strict=True):
@@ -147,7 +147,7 @@ def _jobs_chart(found: Sequence[Compared]) -> Chart:
 
 
 @styled
-def _residuals_chart(found: Sequence[Compared]) -> Chart:
+def _residuals_chart(found: Sequence[RealityComparison]) -> Chart:
     chart = Chart("Residuals by part", 7.0, 2.8)
     (panel,) = chart.panels()
     height, bars = 0.8 / len(found), []

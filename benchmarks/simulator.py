@@ -63,8 +63,10 @@ def measure(policy: str, jobs: int, load: float, perf: str, seed: int) -> dict[s
     }
 
 
-def apart(policy: str, jobs: int, load: float, perf: str, seed: int = 1) -> dict[str, object]:
-    """The same in a fresh process."""
+def measure_and_print(
+    policy: str, jobs: int, load: float, perf: str, seed: int = 1
+) -> dict[str, object]:
+    """Measure in a fresh process, and print the figures."""
     found = in_fresh_process(measure, policy, jobs, load, perf, seed)
     print(
         f"{policy:12} {jobs:>9,} jobs  load {load:<4}  {perf:8}"
@@ -77,12 +79,12 @@ def apart(policy: str, jobs: int, load: float, perf: str, seed: int = 1) -> dict
 def suite(quick: bool) -> list[dict[str, object]]:
     """The aims, then growth with jobs, with load, and under the default performance model."""
     jobs = 10_000 if quick else 100_000
-    runs = [apart(policy, jobs, 0.95, "ideal") for policy in AIMS]
-    runs += [apart(policy, jobs, 1.5, "ideal") for policy in AIMS]
-    runs += [apart(policy, jobs // 10, 0.95, "ideal") for policy in AIMS]
-    runs += [apart(policy, jobs, 0.95, "default") for policy in AIMS]
+    runs = [measure_and_print(policy, jobs, 0.95, "ideal") for policy in AIMS]
+    runs += [measure_and_print(policy, jobs, 1.5, "ideal") for policy in AIMS]
+    runs += [measure_and_print(policy, jobs // 10, 0.95, "ideal") for policy in AIMS]
+    runs += [measure_and_print(policy, jobs, 0.95, "default") for policy in AIMS]
     if not quick:
-        runs += [apart(policy, 10 * jobs, 0.95, "ideal") for policy in ("fifo", "srsf")]
+        runs += [measure_and_print(policy, 10 * jobs, 0.95, "ideal") for policy in ("fifo", "srsf")]
     return runs
 
 

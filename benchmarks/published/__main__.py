@@ -16,8 +16,8 @@ from trainmaster.evaluation.suites import suite_of
 
 
 def main(folder: Path) -> None:
-    campaign = from_json((folder / "scores.json").read_text(encoding="utf-8"), suite_of)
-    print(write_report(campaign, folder, compose))
+    result = from_json((folder / "scores.json").read_text(encoding="utf-8"), suite_of)
+    print(write_report(result, folder, compose))
 
 
 if __name__ == "__main__":

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.published.acceptance import rho_p99
-from trainmaster.evaluation.comparisons import Comparison, Entrant, ratio
+from trainmaster.evaluation.comparisons import Comparison, ContenderScores, ratio
 from trainmaster.evaluation.number_format import ratio_words, with_interval
 from trainmaster.evaluation.report.figures import DotPanel, dot_plot
-from trainmaster.evaluation.statistics import Estimate
-from trainmaster.evaluation.suite import Standing
+from trainmaster.evaluation.statistics import IntervalEstimate
+from trainmaster.evaluation.suite import ContenderRole
 from trainmaster.report.rendering import Figure, Table
 
 
@@ -20,7 +20,7 @@ class Ablated:
 
     figure: Figure
     table: Table
-    ratios: list[Estimate]
+    ratios: list[IntervalEstimate]
 
 
 def ablated(found: Sequence[Comparison]) -> Ablated | None:
@@ -43,18 +43,18 @@ def ablated(found: Sequence[Comparison]) -> Ablated | None:
     )
 
 
-def _ratios(comparison: Comparison, ours: Entrant) -> dict[str, Estimate]:
+def _ratios(comparison: Comparison, ours: ContenderScores) -> dict[str, IntervalEstimate]:
     measure = comparison.subject.measure
-    pairs = ((e.label, ratio(e, ours, measure)) for e in comparison.of_standing(Standing.ABLATION))
+    pairs = ((e.label, ratio(e, ours, measure)) for e in comparison.of_role(ContenderRole.ABLATION))
     return {label: found for label, found in pairs if found is not None}
 
 
-def _words(comparison: Comparison, ratios: Mapping[str, Estimate], label: str) -> str:
-    tail = _tail(comparison.entrant(label), comparison.ours)
+def _words(comparison: Comparison, ratios: Mapping[str, IntervalEstimate], label: str) -> str:
+    tail = _tail(comparison.contender(label), comparison.ours)
     return f"{with_interval(ratios.get(label))}; {ratio_words(tail)}"
 
 
-def _tail(without: Entrant | None, whole: Entrant | None) -> float | None:
+def _tail(without: ContenderScores | None, whole: ContenderScores | None) -> float | None:
     if without is None or whole is None:
         return None
     above, below = without.mean(rho_p99), whole.mean(rho_p99)

@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from trainmaster.evaluation.comparisons import (
     Comparison,
-    Entrant,
+    ContenderScores,
     Measure,
     excess,
     lowest,
@@ -29,8 +29,8 @@ from trainmaster.evaluation.number_format import (
     with_interval,
 )
 from trainmaster.evaluation.report.figures import DotPanel, dot_plot
-from trainmaster.evaluation.statistics import Estimate
-from trainmaster.evaluation.suite import RANKED_TRACKS, Standing, track_words
+from trainmaster.evaluation.statistics import IntervalEstimate
+from trainmaster.evaluation.suite import RANKED_TRACKS, ContenderRole, track_words
 from trainmaster.report.metrics import signed_duration
 from trainmaster.report.rendering import Cell, Column, Figure, Table, quoted
 from trainmaster.text import formatting as wording
@@ -78,18 +78,18 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AcceptanceVerdict:
     """Our policy on one comparison, against the best published one."""
 
     comparison: Comparison
-    ours: Entrant
-    best: Entrant
-    las: Entrant | None
-    bound: Entrant | None
+    ours: ContenderScores
+    best: ContenderScores
+    las: ContenderScores | None
+    bound: ContenderScores | None
     """The oracle that none can reach: what is left to gain."""
     matters: bool
     """Whether LAS's excess is large enough for the 10 % to be asked."""
-    to_best: Estimate | None
+    to_best: IntervalEstimate | None
     """Our excess over the best's; None where one is negative, or a job did not end or was rejected."""
     checks: tuple[Check, ...]
     """None where a trial of ours failed or rejected jobs that the best served: that is not a pair."""
@@ -116,27 +116,27 @@ class Verdict:
         return interval.high <= check.allowed or interval.low > check.allowed
 
     @property
-    def room(self) -> Estimate | None:
+    def room(self) -> IntervalEstimate | None:
         """The oracle's excess over the best published one's: as low as order could bring it."""
         return None if self.bound is None else ratio(self.bound, self.best, excess)
 
 
-def verdicts(found: tuple[Comparison, ...]) -> tuple[Verdict, ...]:
+def verdicts(found: tuple[Comparison, ...]) -> tuple[AcceptanceVerdict, ...]:
     """One for each comparison of the goal's tracks that our policy and a published one took part in."""
     judged = (judge(each) for each in found if each.experiment.track in RANKED_TRACKS)
     return tuple(verdict for verdict in judged if verdict is not None)
 
 
-def judge(comparison: Comparison) -> Verdict | None:
+def judge(comparison: Comparison) -> AcceptanceVerdict | None:
     ours = comparison.ours
-    best = lowest(comparison.of_standing(Standing.PUBLISHED), comparison.subject.measure)
+    best = lowest(comparison.of_role(ContenderRole.PUBLISHED), comparison.subject.measure)
     if ours is None or best is None:
         return None
     las = comparison.of_policy("las")
     matters = order_matters(las)
     are_paired = ours.jobs == best.jobs
     checks = (*_excess(ours, best, matters), *_tails(ours, best), *_worst(ours, las))
-    return Verdict(
+    return AcceptanceVerdict(
         comparison=comparison,
         ours=ours,
         best=best,
@@ -148,7 +148,7 @@ def judge(comparison: Comparison) -> Verdict | None:
     )
 
 
-def order_matters(las: Entrant | None) -> bool:
+def order_matters(las: ContenderScores | None) -> bool:
     """Whether LAS's excess is at least a fifth of its mean JCT; without LAS it is asked for."""
     if las is None:
         return True
@@ -156,12 +156,12 @@ def order_matters(las: Entrant | None) -> bool:
     return waiting is None or whole is None or waiting >= MATTERS * whole * (1 - CLOSE)
 
 
-def _oracle(comparison: Comparison) -> Entrant | None:
-    bounds = comparison.of_standing(Standing.BOUND)
+def _oracle(comparison: Comparison) -> ContenderScores | None:
+    bounds = comparison.of_role(ContenderRole.BOUND)
     return comparison.of_policy("srsf") or lowest(bounds, comparison.subject.measure)
 
 
-def _excess(ours: Entrant, best: Entrant, matters: bool) -> Iterator[Check]:
+def _excess(ours: ContenderScores, best: ContenderScores, matters: bool) -> Iterator[Check]:
     """As a ratio; where an excess is negative (grown jobs) as seconds."""
     asked = CLEARLY_LOWER if matters else ALIKE
     found = ratio(ours, best, excess)
@@ -173,7 +173,7 @@ def _excess(ours: Entrant, best: Entrant, matters: bool) -> Iterator[Check]:
         yield Check(Criterion.EXCESS, own, other + (asked - 1) * abs(other))
 
 
-def _tails(ours: Entrant, best: Entrant) -> Iterator[Check]:
+def _tails(ours: ContenderScores, best: ContenderScores) -> Iterator[Check]:
     for criterion, measure in (
         (Criterion.RHO_P99, rho_p99),
         (Criterion.RHO_OVER_1, rho_over_1),
@@ -183,7 +183,7 @@ def _tails(ours: Entrant, best: Entrant) -> Iterator[Check]:
             yield Check(criterion, own, TAIL_FACTOR * other)
 
 
-def _worst(ours: Entrant, las: Entrant | None) -> Iterator[Check]:
+def _worst(ours: ContenderScores, las: ContenderScores | None) -> Iterator[Check]:
     """The seed on which our worst job is furthest from LAS's worst."""
     if las is None:
         return
@@ -197,7 +197,7 @@ def _worst(ours: Entrant, las: Entrant | None) -> Iterator[Check]:
 # -- the section -----------------------------------------------------------------------------------
 
 
-def goal_context(judged: Sequence[Verdict]) -> dict[str, object]:
+def goal_context(judged: Sequence[AcceptanceVerdict]) -> dict[str, object]:
     """What the template says of the goal; nothing of it when our own policy took no part."""
     if not judged:
         return {}
@@ -214,7 +214,7 @@ def goal_context(judged: Sequence[Verdict]) -> dict[str, object]:
     }
 
 
-def _by_track(verdicts: Sequence[Verdict]) -> str:
+def _by_track(verdicts: Sequence[AcceptanceVerdict]) -> str:
     tracks: dict[str, list[bool]] = {}
     for each in verdicts:
         tracks.setdefault(each.comparison.experiment.track, []).append(each.is_met)
@@ -222,11 +222,11 @@ def _by_track(verdicts: Sequence[Verdict]) -> str:
     return wording.listing(parts)
 
 
-def name_of(verdict: Verdict) -> str:
+def name_of(verdict: AcceptanceVerdict) -> str:
     return f"{track_words(verdict.comparison.experiment.track)}: {verdict.comparison.title}"
 
 
-def _figure(verdicts: Sequence[Verdict]) -> Figure:
+def _figure(verdicts: Sequence[AcceptanceVerdict]) -> Figure:
     names = _distinct([name_of(each) for each in verdicts])
     pairs = list(zip(names, verdicts, strict=True))
     found = {name: each.to_best for name, each in pairs if each.to_best is not None}
@@ -260,7 +260,7 @@ COLUMNS = (
 )
 
 
-def _row(verdict: Verdict) -> tuple[str | Cell, ...]:
+def _row(verdict: AcceptanceVerdict) -> tuple[str | Cell, ...]:
     comparison, ours, las = verdict.comparison, verdict.ours, verdict.las
     to_bound = None if verdict.bound is None else ratio(ours, verdict.bound, excess)
     return (
@@ -279,23 +279,23 @@ def _row(verdict: Verdict) -> tuple[str | Cell, ...]:
     )
 
 
-def _floor(entrant: Entrant) -> float | None:
-    return entrant.mean(lambda score: score.floor_s)
+def _floor(contender: ContenderScores) -> float | None:
+    return contender.mean(lambda score: score.floor_s)
 
 
-def _over_floor(entrant: Entrant) -> float | None:
-    whole, floor = entrant.mean(mean_jct), _floor(entrant)
+def _over_floor(contender: ContenderScores) -> float | None:
+    whole, floor = contender.mean(mean_jct), _floor(contender)
     return None if whole is None or not floor else whole / floor
 
 
-def _ratio_words(verdict: Verdict) -> str:
+def _ratio_words(verdict: AcceptanceVerdict) -> str:
     if verdict.to_best is not None:
         return with_interval(verdict.to_best)
     check = verdict.excess_check
     return ABSENT if check is None else signed_duration(check.found)
 
 
-def _allowed_words(verdict: Verdict) -> str:
+def _allowed_words(verdict: AcceptanceVerdict) -> str:
     check = verdict.excess_check
     if check is None:
         return ABSENT
@@ -303,7 +303,7 @@ def _allowed_words(verdict: Verdict) -> str:
     return f"\N{LESS-THAN OR EQUAL TO} {bound}"
 
 
-def _verdict_cell(verdict: Verdict) -> Cell:
+def _verdict_cell(verdict: AcceptanceVerdict) -> Cell:
     if verdict.is_met:
         return Cell("met", "met")
     if verdict.excess_check is None:
@@ -311,14 +311,14 @@ def _verdict_cell(verdict: Verdict) -> Cell:
     return Cell("missed: " + ", ".join(c.criterion.value[0] for c in verdict.misses), "missed")
 
 
-def _undecided(verdict: Verdict) -> str:
+def _undecided(verdict: AcceptanceVerdict) -> str:
     ours, best = verdict.ours, verdict.best
     if ours.unfinished:
         return "unfinished jobs"
     return "failed trials" if ours.scores.keys() != best.scores.keys() else "rejected jobs"
 
 
-def _miss(verdict: Verdict) -> str:
+def _miss(verdict: AcceptanceVerdict) -> str:
     if verdict.excess_check is None:
         return f"{name_of(verdict)}: {_undecided(verdict)}, so there is no excess to compare."
     said = "; ".join(_check_words(check, verdict) for check in verdict.misses)
@@ -326,7 +326,7 @@ def _miss(verdict: Verdict) -> str:
     return f"{name_of(verdict)}: {said}. {reasons}".strip()
 
 
-def _check_words(check: Check, verdict: Verdict) -> str:
+def _check_words(check: Check, verdict: AcceptanceVerdict) -> str:
     name = check.criterion.value[1]
     if check.criterion is Criterion.EXCESS and verdict.to_best is None:
         found, allowed = signed_duration(check.found), signed_duration(check.allowed)
@@ -342,7 +342,7 @@ def _check_words(check: Check, verdict: Verdict) -> str:
     return f"{name} {worded(check.found)}, allowed {worded(check.allowed)}"
 
 
-def _room_words(verdict: Verdict) -> str:
+def _room_words(verdict: AcceptanceVerdict) -> str:
     """Whether the 10 % were within reach."""
     room, check = verdict.room, verdict.excess_check
     if room is None or check is None or check.is_met or verdict.bound is None:
@@ -355,7 +355,7 @@ def _room_words(verdict: Verdict) -> str:
     return f"({reach.replace(' only', '')}.)"
 
 
-def _jct_words(verdict: Verdict) -> str:
+def _jct_words(verdict: AcceptanceVerdict) -> str:
     """Where little waiting is at stake, what the miss means for a job."""
     if verdict.matters:
         return ""

@@ -20,7 +20,7 @@ from trainmaster.evaluation.comparisons import (
     ratio,
 )
 from trainmaster.evaluation.number_format import ratio_words, with_interval
-from trainmaster.evaluation.statistics import Estimate, geometric_mean
+from trainmaster.evaluation.statistics import IntervalEstimate, geometric_mean
 from trainmaster.report.rendering import Cell, Column, Table
 from trainmaster.text import formatting as wording
 
@@ -28,7 +28,7 @@ ALIKE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class PublishedClaim:
     """Somebody's ordering of two contenders by label: the measure of `better` is the lower one."""
 
     better: str
@@ -43,7 +43,7 @@ class Claim:
         return f"{self.better} below {self.worse}"
 
 
-class Outcome(Enum):
+class ClaimOutcome(Enum):
     HELD = "held"
     DRAW = "draw"
     REVERSED = "reversed"
@@ -54,31 +54,31 @@ class Instance:
     """A claim on one comparison."""
 
     comparison: Comparison
-    found: Estimate
-    in_excess: Estimate | None
+    found: IntervalEstimate
+    in_excess: IntervalEstimate | None
     """The same pair by excess. Service is the same for both, so what parts them here parts them there;
     and of a fixed trace only the excess is known block by block."""
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ClaimOutcome:
         interval = self.found.interval
         if interval is None and self.in_excess is not None:
             interval = self.in_excess.interval
         if interval is not None and interval.has(1.0):
-            return Outcome.DRAW
+            return ClaimOutcome.DRAW
         if abs(self.found.value - 1.0) <= ALIKE:
-            return Outcome.DRAW
-        return Outcome.HELD if self.found.value < 1.0 else Outcome.REVERSED
+            return ClaimOutcome.DRAW
+        return ClaimOutcome.HELD if self.found.value < 1.0 else ClaimOutcome.REVERSED
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class ClaimEvidence:
     """A claim and all that speaks for or against it."""
 
-    claim: Claim
+    claim: PublishedClaim
     instances: tuple[Instance, ...]
 
-    def count(self, outcome: Outcome) -> int:
+    def count(self, outcome: ClaimOutcome) -> int:
         return sum(each.outcome is outcome for each in self.instances)
 
 
@@ -87,50 +87,54 @@ GITTINS = "Gittins index (Gittins 1989; Scully 2018)"
 ELASTIC = ("elastic", "paper")
 
 CLAIMS = (
-    Claim("tiresias-l", "yarn-cs", f"{TIRESIAS}: up to 5.5 times"),
-    Claim("tiresias-l", "gandiva", f"{TIRESIAS}: up to 2 times"),
-    Claim("tiresias-g", "tiresias-l", f"{TIRESIAS}: a known distribution helps"),
-    Claim("tiresias-l", "fifo", f"{TIRESIAS}: against head-of-line blocking"),
-    Claim("srsf", "srtf", f"{TIRESIAS}: size and time, not time alone"),
-    Claim("srtf", "las", "remaining time known beats unknown"),
-    Claim("srsf", "las", "remaining service known beats unknown"),
-    Claim("las", "fifo", "heavy-tailed run times favour least attained service"),
-    Claim("gittins", "las", GITTINS),
-    Claim("gittins global", "las", GITTINS),
-    Claim("gittins by class", "gittins global", "what is known of a job's class is worth knowing"),
-    Claim("qssf", "fifo", "Helios (SC 2021): shortest first by history"),
-    Claim("fifo easy", "fifo", "EASY backfill (Lifka 1995)"),
-    Claim("max-min", "fifo", "dynamic max-min sharing of elastic jobs", tracks=ELASTIC),
-    Claim("afs-l", "max-min", AFS, tracks=ELASTIC),
-    Claim("afs-l", "tiresias-l", f"{AFS}: up to 3.1 times", tracks=ELASTIC),
-    Claim("afs-l", "srtf", f"{AFS}: up to 2.7 times", tracks=ELASTIC),
-    Claim("afs-l", "themis", f"{AFS}: up to 2.2 times", tracks=ELASTIC),
-    Claim("optimus", "fair", "Optimus (EuroSys 2018): 2.4 times", tracks=ELASTIC),
-    Claim("goodput", "tiresias-l", "Pollux (OSDI 2021): 37 to 50 % lower", tracks=ELASTIC),
-    Claim("goodput", "optimus", "Pollux (OSDI 2021)", tracks=ELASTIC),
-    Claim(
+    PublishedClaim("tiresias-l", "yarn-cs", f"{TIRESIAS}: up to 5.5 times"),
+    PublishedClaim("tiresias-l", "gandiva", f"{TIRESIAS}: up to 2 times"),
+    PublishedClaim("tiresias-g", "tiresias-l", f"{TIRESIAS}: a known distribution helps"),
+    PublishedClaim("tiresias-l", "fifo", f"{TIRESIAS}: against head-of-line blocking"),
+    PublishedClaim("srsf", "srtf", f"{TIRESIAS}: size and time, not time alone"),
+    PublishedClaim("srtf", "las", "remaining time known beats unknown"),
+    PublishedClaim("srsf", "las", "remaining service known beats unknown"),
+    PublishedClaim("las", "fifo", "heavy-tailed run times favour least attained service"),
+    PublishedClaim("gittins", "las", GITTINS),
+    PublishedClaim("gittins global", "las", GITTINS),
+    PublishedClaim(
+        "gittins by class", "gittins global", "what is known of a job's class is worth knowing"
+    ),
+    PublishedClaim("qssf", "fifo", "Helios (SC 2021): shortest first by history"),
+    PublishedClaim("fifo easy", "fifo", "EASY backfill (Lifka 1995)"),
+    PublishedClaim("max-min", "fifo", "dynamic max-min sharing of elastic jobs", tracks=ELASTIC),
+    PublishedClaim("afs-l", "max-min", AFS, tracks=ELASTIC),
+    PublishedClaim("afs-l", "tiresias-l", f"{AFS}: up to 3.1 times", tracks=ELASTIC),
+    PublishedClaim("afs-l", "srtf", f"{AFS}: up to 2.7 times", tracks=ELASTIC),
+    PublishedClaim("afs-l", "themis", f"{AFS}: up to 2.2 times", tracks=ELASTIC),
+    PublishedClaim("optimus", "fair", "Optimus (EuroSys 2018): 2.4 times", tracks=ELASTIC),
+    PublishedClaim("goodput", "tiresias-l", "Pollux (OSDI 2021): 37 to 50 % lower", tracks=ELASTIC),
+    PublishedClaim("goodput", "optimus", "Pollux (OSDI 2021)", tracks=ELASTIC),
+    PublishedClaim(
         "themis",
         "tiresias-l",
         "Themis (NSDI 2020): more than 2.25 times fairer",
         measure=rho_max,
         measured="largest rho",
     ),
-    Claim("antman", "philly", "AntMan (OSDI 2020): packing fills idle cycles"),
-    Claim("gandiva", "philly", "Gandiva (OSDI 2018): packing and time-slices"),
+    PublishedClaim("antman", "philly", "AntMan (OSDI 2020): packing fills idle cycles"),
+    PublishedClaim("gandiva", "philly", "Gandiva (OSDI 2018): packing and time-slices"),
 )
 
 
-def weigh(found: Sequence[Comparison], claims: Sequence[Claim] = CLAIMS) -> tuple[Weighed, ...]:
+def check_claims(
+    found: Sequence[Comparison], claims: Sequence[PublishedClaim] = CLAIMS
+) -> tuple[ClaimEvidence, ...]:
     """Every claim of which some comparison has both sides."""
-    weighed = (Weighed(claim, tuple(_instances(claim, found))) for claim in claims)
-    return tuple(each for each in weighed if each.instances)
+    checked = (ClaimEvidence(claim, tuple(_instances(claim, found))) for claim in claims)
+    return tuple(each for each in checked if each.instances)
 
 
-def _instances(claim: Claim, found: Sequence[Comparison]) -> Iterator[Instance]:
+def _instances(claim: PublishedClaim, found: Sequence[Comparison]) -> Iterator[Instance]:
     for comparison in found:
         if claim.tracks and comparison.experiment.track not in claim.tracks:
             continue
-        better, worse = comparison.entrant(claim.better), comparison.entrant(claim.worse)
+        better, worse = comparison.contender(claim.better), comparison.contender(claim.worse)
         if better is None or worse is None:
             continue
         estimate = ratio(better, worse, claim.measure)
@@ -148,34 +152,34 @@ COLUMNS = (
 
 
 def claims_context(found: Sequence[Comparison]) -> dict[str, object]:
-    weighed = weigh(found)
+    checked = check_claims(found)
     return {
-        "claims": weighed,
-        "claims_table": Table(COLUMNS, [_row(each) for each in weighed]),
-        "reversals": [_against(each) for each in weighed if each.count(Outcome.REVERSED)],
+        "claims": checked,
+        "claims_table": Table(COLUMNS, [_row(each) for each in checked]),
+        "reversals": [_against(each) for each in checked if each.count(ClaimOutcome.REVERSED)],
     }
 
 
-def _row(weighed: Weighed) -> tuple[str | Cell, ...]:
-    values = [each.found.value for each in weighed.instances]
-    held, turned = weighed.count(Outcome.HELD), weighed.count(Outcome.REVERSED)
-    claim = weighed.claim
+def _row(checked: ClaimEvidence) -> tuple[str | Cell, ...]:
+    values = [each.found.value for each in checked.instances]
+    held, turned = checked.count(ClaimOutcome.HELD), checked.count(ClaimOutcome.REVERSED)
+    claim = checked.claim
     return (
         *(str(claim), claim.source, claim.measured),
         Cell(str(held), "met" if held and not turned else ""),
-        str(weighed.count(Outcome.DRAW)),
+        str(checked.count(ClaimOutcome.DRAW)),
         Cell(str(turned), "missed" if turned else ""),
         *map(ratio_words, (geometric_mean(values), min(values), max(values))),
     )
 
 
-def _against(weighed: Weighed) -> str:
-    turned = [each for each in weighed.instances if each.outcome is Outcome.REVERSED]
+def _against(checked: ClaimEvidence) -> str:
+    turned = [each for each in checked.instances if each.outcome is ClaimOutcome.REVERSED]
     turned.sort(key=lambda each: -each.found.value)
     named = [_place(each) for each in turned[:6]]
     if len(turned) > len(named):
         named.append(f"{len(turned) - len(named)} more")
-    return f"{weighed.claim}: reversed on {wording.listing(named)}."
+    return f"{checked.claim}: reversed on {wording.listing(named)}."
 
 
 def _place(instance: Instance) -> str:

@@ -7,32 +7,32 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.published.ablations import ablated
-from benchmarks.published.acceptance import Verdict, goal_context, verdicts
+from benchmarks.published.acceptance import AcceptanceVerdict, goal_context, verdicts
 from benchmarks.published.claims import claims_context
 from benchmarks.published.size_bins import size_bins
 from trainmaster.evaluation.comparisons import Comparison
 from trainmaster.evaluation.number_format import change_words
 from trainmaster.evaluation.report import page
 from trainmaster.evaluation.report.ranking import wins
-from trainmaster.evaluation.score import SHORT_S, SMALL_GPUS, Campaign
+from trainmaster.evaluation.score import SHORT_S, SMALL_GPUS, SuiteResult
 from trainmaster.evaluation.statistics import geometric_mean
-from trainmaster.evaluation.suite import Standing
+from trainmaster.evaluation.suite import ContenderRole
 from trainmaster.report.rendering import Article, article, quoted
 from trainmaster.text import formatting as wording
 
 TEMPLATE = Path(__file__).with_name("published.md")
 
 
-def compose(campaign: Campaign, found: tuple[Comparison, ...]) -> Article:
+def compose(result: SuiteResult, found: tuple[Comparison, ...]) -> Article:
     """The goal first; claims, bins and ablations before the sections on waiting and method."""
-    judged, header = verdicts(found), page.header_of(campaign, found)
+    judged, header = verdicts(found), page.header_of(result, found)
     header = replace(
         header,
         title=_sentence(judged) or header.title,
         abstract=(*_abstract(judged, found), *header.abstract),
     )
     context = {
-        **page.context_of(campaign, found),
+        **page.context_of(result, found),
         **goal_context(judged),
         **claims_context(found),
         "bins": size_bins(found),
@@ -43,7 +43,7 @@ def compose(campaign: Campaign, found: tuple[Comparison, ...]) -> Article:
     return article(header, TEMPLATE, context, page.NOTES, [page.TEMPLATE.parent])
 
 
-def _sentence(judged: Sequence[Verdict]) -> str | None:
+def _sentence(judged: Sequence[AcceptanceVerdict]) -> str | None:
     """The finding to read aloud."""
     ratios = [each.to_best.value for each in judged if each.to_best is not None]
     middle = geometric_mean(ratios)
@@ -57,11 +57,11 @@ def _sentence(judged: Sequence[Verdict]) -> str | None:
     return f"The excess of {ours} is {amount}, on the geometric mean of {where}."
 
 
-def _abstract(judged: Sequence[Verdict], found: Sequence[Comparison]) -> Iterator[str]:
+def _abstract(judged: Sequence[AcceptanceVerdict], found: Sequence[Comparison]) -> Iterator[str]:
     if judged:
         won = wins(found)
         met = sum(each.is_met for each in judged)
-        lowest = sum(win.winner.standing is Standing.OURS for win in won)
+        lowest = sum(win.winner.role is ContenderRole.OURS for win in won)
         yield (
             f"It meets its goal on {met} of {len(judged)} and has the lowest excess in {lowest} of"
             f" {wording.plural(len(won), 'comparison')}; every miss is listed with its size."

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainmaster.evaluation.comparisons import Comparison, Entrant
-from trainmaster.evaluation.suite import Standing
+from trainmaster.evaluation.comparisons import Comparison, ContenderScores
+from trainmaster.evaluation.suite import ContenderRole
 from trainmaster.report.rendering import Row, Table
 from trainmaster.text import formatting as wording
 from trainmaster.text.formatting import ABSENT
@@ -20,21 +20,21 @@ def size_bins(found: Sequence[Comparison]) -> list[tuple[Comparison, Table]]:
 
 def bin_table(comparison: Comparison) -> Table:
     """Mean and 95th percentile of each bin, means over seeds."""
-    scores = [score for entrant in comparison.entrants for score in entrant.scores.values()]
+    scores = [score for contender in comparison.contenders for score in contender.scores.values()]
     labels = list(dict.fromkeys(each.label for score in scores for each in score.bins))
     rows = [
         Row(
             (each.label, *(_words(each, label) for label in labels)),
-            each.standing is Standing.OURS,
+            each.role is ContenderRole.OURS,
         )
-        for each in comparison.entrants
+        for each in comparison.contenders
     ]
     return Table(("contender", *labels), rows)
 
 
-def _words(entrant: Entrant, label: str) -> str:
+def _words(contender: ContenderScores, label: str) -> str:
     found = [
-        each for score in entrant.scores.values() for each in score.bins if each.label == label
+        each for score in contender.scores.values() for each in score.bins if each.label == label
     ]
     if not found:
         return ABSENT

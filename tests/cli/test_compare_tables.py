@@ -8,17 +8,17 @@ import pytest
 from rich.console import Console
 
 from tests.evaluation.made_up import SUITE, made_up, score
-from tests.evaluation.test_report import campaign_of
+from tests.evaluation.test_report import result_of
 from trainmaster.cli.support.compare_tables import overview, show
 from trainmaster.evaluation.comparisons import comparisons
-from trainmaster.evaluation.suite import Contender, Standing
+from trainmaster.evaluation.suite import Contender, ContenderRole
 
-OURS = Contender("ours", "trainmaster", standing=Standing.OURS)
+OURS = Contender("ours", "trainmaster", role=ContenderRole.OURS)
 LAS = Contender("las", "las")
 
 
 def shown(capsys: pytest.CaptureFixture[str], ours_s: float, las_s: float) -> str:
-    show(campaign_of(LAS, OURS, scores={"ours": [score(ours_s)], "las": [score(las_s)]}))
+    show(result_of(LAS, OURS, scores={"ours": [score(ours_s)], "las": [score(las_s)]}))
     return capsys.readouterr().out
 
 
@@ -40,7 +40,7 @@ def test_where_grown_jobs_make_an_excess_negative_they_are_compared_by_mean_jct(
 def test_many_comparisons_have_a_line_each_that_says_what_was_compared(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found = campaign_of(LAS, OURS, scores={"ours": [score(-1_000.0)], "las": [score(1_000.0)]})
+    found = result_of(LAS, OURS, scores={"ours": [score(-1_000.0)], "las": [score(1_000.0)]})
     console = Console(width=200)
     console.print(overview(comparisons(found)))
     said = capsys.readouterr().out
@@ -50,7 +50,7 @@ def test_many_comparisons_have_a_line_each_that_says_what_was_compared(
 
 def test_rejected_jobs_are_counted_and_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
     choosy = score(500.0, jobs=790, rejected=10)
-    show(campaign_of(LAS, OURS, scores={"ours": [choosy], "las": [score(1_000.0)]}))
+    show(result_of(LAS, OURS, scores={"ours": [choosy], "las": [score(1_000.0)]}))
     said = capsys.readouterr().out
     assert "rejected" in said
     assert "0.50" not in said
@@ -71,7 +71,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 def many(capsys: pytest.CaptureFixture[str], *, is_wide: bool = False) -> str:
     rivals = [Contender(f"las for {n} hours", "las") for n in range(6)]
     scores = {each.label: [score(1_000.0)] for each in (LAS, OURS, *rivals)}
-    show(campaign_of(LAS, OURS, *rivals, scores=scores), is_wide=is_wide)
+    show(result_of(LAS, OURS, *rivals, scores=scores), is_wide=is_wide)
     return capsys.readouterr().out
 
 
@@ -129,7 +129,7 @@ def test_other_ratios_are_not(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_overview_marks_them_too(capsys: pytest.CaptureFixture[str]) -> None:
-    few = campaign_of(LAS, OURS, scores={"ours": [score(2.0)], "las": [score(20.0)]})
+    few = result_of(LAS, OURS, scores={"ours": [score(2.0)], "las": [score(20.0)]})
     (experiment,) = few.suite.experiments
     names = [f"again {n}" for n in range(7)]
     suite = replace(few.suite, experiments=tuple(replace(experiment, name=n) for n in names))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from trainmaster.evaluation.suite import (
-    Changes,
     Conditions,
     Contender,
     Experiment,
@@ -11,6 +10,7 @@ from trainmaster.evaluation.suite import (
     Suite,
     Trial,
     Workload,
+    WorkloadChanges,
 )
 from trainmaster.model.job import Job, gpus
 from trainmaster.model.trace import Trace, TracedJob
@@ -29,7 +29,7 @@ def trace(*jobs: TracedJob) -> Trace:
 
 
 def generated(jobs: int = 40, load: float = 0.9, seeds: tuple[int, ...] = (0,)) -> Workload:
-    source = Generated(jobs, load, changes=Changes(longest_s=3_600))
+    source = Generated(jobs, load, changes=WorkloadChanges(longest_s=3_600))
     return Workload("generated", source, "2x4", seeds)
 
 

@@ -6,15 +6,15 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from trainmaster.evaluation.score import Campaign, Score, Scored, SizeDelay, Skipped
+from trainmaster.evaluation.score import Score, ScoredTrial, SizeDelay, Skipped, SuiteResult
 from trainmaster.evaluation.suite import (
     Conditions,
     Contender,
+    ContenderRole,
     Experiment,
-    FromFile,
     Generated,
-    Standing,
     Suite,
+    TraceFile,
     Trial,
     Workload,
 )
@@ -36,7 +36,7 @@ FACTORS: Mapping[str, float] = {
     "without classes": 0.84,
 }
 CONTENDERS = (
-    Contender("trainmaster", "trainmaster", standing=Standing.OURS),
+    Contender("trainmaster", "trainmaster", role=ContenderRole.OURS),
     Contender("fifo", "fifo"),
     Contender("fifo easy", "fifo", {"backfill": "easy"}),
     Contender("las", "las"),
@@ -49,11 +49,11 @@ CONTENDERS = (
     Contender("gittins", "gittins"),
     Contender("gittins by class", "gittins", {"by": "class"}),
     Contender("max-min", "max-min"),
-    Contender("srsf", "srsf", standing=Standing.BOUND),
+    Contender("srsf", "srsf", role=ContenderRole.BOUND),
 )
 ABLATIONS = (
-    Contender("without guard", "trainmaster", {"guard": "off"}, standing=Standing.ABLATION),
-    Contender("without classes", "trainmaster", {"classes": "off"}, standing=Standing.ABLATION),
+    Contender("without guard", "trainmaster", {"guard": "off"}, role=ContenderRole.ABLATION),
+    Contender("without classes", "trainmaster", {"classes": "off"}, role=ContenderRole.ABLATION),
 )
 SEEDS = tuple(range(10))
 IDEAL = Conditions("ideal", "ideal")
@@ -97,15 +97,15 @@ def score(excess_s: float = 1_000.0, floor_s: float = 4_000.0, **changes: object
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
-def made_up(suite: Suite, absent: Iterable[str] = ()) -> Campaign:
-    """A campaign of the suite: each trial's excess is its contender's factor times its trace's own."""
+def made_up(suite: Suite, absent: Iterable[str] = ()) -> SuiteResult:
+    """Made-up scores of a suite: each trial's excess is its contender's factor times its trace's own."""
     skipped = tuple(Skipped(each, "philly", "the file is not there") for each in absent)
     scored = [
-        Scored(trial, _found(trial), wall_s=1.0)
+        ScoredTrial(trial, _found(trial), wall_s=1.0)
         for trial in suite.trials()
         if trial.experiment not in set(absent)
     ]
-    return Campaign(suite, tuple(scored), skipped)
+    return SuiteResult(suite, tuple(scored), skipped)
 
 
 def _found(trial: Trial) -> Score:
@@ -124,7 +124,7 @@ def _found(trial: Trial) -> Score:
         load=load,
         is_transient=load >= 1,
         chosen={"thresholds_gpu_s": "57600"} if trial.contender.grid else None,
-        excess_blocks_s=blocks if isinstance(trial.workload.source, FromFile) else (),
+        excess_blocks_s=blocks if isinstance(trial.workload.source, TraceFile) else (),
         delays=tuple(
             SizeDelay(size, 10 * place * excess, excess * place**3, 200 * excess)
             for place, size in enumerate(("1 GPU", "2-4 GPU", "5-8 GPU", ">8 GPU"))
@@ -145,7 +145,7 @@ def order(**changes: object) -> Experiment:
         track="order",
         workloads=(
             Workload("generated", Generated(800, 0.9), "16x4", SEEDS),
-            Workload("philly1k", FromFile("philly/1k.csv"), "16x8", title="Philly, 1,000 jobs"),
+            Workload("philly1k", TraceFile("philly/1k.csv"), "16x8", title="Philly, 1,000 jobs"),
         ),
         conditions=(IDEAL,),
         contenders=CONTENDERS,
@@ -162,7 +162,7 @@ PLACEMENT = order(
     conditions=(Conditions("default"),),
     workloads=tuple(
         Workload(
-            f"vc{n}", FromFile(f"philly/vc{n}.csv"), "8x8", title=f"Philly, virtual cluster {n}"
+            f"vc{n}", TraceFile(f"philly/vc{n}.csv"), "8x8", title=f"Philly, virtual cluster {n}"
         )
         for n in range(8)
     ),

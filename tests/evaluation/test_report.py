@@ -25,9 +25,9 @@ from tests.evaluation.made_up import (
 )
 from trainmaster.evaluation.report import ReportError, write_report
 from trainmaster.evaluation.report.page import Compose, report_files
-from trainmaster.evaluation.score import Campaign, Failure, Score, Scored, Skipped
+from trainmaster.evaluation.score import FailedTrial, Score, ScoredTrial, Skipped, SuiteResult
 from trainmaster.evaluation.scores_json import from_json, to_json
-from trainmaster.evaluation.suite import Contender, Generated, Standing, Suite, Workload
+from trainmaster.evaluation.suite import Contender, ContenderRole, Generated, Suite, Workload
 
 VOID = {"meta", "br", "wbr"}
 
@@ -56,9 +56,9 @@ class Balance(HTMLParser):
         assert self.open.pop() == tag
 
 
-def files(campaign: Campaign, compose: Compose | None = compose) -> dict[str, str]:
+def files(result: SuiteResult, compose: Compose | None = compose) -> dict[str, str]:
     """The published report's files by name, the page and the Markdown checked for soundness."""
-    made = {each.name: each.content.decode() for each in report_files(campaign, compose)}
+    made = {each.name: each.content.decode() for each in report_files(result, compose)}
     page = made["index.html"]
     balance = Balance()
     balance.feed(page)
@@ -85,7 +85,7 @@ def _check_tables(markdown: str) -> None:
         assert len(widths) == 1, lines[0]
 
 
-def campaign_of(*contenders: Contender, scores: dict[str, Sequence[Score]]) -> Campaign:
+def result_of(*contenders: Contender, scores: dict[str, Sequence[Score]]) -> SuiteResult:
     """One comparison whose scores are given by label, one per seed."""
     number = max(len(found) for found in scores.values())
     experiment = order(
@@ -95,11 +95,11 @@ def campaign_of(*contenders: Contender, scores: dict[str, Sequence[Score]]) -> C
     )
     suite = Suite("s", "S", (experiment,))
     scored = [
-        Scored(trial, scores[trial.contender.label][trial.seed], 1.0)
+        ScoredTrial(trial, scores[trial.contender.label][trial.seed], 1.0)
         for trial in suite.trials()
         if trial.seed < len(scores[trial.contender.label])
     ]
-    return Campaign(suite, tuple(scored))
+    return SuiteResult(suite, tuple(scored))
 
 
 SMALL = Suite("small", "An experiment and a sweep", (order(), SWITCHING))
@@ -162,9 +162,9 @@ def test_a_user_s_report_has_no_case_of_ours() -> None:
 
 
 def test_the_published_report_is_rebuilt_from_the_scores_beside_it(small: dict[str, str]) -> None:
-    campaign = made_up(SUITE)
-    again = from_json(to_json(campaign), lambda name: SUITE)
-    assert again.scored == tuple(replace(each, wall_s=0.0) for each in campaign.scored)
+    result = made_up(SUITE)
+    again = from_json(to_json(result), lambda name: SUITE)
+    assert again.scored == tuple(replace(each, wall_s=0.0) for each in result.scored)
     assert files(from_json(to_json(made_up(SMALL)), lambda name: SMALL)) == small
 
 
@@ -200,12 +200,12 @@ def test_a_sweep_of_conditions_is_drawn_over_its_numbers(whole: dict[str, str]) 
 
 def test_names_are_shown_and_never_obeyed() -> None:
     nasty = Contender('<script>alert("x")</script> | *a* `b`', "las", {"k|": "`<v>`"})
-    campaign = campaign_of(
+    result = result_of(
         nasty,
         Contender("fifo", "fifo"),
         scores={nasty.label: [score(500.0)], "fifo": [score(900.0)]},
     )
-    made = files(campaign)
+    made = files(result)
     assert "<script>" not in made["index.html"]
     assert "<script>" not in "".join(t for name, t in made.items() if name.endswith(".svg"))
     assert "&lt;script&gt;" in made["index.html"]
@@ -213,7 +213,7 @@ def test_names_are_shown_and_never_obeyed() -> None:
 
 def test_one_seed_without_blocks_has_no_intervals_and_says_so() -> None:
     made = files(
-        campaign_of(
+        result_of(
             Contender("las", "las"),
             Contender("fifo", "fifo"),
             scores={"las": [score(500.0)], "fifo": [score(900.0)]},
@@ -243,7 +243,7 @@ def test_unfinished_jobs_leave_a_bound_instead_of_a_mean() -> None:
         lower_bound_s=7_200.0,
     )
     made = files(
-        campaign_of(
+        result_of(
             Contender("las", "las"),
             Contender("fifo", "fifo"),
             scores={"las": [score(500.0)] * 2, "fifo": [unfinished, score(900.0)]},
@@ -255,38 +255,38 @@ def test_unfinished_jobs_leave_a_bound_instead_of_a_mean() -> None:
 
 
 def test_what_was_skipped_and_what_failed_is_listed() -> None:
-    campaign = made_up(Suite("s", "S", (order(),)))
-    trial = campaign.scored[0].trial
-    campaign = replace(
-        campaign,
+    result = made_up(Suite("s", "S", (order(),)))
+    trial = result.scored[0].trial
+    result = replace(
+        result,
         skipped=(Skipped("order", "philly-82k", "philly/philly-82k.csv is not there"),),
-        failures=(Failure(trial, "the policy raised"),),
+        failures=(FailedTrial(trial, "the policy raised"),),
     )
-    text = files(campaign)["README.md"]
+    text = files(result)["README.md"]
     assert "- order, philly-82k: philly/philly-82k.csv is not there" in text
     assert "the policy raised" in text
     assert "2 skipped or failed" in text
 
 
 def test_an_empty_campaign_is_still_a_report() -> None:
-    made = files(Campaign(SUITE, ()))
+    made = files(SuiteResult(SUITE, ()))
     assert "There is nothing to compare." in made["index.html"]
 
 
 def test_a_contender_that_missed_some_comparisons_is_left_out_there() -> None:
-    campaign = made_up(SMALL)
+    result = made_up(SMALL)
     kept = tuple(
         each
-        for each in campaign.scored
+        for each in result.scored
         if each.trial.contender.label != "las" or each.trial.workload.name != "philly1k"
     )
-    text = files(replace(campaign, scored=kept))["README.md"]
+    text = files(replace(result, scored=kept))["README.md"]
     assert "The goal for" in text
 
 
 def test_a_negative_excess_is_shown_and_judged_in_seconds() -> None:
-    ours = Contender("trainmaster", "trainmaster", standing=Standing.OURS)
-    grown = campaign_of(
+    ours = Contender("trainmaster", "trainmaster", role=ContenderRole.OURS)
+    grown = result_of(
         Contender("las", "las"),
         ours,
         scores={"las": [score(-100.0)] * 3, "trainmaster": [score(-300.0)] * 3},
@@ -298,15 +298,15 @@ def test_a_negative_excess_is_shown_and_judged_in_seconds() -> None:
 
 
 def test_the_report_is_written_into_a_directory_with_its_figures(tmp_path: Path) -> None:
-    campaign = made_up(Suite("s", "S", (order(),)))
-    page = write_report(campaign, tmp_path / "out")
+    result = made_up(Suite("s", "S", (order(),)))
+    page = write_report(result, tmp_path / "out")
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
-    again = write_report(campaign, tmp_path / "out")
+    again = write_report(result, tmp_path / "out")
     assert again == page
     assert (tmp_path / "out/figures/order.svg").is_file()
     (tmp_path / "file").write_text("")
     with pytest.raises(ReportError, match="it is a file"):
-        write_report(campaign, tmp_path / "file")
+        write_report(result, tmp_path / "file")
 
 
 def test_a_report_replaces_an_earlier_one_and_leaves_the_files_of_others(tmp_path: Path) -> None:
@@ -336,10 +336,10 @@ def test_wins_in_sweeps_alone_make_a_report_too() -> None:
     )
     suite = Suite("s", "S", (judged, swept))
     scored = [
-        Scored(trial, cut if trial.experiment == "order" else score(500.0), 1.0)
+        ScoredTrial(trial, cut if trial.experiment == "order" else score(500.0), 1.0)
         for trial in suite.trials()
     ]
-    made = files(Campaign(suite, tuple(scored)))
+    made = files(SuiteResult(suite, tuple(scored)))
     assert "There is nothing to compare." in made["README.md"]
 
 
@@ -348,11 +348,11 @@ def test_negligible_ratios_are_marked_and_explained_on_page_and_in_markdown(
 ) -> None:
     contenders = (
         Contender("las", "las"),
-        Contender("ours", "trainmaster", standing=Standing.OURS),
+        Contender("ours", "trainmaster", role=ContenderRole.OURS),
         Contender("fifo", "fifo"),
     )
     scores = {"las": [score(20.0)], "ours": [score(2.0)], "fifo": [score(2_000.0)]}
-    made = files(campaign_of(*contenders, scores=scores))
+    made = files(result_of(*contenders, scores=scores))
     note = "\N{DAGGER} Negligible: both excesses are below 1 % of the mean JCT."
     for name in ("README.md", "index.html"):
         assert "0.10\N{DAGGER}" in made[name]

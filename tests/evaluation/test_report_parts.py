@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.published.claims import CLAIMS, Claim, Outcome, weigh
+from benchmarks.published.claims import CLAIMS, ClaimOutcome, PublishedClaim, check_claims
 from tests.evaluation.made_up import CONCURRENCY, SUITE, SWITCHING, made_up, score
-from tests.evaluation.test_report import campaign_of
+from tests.evaluation.test_report import result_of
 from trainmaster.evaluation.comparisons import Comparison, comparisons
 from trainmaster.evaluation.number_format import (
     change_words,
@@ -18,7 +18,7 @@ from trainmaster.evaluation.number_format import (
 from trainmaster.evaluation.report.figures import SweptValues
 from trainmaster.evaluation.report.ranking import records, wins
 from trainmaster.evaluation.report.sweeps import setting_sweep, steps_of, sweeps
-from trainmaster.evaluation.statistics import Basis, Estimate, Interval
+from trainmaster.evaluation.statistics import Basis, Interval, IntervalEstimate
 from trainmaster.evaluation.suite import Contender, Suite
 from trainmaster.report.rendering import markdown_words
 
@@ -27,7 +27,7 @@ LAS, FIFO = Contender("las", "las"), Contender("fifo", "fifo")
 
 def found(las: list[float], fifo: list[float]) -> tuple[Comparison, ...]:
     return comparisons(
-        campaign_of(
+        result_of(
             LAS, FIFO, scores={"las": [score(v) for v in las], "fifo": [score(v) for v in fifo]}
         )
     )
@@ -36,38 +36,38 @@ def found(las: list[float], fifo: list[float]) -> tuple[Comparison, ...]:
 @pytest.mark.parametrize(
     ("las", "fifo", "outcome"),
     {
-        "held": ([1_000.0], [5_000.0], Outcome.HELD),
-        "reversed": ([5_000.0], [1_000.0], Outcome.REVERSED),
-        "a draw within one percent": ([1_000.0], [1_040.0], Outcome.DRAW),
+        "held": ([1_000.0], [5_000.0], ClaimOutcome.HELD),
+        "reversed": ([5_000.0], [1_000.0], ClaimOutcome.REVERSED),
+        "a draw within one percent": ([1_000.0], [1_040.0], ClaimOutcome.DRAW),
         "a draw when the interval reaches over 1": (
             [1_000.0, 9_000.0, 1_000.0],
             [9_000.0, 1_000.0, 1_500.0],
-            Outcome.DRAW,
+            ClaimOutcome.DRAW,
         ),
     }.values(),
 )
 def test_a_claim_is_held_reversed_or_a_draw(
-    las: list[float], fifo: list[float], outcome: Outcome
+    las: list[float], fifo: list[float], outcome: ClaimOutcome
 ) -> None:
-    (weighed,) = weigh(found(las, fifo), [Claim("las", "fifo", "somebody")])
-    assert [each.outcome for each in weighed.instances] == [outcome]
+    (checked,) = check_claims(found(las, fifo), [PublishedClaim("las", "fifo", "somebody")])
+    assert [each.outcome for each in checked.instances] == [outcome]
 
 
 def test_a_fixed_trace_is_a_draw_where_its_blocks_do_not_part_the_two() -> None:
     las = score(2_000.0, excess_blocks_s=(0.0, 4_000.0) * 10)
     alike = score(2_400.0, excess_blocks_s=(4_800.0, 0.0) * 10)
     apart = score(2_400.0, excess_blocks_s=(400.0, 4_400.0) * 10)
-    claim = Claim("las", "fifo", "somebody")
-    for other, outcome in ((alike, Outcome.DRAW), (apart, Outcome.HELD)):
-        made = comparisons(campaign_of(LAS, FIFO, scores={"las": [las], "fifo": [other]}))
-        (weighed,) = weigh(made, [claim])
-        assert [each.outcome for each in weighed.instances] == [outcome]
+    claim = PublishedClaim("las", "fifo", "somebody")
+    for other, outcome in ((alike, ClaimOutcome.DRAW), (apart, ClaimOutcome.HELD)):
+        made = comparisons(result_of(LAS, FIFO, scores={"las": [las], "fifo": [other]}))
+        (checked,) = check_claims(made, [claim])
+        assert [each.outcome for each in checked.instances] == [outcome]
 
 
 def test_a_claim_without_both_sides_is_left_out() -> None:
-    assert weigh(found([1.0], [2.0]), [Claim("las", "themis", "somebody")]) == ()
-    elsewhere = Claim("las", "fifo", "somebody", tracks=("elastic",))
-    assert weigh(found([1.0], [2.0]), [elsewhere]) == ()
+    assert check_claims(found([1.0], [2.0]), [PublishedClaim("las", "themis", "somebody")]) == ()
+    elsewhere = PublishedClaim("las", "fifo", "somebody", tracks=("elastic",))
+    assert check_claims(found([1.0], [2.0]), [elsewhere]) == ()
 
 
 def test_nobody_is_claimed_to_be_below_itself_or_twice() -> None:
@@ -162,8 +162,11 @@ def test_ratios_in_words(value: float | None, words: str) -> None:
 
 
 def test_intervals_in_words() -> None:
-    assert with_interval(Estimate(0.5, Interval(0.4, 0.61), 9, Basis.SEEDS)) == "0.50 [0.40, 0.61]"
-    assert with_interval(Estimate(0.5, None, 1, Basis.NOTHING)) == "0.50"
+    assert (
+        with_interval(IntervalEstimate(0.5, Interval(0.4, 0.61), 9, Basis.SEEDS))
+        == "0.50 [0.40, 0.61]"
+    )
+    assert with_interval(IntervalEstimate(0.5, None, 1, Basis.NOTHING)) == "0.50"
     assert with_interval(None) == "–"
 
 

@@ -7,16 +7,22 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.published.acceptance import Criterion, Verdict, goal_context, judge, verdicts
+from benchmarks.published.acceptance import (
+    AcceptanceVerdict,
+    Criterion,
+    goal_context,
+    judge,
+    verdicts,
+)
 from tests.evaluation.made_up import order, score
-from tests.evaluation.test_report import campaign_of
+from tests.evaluation.test_report import result_of
 from trainmaster.evaluation.comparisons import comparisons
 from trainmaster.evaluation.score import Score
-from trainmaster.evaluation.suite import Contender, Standing
+from trainmaster.evaluation.suite import Contender, ContenderRole
 
-OURS = Contender("ours", "trainmaster", standing=Standing.OURS)
+OURS = Contender("ours", "trainmaster", role=ContenderRole.OURS)
 LAS, BEST = Contender("las", "las"), Contender("tiresias-l tuned", "tiresias-l")
-SRSF = Contender("srsf", "srsf", standing=Standing.BOUND)
+SRSF = Contender("srsf", "srsf", role=ContenderRole.BOUND)
 FAIR = {"rho_p99": 2.0, "rho_over_1": 0.1, "rho_max": 5.0}
 
 
@@ -26,8 +32,8 @@ def at(excess_s: float, floor_s: float = 4_000.0, **changes: object) -> Score:
 
 def verdict(
     ours: Sequence[Score], las: Sequence[Score], best: Sequence[Score], srsf: float = 400.0
-) -> Verdict:
-    found = campaign_of(
+) -> AcceptanceVerdict:
+    found = result_of(
         LAS,
         OURS,
         BEST,
@@ -101,13 +107,13 @@ def test_bounds_and_ablations_are_no_published_policies() -> None:
 
 
 def test_without_us_there_is_no_verdict() -> None:
-    found = campaign_of(LAS, BEST, scores={"las": [at(1.0)], "tiresias-l tuned": [at(2.0)]})
+    found = result_of(LAS, BEST, scores={"las": [at(1.0)], "tiresias-l tuned": [at(2.0)]})
     assert verdicts(comparisons(found)) == ()
     assert goal_context(()) == {}
 
 
 def test_sweeps_are_not_judged() -> None:
-    found = campaign_of(LAS, OURS, scores={"las": [at(900.0)], "ours": [at(500.0)]})
+    found = result_of(LAS, OURS, scores={"las": [at(900.0)], "ours": [at(500.0)]})
     swept = order(track="sweep", contenders=(LAS, OURS))
     comparison = replace(comparisons(found)[0], experiment=swept)
     assert verdicts((comparison,)) == ()

@@ -15,24 +15,24 @@ from tests.evaluation.builders import FIFO, IDEAL, experiment, generated, suite,
 from trainmaster.evaluation import code_digest as sources
 from trainmaster.evaluation import trial_cache as archives
 from trainmaster.evaluation.process_pool import spread
-from trainmaster.evaluation.runner import Interrupted, News, run_campaign
+from trainmaster.evaluation.runner import Interrupted, SuiteProgress, run_suite
 from trainmaster.evaluation.score import Skipped
 from trainmaster.evaluation.scores_json import to_json
 from trainmaster.evaluation.selection import narrowed, runnable
 from trainmaster.evaluation.suite import (
     Conditions,
     Contender,
-    Crafted,
     Experiment,
-    FromFile,
     Suite,
     SuiteError,
+    SyntheticTrace,
+    TraceFile,
     Trial,
     Workload,
 )
 from trainmaster.evaluation.suites import suite_names, suite_of
 from trainmaster.evaluation.trial import run_trial
-from trainmaster.evaluation.trial_cache import Archive, key_of
+from trainmaster.evaluation.trial_cache import TrialCache, key_of
 
 LAS = Contender("las", "las")
 THREE = suite(experiment(FIFO, LAS, workload=generated(seeds=(0, 1, 2))))
@@ -40,10 +40,10 @@ THREE = suite(experiment(FIFO, LAS, workload=generated(seeds=(0, 1, 2))))
 
 def ran(suite: Suite, folder: Path, processes: int = 1) -> tuple[str, list[Trial]]:
     """The output, and the trials that were run for it."""
-    heard: list[News] = []
-    campaign = run_campaign(suite, Archive(folder), processes=processes, on_news=heard.append)
-    assert campaign.failures == ()
-    return to_json(campaign), [news.trial for news in heard if news.trial is not None]
+    heard: list[SuiteProgress] = []
+    result = run_suite(suite, TrialCache(folder), processes=processes, on_progress=heard.append)
+    assert result.failures == ()
+    return to_json(result), [progress.trial for progress in heard if progress.trial is not None]
 
 
 # -- the same whatever the way -----------------------------------------------------------------------
@@ -54,9 +54,9 @@ def test_one_and_two_processes_give_the_same_bytes_in_the_suites_order(tmp_path:
     together, trials = ran(THREE, tmp_path / "two", 2)
     assert alone == together
     assert len(trials) == 6
-    campaign = run_campaign(THREE, Archive(tmp_path / "two"))
-    assert [str(each.trial) for each in campaign.scored] == [str(each) for each in THREE.trials()]
-    las = [each.trial.seed for each in campaign.scored if each.trial.contender.label == "las"]
+    result = run_suite(THREE, TrialCache(tmp_path / "two"))
+    assert [str(each.trial) for each in result.scored] == [str(each) for each in THREE.trials()]
+    las = [each.trial.seed for each in result.scored if each.trial.contender.label == "las"]
     assert las == [0, 1, 2]
 
 
@@ -64,11 +64,11 @@ def test_equal_trials_of_two_experiments_are_run_once_and_given_to_both(tmp_path
     first = experiment(FIFO, LAS)
     named = replace(generated(), name="called otherwise", title="Otherwise")
     second = experiment(replace(FIFO, label="first come"), workload=named, name="two")
-    campaign = run_campaign(suite(first, second), Archive(tmp_path))
+    result = run_suite(suite(first, second), TrialCache(tmp_path))
     assert len(list(tmp_path.iterdir())) == 2
-    assert [each.trial.experiment for each in campaign.scored] == ["one", "one", "two"]
-    assert campaign.scored[2].trial.contender.label == "first come"
-    assert campaign.scored[0].score == campaign.scored[2].score
+    assert [each.trial.experiment for each in result.scored] == ["one", "one", "two"]
+    assert result.scored[2].trial.contender.label == "first come"
+    assert result.scored[0].score == result.scored[2].score
 
 
 # -- going on ----------------------------------------------------------------------------------------
@@ -87,12 +87,12 @@ def test_only_what_is_missing_is_run(tmp_path: Path) -> None:
 
 
 def test_interrupted_it_says_how_far_it_came_and_goes_on_from_there(tmp_path: Path) -> None:
-    def press_ctrl_c(news: News) -> None:
-        if news.done == 2:
+    def press_ctrl_c(progress: SuiteProgress) -> None:
+        if progress.done == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted, match=r"[23] of 6 trials are done and kept; the same command"):
-        run_campaign(THREE, Archive(tmp_path), processes=2, on_news=press_ctrl_c)
+        run_suite(THREE, TrialCache(tmp_path), processes=2, on_progress=press_ctrl_c)
     kept = len(list(tmp_path.iterdir()))
     assert kept in (2, 3)
     resumed, trials = ran(THREE, tmp_path, 2)
@@ -101,10 +101,10 @@ def test_interrupted_it_says_how_far_it_came_and_goes_on_from_there(tmp_path: Pa
 
 
 def test_a_fresh_run_believes_nothing(tmp_path: Path) -> None:
-    heard: list[News] = []
-    run_campaign(suite(experiment()), Archive(tmp_path))
-    run_campaign(suite(experiment()), Archive(tmp_path), is_fresh=True, on_news=heard.append)
-    assert [(news.done, news.in_all) for news in heard] == [(0, 1), (1, 1)]
+    heard: list[SuiteProgress] = []
+    run_suite(suite(experiment()), TrialCache(tmp_path))
+    run_suite(suite(experiment()), TrialCache(tmp_path), is_fresh=True, on_progress=heard.append)
+    assert [(progress.done, progress.in_all) for progress in heard] == [(0, 1), (1, 1)]
 
 
 # -- what a result depends on ------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def test_a_trials_key_changes_with_the_content_of_its_file(tmp_path: Path) -> No
     for folder, size in ((one, 1), (two, 2)):
         folder.mkdir()
         (folder / "t.csv").write_text(f"job_id,submit_s,gpus,duration_s\na,0,{size},5\n")
-    fixed = trial(workload=Workload("w", FromFile("t.csv"), "1x2"))
+    fixed = trial(workload=Workload("w", TraceFile("t.csv"), "1x2"))
     assert key_of(fixed, one) != key_of(fixed, two)
 
 
@@ -200,9 +200,9 @@ def digest(policy: str) -> str:
 
 def test_a_trial_that_raises_is_named_and_costs_no_other(tmp_path: Path) -> None:
     bad = Contender("bad", "fifo", settings={"backfill": "sideways"})
-    campaign = run_campaign(suite(experiment(FIFO, bad, LAS)), Archive(tmp_path), processes=2)
-    assert [each.trial.contender.label for each in campaign.scored] == ["fifo", "las"]
-    (failure,) = campaign.failures
+    result = run_suite(suite(experiment(FIFO, bad, LAS)), TrialCache(tmp_path), processes=2)
+    assert [each.trial.contender.label for each in result.scored] == ["fifo", "las"]
+    (failure,) = result.failures
     assert failure.trial.contender.label == "bad"
     assert "backfill must be one of none, skip, easy, not 'sideways'" in failure.error
     assert len(list(tmp_path.iterdir())) == 2
@@ -228,12 +228,12 @@ def test_a_full_disk_leaves_nothing_half_written(
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="no space left"):
-        run_campaign(suite(experiment()), Archive(tmp_path))
+        run_suite(suite(experiment()), TrialCache(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_not_here_is_skipped_and_said(tmp_path: Path) -> None:
-    gone = Workload("gone", FromFile("nowhere.csv"), "2x4")
+    gone = Workload("gone", TraceFile("nowhere.csv"), "2x4")
     both = replace(experiment(FIFO, LAS), workloads=(generated(), gone))
     unknown = experiment(Contender("future", "no-such-policy"), FIFO, name="two")
     nothing = experiment(FIFO, workload=gone, name="three")
@@ -255,7 +255,7 @@ def test_what_is_not_here_is_skipped_and_said(tmp_path: Path) -> None:
 def test_a_suite_can_be_narrowed_to_experiments_and_seeds() -> None:
     both = suite(
         experiment(FIFO, workload=generated(seeds=(0, 1, 2))),
-        experiment(FIFO, workload=Workload("w", FromFile("t.csv"), "1x2"), name="two"),
+        experiment(FIFO, workload=Workload("w", TraceFile("t.csv"), "1x2"), name="two"),
     )
     assert [each.name for each in narrowed(both, ["two"], None).experiments] == ["two"]
     fewer, more = narrowed(both, [], 2), narrowed(both, [], 5)
@@ -288,7 +288,7 @@ def test_every_suite_loads_and_has_tracks_seeds_and_a_baseline(name: str) -> Non
 
 
 def test_a_crafted_trace_runs() -> None:
-    head_of_line = Workload("w", Crafted("one-large-then-small"), "2x4", warm_up=0)
+    head_of_line = Workload("w", SyntheticTrace("one-large-then-small"), "2x4", warm_up=0)
     fifo, las = (run_trial(trial(each, head_of_line)).score for each in (FIFO, LAS))
     assert fifo.jobs == las.jobs == 9
     assert fifo.excess_s is not None

@@ -12,7 +12,14 @@ from trainmaster.catalog import policy_class, policy_names
 from trainmaster.config.options import read_options
 from trainmaster.config.performance import perf_model_from
 from trainmaster.core.occupancy import Occupancy
-from trainmaster.evaluation.suite import Contender, Experiment, FromFile, Standing, Trial, Workload
+from trainmaster.evaluation.suite import (
+    Contender,
+    ContenderRole,
+    Experiment,
+    TraceFile,
+    Trial,
+    Workload,
+)
 from trainmaster.evaluation.suites import SUITES, suite_names, suite_of
 from trainmaster.evaluation.suites.philly_traces import (
     MOST_JOBS,
@@ -54,7 +61,7 @@ DRAWN = {
     each.name: each
     for experiment in PUBLISHED.experiments
     for each in experiment.workloads
-    if not isinstance(each.source, FromFile)
+    if not isinstance(each.source, TraceFile)
 }
 
 
@@ -130,7 +137,7 @@ def test_all_four_tracks_are_there_with_real_and_generated_jobs() -> None:
     for track in ("order", "placement"):
         workloads = [w for e in PUBLISHED.experiments if e.track == track for w in e.workloads]
         assert PHILLY_1K in workloads
-        assert any(not isinstance(each.source, FromFile) for each in workloads)
+        assert any(not isinstance(each.source, TraceFile) for each in workloads)
         assert sum(each.name.startswith("vc ") for each in workloads) == len(VIRTUAL_CLUSTERS)
 
 
@@ -139,7 +146,7 @@ def test_the_baselines_are_there() -> None:
         (each.policy, bool(each.grid))
         for experiment in PUBLISHED.experiments
         for each in experiment.contenders
-        if each.standing is Standing.PUBLISHED
+        if each.role is ContenderRole.PUBLISHED
     }
     wanted = ["fifo", "las", "tiresias-l", "gittins", "tiresias-g", "qssf", "max-min", "afs-l"]
     assert {policy for policy, _ in named} >= {*wanted, "goodput", "gandiva", "themis", "antman"}
@@ -154,12 +161,12 @@ def test_the_baselines_are_there() -> None:
 def test_ours_knows_nothing_that_others_do_not(track: str) -> None:
     """No oracle among published ones, no estimates; LAS beside ours everywhere, and a bound."""
     for each in (e for e in PUBLISHED.experiments if e.track == track):
-        standings = {c.standing for c in each.contenders}
-        assert {Standing.OURS, Standing.BOUND} <= standings
+        roles = {c.role for c in each.contenders}
+        assert {ContenderRole.OURS, ContenderRole.BOUND} <= roles
         assert any(c.policy == "las" for c in each.contenders)
         assert all(conditions.estimates == "none" for conditions in each.conditions)
         oracles = [c for c in each.contenders if policy_class(c.policy).needs_oracle]
-        assert all(c.standing is Standing.BOUND for c in oracles)
+        assert all(c.role is ContenderRole.BOUND for c in oracles)
 
 
 SWEPT = {
@@ -184,7 +191,7 @@ def test_each_part_of_ours_has_its_ablation() -> None:
         each
         for found in PUBLISHED.experiments
         for each in found.contenders
-        if each.standing is Standing.ABLATION
+        if each.role is ContenderRole.ABLATION
     ]
     assert all(len(each.settings) == 1 for each in parts)
     defaults = policy_class("trainmaster").options_type()
@@ -210,4 +217,4 @@ def test_all_82k_jobs_are_a_suite_of_their_own() -> None:
 
 def _is_whole(trial: Trial) -> bool:
     source = trial.workload.source
-    return isinstance(source, FromFile) and source.path == PHILLY_82K and source.part.queue is None
+    return isinstance(source, TraceFile) and source.path == PHILLY_82K and source.part.queue is None

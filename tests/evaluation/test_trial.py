@@ -11,7 +11,7 @@ from tests.evaluation.builders import IDEAL, generated, job, trace, trial
 from trainmaster.evaluation import trial as trials
 from trainmaster.evaluation.score import Score
 from trainmaster.evaluation.scoring import score_of
-from trainmaster.evaluation.suite import Conditions, Contender, Generated, Settings, Workload
+from trainmaster.evaluation.suite import Conditions, Contender, Generated, PolicySettings, Workload
 from trainmaster.evaluation.trial import TrialError, empty_scenario, policy_of, run_trial, simulate
 from trainmaster.evaluation.workloads import MeasurementWindow, stream_of
 from trainmaster.model.trace import TracedJob
@@ -144,7 +144,9 @@ def test_tuning_sees_the_jobs_before_the_measured_ones_and_no_other(
 ) -> None:
     seen: list[str] = []
 
-    def watch(contender: Contender, scenario: Scenario, prefix: Sequence[TracedJob]) -> Settings:
+    def watch(
+        contender: Contender, scenario: Scenario, prefix: Sequence[TracedJob]
+    ) -> PolicySettings:
         seen.extend(each.job.id for each in prefix)
         return contender.grid[1]
 

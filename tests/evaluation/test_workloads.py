@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.evaluation.builders import generated, job
-from trainmaster.evaluation.suite import Changes, FromFile, Generated, Slice, SuiteError, Workload
+from trainmaster.evaluation.suite import (
+    Generated,
+    SuiteError,
+    TraceFile,
+    TraceSubset,
+    Workload,
+    WorkloadChanges,
+)
 from trainmaster.evaluation.workloads import (
     MeasurementWindow,
     busiest,
@@ -50,8 +57,12 @@ def test_one_job_is_measured() -> None:
 
 
 @pytest.mark.parametrize("load", [0.5, 0.7, 0.9, 1.0, 1.2])
-@pytest.mark.parametrize("changes", [Changes(), Changes(longest_s=600), Changes(elastic=0.5)])
-def test_a_generated_stream_has_the_load_that_was_asked_for(load: float, changes: Changes) -> None:
+@pytest.mark.parametrize(
+    "changes", [WorkloadChanges(), WorkloadChanges(longest_s=600), WorkloadChanges(elastic=0.5)]
+)
+def test_a_generated_stream_has_the_load_that_was_asked_for(
+    load: float, changes: WorkloadChanges
+) -> None:
     workload = Workload("w", Generated(300, load, changes=changes), "8x4")
     for seed in range(3):
         realised = load_of(stream_of(workload, 32, seed, None).trace.jobs, 32)
@@ -77,7 +88,7 @@ def test_streams_differ_by_seed_and_loads_differ_by_arrivals_alone() -> None:
 
 
 def test_what_is_declared_is_drawn_by_the_seed() -> None:
-    changes = Changes(
+    changes = WorkloadChanges(
         elastic=0.5,
         models=("vgg16", "resnet50"),
         memory_gib=(2, 10),
@@ -99,8 +110,8 @@ def test_what_is_declared_is_drawn_by_the_seed() -> None:
 
 
 def test_one_more_kind_of_change_leaves_the_others_as_they_were() -> None:
-    alone = Workload("w", Generated(50, 0.9, changes=Changes(elastic=0.5)), "8x4")
-    both_changes = Changes(elastic=0.5, models=("vgg16", "resnet50"))
+    alone = Workload("w", Generated(50, 0.9, changes=WorkloadChanges(elastic=0.5)), "8x4")
+    both_changes = WorkloadChanges(elastic=0.5, models=("vgg16", "resnet50"))
     both = Workload("w", Generated(50, 0.9, changes=both_changes), "8x4")
     demands = [
         [each.job.demand for each in stream_of(each_of, 32, 0, None).trace.jobs]
@@ -112,26 +123,26 @@ def test_one_more_kind_of_change_leaves_the_others_as_they_were() -> None:
 def test_slices_cut_by_queue_days_ends_and_number() -> None:
     jobs = [job(f"j{n}", n * DAY_S / 2, 1, 100 if 6 <= n < 10 else 1) for n in range(20)]
     jobs[3] = replace(jobs[3], job=replace(jobs[3].job, queue="other"))
-    names = [each.job.id for each in cut(jobs, Slice(queue="other"))]
+    names = [each.job.id for each in cut(jobs, TraceSubset(queue="other"))]
     assert names == ["j3"]
     assert [each.job.id for each in busiest(jobs, 2)] == ["j6", "j7", "j8", "j9"]
-    assert [each.job.id for each in cut(jobs, Slice(first=5, last=2))] == ["j3", "j4"]
-    thinned = cut(jobs, Slice(at_most=5))
+    assert [each.job.id for each in cut(jobs, TraceSubset(first=5, last=2))] == ["j3", "j4"]
+    thinned = cut(jobs, TraceSubset(at_most=5))
     assert [each.job.id for each in thinned] == ["j0", "j4", "j8", "j12", "j16"]
 
 
 def test_a_file_can_be_stretched_to_a_load(tmp_path: Path) -> None:
     rows = "".join(f"{n},{10 * n},1,100\n" for n in range(50))
     (tmp_path / "t.csv").write_text(f"job_id,submit_s,gpus,duration_s\n{rows}")
-    as_is = Workload("w", FromFile("t.csv"), "2x4")
-    stretched = Workload("w", FromFile("t.csv", load=0.5), "2x4")
+    as_is = Workload("w", TraceFile("t.csv"), "2x4")
+    stretched = Workload("w", TraceFile("t.csv", load=0.5), "2x4")
     assert stream_of(as_is, 8, 0, tmp_path).trace.jobs[-1].job.submit_ms == 490 * SECOND
     jobs = stream_of(stretched, 8, 0, tmp_path).trace.jobs
     assert load_of(jobs, 8) == pytest.approx(0.5, rel=0.01)
 
 
 def test_run_times_are_cut_before_the_load_is_met() -> None:
-    source = Generated(300, 0.9, changes=Changes(longest_s=3_600))
+    source = Generated(300, 0.9, changes=WorkloadChanges(longest_s=3_600))
     jobs = stream_of(Workload("w", source, "8x4"), 32, 0, None).trace.jobs
     assert max(each.service_ms for each in jobs) == HOUR
     assert load_of(jobs, 32) == pytest.approx(0.9, rel=0.01)
@@ -140,7 +151,7 @@ def test_run_times_are_cut_before_the_load_is_met() -> None:
 def test_first_attempts_leave_out_failed_ones_and_keep_how_jobs_end() -> None:
     whole, first = (
         stream_of(Workload("w", Generated(300, 0.9, changes=changes), "8x4"), 32, 0, None).trace
-        for changes in (Changes(), Changes(first_attempts=True))
+        for changes in (WorkloadChanges(), WorkloadChanges(first_attempts=True))
     )
     assert any(each.failed_attempts_ms for each in whole.jobs)
     assert not any(each.failed_attempts_ms for each in first.jobs)

@@ -13,7 +13,7 @@ from tests.policies.cases import Case
 from tests.policies.test_max_min import SCATTERED, sizes
 from tests.property.drive import Drive
 from trainmaster.core.state import JobRecord
-from trainmaster.evaluation.suite import Changes, Generated, Workload
+from trainmaster.evaluation.suite import Generated, Workload, WorkloadChanges
 from trainmaster.evaluation.workloads import stream_of
 from trainmaster.mechanisms.gpu_claims import Allocator, GpuClaim, Pool
 from trainmaster.mechanisms.reallocating_policy import ReallocatingOptions
@@ -316,7 +316,7 @@ def test_a_shorter_gang_takes_the_place_of_a_longer_one_unless_that_has_just_beg
 
 def test_a_run_is_not_evicted_over_and_over_so_that_another_may_grow() -> None:
     """Generated jobs, half of them elastic, where one run was halted and launched every millisecond."""
-    source = Generated(500, 1.2, changes=Changes(elastic=0.5, shrink=2, grow=4))
+    source = Generated(500, 1.2, changes=WorkloadChanges(elastic=0.5, shrink=2, grow=4))
     jobs = stream_of(Workload("elastic", source, "16x4", (21,)), 64, 21, None).trace.jobs
     scenario = a_scenario(jobs, "16x4", until_s=1_320_630)
     blind = replace(scenario, estimates=Estimates(known=False))

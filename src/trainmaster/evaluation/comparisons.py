@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from math import fsum
 from operator import attrgetter
 
-from trainmaster.evaluation.score import Campaign, Score
+from trainmaster.evaluation.score import Score, SuiteResult
 from trainmaster.evaluation.statistics import (
     SMALLEST,
-    Estimate,
+    IntervalEstimate,
     Observed,
     geometric_mean,
     mean,
     paired_ratio,
 )
-from trainmaster.evaluation.suite import Conditions, Contender, Experiment, Standing, Workload
+from trainmaster.evaluation.suite import Conditions, Contender, ContenderRole, Experiment, Workload
 
 Measure = Callable[[Score], float | None]
 
@@ -42,7 +42,7 @@ MEAN_JCT = Subject("mean JCT", mean_jct)
 
 
 @dataclass(frozen=True, slots=True)
-class Entrant:
+class ContenderScores:
     """A contender and its scores by seed."""
 
     contender: Contender
@@ -53,8 +53,8 @@ class Entrant:
         return self.contender.label
 
     @property
-    def standing(self) -> Standing:
-        return self.contender.standing
+    def role(self) -> ContenderRole:
+        return self.contender.role
 
     @property
     def jobs(self) -> dict[int, int]:
@@ -71,7 +71,7 @@ class Entrant:
         values = self.values(measure).values()
         return fsum(values) / len(values) if values and len(values) == len(self.scores) else None
 
-    def estimate(self, measure: Measure) -> Estimate | None:
+    def estimate(self, measure: Measure) -> IntervalEstimate | None:
         return mean(self.values(measure)) if self.has(measure) else None
 
     def has(self, measure: Measure) -> bool:
@@ -100,7 +100,7 @@ class Comparison:
     experiment: Experiment
     workload: Workload
     conditions: Conditions
-    entrants: tuple[Entrant, ...]
+    contenders: tuple[ContenderScores, ...]
 
     @property
     def title(self) -> str:
@@ -113,61 +113,63 @@ class Comparison:
     def key(self) -> tuple[str, str, str]:
         return (self.experiment.name, self.workload.name, self.conditions.name)
 
-    def entrant(self, label: str) -> Entrant | None:
-        return next((each for each in self.entrants if each.label == label), None)
+    def contender(self, label: str) -> ContenderScores | None:
+        return next((each for each in self.contenders if each.label == label), None)
 
-    def of_standing(self, *standings: Standing) -> tuple[Entrant, ...]:
-        return tuple(each for each in self.entrants if each.standing in standings)
+    def of_role(self, *roles: ContenderRole) -> tuple[ContenderScores, ...]:
+        return tuple(each for each in self.contenders if each.role in roles)
 
-    def of_policy(self, policy: str) -> Entrant | None:
+    def of_policy(self, policy: str) -> ContenderScores | None:
         """The first that runs this policy, tuned ones last."""
-        found = [each for each in self.entrants if each.contender.policy == policy]
+        found = [each for each in self.contenders if each.contender.policy == policy]
         return min(found, key=lambda each: bool(each.contender.grid), default=None)
 
     @property
     def subject(self) -> Subject:
         """The excess; the mean JCT where an excess is negative, which orders contenders alike on a seed."""
-        values = [value for each in self.entrants for value in each.values(excess).values()]
+        values = [value for each in self.contenders for value in each.values(excess).values()]
         return MEAN_JCT if any(value < 0 for value in values) else EXCESS
 
     @property
-    def baseline(self) -> Entrant | None:
-        return self.entrant(self.experiment.baseline)
+    def baseline(self) -> ContenderScores | None:
+        return self.contender(self.experiment.baseline)
 
     @property
-    def ours(self) -> Entrant | None:
-        return next(iter(self.of_standing(Standing.OURS)), None)
+    def ours(self) -> ContenderScores | None:
+        return next(iter(self.of_role(ContenderRole.OURS)), None)
 
     @property
     def load(self) -> float | None:
         """As realised, the mean over seeds; the jobs are the same for all contenders."""
         return next(
-            (load for each in self.entrants if (load := each.mean(attrgetter("load")))), None
+            (load for each in self.contenders if (load := each.mean(attrgetter("load")))), None
         )
 
     @property
     def is_transient(self) -> bool:
-        return any(score.is_transient for each in self.entrants for score in each.scores.values())
+        return any(score.is_transient for each in self.contenders for score in each.scores.values())
 
     @property
     def has_unfinished(self) -> bool:
-        return any(each.unfinished for each in self.entrants)
+        return any(each.unfinished for each in self.contenders)
 
     @property
     def jobs(self) -> int:
         """Measured jobs of one seed."""
-        return next((s.jobs for each in self.entrants for s in each.scores.values()), 0)
+        return next((s.jobs for each in self.contenders for s in each.scores.values()), 0)
 
     @property
     def gpus(self) -> int:
-        return next((s.gpus for each in self.entrants for s in each.scores.values()), 0)
+        return next((s.gpus for each in self.contenders for s in each.scores.values()), 0)
 
     @property
     def seeds(self) -> int:
-        return len({seed for each in self.entrants for seed in each.scores})
+        return len({seed for each in self.contenders for seed in each.scores})
 
 
-def ratio(ours: Entrant, theirs: Entrant, measure: Measure) -> Estimate | None:
+def ratio(
+    ours: ContenderScores, theirs: ContenderScores, measure: Measure
+) -> IntervalEstimate | None:
     """Ours over theirs on the same jobs; None unless both have the measure on every seed."""
     if not ours.has(measure) or not theirs.has(measure) or not _served_alike(ours, theirs):
         return None
@@ -179,23 +181,23 @@ def ratio(ours: Entrant, theirs: Entrant, measure: Measure) -> Estimate | None:
     )
 
 
-def _has_negligible_excess(entrant: Entrant) -> bool:
+def _has_negligible_excess(contender: ContenderScores) -> bool:
     """Whether its excess hardly counts beside the time that jobs need in any case."""
-    above, whole = entrant.mean(excess), entrant.mean(mean_jct)
+    above, whole = contender.mean(excess), contender.mean(mean_jct)
     return above is not None and above <= max(SMALLEST, NEGLIGIBLE * (whole or 0.0))
 
 
-def _served_alike(ours: Entrant, theirs: Entrant) -> bool:
+def _served_alike(ours: ContenderScores, theirs: ContenderScores) -> bool:
     """Whether neither rejects jobs that the other serves: means over different jobs cannot be compared."""
     own, other = ours.jobs, theirs.jobs
     return all(own[seed] == other[seed] for seed in own.keys() & other.keys())
 
 
-def _observed(entrant: Entrant, measure: Measure) -> dict[int, Observed]:
+def _observed(contender: ContenderScores, measure: Measure) -> dict[int, Observed]:
     has_blocks = measure is excess
     return {
-        seed: Observed(value, entrant.scores[seed].excess_blocks_s if has_blocks else ())
-        for seed, value in entrant.values(measure).items()
+        seed: Observed(value, contender.scores[seed].excess_blocks_s if has_blocks else ())
+        for seed, value in contender.values(measure).items()
     }
 
 
@@ -204,22 +206,22 @@ def common_subject(found: Iterable[Comparison]) -> Subject:
     return MEAN_JCT if any(each.subject is MEAN_JCT for each in found) else EXCESS
 
 
-def ratios_to_baseline(comparison: Comparison, measure: Measure) -> dict[str, Estimate]:
+def ratios_to_baseline(comparison: Comparison, measure: Measure) -> dict[str, IntervalEstimate]:
     """The measure over the baseline's, by label."""
     baseline = comparison.baseline
     if baseline is None:
         return {}
-    pairs = ((each.label, ratio(each, baseline, measure)) for each in comparison.entrants)
+    pairs = ((each.label, ratio(each, baseline, measure)) for each in comparison.contenders)
     return {label: found for label, found in pairs if found is not None}
 
 
-def typical(entrants: Iterable[Entrant], measure: Measure) -> dict[str, float]:
+def typical(contenders: Iterable[ContenderScores], measure: Measure) -> dict[str, float]:
     """The geometric mean over seeds, as paired ratios are, for each that has the measure on every one.
 
     So the lowest has no ratio above 1 to another. A contender that failed on the hardest seed, or
     rejected jobs that others served, is left out.
     """
-    candidates = tuple(entrants)
+    candidates = tuple(contenders)
     most: dict[int, int] = {}
     for each in candidates:
         for seed, score in each.scores.items():
@@ -230,34 +232,34 @@ def typical(entrants: Iterable[Entrant], measure: Measure) -> dict[str, float]:
     return {label: geometric_mean(own) or 0.0 for label, own in floored.items()}
 
 
-def lowest(entrants: Iterable[Entrant], measure: Measure) -> Entrant | None:
+def lowest(contenders: Iterable[ContenderScores], measure: Measure) -> ContenderScores | None:
     """The one with the lowest typical value; the first of equals."""
-    candidates = tuple(entrants)
+    candidates = tuple(contenders)
     values = typical(candidates, measure)
     scored = [each for each in candidates if each.label in values]
     return min(scored, key=lambda each: values[each.label], default=None)
 
 
-def comparisons(campaign: Campaign) -> tuple[Comparison, ...]:
+def comparisons(result: SuiteResult) -> tuple[Comparison, ...]:
     """Every comparison of which at least one trial was run, in the suite's order."""
-    return tuple(found for found in _all(campaign) if found.entrants)
+    return tuple(found for found in _all(result) if found.contenders)
 
 
-def _all(campaign: Campaign) -> Iterator[Comparison]:
+def _all(result: SuiteResult) -> Iterator[Comparison]:
     scores: dict[tuple[str, str, str, str], dict[int, Score]] = {}
-    for each in campaign.scored:
+    for each in result.scored:
         trial = each.trial
         key = (trial.experiment, trial.workload.name, trial.conditions.name, trial.contender.label)
         scores.setdefault(key, {})[trial.seed] = each.score
-    for experiment in campaign.suite.experiments:
+    for experiment in result.suite.experiments:
         for workload in experiment.workloads:
             for conditions in experiment.conditions:
                 place = (experiment.name, workload.name, conditions.name)
-                entrants = (
-                    Entrant(contender, scores.get((*place, contender.label), {}))
+                contenders = (
+                    ContenderScores(contender, scores.get((*place, contender.label), {}))
                     for contender in experiment.contenders
                 )
-                kept = tuple(each for each in entrants if each.scores)
+                kept = tuple(each for each in contenders if each.scores)
                 yield Comparison(experiment, workload, conditions, kept)
 
 

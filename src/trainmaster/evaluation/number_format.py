@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.evaluation.comparisons import NEGLIGIBLE
-from trainmaster.evaluation.statistics import Basis, Estimate, Interval
+from trainmaster.evaluation.statistics import Basis, Interval, IntervalEstimate
 from trainmaster.text import formatting as wording
 from trainmaster.text.formatting import ABSENT
 
@@ -20,7 +20,7 @@ def ratio_words(value: float | None) -> str:
     return f"{value:.2f}" if value < 9.995 else wording.significant(value)
 
 
-def interval_words(estimate: Estimate | None) -> str:
+def interval_words(estimate: IntervalEstimate | None) -> str:
     """The ends in brackets; nothing where there is no interval."""
     if estimate is None or estimate.interval is None:
         return ""
@@ -31,7 +31,7 @@ def _ends(interval: Interval) -> str:
     return f"{ratio_words(interval.low)}, {ratio_words(interval.high)}"
 
 
-def with_interval(estimate: Estimate | None) -> str:
+def with_interval(estimate: IntervalEstimate | None) -> str:
     """A ratio and its interval: 0.87 [0.81, 0.94]; marked where it says little."""
     if estimate is None:
         return ABSENT
@@ -49,7 +49,7 @@ def change_words(ratio: float) -> str:
     return f"{percent} % {'lower' if ratio < 1 else 'higher'}"
 
 
-def basis_words(estimates: list[Estimate]) -> str:
+def basis_words(estimates: list[IntervalEstimate]) -> str:
     """Over what intervals were drawn, for a caption."""
     said = []
     seeds = {each.number for each in estimates if each.basis is Basis.SEEDS}

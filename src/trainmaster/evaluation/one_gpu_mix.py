@@ -21,7 +21,7 @@ from trainmaster.traces.philly_tables import SIZE_MIX
 GANGS_KEPT = 0.25
 
 
-class Model(NamedTuple):
+class PackedModel(NamedTuple):
     """What a model keeps of one GPU while it runs alone."""
 
     name: str
@@ -30,13 +30,13 @@ class Model(NamedTuple):
 
 
 MODELS = (
-    Model("resnet50", 8, 0.9),
-    Model("resnet18", 4, 0.5),
-    Model("transformer", 6, 0.8),
-    Model("gnmt", 6, 0.5),
-    Model("lm", 3, 0.4),
-    Model("a3c", 2, 0.3),
-    Model("recommendation", 3, 0.3),
+    PackedModel("resnet50", 8, 0.9),
+    PackedModel("resnet18", 4, 0.5),
+    PackedModel("transformer", 6, 0.8),
+    PackedModel("gnmt", 6, 0.5),
+    PackedModel("lm", 3, 0.4),
+    PackedModel("a3c", 2, 0.3),
+    PackedModel("recommendation", 3, 0.3),
 )
 
 
@@ -51,12 +51,12 @@ def generate(jobs: int, gpus: int, load: float, seed: int) -> Trace:
 SIZES = tuple(size for size, _ in SIZE_MIX)
 
 
-def _demand(model: Model, size: int) -> Demand:
+def _demand(model: PackedModel, size: int) -> Demand:
     return Demand(Shape(size, memory=model.memory_gib * GIB), size, size)
 
 
 def _changed(
-    traced: TracedJob, chance: Random, demands: dict[tuple[Model, int], Demand]
+    traced: TracedJob, chance: Random, demands: dict[tuple[PackedModel, int], Demand]
 ) -> TracedJob:
     model, stays = chance.choice(MODELS), chance.random() < GANGS_KEPT
     size = traced.job.demand.nominal.count if stays else 1

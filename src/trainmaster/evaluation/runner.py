@@ -9,16 +9,16 @@ from functools import partial
 from pathlib import Path
 
 from trainmaster.evaluation.process_pool import spread
-from trainmaster.evaluation.score import Campaign, Failure
+from trainmaster.evaluation.score import FailedTrial, SuiteResult
 from trainmaster.evaluation.selection import runnable
 from trainmaster.evaluation.suite import Suite, Trial
 from trainmaster.evaluation.trial import run_trial
-from trainmaster.evaluation.trial_cache import Archive, key_of
+from trainmaster.evaluation.trial_cache import TrialCache, key_of
 
 
 @dataclass(frozen=True, slots=True)
-class News:
-    """How far a campaign has come; `trial` is the one that has just ended, if any has."""
+class SuiteProgress:
+    """How many trials of a suite are done; `trial` is the one that has just ended, if any has."""
 
     done: int
     in_all: int
@@ -37,16 +37,16 @@ class Interrupted(Exception):
         self.in_all = in_all
 
 
-def run_campaign(
+def run_suite(
     suite: Suite,
-    archive: Archive,
+    cache: TrialCache,
     *,
     folder: Path | None = None,
     processes: int = 1,
     is_fresh: bool = False,
-    on_news: Callable[[News], object] = lambda news: None,
-) -> Campaign:
-    """All scores of the suite, in its order; only trials that are not in the archive are run.
+    on_progress: Callable[[SuiteProgress], object] = lambda progress: None,
+) -> SuiteResult:
+    """All scores of the suite, in its order; only trials that are not in the cache are run.
 
     Equal trials of several experiments are run once. On Ctrl-C it raises `Interrupted`.
     """
@@ -55,27 +55,29 @@ def run_campaign(
     trials: dict[str, Trial] = {}
     for key, trial in named:
         trials.setdefault(key, trial)
-    known = {} if is_fresh else {key: archive.find(key, trial) for key, trial in trials.items()}
+    known = {} if is_fresh else {key: cache.find(key, trial) for key, trial in trials.items()}
     found = {key: scored for key, scored in known.items() if scored is not None}
     pending = [key for key in trials if key not in found]
     errors: dict[str, str] = {}
-    on_news(News(len(found), len(trials)))
+    on_progress(SuiteProgress(len(found), len(trials)))
     work = partial(run_trial, folder=folder)
     try:
         with closing(spread(work, [trials[key] for key in pending], processes)) as answers:
             for done in answers:
                 key = pending[done.place]
                 if done.result is not None:
-                    archive.keep(key, done.result)
+                    cache.keep(key, done.result)
                     found[key] = done.result
                 else:
                     errors[key] = done.error or "it said nothing"
-                on_news(News(len(found) + len(errors), len(trials), trials[key], done.error))
+                on_progress(
+                    SuiteProgress(len(found) + len(errors), len(trials), trials[key], done.error)
+                )
     except KeyboardInterrupt:
         raise Interrupted(len(found), len(trials)) from None
-    return Campaign(
+    return SuiteResult(
         suite=ready,
         scored=tuple(replace(found[key], trial=trial) for key, trial in named if key in found),
         skipped=skipped,
-        failures=tuple(Failure(trial, errors[key]) for key, trial in named if key in errors),
+        failures=tuple(FailedTrial(trial, errors[key]) for key, trial in named if key in errors),
     )

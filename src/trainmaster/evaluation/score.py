@@ -96,7 +96,7 @@ class Score:
     cost: float | None
     """Price of the GPU time that the measured jobs held; None without prices."""
     chosen: Mapping[str, str] | None
-    """Settings that tuning picked; None for a contender that is not tuned."""
+    """PolicySettings that tuning picked; None for a contender that is not tuned."""
     tuning_jobs: int
     """Jobs of the disjoint prefix that it was tuned on."""
     delays: tuple[SizeDelay, ...] = ()
@@ -129,7 +129,7 @@ def score_from(mapping: Mapping[str, object]) -> Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredTrial:
     """A trial, what it found, and how long that took (which no result depends on)."""
 
     trial: Trial
@@ -148,7 +148,7 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedTrial:
     """A trial that raised an error."""
 
     trial: Trial
@@ -156,10 +156,10 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Campaign:
+class SuiteResult:
     """All scores of a suite, in the suite's own order."""
 
     suite: Suite
-    scored: tuple[Scored, ...]
+    scored: tuple[ScoredTrial, ...]
     skipped: tuple[Skipped, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[FailedTrial, ...] = ()

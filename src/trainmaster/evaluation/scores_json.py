@@ -1,4 +1,4 @@
-"""A campaign as JSON: the same bytes for the same suite, however it was run."""
+"""A suite result as JSON: the same bytes for the same suite, however it was run."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
-from trainmaster.evaluation.score import Campaign, Failure, Scored, Skipped, score_from
+from trainmaster.evaluation.score import FailedTrial, ScoredTrial, Skipped, SuiteResult, score_from
 from trainmaster.evaluation.suite import Suite
 
 
-def to_json(campaign: Campaign) -> str:
+def to_json(result: SuiteResult) -> str:
     """`{"suite", "trials": [...], "skipped": [...], "failures": [...]}`, one trial per line."""
-    suite = campaign.suite
-    trials = ",\n".join(json.dumps(_trial(each)) for each in campaign.scored)
+    suite = result.suite
+    trials = ",\n".join(json.dumps(_trial(each)) for each in result.scored)
     rest = {
-        "skipped": [asdict(each) for each in campaign.skipped],
-        "failures": [{"trial": str(each.trial), "error": each.error} for each in campaign.failures],
+        "skipped": [asdict(each) for each in result.skipped],
+        "failures": [{"trial": str(each.trial), "error": each.error} for each in result.failures],
     }
     head = json.dumps({"suite": suite.name, "title": suite.title})[:-1]
     return f'{head}, "trials": [\n{trials}\n], {json.dumps(rest)[1:]}\n'
 
 
-def from_json(text: str, suite_of: Callable[[str], Suite]) -> Campaign:
-    """The campaign that was written, of a suite as it stands today; trials that it lost are left out."""
+def from_json(text: str, suite_of: Callable[[str], Suite]) -> SuiteResult:
+    """The result that was written, of a suite as it stands today; trials that it lost are left out."""
     found = json.loads(text)
     suite = suite_of(found["suite"])
     trials = {str(trial): trial for trial in suite.trials()}
     named = [(trials.get(_name(each)), score_from(each["score"])) for each in found["trials"]]
     failed = [(trials.get(each["trial"]), each["error"]) for each in found["failures"]]
-    return Campaign(
+    return SuiteResult(
         suite=suite,
-        scored=tuple(Scored(trial, score, 0.0) for trial, score in named if trial is not None),
+        scored=tuple(ScoredTrial(trial, score, 0.0) for trial, score in named if trial is not None),
         skipped=tuple(Skipped(**each) for each in found["skipped"]),
-        failures=tuple(Failure(trial, error) for trial, error in failed if trial is not None),
+        failures=tuple(FailedTrial(trial, error) for trial, error in failed if trial is not None),
     )
 
 
@@ -44,7 +44,7 @@ def _name(entry: Mapping[str, object]) -> str:
     )
 
 
-def _trial(scored: Scored) -> dict[str, object]:
+def _trial(scored: ScoredTrial) -> dict[str, object]:
     trial, contender = scored.trial, scored.trial.contender
     return {
         "experiment": trial.experiment,
@@ -53,7 +53,7 @@ def _trial(scored: Scored) -> dict[str, object]:
         "contender": contender.label,
         "policy": contender.policy,
         "settings": dict(contender.settings),
-        "standing": contender.standing.value,
+        "standing": contender.role.value,
         "seed": trial.seed,
         "score": asdict(scored.score),
     }

@@ -11,9 +11,9 @@ from trainmaster.evaluation.score import Skipped
 from trainmaster.evaluation.suite import (
     Contender,
     Experiment,
-    FromFile,
     Suite,
     SuiteError,
+    TraceFile,
     Workload,
 )
 from trainmaster.evaluation.workloads import file_of
@@ -52,7 +52,7 @@ def runnable(suite: Suite, folder: Path | None) -> tuple[Suite, tuple[Skipped, .
         missing = {
             each.name: _missing(each.source, folder)
             for each in experiment.workloads
-            if isinstance(each.source, FromFile) and _missing(each.source, folder)
+            if isinstance(each.source, TraceFile) and _missing(each.source, folder)
         }
         unknown = {
             each.label: f"there is no policy {each.policy}"
@@ -67,7 +67,7 @@ def runnable(suite: Suite, folder: Path | None) -> tuple[Suite, tuple[Skipped, .
     return replace(suite, experiments=tuple(kept)), tuple(skipped)
 
 
-def _missing(source: FromFile, folder: Path | None) -> str:
+def _missing(source: TraceFile, folder: Path | None) -> str:
     """Why its file cannot be had; empty if it can."""
     if folder is None and not Path(source.path).is_absolute():
         return f"{source.path} is not here; --data names the folder of the public traces"

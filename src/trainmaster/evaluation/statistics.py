@@ -45,7 +45,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class IntervalEstimate:
     """A number found from several trials, with its interval where there is one."""
 
     value: float
@@ -79,13 +79,13 @@ class Observed:
     blocks: tuple[float, ...] = ()
 
 
-Observations = Mapping[int, Observed]
+ObservationsBySeed = Mapping[int, Observed]
 """By seed: what makes two contenders a pair is that the seed, and so the trace, is the same."""
 
 
 def paired_ratio(
-    ours: Observations, theirs: Observations, smallest: float = SMALLEST
-) -> Estimate | None:
+    ours: ObservationsBySeed, theirs: ObservationsBySeed, smallest: float = SMALLEST
+) -> IntervalEstimate | None:
     """Ours over theirs on the same traces; None where no seed has both, or a value is negative.
 
     Several seeds: the geometric mean of the ratios per seed, resampled over seeds. One trace, or seeds
@@ -98,20 +98,22 @@ def paired_ratio(
     if len({(ours[seed], theirs[seed]) for seed in seeds}) == 1:  # chance changes nothing for them
         return _single_trace(ours[seeds[0]], theirs[seeds[0]], smallest)
     logs = [math.log(_ratio(ours[s].value, theirs[s].value, smallest)) for s in seeds]
-    means = np.array(logs)[_resamples(len(logs))].mean(axis=1)
-    interval = _middle(np.exp(means))
-    return Estimate(math.exp(math.fsum(logs) / len(logs)), interval, len(logs), Basis.SEEDS)
+    means = np.array(logs)[_bootstrap_indices(len(logs))].mean(axis=1)
+    interval = _percentile_interval(np.exp(means))
+    return IntervalEstimate(math.exp(math.fsum(logs) / len(logs)), interval, len(logs), Basis.SEEDS)
 
 
-def _single_trace(ours: Observed, theirs: Observed, smallest: float) -> Estimate:
+def _single_trace(ours: Observed, theirs: Observed, smallest: float) -> IntervalEstimate:
     value = _ratio(ours.value, theirs.value, smallest)
     number = len(ours.blocks)
     if number < 2 or number != len(theirs.blocks):
-        return Estimate(value, None, 1, Basis.NOTHING)
-    drawn = _resamples(number)
+        return IntervalEstimate(value, None, 1, Basis.NOTHING)
+    drawn = _bootstrap_indices(number)
     above = np.maximum(np.array(ours.blocks)[drawn].mean(axis=1), smallest)
     below = np.maximum(np.array(theirs.blocks)[drawn].mean(axis=1), smallest)
-    return Estimate(value, _around(_middle(above / below), value), number, Basis.BLOCKS)
+    return IntervalEstimate(
+        value, _around(_percentile_interval(above / below), value), number, Basis.BLOCKS
+    )
 
 
 def _around(interval: Interval, value: float) -> Interval:
@@ -119,16 +121,16 @@ def _around(interval: Interval, value: float) -> Interval:
     return Interval(min(interval.low, value), max(interval.high, value))
 
 
-def mean(values: Mapping[int, float]) -> Estimate | None:
+def mean(values: Mapping[int, float]) -> IntervalEstimate | None:
     """The mean over seeds, resampled over them."""
     if not values:
         return None
     ordered = [values[seed] for seed in sorted(values)]
     value = math.fsum(ordered) / len(ordered)
     if len(ordered) == 1:
-        return Estimate(value, None, 1, Basis.NOTHING)
-    means = np.array(ordered)[_resamples(len(ordered))].mean(axis=1)
-    return Estimate(value, _middle(means), len(ordered), Basis.SEEDS)
+        return IntervalEstimate(value, None, 1, Basis.NOTHING)
+    means = np.array(ordered)[_bootstrap_indices(len(ordered))].mean(axis=1)
+    return IntervalEstimate(value, _percentile_interval(means), len(ordered), Basis.SEEDS)
 
 
 def geometric_mean(ratios: Sequence[float]) -> float | None:
@@ -150,14 +152,14 @@ def _ratio(above: float, below: float, smallest: float) -> float:
     return max(above, smallest) / max(below, smallest)
 
 
-def _middle(resampled: NDArray[np.float64]) -> Interval:
+def _percentile_interval(resampled: NDArray[np.float64]) -> Interval:
     ordered = np.sort(resampled)
     cut = int(TAIL * len(ordered))
     return Interval(float(ordered[cut]), float(ordered[-1 - cut]))
 
 
 @cache
-def _resamples(number: int) -> NDArray[np.intp]:
+def _bootstrap_indices(number: int) -> NDArray[np.intp]:
     """`RESAMPLES` draws of `number` out of `number`, the same in every program run."""
     chance = random.Random(number)
     draws = [chance.choices(range(number), k=number) for _ in range(RESAMPLES)]

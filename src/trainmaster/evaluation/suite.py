@@ -15,7 +15,7 @@ WARM_UP = 0.2
 TAIL = 0.4
 """Part of a generated stream that arrives after the measured jobs."""
 
-Settings = Mapping[str, str]
+PolicySettings = Mapping[str, str]
 """Options of a policy, as `--set` would take them."""
 
 
@@ -48,7 +48,7 @@ def track_title(name: str) -> str:
 # -- contenders --------------------------------------------------------------------------------------
 
 
-class Standing(Enum):
+class ContenderRole(Enum):
     """What a contender is in an experiment: only published ones are what ours must beat."""
 
     OURS = "ours"
@@ -65,17 +65,17 @@ class Contender:
 
     label: str
     policy: str
-    settings: Settings = field(default_factory=dict)
-    grid: tuple[Settings, ...] = ()
-    """Settings tried on the jobs before the measured ones; the best is added to `settings`."""
-    standing: Standing = Standing.PUBLISHED
+    settings: PolicySettings = field(default_factory=dict)
+    grid: tuple[PolicySettings, ...] = ()
+    """PolicySettings tried on the jobs before the measured ones; the best is added to `settings`."""
+    role: ContenderRole = ContenderRole.PUBLISHED
 
 
 # -- workloads ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class WorkloadChanges:
     """What is declared of jobs beyond what their source says; drawn by the trial's seed."""
 
     elastic: float = 0.0
@@ -108,13 +108,13 @@ class Generated:
     jobs: int
     load: float
     like: str = "philly"
-    changes: Changes = Changes()
+    changes: WorkloadChanges = WorkloadChanges()
     tail: float = TAIL
     """Part of the span that goes on after the measured window, so that it ends under load."""
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class TraceSubset:
     """Which jobs of a file: the cuts are made in the order of these fields."""
 
     queue: str | None = None
@@ -128,26 +128,26 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class FromFile:
+class TraceFile:
     """A trace under the data folder; a fixed one, so that seeds only matter for what is drawn."""
 
     path: str
     format: str | None = None
-    part: Slice = Slice()
-    changes: Changes = Changes()
+    part: TraceSubset = TraceSubset()
+    changes: WorkloadChanges = WorkloadChanges()
     load: float | None = None
     """Arrivals are stretched or squeezed to offer this load; None leaves them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Crafted:
+class SyntheticTrace:
     """A trace that a function of `evaluation.suites.synthetic_traces` makes for one experiment."""
 
     name: str
-    changes: Changes = Changes()
+    changes: WorkloadChanges = WorkloadChanges()
 
 
-Source = Generated | FromFile | Crafted
+JobSource = Generated | TraceFile | SyntheticTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class Workload:
     """Jobs and the cluster that they meet."""
 
     name: str
-    source: Source
+    source: JobSource
     cluster: str | Mapping[str, object]
     """Shorthand such as `15x4`, or a description as in a cluster file."""
     seeds: tuple[int, ...] = (0,)

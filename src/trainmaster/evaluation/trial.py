@@ -12,9 +12,9 @@ from trainmaster.config.options import read_options
 from trainmaster.config.performance import BASES, perf_model_from
 from trainmaster.config.queues import queues_from
 from trainmaster.config.validation import ConfigError
-from trainmaster.evaluation.score import Scored
+from trainmaster.evaluation.score import ScoredTrial
 from trainmaster.evaluation.scoring import excess_of, score_of
-from trainmaster.evaluation.suite import Conditions, Contender, Settings, Trial, Workload
+from trainmaster.evaluation.suite import Conditions, Contender, PolicySettings, Trial, Workload
 from trainmaster.evaluation.workloads import cluster_of, stream_of
 from trainmaster.model.reasons import Refused
 from trainmaster.model.trace import Trace, TracedJob
@@ -59,7 +59,7 @@ def estimates_of(conditions: Conditions) -> Estimates:
         raise ConfigError(f"{conditions.name}: estimates are one of {error}.") from None
 
 
-def policy_of(name: str, settings: Settings) -> Any:
+def policy_of(name: str, settings: PolicySettings) -> Any:
     """A fresh policy with these settings."""
     kind = policy_named(name)
     return kind(read_options(name, kind.options_type, settings, read_setting))
@@ -96,12 +96,12 @@ def simulate(
 
 
 # -- tuning ------------------------------------------------------------------------------------------
-# Settings that a contender earns on other jobs than those it is measured on: every setting of its grid
+# PolicySettings that a contender earns on other jobs than those it is measured on: every setting of its grid
 # serves the jobs before the measured ones, alone and to their end; the one with the least excess wins,
 # and of equals the first.
 
 
-def tuned(contender: Contender, scenario: Scenario, prefix: Sequence[TracedJob]) -> Settings:
+def tuned(contender: Contender, scenario: Scenario, prefix: Sequence[TracedJob]) -> PolicySettings:
     """The best of the contender's grid on these jobs."""
     assert contender.grid, f"{contender.label} has nothing to choose from"
     if not prefix or len(contender.grid) == 1:
@@ -111,7 +111,7 @@ def tuned(contender: Contender, scenario: Scenario, prefix: Sequence[TracedJob])
 
 
 def _excess(
-    contender: Contender, settings: Settings, scenario: Scenario, prefix: Sequence[TracedJob]
+    contender: Contender, settings: PolicySettings, scenario: Scenario, prefix: Sequence[TracedJob]
 ) -> float:
     """Worst of all where some job does not end."""
     policy = policy_of(contender.policy, {**contender.settings, **settings})
@@ -122,15 +122,15 @@ def _excess(
 # -- the trial --------------------------------------------------------------------------------------
 
 
-def run_trial(trial: Trial, folder: Path | None = None) -> Scored:
+def run_trial(trial: Trial, folder: Path | None = None) -> ScoredTrial:
     """What the trial finds; files of its workload are looked for in the data folder."""
     began = time.perf_counter()
     scenario = empty_scenario(trial.workload, trial.conditions, trial.seed)
     stream = stream_of(trial.workload, scenario.topology.training_gpus, trial.seed, folder)
     jobs, contender = stream.trace.jobs, trial.contender
     prefix = stream.window.before(jobs)
-    chosen: Settings | None = tuned(contender, scenario, prefix) if contender.grid else None
+    chosen: PolicySettings | None = tuned(contender, scenario, prefix) if contender.grid else None
     policy = policy_of(contender.policy, {**contender.settings, **(chosen or {})})
     simulation = simulate(scenario, policy, jobs, stream.window.measured(jobs))
     score = score_of(simulation, stream.window, chosen, len(prefix) if contender.grid else 0)
-    return Scored(trial, score, time.perf_counter() - began)
+    return ScoredTrial(trial, score, time.perf_counter() - began)

@@ -14,13 +14,13 @@ from trainmaster.evaluation.code_digest import digest_of_policy, file_digest
 from trainmaster.evaluation.score import (
     SERVICE_FLOOR_S,
     TRANSIENT,
-    Scored,
+    ScoredTrial,
     score_from,
 )
 from trainmaster.evaluation.suite import (
-    FromFile,
-    Settings,
+    PolicySettings,
     SuiteError,
+    TraceFile,
     Trial,
 )
 from trainmaster.evaluation.workloads import file_of
@@ -62,7 +62,7 @@ def key_of(trial: Trial, folder: Path | None) -> str:
 
 def _content(source: object, folder: Path | None) -> str | None:
     """What a recipe only names: a file's bytes."""
-    if not isinstance(source, FromFile):
+    if not isinstance(source, TraceFile):
         return None
     file = file_of(source, folder)
     try:
@@ -72,7 +72,7 @@ def _content(source: object, folder: Path | None) -> str | None:
         raise SuiteError(f"{file} cannot be read: {reason}.") from error
 
 
-def _named_files(policy: str, settings: Settings) -> dict[str, str]:
+def _named_files(policy: str, settings: PolicySettings) -> dict[str, str]:
     """Digests of files that options name."""
     kind = policy_named(policy).options_type
     named = {key: Path(value) for key, value in settings.items() if is_from_file(kind, key)}
@@ -85,21 +85,21 @@ def _plain(value: object) -> object:
     raise TypeError(f"{value!r} cannot be part of a recipe")
 
 
-class Archive:
+class TrialCache:
     """The folder of finished trials; a file is there whole or not at all."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def find(self, key: str, trial: Trial) -> Scored | None:
+    def find(self, key: str, trial: Trial) -> ScoredTrial | None:
         """What is known of the trial; None if nothing, or nothing that can be read."""
         try:
             kept = json.loads(self._file(key).read_text(encoding="utf-8"))
-            return Scored(trial, score_from(kept["score"]), float(kept["wall_s"]))
+            return ScoredTrial(trial, score_from(kept["score"]), float(kept["wall_s"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def keep(self, key: str, scored: Scored) -> None:
+    def keep(self, key: str, scored: ScoredTrial) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         kept = {
             "trial": str(scored.trial),

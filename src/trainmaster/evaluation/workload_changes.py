@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from trainmaster.evaluation.suite import Changes
+from trainmaster.evaluation.suite import WorkloadChanges
 from trainmaster.model.job import Demand, Job
 from trainmaster.model.trace import Outcome, TracedJob
 from trainmaster.model.units import GIB, NOMINAL, SECOND
 
 
-def changed(jobs: Sequence[TracedJob], changes: Changes, gpus: int, seed: int) -> list[TracedJob]:
+def changed(
+    jobs: Sequence[TracedJob], changes: WorkloadChanges, gpus: int, seed: int
+) -> list[TracedJob]:
     """The jobs as declared, for a cluster of so many GPUs; drawn by the seed."""
-    if changes == Changes():
+    if changes == WorkloadChanges():
         return list(jobs)
     drawing = _Drawing(changes, gpus, seed)
     return [drawing.changed(each) for each in jobs]
@@ -23,7 +25,7 @@ def changed(jobs: Sequence[TracedJob], changes: Changes, gpus: int, seed: int) -
 class _Drawing:
     """Each kind of change has its own stream of chance: one more of them changes no other."""
 
-    def __init__(self, changes: Changes, gpus: int, seed: int) -> None:
+    def __init__(self, changes: WorkloadChanges, gpus: int, seed: int) -> None:
         self._changes = changes
         self._gpus = gpus
         self._elastic, self._model, self._memory, self._util = (

@@ -10,12 +10,12 @@ from pathlib import Path
 from trainmaster.config.cluster import Cluster, cluster_from
 from trainmaster.evaluation import one_gpu_mix
 from trainmaster.evaluation.suite import (
-    Crafted,
-    FromFile,
     Generated,
-    Slice,
-    Source,
+    JobSource,
     SuiteError,
+    SyntheticTrace,
+    TraceFile,
+    TraceSubset,
     Workload,
 )
 from trainmaster.evaluation.workload_changes import changed
@@ -95,10 +95,10 @@ def stream_of(workload: Workload, gpus: int, seed: int, folder: Path | None) -> 
     return Stream(Trace(tuple(jobs)), window)
 
 
-def _drawn(source: Source, gpus: int, seed: int, folder: Path | None) -> Sequence[TracedJob]:
+def _drawn(source: JobSource, gpus: int, seed: int, folder: Path | None) -> Sequence[TracedJob]:
     if isinstance(source, Generated):
         return _generator(source.like)(source.jobs, gpus, source.load, seed).jobs
-    if isinstance(source, FromFile):
+    if isinstance(source, TraceFile):
         return cut(_read(file_of(source, folder), source.format), source.part)
     from trainmaster.evaluation.suites.synthetic_traces import craft_of
 
@@ -111,8 +111,8 @@ def _generator(like: str) -> Generator:
     return GENERATORS[like]
 
 
-def _wanted_load(source: Source) -> float | None:
-    return None if isinstance(source, Crafted) else source.load
+def _wanted_load(source: JobSource) -> float | None:
+    return None if isinstance(source, SyntheticTrace) else source.load
 
 
 def check_load(name: str, realised: float | None, wanted: float) -> None:
@@ -141,7 +141,7 @@ def _times(traced: TracedJob, first: int, factor: float) -> int:
 # -- files -------------------------------------------------------------------------------------------
 
 
-def file_of(source: FromFile, folder: Path | None) -> Path:
+def file_of(source: TraceFile, folder: Path | None) -> Path:
     """Where the file is; an absolute path needs no folder."""
     return Path(source.path) if folder is None else folder / source.path
 
@@ -151,7 +151,7 @@ def _read(path: Path, format: str | None) -> tuple[TracedJob, ...]:
     return load_trace(path, format).jobs
 
 
-def cut(jobs: Sequence[TracedJob], part: Slice) -> list[TracedJob]:
+def cut(jobs: Sequence[TracedJob], part: TraceSubset) -> list[TracedJob]:
     """The jobs of a slice, in the order of its fields."""
     found = list(jobs)
     if part.queue is not None:

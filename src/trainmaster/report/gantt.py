@@ -20,7 +20,7 @@ MOST_BARS = 6_000
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class GanttRow:
     """A labelled band of the chart: one GPU, or the `gpus` neighbouring ones of a node."""
 
     label: str
@@ -57,7 +57,7 @@ class Gantt:
     """One policy's chart of the hour."""
 
     run: PolicyRun
-    rows: tuple[Row, ...]
+    rows: tuple[GanttRow, ...]
     hidden_nodes: int
     stays: tuple[Stay, ...]
     """In order of start, the longest ones only when there are too many."""
@@ -92,11 +92,11 @@ def gantt_hour(runs: Sequence[PolicyRun]) -> GanttHour | None:
     return GanttHour(window, tuple(charts))
 
 
-def nodes_of(result: Result) -> tuple[Row, ...]:
+def nodes_of(result: Result) -> tuple[GanttRow, ...]:
     """The cluster's nodes, in the order of their GPUs."""
     firsts = accumulate((gpus for _, gpus in result.nodes), initial=0)
     return tuple(
-        Row(name, at, gpus) for (name, gpus), at in zip(result.nodes, firsts, strict=False)
+        GanttRow(name, at, gpus) for (name, gpus), at in zip(result.nodes, firsts, strict=False)
     )
 
 
@@ -127,7 +127,7 @@ def _chart(
     kept = _longest(stays, most_bars)
     rows = shown
     if gpus <= MOST_NAMED_GPUS:
-        rows = tuple(Row(f"GPU {gpu}", gpu, 1) for gpu in range(gpus))
+        rows = tuple(GanttRow(f"GPU {gpu}", gpu, 1) for gpu in range(gpus))
     return Gantt(run, rows, len(nodes) - len(shown), kept, len(stays) - len(kept))
 
 

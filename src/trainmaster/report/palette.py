@@ -35,7 +35,7 @@ POLICIES = (  # after Okabe and Ito, yellow and black exchanged for what shows o
 )
 CAUSES = (Shade("#3f6fa8", "#5d92cf"), Shade("#c98a1b", "#e0ab4a"), Shade("#9aa3b0", "#7d8794"))
 """Fair share, fragmentation, contention."""
-STANDINGS = {
+MARKS = {
     "ours": POLICIES[0],
     "published": Shade("#5b6473", "#b4bcc8"),
     "bound": Shade("#9aa3b1", "#7d8795"),
@@ -75,7 +75,7 @@ def policy_dash(slot: int) -> str:
 def _named() -> dict[str, Shade]:
     slots = {f"s{slot}": policy_shade(slot) for slot in range(MOST_SLOTS)}
     causes = {f"cause{place}": shade for place, shade in enumerate(CAUSES)}
-    return {**PAPER, **slots, **causes, **STANDINGS}
+    return {**PAPER, **slots, **causes, **MARKS}
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Run a campaign with its progress on a screen or in a log; then its table, its files, its exit code."""
+"""Run a suite with its progress on a screen or in a log; then its table, its files, its exit code."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.errors import INTERRUPTED, BadInput, Failed, cannot_write
 from trainmaster.cli.support.files import STDOUT, check_directory, write_out, write_text
 from trainmaster.cli.support.progress_bar import ProgressBar
-from trainmaster.evaluation.runner import Interrupted, News, run_campaign
-from trainmaster.evaluation.score import Campaign, Skipped
+from trainmaster.evaluation.runner import Interrupted, SuiteProgress, run_suite
+from trainmaster.evaluation.score import Skipped, SuiteResult
 from trainmaster.evaluation.scores_json import to_json
 from trainmaster.evaluation.suite import Suite
-from trainmaster.evaluation.trial_cache import FOLDER, Archive
+from trainmaster.evaluation.trial_cache import FOLDER, TrialCache
 from trainmaster.text.formatting import duration, plural
 
 LINE_EVERY_S = 10.0
@@ -28,51 +28,53 @@ NAMED = 5
 """Failed trials that are named before they are only counted."""
 
 
-def conduct(suite: Suite, outputs: Outputs, out: Path | None, report_in: Path | None) -> Campaign:
+def conduct(
+    suite: Suite, outputs: Outputs, out: Path | None, report_in: Path | None
+) -> SuiteResult:
     """Run a suite, show its table, write its files; complain of failures."""
     if report_in is not None:
         check_directory(report_in, "--out")
-    campaign = run(suite, outputs, out)
+    result = run(suite, outputs, out)
     if outputs.json is None or str(outputs.json) != STDOUT:
         from trainmaster.cli.support.compare_tables import show
 
-        show(campaign, is_wide=outputs.is_wide)
+        show(result, is_wide=outputs.is_wide)
         sys.stdout.flush()
     if outputs.json is not None:
-        text = to_json(campaign)
+        text = to_json(result)
         write_out(outputs.json, lambda target: target.write(text))
-    if report_in is not None and campaign.scored:
-        _write(campaign, report_in)
-    finish(campaign)
-    return campaign
+    if report_in is not None and result.scored:
+        _write(result, report_in)
+    finish(result)
+    return result
 
 
-def finish(campaign: Campaign) -> None:
+def finish(result: SuiteResult) -> None:
     """Failures by name, and the exit code that goes with them."""
-    for each in campaign.failures[:NAMED]:
+    for each in result.failures[:NAMED]:
         remark("Failed", [f"{each.trial}: {each.error}"])
-    if campaign.failures:
-        more = len(campaign.failures) - NAMED
+    if result.failures:
+        more = len(result.failures) - NAMED
         rest = f", {more} of which are not named here" if more > 0 else ""
-        raise Failed(f"{plural(len(campaign.failures), 'trial')} failed{rest}.")
+        raise Failed(f"{plural(len(result.failures), 'trial')} failed{rest}.")
 
 
-def run(suite: Suite, outputs: Outputs, out: Path | None, *, is_quiet: bool = False) -> Campaign:
+def run(suite: Suite, outputs: Outputs, out: Path | None, *, is_quiet: bool = False) -> SuiteResult:
     """All trials of the suite; kept under `out`, or nowhere."""
     if out is not None:
         check_directory(out / FOLDER, "--out")
     with TemporaryDirectory(prefix="trainmaster-") as nowhere:
         kept_in = out if out is not None else Path(nowhere)
-        archive = Archive(kept_in / FOLDER)
+        cache = TrialCache(kept_in / FOLDER)
         with ProgressBar("trials") as bar:
             try:
-                campaign = run_campaign(
+                result = run_suite(
                     suite,
-                    archive,
+                    cache,
                     folder=outputs.data_folder,
                     processes=outputs.processes,
                     is_fresh=outputs.is_fresh,
-                    on_news=Meter(bar, is_quiet=is_quiet),
+                    on_progress=Meter(bar, is_quiet=is_quiet),
                 )
             except Interrupted as error:
                 bar.stop()
@@ -80,11 +82,11 @@ def run(suite: Suite, outputs: Outputs, out: Path | None, *, is_quiet: bool = Fa
                 raise typer.Exit(INTERRUPTED) from None
             except OSError as error:
                 raise cannot_write(str(kept_in), error) from error
-    if not campaign.suite.experiments:
-        reasons = "; ".join(dict.fromkeys(each.why for each in campaign.skipped))
+    if not result.suite.experiments:
+        reasons = "; ".join(dict.fromkeys(each.why for each in result.skipped))
         raise BadInput(f"nothing of it can be run here: {reasons}.")
-    remark("Skipped", _skipped(campaign.skipped))
-    return campaign
+    remark("Skipped", _skipped(result.skipped))
+    return result
 
 
 def _nothing_kept(error: Interrupted) -> str:
@@ -101,13 +103,13 @@ def _skipped(skipped: Sequence[Skipped]) -> Iterator[str]:
         yield f"{', '.join(what[:NAMED])}{more}: {why}."
 
 
-def _write(campaign: Campaign, folder: Path) -> None:
+def _write(result: SuiteResult, folder: Path) -> None:
     """The report, and the scores that it is made of."""
     from trainmaster.evaluation.report import ReportError, write_report
 
-    text = to_json(campaign)
+    text = to_json(result)
     try:
-        page = write_report(campaign, folder)
+        page = write_report(result, folder)
         write_text(folder / "scores.json", lambda target: target.write(text))
     except ReportError as error:
         raise Failed(str(error)) from error
@@ -124,26 +126,28 @@ class Meter:
         self._said = self._began
         self._known = 0
 
-    def __call__(self, news: News) -> None:
-        if news.trial is None:
-            self._known = news.done
-            if news.done and not self._is_quiet:
+    def __call__(self, progress: SuiteProgress) -> None:
+        if progress.trial is None:
+            self._known = progress.done
+            if progress.done and not self._is_quiet:
                 self._bar.say(
-                    f"{news.done:,} of {plural(news.in_all, 'trial')} are known from before."
+                    f"{progress.done:,} of {plural(progress.in_all, 'trial')} are known from before."
                 )
             return
-        if news.error is not None:
-            self._bar.say(f"Failed: {news.trial}: {news.error}")
-        self._bar.update(news.done, news.in_all, str(news.trial))
+        if progress.error is not None:
+            self._bar.say(f"Failed: {progress.trial}: {progress.error}")
+        self._bar.update(progress.done, progress.in_all, str(progress.trial))
         now = time.perf_counter()
-        is_last = news.done == news.in_all
+        is_last = progress.done == progress.in_all
         is_due = now - self._said >= LINE_EVERY_S and not self._bar.is_watched
         if (is_last or is_due) and not self._is_quiet:
             self._said = now
-            self._bar.say(self._line(news, now - self._began))
+            self._bar.say(self._line(progress, now - self._began))
 
-    def _line(self, news: News, took_s: float) -> str:
-        if news.done == news.in_all:
-            return f"{plural(news.in_all, 'trial')} done in {duration(took_s)}."
-        left_s = took_s / max(1, news.done - self._known) * (news.in_all - news.done)
-        return f"{news.done:,} of {news.in_all:,} trials done, about {duration(left_s)} left."
+    def _line(self, progress: SuiteProgress, took_s: float) -> str:
+        if progress.done == progress.in_all:
+            return f"{plural(progress.in_all, 'trial')} done in {duration(took_s)}."
+        left_s = took_s / max(1, progress.done - self._known) * (progress.in_all - progress.done)
+        return (
+            f"{progress.done:,} of {progress.in_all:,} trials done, about {duration(left_s)} left."
+        )

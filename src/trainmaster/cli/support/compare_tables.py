@@ -9,7 +9,7 @@ from trainmaster.cli.support.console import screen
 from trainmaster.evaluation.comparisons import (
     MEAN_JCT,
     Comparison,
-    Entrant,
+    ContenderScores,
     Subject,
     comparisons,
     excess,
@@ -17,8 +17,8 @@ from trainmaster.evaluation.comparisons import (
     ratio,
 )
 from trainmaster.evaluation.number_format import DAGGER, FOOTNOTE, with_interval
-from trainmaster.evaluation.score import Campaign
-from trainmaster.evaluation.suite import Standing
+from trainmaster.evaluation.score import SuiteResult
+from trainmaster.evaluation.suite import ContenderRole
 from trainmaster.report.metrics import named, signed_duration
 from trainmaster.text.formatting import ABSENT, plural
 
@@ -39,16 +39,16 @@ COUNTS = named("rejected", "unfinished")
 """Jobs without a time; shown where there are some."""
 
 
-class Line(NamedTuple):
+class MeasureRow(NamedTuple):
     """One measure of all contenders, in words."""
 
     title: str
     cells: tuple[str, ...]
 
 
-def show(campaign: Campaign, *, is_wide: bool = False) -> None:
+def show(result: SuiteResult, *, is_wide: bool = False) -> None:
     """On standard output: a table for each comparison, or one for all if they are many."""
-    found = comparisons(campaign)
+    found = comparisons(result)
     console = screen()
     if len(found) > MOST_TABLES:
         table = overview(found)
@@ -82,7 +82,7 @@ def _laid_out(
     comparison: Comparison, console: Console, *, is_wide: bool
 ) -> Iterator[RenderableType]:
     """Contenders below each other if all measures fit; else beside each other; else what fits is said."""
-    names = [_name(each) for each in comparison.entrants]
+    names = [_name(each) for each in comparison.contenders]
     measures, counts = _measures(comparison), _counts(comparison)
     whole = _across(names, [*measures, *counts])
     if is_wide:
@@ -110,29 +110,29 @@ def _width(table: Table, console: Console) -> int:
     return Measurement.get(console, console.options.update(max_width=UNBOUNDED), table).maximum
 
 
-def _measures(comparison: Comparison) -> list[Line]:
+def _measures(comparison: Comparison) -> list[MeasureRow]:
     """The ratio to the baseline, then what anybody has."""
-    entrants, baseline, subject = comparison.entrants, comparison.baseline, comparison.subject
+    contenders, baseline, subject = comparison.contenders, comparison.baseline, comparison.subject
     against = baseline.label if baseline is not None else ABSENT
-    ratios = tuple(_ratio(each, baseline, subject) for each in entrants)
-    lines = [Line(f"{subject.name} against {against}", ratios)]
+    ratios = tuple(_ratio(each, baseline, subject) for each in contenders)
+    lines = [MeasureRow(f"{subject.name} against {against}", ratios)]
     for metric in SHOWN:
-        values = [each.mean(metric.of) for each in entrants]
+        values = [each.mean(metric.of) for each in contenders]
         if any(value is not None for value in values):
-            lines.append(Line(metric.label, tuple(map(metric.words, values))))
+            lines.append(MeasureRow(metric.label, tuple(map(metric.words, values))))
     return lines
 
 
-def _counts(comparison: Comparison) -> list[Line]:
+def _counts(comparison: Comparison) -> list[MeasureRow]:
     lines = []
     for metric in COUNTS:
-        totals = [sum(metric.of(s) or 0 for s in e.scores.values()) for e in comparison.entrants]
+        totals = [sum(metric.of(s) or 0 for s in e.scores.values()) for e in comparison.contenders]
         if any(totals):
-            lines.append(Line(metric.label, tuple(f"{count:,.0f}" for count in totals)))
+            lines.append(MeasureRow(metric.label, tuple(f"{count:,.0f}" for count in totals)))
     return lines
 
 
-def _across(names: Sequence[str], lines: Sequence[Line]) -> Table:
+def _across(names: Sequence[str], lines: Sequence[MeasureRow]) -> Table:
     """A row for each contender."""
     return table(
         ["", *(line.title for line in lines)],
@@ -140,7 +140,7 @@ def _across(names: Sequence[str], lines: Sequence[Line]) -> Table:
     )
 
 
-def _upright(names: Sequence[str], lines: Sequence[Line]) -> Table:
+def _upright(names: Sequence[str], lines: Sequence[MeasureRow]) -> Table:
     """A column for each contender."""
     return table(["", *names], ((line.title, *line.cells) for line in lines))
 
@@ -165,15 +165,15 @@ def table(
     return made
 
 
-def _name(entrant: Entrant) -> str:
-    mark = " (bound)" if entrant.standing is Standing.BOUND else ""
-    return f"{entrant.label}{mark}"
+def _name(contender: ContenderScores) -> str:
+    mark = " (bound)" if contender.role is ContenderRole.BOUND else ""
+    return f"{contender.label}{mark}"
 
 
-def _ratio(entrant: Entrant, baseline: Entrant | None, subject: Subject) -> str:
-    if baseline is None or entrant is baseline:
+def _ratio(contender: ContenderScores, baseline: ContenderScores | None, subject: Subject) -> str:
+    if baseline is None or contender is baseline:
         return ABSENT
-    return with_interval(ratio(entrant, baseline, subject.measure))
+    return with_interval(ratio(contender, baseline, subject.measure))
 
 
 def overview(found: Sequence[Comparison]) -> Table:
@@ -192,7 +192,7 @@ def overview(found: Sequence[Comparison]) -> Table:
 
 
 def _leaders(comparison: Comparison) -> tuple[str, str, str, str]:
-    published, subject = comparison.of_standing(Standing.PUBLISHED), comparison.subject
+    published, subject = comparison.of_role(ContenderRole.PUBLISHED), comparison.subject
     best, ours = lowest(published, subject.measure), comparison.ours
     name = ABSENT if best is None else best.label
     its = ABSENT if best is None else signed_duration(best.mean(excess))

@@ -19,10 +19,10 @@ from trainmaster.config.performance import BASES
 from trainmaster.evaluation.suite import (
     Conditions,
     Contender,
+    ContenderRole,
     Experiment,
-    FromFile,
-    Standing,
     Suite,
+    TraceFile,
     Workload,
 )
 from trainmaster.evaluation.trial import perf_model_of
@@ -76,7 +76,7 @@ def experiment_of(own: OwnTrace, policies: str) -> Experiment:
     queues = _queues(own, trace, topology, made)
     workload = Workload(
         name=own.trace.name,
-        source=FromFile(str(own.trace.resolve()), own.format),
+        source=TraceFile(str(own.trace.resolve()), own.format),
         cluster=cluster_of(own.cluster),
         seeds=tuple(range(_seeds(own, conditions))),
         queues=queues,
@@ -107,10 +107,10 @@ def _queues(
 
 def _contender(chosen: Chosen) -> Contender:
     """Policies that know the future are bounds, also those of users."""
-    standing = Standing.OURS if chosen.name == OURS else Standing.PUBLISHED
+    role = ContenderRole.OURS if chosen.name == OURS else ContenderRole.PUBLISHED
     if getattr(policy_named(chosen.named), "needs_oracle", False):
-        standing = Standing.BOUND
-    return Contender(chosen.name, chosen.named, chosen.settings, standing=standing)
+        role = ContenderRole.BOUND
+    return Contender(chosen.name, chosen.named, chosen.settings, role=role)
 
 
 def cluster_of(text: str) -> str | Mapping[str, object]:

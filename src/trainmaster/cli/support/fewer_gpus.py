@@ -86,10 +86,10 @@ def _excess(
     alone = replace(
         experiment, workloads=(workload,), contenders=(contender,), baseline=contender.label
     )
-    campaign = run(Suite(NAME, experiment.title, (alone,)), outputs, outputs.out, is_quiet=True)
-    finish(campaign)
-    (found,) = comparisons(campaign)
-    return found.entrants[0].mean(excess)
+    result = run(Suite(NAME, experiment.title, (alone,)), outputs, outputs.out, is_quiet=True)
+    finish(result)
+    (found,) = comparisons(result)
+    return found.contenders[0].mean(excess)
 
 
 def _is_moldable(contender: Contender) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from trainmaster.evaluation.comparisons import (
     Comparison,
-    Entrant,
+    ContenderScores,
     common_subject,
     ratio,
     ratios_to_baseline,
@@ -27,8 +27,8 @@ from trainmaster.evaluation.report.sweeps import (
     shown_sweeps,
     sweeps,
 )
-from trainmaster.evaluation.statistics import Estimate, geometric_mean
-from trainmaster.evaluation.suite import Contender, Experiment, Standing, track_title
+from trainmaster.evaluation.statistics import IntervalEstimate, geometric_mean
+from trainmaster.evaluation.suite import Contender, ContenderRole, Experiment, track_title
 from trainmaster.report.metrics import Metric, named, shown
 from trainmaster.report.rendering import Cell, Column, Figure, Row, Table, slug
 from trainmaster.text import formatting as wording
@@ -49,7 +49,7 @@ class ShownDots:
 
     figure: Figure
     subject: str
-    ratios: list[Estimate]
+    ratios: list[IntervalEstimate]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +100,14 @@ def colour_slots(found: Sequence[Comparison]) -> dict[str, int]:
 
     Ours is the first, a bound is grey, the others by how often they are drawn as lines.
     """
-    contenders = {each.label: each.contender for c in found for each in c.entrants}
+    contenders = {each.label: each.contender for c in found for each in c.contenders}
     lines = Counter(
-        each.label for c in found if c.experiment.track in SWEPT_TRACKS for each in c.entrants
+        each.label for c in found if c.experiment.track in SWEPT_TRACKS for each in c.contenders
     )
-    bound = next((c.label for c in contenders.values() if c.standing is Standing.BOUND), None)
+    bound = next((c.label for c in contenders.values() if c.role is ContenderRole.BOUND), None)
     others = sorted(
         (each for each in contenders.values() if each.label != bound),
-        key=lambda each: (each.standing is not Standing.OURS, -lines[each.label]),
+        key=lambda each: (each.role is not ContenderRole.OURS, -lines[each.label]),
     )
     free = (slot for slot in range(len(contenders) + 1) if slot != GREY)
     slots = {each.label: slot for each, slot in zip(others, free, strict=False)}
@@ -124,7 +124,7 @@ def _workloads(found: Sequence[Comparison]) -> Table:
 
 
 def _workload(comparison: Comparison) -> tuple[str, ...]:
-    scores = [score for each in comparison.entrants for score in each.scores.values()]
+    scores = [score for each in comparison.contenders for score in each.scores.values()]
     late = max((score.after_arrivals / score.jobs for score in scores if score.jobs), default=0.0)
     load = "all at once" if comparison.load is None else f"{comparison.load:.3f}"
     return (
@@ -161,14 +161,14 @@ def _dots(experiment: Experiment, found: Sequence[Comparison]) -> ShownDots | No
 
 
 def _rows(experiment: Experiment, panels: Sequence[DotPanel]) -> dict[str, str]:
-    """Labels with their standing, lowest first by the geometric mean over the panels."""
+    """Labels with their role, lowest first by the geometric mean over the panels."""
 
     def place(contender: Contender) -> tuple[bool, float]:
         label = contender.label
         middle = geometric_mean([p.ratios[label].value for p in panels if label in p.ratios])
         return (middle is None, middle or 0.0)
 
-    return {each.label: each.standing.value for each in sorted(experiment.contenders, key=place)}
+    return {each.label: each.role.value for each in sorted(experiment.contenders, key=place)}
 
 
 # -- all metrics of one comparison -------------------------------------------------------------------
@@ -176,39 +176,39 @@ def _rows(experiment: Experiment, panels: Sequence[DotPanel]) -> dict[str, str]:
 
 def metrics_table(comparison: Comparison, is_folded: bool) -> Table:
     """All contenders in the order of their excess; the best of those without an oracle is marked."""
-    subject, entrants = comparison.subject, comparison.entrants
-    scores = [score for each in entrants for score in each.scores.values()]
+    subject, contenders = comparison.subject, comparison.contenders
+    scores = [score for each in contenders for score in each.scores.values()]
     metrics = shown(METRICS, scores)
     best = {
         metric.key: metric.best(e.mean(metric.of) for e in rivals(comparison)) for metric in metrics
     }
-    order = typical(entrants, subject.measure)
+    order = typical(contenders, subject.measure)
     rows = []
-    for each in sorted(entrants, key=lambda each: order.get(each.label, math.inf)):
-        is_bound = each.standing is Standing.BOUND
+    for each in sorted(contenders, key=lambda each: order.get(each.label, math.inf)):
+        is_bound = each.role is ContenderRole.BOUND
         cells = [Cell(f"{each.label} (bound)", "soft") if is_bound else Cell(each.label)]
         cells.append(Cell(_ratio(each, comparison)))
         for metric in metrics:
             words = _words(each, metric)
             is_best = words == best[metric.key] and not is_bound
             cells.append(Cell(words, "best" if is_best else ""))
-        rows.append(Row(cells, each.standing is Standing.OURS))
+        rows.append(Row(cells, each.role is ContenderRole.OURS))
     hinted = (Column(metric.label, hint=metric.hint) for metric in metrics)
     return Table(("contender", f"{subject.name} ratio", *hinted), rows, is_folded)
 
 
-def _ratio(entrant: Entrant, comparison: Comparison) -> str:
+def _ratio(contender: ContenderScores, comparison: Comparison) -> str:
     baseline = comparison.baseline
-    if entrant is baseline:
+    if contender is baseline:
         return "1"
-    found = None if baseline is None else ratio(entrant, baseline, comparison.subject.measure)
+    found = None if baseline is None else ratio(contender, baseline, comparison.subject.measure)
     return with_interval(found)
 
 
-def _words(entrant: Entrant, metric: Metric) -> str:
-    value = entrant.mean(metric.of)
-    if value is None and metric.key == "avg_jct_s" and entrant.unfinished:
-        least = entrant.values(lambda score: score.lower_bound_s or score.mean_jct_s)
+def _words(contender: ContenderScores, metric: Metric) -> str:
+    value = contender.mean(metric.of)
+    if value is None and metric.key == "avg_jct_s" and contender.unfinished:
+        least = contender.values(lambda score: score.lower_bound_s or score.mean_jct_s)
         if least:
             return f"\N{GREATER-THAN OR EQUAL TO} {metric.words(sum(least.values()) / len(least))}"
     return metric.words(value)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from trainmaster.evaluation.number_format import interval_words, ratio_words
-from trainmaster.evaluation.statistics import Estimate
+from trainmaster.evaluation.statistics import IntervalEstimate
 from trainmaster.report import charts, palette
 from trainmaster.report.charts import AXIS, CARD, INK, SOFT, WIDE_IN, Chart, empty_chart, styled
 from trainmaster.text import formatting as wording
@@ -46,7 +46,7 @@ class DotPanel:
     """One panel: a title, and the ratio of each row that has one."""
 
     title: str
-    ratios: Mapping[str, Estimate]
+    ratios: Mapping[str, IntervalEstimate]
     limits: Mapping[str, float] = field(default_factory=dict)
     """Rows with a mark of their own, such as what an oracle reaches."""
 
@@ -59,7 +59,7 @@ def dot_plot(
     axis_title: str,
     references: Sequence[float] = (1.0,),
 ) -> Chart:
-    """Ratios with their intervals: a row per label (with its standing), a panel per comparison."""
+    """Ratios with their intervals: a row per label (with its role), a panel per comparison."""
     reach = [value for panel in panels for value in _reach(panel)]
     if not reach:
         return empty_chart("Nothing to compare.")
@@ -73,8 +73,8 @@ def dot_plot(
         axes.tick_params(axis="y", labelcolor=INK)
         for value in references:
             axes.axvline(value, color=SOFT, lw=0.9)
-        for place, (name, standing) in enumerate(rows.items()):
-            _dot(chart, axes, place, name, standing, panel)
+        for place, (name, role) in enumerate(rows.items()):
+            _dot(chart, axes, place, name, role, panel)
     chart.figure.supxlabel(axis_title, fontsize=10, color=SOFT)
     return chart
 
@@ -90,23 +90,23 @@ def _reach(panel: DotPanel) -> list[float]:
     return [*values, *panel.limits.values(), *ends]
 
 
-def _dot(chart: Chart, axes: Any, place: int, name: str, standing: str, panel: DotPanel) -> None:
+def _dot(chart: Chart, axes: Any, place: int, name: str, role: str, panel: DotPanel) -> None:
     estimate = panel.ratios.get(name)
     words = wording.ABSENT if estimate is None else ratio_words(estimate.value)
-    weight = "bold" if standing == "ours" else "normal"
+    weight = "bold" if role == "ours" else "normal"
     axes.text(
         1.02, place, words, transform=axes.get_yaxis_transform(), va="center", fontsize=9,
         fontweight=weight, color=SOFT,
     )  # fmt: skip
     if estimate is None:
         return
-    shade = palette.STANDINGS[standing].light
+    shade = palette.MARKS[role].light
     if name in panel.limits:
         axes.plot(panel.limits[name], place, "|", color=AXIS, ms=9, mew=2)
     if estimate.interval is not None:
         ends = (estimate.interval.low, estimate.interval.high)
         axes.plot(ends, (place, place), "-", color=shade, lw=1.3, marker="|", ms=5)
-    face = CARD if standing in HOLLOW else shade
+    face = CARD if role in HOLLOW else shade
     (dot,) = axes.plot(estimate.value, place, "o", color=shade, mfc=face, ms=5.5, mew=1.3)
     said = f"{panel.title}, {name}: {words} {interval_words(estimate)}"
     chart.mark(dot, "standing", said.strip(" ,"))
@@ -141,8 +141,8 @@ class Series:
 
     label: str
     slot: int
-    standing: str
-    points: tuple[Estimate | None, ...]
+    role: str
+    points: tuple[IntervalEstimate | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class LinePanel:
     """So much is left around the lines of a log axis; bands are cut off there."""
 
     @property
-    def points(self) -> list[Estimate]:
+    def points(self) -> list[IntervalEstimate]:
         return [point for each in self.series for point in each.points if point is not None]
 
 
@@ -173,7 +173,7 @@ def line_plot(label: str, steps: SweptValues, panels: Sequence[LinePanel]) -> Ch
     for axes, panel in zip(chart.panels(1, len(drawn)), drawn, strict=True):
         if panel.reference is not None:
             axes.axhline(panel.reference, color=SOFT, lw=0.9)
-        for each in sorted(panel.series, key=lambda series: series.standing == "ours"):
+        for each in sorted(panel.series, key=lambda series: series.role == "ours"):
             _line(chart, axes, each, steps)
         _scale(axes, panel)
         axes.set_title(panel.title)
@@ -201,8 +201,8 @@ def _scale(axes: Any, panel: LinePanel) -> None:
 
 
 def _style(series: Series) -> dict[str, Any]:
-    is_ours = series.standing == "ours"
-    dash = (0, (1, 2)) if series.standing == "bound" else charts.dashes(series.slot)
+    is_ours = series.role == "ours"
+    dash = (0, (1, 2)) if series.role == "bound" else charts.dashes(series.slot)
     shade = palette.policy_shade(series.slot).light
     return {"color": shade, "ls": dash, "lw": 2.6 if is_ours else 1.4, "marker": "o", "ms": 3.6}
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from trainmaster.evaluation.comparisons import Comparison
-from trainmaster.evaluation.score import Campaign
+from trainmaster.evaluation.score import SuiteResult
 from trainmaster.evaluation.suite import Contender
 from trainmaster.report.rendering import Column, Table, quoted
 
@@ -16,7 +16,7 @@ MOST_OPEN = 12
 
 def contenders_table(found: Sequence[Comparison]) -> Table:
     """Who is behind each label, over the whole suite."""
-    rows = list(dict.fromkeys(_contender(each.contender) for c in found for each in c.entrants))
+    rows = list(dict.fromkeys(_contender(each.contender) for c in found for each in c.contenders))
     titles = ("contender", "policy", "standing", "settings", "tuned over")
     return _words_table(titles, rows)
 
@@ -24,8 +24,8 @@ def contenders_table(found: Sequence[Comparison]) -> Table:
 def _contender(contender: Contender) -> tuple[str, ...]:
     settings = " ".join(f"{key}={value}" for key, value in sorted(contender.settings.items()))
     tuned = f"{len(contender.grid)} settings" if contender.grid else ""
-    standing = contender.standing.value
-    return (contender.label, contender.policy, standing, quoted(settings), tuned)
+    role = contender.role.value
+    return (contender.label, contender.policy, role, quoted(settings), tuned)
 
 
 def conditions_table(found: Sequence[Comparison]) -> Table:
@@ -45,22 +45,22 @@ def _words_table(titles: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Tabl
     return Table(columns, rows, is_folded=len(rows) > MOST_OPEN)
 
 
-def missing(campaign: Campaign, found: Sequence[Comparison]) -> dict[str, list[str]]:
+def missing(result: SuiteResult, found: Sequence[Comparison]) -> dict[str, list[str]]:
     """What a reader might look for and not find, by heading."""
-    skipped = (f"{each.experiment}, {each.what}: {each.why}" for each in campaign.skipped)
+    skipped = (f"{each.experiment}, {each.what}: {each.why}" for each in result.skipped)
     return {
         "What was skipped": list(dict.fromkeys(skipped)),
-        "What failed": [f"{each.trial}: {each.error}" for each in campaign.failures],
+        "What failed": [f"{each.trial}: {each.error}" for each in result.failures],
         "Remarks": list(_remarks(found)),
     }
 
 
 def _remarks(found: Sequence[Comparison]) -> Iterator[str]:
     for comparison in found:
-        for entrant in comparison.entrants:
-            said = [(s, words) for s, score in entrant.scores.items() for words in score.remarks]
+        for contender in comparison.contenders:
+            said = [(s, words) for s, score in contender.scores.items() for words in score.remarks]
             if said:
                 seed, words = said[0]
                 more = f" ({len(said) - 1} more such)" if len(said) > 1 else ""
                 where = f"{comparison.experiment.name}, {comparison.title}"
-                yield f"{where}, {entrant.label}, seed {seed}: {words}{more}"
+                yield f"{where}, {contender.label}, seed {seed}: {words}{more}"

@@ -1,4 +1,4 @@
-"""A campaign as a report: one HTML page, the same as Markdown with figures, and all scores as CSV."""
+"""The report of a suite result: one HTML page, the same as Markdown with figures, and all scores as CSV."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainmaster.evaluation.report.delay_breakdown import delay_figures
 from trainmaster.evaluation.report.experiments import experiments
 from trainmaster.evaluation.report.methods import conditions_table, contenders_table, missing
 from trainmaster.evaluation.report.ranking import records, records_table, wins, wins_table
-from trainmaster.evaluation.score import BLOCKS, SERVICE_FLOOR_S, Campaign, Score, Scored
+from trainmaster.evaluation.score import BLOCKS, SERVICE_FLOOR_S, Score, ScoredTrial, SuiteResult
 from trainmaster.evaluation.statistics import RESAMPLES
 from trainmaster.evaluation.suite import WARM_UP
 from trainmaster.report.atomic_write import ReportFile, publish
@@ -31,16 +31,16 @@ TRIAL = ("experiment", "track", "workload", "conditions", "contender", "policy",
 APART = ("chosen", "delays", "bins", "excess_blocks_s", "remarks")
 SCORES = tuple(each.name for each in fields(Score) if each.name not in APART)
 
-Compose = Callable[[Campaign, tuple[Comparison, ...]], Article]
+Compose = Callable[[SuiteResult, tuple[Comparison, ...]], Article]
 
 
-def write_report(campaign: Campaign, directory: Path, compose: Compose | None = None) -> Path:
+def write_report(result: SuiteResult, directory: Path, compose: Compose | None = None) -> Path:
     """Write page, Markdown, figures and scores into a directory; the page's path comes back.
 
-    The same campaign gives the same bytes. An earlier report there is replaced. All or nothing: when
+    The same result gives the same bytes. An earlier report there is replaced. All or nothing: when
     the directory cannot be written, ReportError says what to do, and nothing is left behind.
     """
-    made = list(report_files(campaign, compose))
+    made = list(report_files(result, compose))
     publish(made, directory)
     written = {directory / each.name for each in made}
     for path in sorted((directory / FIGURES).glob("*.svg")):  # figures that this report has not
@@ -49,22 +49,22 @@ def write_report(campaign: Campaign, directory: Path, compose: Compose | None = 
     return directory / PAGE
 
 
-def report_files(campaign: Campaign, compose: Compose | None = None) -> Iterator[ReportFile]:
+def report_files(result: SuiteResult, compose: Compose | None = None) -> Iterator[ReportFile]:
     """Every file of the report, the page last."""
-    made = (compose or compose_report)(campaign, comparisons(campaign))
-    yield text_file("scores.csv", scores_csv(campaign))
+    made = (compose or compose_report)(result, comparisons(result))
+    yield text_file("scores.csv", scores_csv(result))
     for figure in made.figures:
         yield text_file(f"{FIGURES}/{figure.slug}.svg", standalone(figure.svg))
     yield text_file("README.md", made.markdown)
     yield text_file(PAGE, made.page)
 
 
-def compose_report(campaign: Campaign, found: tuple[Comparison, ...]) -> Article:
+def compose_report(result: SuiteResult, found: tuple[Comparison, ...]) -> Article:
     """Who comes first where, every experiment, why jobs waited, and the method."""
-    return article(header_of(campaign, found), TEMPLATE, context_of(campaign, found), NOTES)
+    return article(header_of(result, found), TEMPLATE, context_of(result, found), NOTES)
 
 
-def header_of(campaign: Campaign, found: Sequence[Comparison]) -> Header:
+def header_of(result: SuiteResult, found: Sequence[Comparison]) -> Header:
     best, won = next(iter(records(found)), None), wins(found)
     title = "There is nothing to compare."
     if best is not None:
@@ -72,31 +72,31 @@ def header_of(campaign: Campaign, found: Sequence[Comparison]) -> Header:
             f"{quoted(best.label)} comes nearest to the lowest excess over"
             f" {wording.plural(len(won), 'comparison')}, and has it on {best.wins}."
         )
-    labels = {each.label for comparison in found for each in comparison.entrants}
+    labels = {each.label for comparison in found for each in comparison.contenders}
     counts = {
         "Experiments": len({each.experiment.name for each in found}),
         "Comparisons": len(found),
         "Contenders": len(labels),
-        "Trials": len(campaign.scored),
-        "Jobs measured": sum(each.score.jobs for each in campaign.scored),
+        "Trials": len(result.scored),
+        "Jobs measured": sum(each.score.jobs for each in result.scored),
     }
     return Header(
         title,
-        f"{campaign.suite.title} ({campaign.suite.name})",
-        tuple(_cautions(campaign, found)),
+        f"{result.suite.title} ({result.suite.name})",
+        tuple(_cautions(result, found)),
         [(name, wording.count(number)) for name, number in counts.items()],
     )
 
 
-def _cautions(campaign: Campaign, found: Sequence[Comparison]) -> Iterator[str]:
+def _cautions(result: SuiteResult, found: Sequence[Comparison]) -> Iterator[str]:
     if any(each.is_transient for each in found):
         yield "Results at a load of 1 or more are transient and labelled so."
-    absent = len(campaign.skipped) + len(campaign.failures)
+    absent = len(result.skipped) + len(result.failures)
     if absent:
         yield f"Not everything could be run here: {absent} skipped or failed, listed at the end."
 
 
-def context_of(campaign: Campaign, found: Sequence[Comparison]) -> dict[str, object]:
+def context_of(result: SuiteResult, found: Sequence[Comparison]) -> dict[str, object]:
     """What the template shows."""
     won = wins(found)
     return {
@@ -107,7 +107,7 @@ def context_of(campaign: Campaign, found: Sequence[Comparison]) -> dict[str, obj
         "delays": delay_figures(found),
         "contenders": contenders_table(found),
         "conditions": conditions_table(found),
-        "missing": missing(campaign, found),
+        "missing": missing(result, found),
         "plural": wording.plural,
         "basis_words": basis_words,
         "dagger": DAGGER,
@@ -122,18 +122,18 @@ def context_of(campaign: Campaign, found: Sequence[Comparison]) -> dict[str, obj
 # -- scores.csv --------------------------------------------------------------------------------------
 
 
-def scores_csv(campaign: Campaign) -> str:
+def scores_csv(result: SuiteResult) -> str:
     """A line per trial in the suite's order; an absent value is an empty field."""
-    tracks = {each.name: each.track for each in campaign.suite.experiments}
+    tracks = {each.name: each.track for each in result.suite.experiments}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*TRIAL, *SCORES, "chosen"])
-    for each in campaign.scored:
+    for each in result.scored:
         writer.writerow(_line(each, tracks[each.trial.experiment]))
     return text.getvalue()
 
 
-def _line(scored: Scored, track: str) -> list[str]:
+def _line(scored: ScoredTrial, track: str) -> list[str]:
     trial, score = scored.trial, scored.score
     chosen = " ".join(f"{key}={value}" for key, value in (score.chosen or {}).items())
     return [
@@ -143,7 +143,7 @@ def _line(scored: Scored, track: str) -> list[str]:
         trial.conditions.name,
         trial.contender.label,
         trial.contender.policy,
-        trial.contender.standing.value,
+        trial.contender.role.value,
         str(trial.seed),
         *(_field(getattr(score, name)) for name in SCORES),
         chosen,

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from trainmaster.evaluation.comparisons import (
     Comparison,
-    Entrant,
+    ContenderScores,
     excess,
     lowest,
     ratio,
     typical,
 )
 from trainmaster.evaluation.number_format import load_words, ratio_words, with_interval
-from trainmaster.evaluation.statistics import Estimate, geometric_mean, ranks
-from trainmaster.evaluation.suite import RANKED_TRACKS, Standing, track_words
+from trainmaster.evaluation.statistics import IntervalEstimate, geometric_mean, ranks
+from trainmaster.evaluation.suite import RANKED_TRACKS, ContenderRole, track_words
 from trainmaster.report.metrics import signed_duration
 from trainmaster.report.rendering import Cell, Column, Row, Table
 
@@ -28,9 +28,9 @@ class Win:
     """The lowest excess of a comparison, and how far the next one is."""
 
     comparison: Comparison
-    winner: Entrant
-    runner_up: Entrant
-    lead: Estimate | None
+    winner: ContenderScores
+    runner_up: ContenderScores
+    lead: IntervalEstimate | None
     """The winner's excess over the next one's."""
 
     @property
@@ -58,15 +58,15 @@ def wins(found: Sequence[Comparison]) -> tuple[Win, ...]:
     return tuple(win for win in made if win is not None)
 
 
-def rivals(comparison: Comparison) -> tuple[Entrant, ...]:
+def rivals(comparison: Comparison) -> tuple[ContenderScores, ...]:
     """Those that could be used: no bounds, no ablations."""
-    return comparison.of_standing(Standing.OURS, Standing.PUBLISHED)
+    return comparison.of_role(ContenderRole.OURS, ContenderRole.PUBLISHED)
 
 
 def _win(comparison: Comparison) -> Win | None:
-    entrants, measure = rivals(comparison), comparison.subject.measure
-    values = typical(entrants, measure)
-    ranked = [each for each in entrants if each.label in values]
+    contenders, measure = rivals(comparison), comparison.subject.measure
+    values = typical(contenders, measure)
+    ranked = [each for each in contenders if each.label in values]
     ranked.sort(key=lambda each: values[each.label])
     if len(ranked) < 2:
         return None
@@ -77,7 +77,7 @@ def _win(comparison: Comparison) -> Win | None:
 def records(found: Sequence[Comparison]) -> tuple[Record, ...]:
     """Best first, by the geometric mean; settings that one sweep or paper tries are left out."""
     judged = [each for each in found if each.experiment.track in RANKED_TRACKS] or found
-    labels = {e.label: e.standing is Standing.OURS for c in judged for e in rivals(c)}
+    labels = {e.label: e.role is ContenderRole.OURS for c in judged for e in rivals(c)}
     made = (_record(label, is_ours, found) for label, is_ours in labels.items())
     kept = [record for record in made if record is not None]
     most = max((each.taken for each in kept), default=0)
@@ -96,12 +96,12 @@ def _record(label: str, is_ours: bool, found: Sequence[Comparison]) -> Record | 
     for comparison in found:
         measure = comparison.subject.measure
         values = typical(rivals(comparison), measure)
-        entrant, best = comparison.entrant(label), lowest(rivals(comparison), measure)
-        if label not in values or len(values) < 2 or entrant is None or best is None:
+        contender, best = comparison.contender(label), lowest(rivals(comparison), measure)
+        if label not in values or len(values) < 2 or contender is None or best is None:
             continue
         places.append(ranks(values)[label])
-        won += entrant is best
-        above = ratio(entrant, best, measure)
+        won += contender is best
+        above = ratio(contender, best, measure)
         if above is not None:
             tracks.setdefault(comparison.experiment.track, []).append(above.value)
     if not places:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from trainmaster.evaluation.comparisons import (
     EXCESS,
     Comparison,
-    Entrant,
+    ContenderScores,
     Measure,
     common_subject,
     mean_jct,
@@ -18,8 +18,8 @@ from trainmaster.evaluation.comparisons import (
 from trainmaster.evaluation.number_format import with_interval
 from trainmaster.evaluation.report.figures import LinePanel, Series, SweptValues, line_plot
 from trainmaster.evaluation.score import Score
-from trainmaster.evaluation.statistics import SMALLEST, Basis, Estimate
-from trainmaster.evaluation.suite import Contender, Experiment, Standing
+from trainmaster.evaluation.statistics import SMALLEST, Basis, IntervalEstimate
+from trainmaster.evaluation.suite import Contender, ContenderRole, Experiment
 from trainmaster.report.charts import time_unit
 from trainmaster.report.rendering import Cell, Figure, Row, Table, slug
 
@@ -47,12 +47,12 @@ class SettingSweep:
 
     comparison: Comparison
     steps: SweptValues
-    entrants: tuple[Entrant, ...]
+    contenders: tuple[ContenderScores, ...]
 
     @property
     def is_whole(self) -> bool:
         """Whether no other contender takes part."""
-        return len(self.entrants) == len(self.comparison.entrants)
+        return len(self.contenders) == len(self.comparison.contenders)
 
 
 def sweeps(found: Sequence[Comparison]) -> tuple[Sweep, ...]:
@@ -100,16 +100,16 @@ def steps_of(names: Sequence[str]) -> SweptValues | None:
 
 def setting_sweep(comparison: Comparison) -> SettingSweep | None:
     """The contenders of one policy that differ in one number among their settings."""
-    policies = dict.fromkeys(each.contender.policy for each in comparison.entrants)
+    policies = dict.fromkeys(each.contender.policy for each in comparison.contenders)
     for policy in policies:
-        same = [each for each in comparison.entrants if each.contender.policy == policy]
+        same = [each for each in comparison.contenders if each.contender.policy == policy]
         found = _by_setting(comparison, same)
         if found is not None:
             return found
     return None
 
 
-def _by_setting(comparison: Comparison, same: Sequence[Entrant]) -> SettingSweep | None:
+def _by_setting(comparison: Comparison, same: Sequence[ContenderScores]) -> SettingSweep | None:
     settings = [each.contender.settings for each in same]
     keys = {key for each in settings for key in each}
     varied = [key for key in sorted(keys) if len({each.get(key) for each in settings}) > 1]
@@ -136,7 +136,7 @@ class ShownSweep:
     varied: str
     figure: Figure
     table: Table
-    ratios: list[Estimate]
+    ratios: list[IntervalEstimate]
     """To the baseline, all that are drawn."""
 
 
@@ -168,24 +168,26 @@ def shown_sweeps(
         )
 
 
-def _averages(comparison: Comparison, measure: Measure) -> dict[str, Estimate]:
+def _averages(comparison: Comparison, measure: Measure) -> dict[str, IntervalEstimate]:
     """By label, without intervals, which are those of the traces and would hide those of the differences."""
-    means = ((each.label, each.mean(measure)) for each in comparison.entrants)
+    means = ((each.label, each.mean(measure)) for each in comparison.contenders)
     return {
-        label: Estimate(max(value, SMALLEST), None, 1, Basis.NOTHING)
+        label: IntervalEstimate(max(value, SMALLEST), None, 1, Basis.NOTHING)
         for label, value in means
         if value is not None
     }
 
 
 def _series(
-    experiment: Experiment, slots: Mapping[str, int], points: Sequence[Mapping[str, Estimate]]
+    experiment: Experiment,
+    slots: Mapping[str, int],
+    points: Sequence[Mapping[str, IntervalEstimate]],
 ) -> tuple[Series, ...]:
     made = (
         Series(
             each.label,
             slots[each.label],
-            each.standing.value,
+            each.role.value,
             tuple(at.get(each.label) for at in points),
         )
         for each in experiment.contenders
@@ -194,14 +196,16 @@ def _series(
     return tuple(series for series in made if any(series.points))
 
 
-def _table(experiment: Experiment, sweep: Sweep, ratios: Sequence[Mapping[str, Estimate]]) -> Table:
+def _table(
+    experiment: Experiment, sweep: Sweep, ratios: Sequence[Mapping[str, IntervalEstimate]]
+) -> Table:
     """Ratios to the baseline, a column per step, the lowest of each marked."""
     steps = zip(sweep.steps.labels, sweep.comparisons, strict=True)
     titles = [f"{label}{' t' if each.is_transient else ''}" for label, each in steps]
     rows = [
         Row(
             (each.label, *(_ratio_cell(each, experiment, found) for found in ratios)),
-            each.standing is Standing.OURS,
+            each.role is ContenderRole.OURS,
         )
         for each in experiment.contenders
     ]
@@ -209,12 +213,12 @@ def _table(experiment: Experiment, sweep: Sweep, ratios: Sequence[Mapping[str, E
 
 
 def _ratio_cell(
-    contender: Contender, experiment: Experiment, ratios: Mapping[str, Estimate]
+    contender: Contender, experiment: Experiment, ratios: Mapping[str, IntervalEstimate]
 ) -> Cell:
     if contender.label == experiment.baseline:
         return Cell("1")
-    usable = (Standing.OURS, Standing.PUBLISHED)
-    rivals = [each.label for each in experiment.contenders if each.standing in usable]
+    usable = (ContenderRole.OURS, ContenderRole.PUBLISHED)
+    rivals = [each.label for each in experiment.contenders if each.role in usable]
     lowest = min((ratios[label].value for label in rivals if label in ratios), default=None)
     found = ratios.get(contender.label)
     is_lowest = found is not None and contender.label in rivals and found.value == lowest
@@ -243,7 +247,7 @@ def shown_spreads(experiment: Experiment, found: Sequence[SettingSweep]) -> Iter
     """Of every time that was kept."""
     alike = [each for each in found if each.steps == found[0].steps]
     for key, name, average, longest, deviation in SPREADS:
-        if not any(entrant.has(average) for each in alike for entrant in each.entrants):
+        if not any(contender.has(average) for each in alike for contender in each.contenders):
             continue
         steps = alike[0].steps
         spread = LinePanel("", _setting_series(alike, deviation)).points
@@ -278,7 +282,7 @@ def _setting_series(found: Sequence[SettingSweep], measure: Measure) -> tuple[Se
             each.comparison.conditions.name if is_one_workload else each.comparison.title,
             place,
             "published",
-            tuple(entrant.estimate(measure) for entrant in each.entrants),
+            tuple(contender.estimate(measure) for contender in each.contenders),
         )
         for place, each in enumerate(found)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmaster.evaluation.suite import Contender, Settings, Standing
+from trainmaster.evaluation.suite import Contender, ContenderRole, PolicySettings
 
 LEAST_RUN_S = "600"
 """LAS and AFS-L let whom they have chosen run for so long. By their defaults they compare at every event:
@@ -20,12 +20,12 @@ THRESHOLDS = (
 """Limits that Tiresias is tuned over, in GPU-seconds: the released ones, those of others who ran it as a
 baseline (one hour, 16 GPU-hours), and series that grow by 6, 10 and 4."""
 
-TUNED: tuple[Settings, ...] = tuple({"thresholds_gpu_s": limits} for limits in THRESHOLDS)
+TUNED: tuple[PolicySettings, ...] = tuple({"thresholds_gpu_s": limits} for limits in THRESHOLDS)
 
 CONTENDERS = {
     each.label: each
     for each in (
-        Contender("trainmaster", "trainmaster", standing=Standing.OURS),
+        Contender("trainmaster", "trainmaster", role=ContenderRole.OURS),
         Contender("fifo", "fifo"),
         Contender("fifo easy", "fifo", {"backfill": "easy"}),
         Contender("fifo skip", "fifo", {"backfill": "skip"}),
@@ -48,8 +48,8 @@ CONTENDERS = {
         Contender("big-brain", "big-brain"),
         Contender("philly", "philly"),
         Contender("fair", "fair"),
-        Contender("srsf", "srsf", standing=Standing.BOUND),
-        Contender("srtf", "srtf", standing=Standing.BOUND),
+        Contender("srsf", "srsf", role=ContenderRole.BOUND),
+        Contender("srtf", "srtf", role=ContenderRole.BOUND),
     )
 }
 
@@ -73,4 +73,4 @@ BEST_ORDERING = named(
 
 def altered(label: str, option: str, value: str) -> Contender:
     """Ours with one option set otherwise."""
-    return Contender(label, "trainmaster", {option: value}, standing=Standing.ABLATION)
+    return Contender(label, "trainmaster", {option: value}, role=ContenderRole.ABLATION)

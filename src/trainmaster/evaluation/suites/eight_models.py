@@ -24,7 +24,7 @@ COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ElasticModel:
     """A model whose speed-up on n GPUs is n / (1 + serial x (n - 1)): Amdahl's law."""
 
     name: str
@@ -36,14 +36,14 @@ class Model:
 
 
 MODELS = (
-    Model("resnet50", "CNN", 0.01),
-    Model("inception3", "CNN", 0.015),
-    Model("googlenet", "CNN", 0.03),
-    Model("vgg16", "CNN", 0.08),
-    Model("alexnet", "CNN", 0.10),
-    Model("deepqa", "RNN", 0.06),
-    Model("lstm-lm", "RNN", 0.12),
-    Model("dcgan", "GAN", 0.04),
+    ElasticModel("resnet50", "CNN", 0.01),
+    ElasticModel("inception3", "CNN", 0.015),
+    ElasticModel("googlenet", "CNN", 0.03),
+    ElasticModel("vgg16", "CNN", 0.08),
+    ElasticModel("alexnet", "CNN", 0.10),
+    ElasticModel("deepqa", "RNN", 0.06),
+    ElasticModel("lstm-lm", "RNN", 0.12),
+    ElasticModel("dcgan", "GAN", 0.04),
 )
 
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from trainmaster.evaluation.suite import Conditions, Experiment, FromFile, Slice, Suite, Workload
+from trainmaster.evaluation.suite import (
+    Conditions,
+    Experiment,
+    Suite,
+    TraceFile,
+    TraceSubset,
+    Workload,
+)
 from trainmaster.evaluation.suites.contenders import named
 from trainmaster.evaluation.suites.philly_traces import PHILLY_82K
 
@@ -20,13 +27,13 @@ SUITE = Suite(
             workloads=(
                 Workload(
                     "philly-82k 50x8",
-                    FromFile(PHILLY_82K, "philly-82k"),
+                    TraceFile(PHILLY_82K, "philly-82k"),
                     "50x8",
                     title="all jobs on 400 GPUs",
                 ),
                 Workload(
                     "philly-36-days 88x8",
-                    FromFile(PHILLY_82K, "philly-82k", Slice(busiest_days=BUSIEST_DAYS)),
+                    TraceFile(PHILLY_82K, "philly-82k", TraceSubset(busiest_days=BUSIEST_DAYS)),
                     "88x8",
                     title="the busiest 36 days on 704 GPUs",
                 ),

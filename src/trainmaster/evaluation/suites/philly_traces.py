@@ -8,16 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from trainmaster.evaluation.suite import Changes, FromFile, Slice, Workload
+from trainmaster.evaluation.suite import TraceFile, TraceSubset, Workload, WorkloadChanges
 
-AS_THEY_ARE = Changes()
+AS_THEY_ARE = WorkloadChanges()
 
 
-def philly_1k(changes: Changes = AS_THEY_ARE) -> Workload:
+def philly_1k(changes: WorkloadChanges = AS_THEY_ARE) -> Workload:
     """A transient overload: what arrives in a day keeps the cluster busy for two."""
     return Workload(
         "philly1k",
-        FromFile("philly/philly1k_job.csv", "tiresias", changes=changes),
+        TraceFile("philly/philly1k_job.csv", "tiresias", changes=changes),
         "32x4",
         title="the first 1,000 jobs of Philly from October 2017",
     )
@@ -46,13 +46,13 @@ class VirtualCluster:
     last: int | None = None
     """Of those with more than 2,000 jobs: the number of the last of the 2,000 in a row that are taken."""
 
-    def workload(self, changes: Changes = AS_THEY_ARE) -> Workload:
-        part = Slice(queue=self.name)
+    def workload(self, changes: WorkloadChanges = AS_THEY_ARE) -> Workload:
+        part = TraceSubset(queue=self.name)
         if self.last is not None:
-            part = Slice(queue=self.name, first=self.last, last=MOST_JOBS)
+            part = TraceSubset(queue=self.name, first=self.last, last=MOST_JOBS)
         return Workload(
             f"vc {self.name} ({self.split.value})",
-            FromFile(PHILLY_82K, "philly-82k", part, changes),
+            TraceFile(PHILLY_82K, "philly-82k", part, changes),
             self.cluster,
             title=f"Philly's virtual cluster {self.name} on {self.cluster}, {self.split.value}",
         )
@@ -75,6 +75,6 @@ VIRTUAL_CLUSTERS = (
 which nothing queues."""
 
 
-def virtual_clusters(*names: str, changes: Changes = AS_THEY_ARE) -> tuple[Workload, ...]:
+def virtual_clusters(*names: str, changes: WorkloadChanges = AS_THEY_ARE) -> tuple[Workload, ...]:
     """Some of them, with what the trace does not say of their jobs."""
     return tuple(each.workload(changes) for each in VIRTUAL_CLUSTERS if each.name in names)

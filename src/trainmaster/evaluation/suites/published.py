@@ -6,14 +6,14 @@ from functools import partial
 
 from trainmaster.evaluation import one_gpu_mix
 from trainmaster.evaluation.suite import (
-    Changes,
     Conditions,
     Contender,
-    Crafted,
     Experiment,
     Generated,
     Suite,
+    SyntheticTrace,
     Workload,
+    WorkloadChanges,
 )
 from trainmaster.evaluation.suites import eight_models, synthetic_traces
 from trainmaster.evaluation.suites.contenders import (
@@ -35,8 +35,8 @@ from trainmaster.evaluation.suites.philly_traces import (
 SEEDS = tuple(range(101, 111))
 """Paired: each seed is the same trace for every contender. None of them served to choose a default."""
 IDEAL = Conditions("ideal", "ideal")
-RIGID = Changes(rigid=True, first_attempts=True)
-HALF_ELASTIC = Changes(elastic=0.5, first_attempts=True)
+RIGID = WorkloadChanges(rigid=True, first_attempts=True)
+HALF_ELASTIC = WorkloadChanges(elastic=0.5, first_attempts=True)
 JOBS = 800
 FEWER_JOBS = 400
 SHAPES = {"16x4": "16 nodes of 4 GPUs", "8x8": "8 nodes of 8 GPUs", "4x8x4": "4 racks of 8x4 GPUs"}
@@ -94,7 +94,7 @@ PLACEMENT = (
     ),
 )
 
-ASSIGNED = Changes(
+ASSIGNED = WorkloadChanges(
     models=tuple(model.name for model in one_gpu_mix.MODELS),
     memory_gib=tuple(model.memory_gib for model in one_gpu_mix.MODELS),
     gpu_util=tuple(model.busy for model in one_gpu_mix.MODELS),
@@ -102,7 +102,7 @@ ASSIGNED = Changes(
 """Models, memory and idle cycles, drawn apart: no trace of Philly has them."""
 ONE_GPU_MIX_STREAM = Workload(
     "one-GPU mix 2x8",
-    Generated(FEWER_JOBS, 0.95, "one-gpu-mix", Changes(first_attempts=True)),
+    Generated(FEWER_JOBS, 0.95, "one-gpu-mix", WorkloadChanges(first_attempts=True)),
     "2x8",
     SEEDS,
     title="nine of ten on one GPU",
@@ -270,7 +270,7 @@ SWEEPS = (
 
 def paper_trace(name: str, trace: str, cluster: str, seeds: tuple[int, ...] = SEEDS) -> Workload:
     """Measured from the first job on, as in the papers."""
-    return Workload(name, Crafted(trace), cluster, seeds, warm_up=0)
+    return Workload(name, SyntheticTrace(trace), cluster, seeds, warm_up=0)
 
 
 paper = partial(Experiment, track="paper")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from trainmaster.evaluation.suite import (
-    Changes,
     Conditions,
     Contender,
-    Crafted,
+    ContenderRole,
     Experiment,
     Generated,
-    Standing,
     Suite,
+    SyntheticTrace,
     Workload,
+    WorkloadChanges,
 )
 
 CONTENDERS = (
@@ -22,13 +22,13 @@ CONTENDERS = (
         "tiresias-l",
         grid=({"thresholds_gpu_s": "3600"}, {"thresholds_gpu_s": "57600"}),
     ),
-    Contender("trainmaster", "trainmaster", standing=Standing.OURS),
-    Contender("srsf", "srsf", standing=Standing.BOUND),
+    Contender("trainmaster", "trainmaster", role=ContenderRole.OURS),
+    Contender("srsf", "srsf", role=ContenderRole.BOUND),
 )
 
 GENERATED = Workload(
     "generated",
-    Generated(60, 0.9, changes=Changes(longest_s=4 * 3600)),
+    Generated(60, 0.9, changes=WorkloadChanges(longest_s=4 * 3600)),
     "4x4",
     seeds=(0, 1, 2),
 )
@@ -53,7 +53,7 @@ SUITE = Suite(
             track="placement",
             workloads=(
                 GENERATED,
-                Workload("head of line", Crafted("one-large-then-small"), "2x4", warm_up=0),
+                Workload("head of line", SyntheticTrace("one-large-then-small"), "2x4", warm_up=0),
             ),
             contenders=tuple(each for each in CONTENDERS if not each.grid),
         ),
