@@ -21,7 +21,7 @@ from benchmarks.pages import page
 from benchmarks.published_steps import MILLION, Point, Testbed, testbeds
 from trainmaster.estimators.interconnect import Links
 from trainmaster.estimators.step_time import timeline
-from trainmaster.estimators.throughput_calibration import NOTHING_MEASURED, fitted
+from trainmaster.estimators.throughput_calibration import NOTHING_MEASURED, fit_scales
 from trainmaster.perf.default_parameters import ELASTICITY
 
 DOUBLING = ELASTICITY.doubling_ppm / MILLION
@@ -89,7 +89,7 @@ def after_learning(points: Sequence[Point], links: Links, seed: int) -> list[flo
     corrections, found = NOTHING_MEASURED, []
     for point in order:
         predicted = timeline(point.profile, point.allocation, links)
-        scales = fitted(corrections.of(point.model))
+        scales = fit_scales(corrections.of(point.model))
         found.append(abs(point.step_ns / predicted.step_ns(scales) - 1))
         corrections = corrections.updated(
             point.model, point.allocation, predicted, round(point.step_ns)
@@ -105,7 +105,7 @@ def growing(points: Sequence[Point], links: Links, seed: int) -> list[float]:
     corrections, found = NOTHING_MEASURED, []
     for size in sizes:
         group = [point for point in order if point.allocation.count == size]
-        scales = fitted(corrections.of(group[0].model))
+        scales = fit_scales(corrections.of(group[0].model))
         for point in group:
             predicted = timeline(point.profile, point.allocation, links)
             if size != sizes[0]:

@@ -245,7 +245,9 @@ def test_without_affinity_small_jobs_would_break_up_every_server(
     scenario = a_scenario(jobs, "2x4")
     off = {"migration": "off"}
     assert one(outcome_of(scenario, a_policy("gandiva", **off)), "four").start_ms == SECOND
-    monkeypatch.setattr("trainmaster.placement.affinity.Servers._turn_to", lambda *said: None)
+    monkeypatch.setattr(
+        "trainmaster.policies.gandiva.affinity.Servers._turn_to", lambda *said: None
+    )
     spread = outcome_of(scenario, a_policy("gandiva", **off))
     assert one(spread, "four").start_ms == 500 * SECOND
 

@@ -193,7 +193,7 @@ def test_relaxed_it_takes_three_servers() -> None:
 class Strict(LocalitySearch):
     """Nobody overtakes."""
 
-    skips = False
+    allows_overtaking = False
 
 
 class StrictPhilly(Philly):

@@ -73,7 +73,7 @@ def curve_converging_at(epochs: float, b1: float, b2: float) -> LossCurve:
     return LossCurve((-b + sqrt(max(0.0, b * b - 4 * a * c))) / (2 * a), b1, b2)
 
 
-def fitted(points: Points) -> LossCurve | None:
+def fit_loss_curve(points: Points) -> LossCurve | None:
     """The curve through these reports; None where they are too few or do not fall.
 
     No curve of this form reaches 0, so losses that do say nothing of it.

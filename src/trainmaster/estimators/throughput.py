@@ -20,7 +20,7 @@ from trainmaster.estimators.throughput_calibration import (
     NOTHING_MEASURED,
     Corrections,
     Measured,
-    fitted,
+    fit_scales,
     measured_ns,
 )
 from trainmaster.model.job import Job
@@ -106,7 +106,7 @@ class Estimator:
         known = measured_ns(measured, allocation, predicted) if measured else None
         if known is not None:
             return max(1, round(reference.step_ns() * NOMINAL / known))
-        scales = self._fitted(key_of(job), measured)
+        scales = self._scales_for(key_of(job), measured)
         if not profile.speedups:
             return max(1, round(reference.step_ns(scales) * NOMINAL / predicted.step_ns(scales)))
         best = self._timeline(profile, self._consolidated(job, allocation.count), gpu_type)
@@ -183,10 +183,10 @@ class Estimator:
             _keep(self._timelines, key, found)
         return found
 
-    def _fitted(self, key: str, measured: Measured) -> Scales:
+    def _scales_for(self, key: str, measured: Measured) -> Scales:
         known = self._scales.get(key)
         if known is None or known[0] != measured:
-            known = (measured, fitted(measured))
+            known = (measured, fit_scales(measured))
             _keep(self._scales, key, known)
         return known[1]
 

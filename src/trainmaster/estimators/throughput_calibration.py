@@ -89,7 +89,7 @@ def measured_ns(measured: Measured, allocation: Allocation, predicted: StepTime)
     return None
 
 
-def fitted(measured: Measured) -> Scales:
+def fit_scales(measured: Measured) -> Scales:
     """The most probable scales of the timeline's parts: damped Gauss-Newton on their logarithms."""
     if not measured:
         return AS_PREDICTED

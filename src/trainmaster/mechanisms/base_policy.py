@@ -43,7 +43,7 @@ class BasePolicy(Generic[O, M]):
     """Whether it wants to know how each one-GPU job could run in two halves."""
     progress_every_ms: int | None = None
     """How often elastic runs report their progress to it; None = it does not ask."""
-    skips: bool = True
+    allows_overtaking: bool = True
     """Whether a later job may start where an earlier one does not fit."""
 
     def __init__(self, options: O) -> None:
@@ -68,11 +68,11 @@ class BasePolicy(Generic[O, M]):
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         raise NotImplementedError
 
-    def in_line(self, view: View, now: int, *, with_running: bool) -> RankIndex:
+    def ranked_jobs(self, view: View, now: int, *, with_running: bool) -> RankIndex:
         """Every job at its rank."""
-        return self.in_order(view, lambda record: self.rank(view, record, now), now, with_running)
+        return self.ranked_by(view, lambda record: self.rank(view, record, now), now, with_running)
 
-    def in_order(
+    def ranked_by(
         self, view: View, rank: Callable[[JobRecord], Rank], now: int, with_running: bool = True
     ) -> RankIndex:
         """Every job at this rank, but for those that a guard puts first."""
@@ -83,17 +83,17 @@ class BasePolicy(Generic[O, M]):
 
         return view.ranked(guarded, now, group=self.group, with_running=with_running)
 
-    def line(self, view: View, memo: M, now: int) -> RankIndex | None:
+    def queue_ranking(self, view: View, memo: M, now: int) -> RankIndex | None:
         """Every job at its rank, runs too, for a policy between queues; None where jobs are not ranked."""
         if type(self).rank is BasePolicy.rank:
             return None
-        return self.in_line(view, now, with_running=True)
+        return self.ranked_jobs(view, now, with_running=True)
 
     def plan(self, view: View, memo: M, now: int) -> Plan[M]:
         """Preemptive: the best-ranked jobs that fit run, whatever runs now."""
         if view.has_nothing_to_schedule():
             return Plan((), memo)
-        ranks = self.in_line(view, now, with_running=True)
+        ranks = self.ranked_jobs(view, now, with_running=True)
         draft = Draft(view)
         run_in_order(view, draft, ranks, now, self.group, self.placer, self.failed_placements)
         return draft.plan(memo, self.wake_at(ranks, draft, now))
@@ -102,20 +102,20 @@ class BasePolicy(Generic[O, M]):
         """When the rank of a run that has just started runs out; for most it never does."""
         if not self.guards.are_on or view.has_nothing_to_schedule():
             return None
-        return self.in_line(view, now, with_running=True).next_expiry()
+        return self.ranked_jobs(view, now, with_running=True).next_expiry()
 
     def wake_at(self, ranks: RankIndex, draft: Draft, now: int) -> int | None:
         """When ranks will have changed by themselves."""
         return ranks.next_expiry()
 
     def explain(self, view: View, memo: M, record: JobRecord, now: int) -> Reason:
-        return self.reason_by_room(view, record)
+        return self.placement_reason(view, record)
 
-    def reason_by_room(self, view: View, record: JobRecord) -> Reason:
-        return why_waiting(view, record, self.placer(record))
+    def placement_reason(self, view: View, record: JobRecord) -> Reason:
+        return waiting_reason(view, record, self.placer(record))
 
 
-def why_waiting(view: View, record: JobRecord, placer: Placer) -> Reason:
+def waiting_reason(view: View, record: JobRecord, placer: Placer) -> Reason:
     """The first of these that holds: awaiting release, behind others, fragmented, reserved, too few free."""
     space, demand = view.occupancy, record.demand
     need = demand.nominal.total_share

@@ -74,7 +74,7 @@ class DiscretizedQueues(BasePolicy[TiresiasOptions, M]):
             base = promoted.get(record.id, resets.get(record.id, 0))
             return self._rank_from(record, base, now, place)
 
-        ranks = self.in_order(view, rank, now)
+        ranks = self.ranked_by(view, rank, now)
         if promoted:
             resets = resets.updated(promoted).only(view.jobs)
         elif view.is_stable(ranks, now):
@@ -89,11 +89,11 @@ class DiscretizedQueues(BasePolicy[TiresiasOptions, M]):
         def rank(record: JobRecord) -> Rank:
             return self._rank_from(record, resets.get(record.id, 0), now, place)
 
-        return self.in_order(view, rank, now)
+        return self.ranked_by(view, rank, now)
 
     def wake(self, view: View, memo: M, now: int) -> int | None:
         """A run that has just started will cross its threshold at a time that is known now."""
-        ranks = None if view.has_nothing_to_schedule() else self.line(view, memo, now)
+        ranks = None if view.has_nothing_to_schedule() else self.queue_ranking(view, memo, now)
         return None if ranks is None else ranks.next_expiry()
 
     def _rank_from(self, record: JobRecord, base: int, now: int, place: PlaceInQueue) -> Rank:

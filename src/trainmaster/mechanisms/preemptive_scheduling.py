@@ -52,7 +52,7 @@ class PreemptivePass:
     standing: dict[int, list[tuple[Key, int, JobRecord]]]
     tail: WorstFirst | None = None
 
-    def walk(self) -> None:
+    def schedule(self) -> None:
         draft, candidates, space = self.draft, self.candidates, self.draft.space
         for key, group, record in candidates:
             if draft.is_evicted(record):
@@ -327,7 +327,7 @@ def run_in_order(
         candidates = ranks.candidates(now)
         PreemptivePass(
             draft, ranks, group, placer_of, now, candidates, view, failed_placements, touched, {}
-        ).walk()
+        ).schedule()
 
 
 def evacuate(view: View, draft: Draft, placer_of: PlacerOf) -> None:

@@ -52,7 +52,7 @@ O = TypeVar("O", bound=ReallocatingOptions)  # noqa: E741
 
 @stored_as("reallocation.Memo")
 @dataclass(frozen=True, slots=True)
-class Memo:
+class ReallocationMemo:
     """What such a policy remembers: measured speeds, and whether growth is owed."""
 
     measured: MeasuredSpeeds = field(default_factory=MeasuredSpeeds)
@@ -62,7 +62,7 @@ class Memo:
 
 
 class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
-    """The parts of a policy of elastic shares; subclasses say `place_in_line` and `plan`."""
+    """The parts of a policy of elastic shares; subclasses say `base_rank` and `plan`."""
 
     options_type: ClassVar[type] = ReallocatingOptions
     profiles = True
@@ -89,9 +89,9 @@ class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
         """A job whose place in line is asked for is alive: those that are elastic are kept in mind."""
         if self._elastic is not None and is_divisible(record):
             self._elastic[record.seq] = record
-        return self.place_in_line(view, record)
+        return self.base_rank(view, record)
 
-    def place_in_line(self, view: View, record: JobRecord) -> Rank:
+    def base_rank(self, view: View, record: JobRecord) -> Rank:
         raise NotImplementedError
 
     def curves(self, view: View) -> Curves:
@@ -161,20 +161,20 @@ class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
         return short.is_owed
 
 
-class ElasticShares(ReallocatingPolicy[O, Memo], Generic[O]):
+class ElasticShares(ReallocatingPolicy[O, ReallocationMemo], Generic[O]):
     """Elastic shares, divided again whenever a job comes or goes."""
 
     def allocator(self, pool: Pool) -> Allocator:
         raise NotImplementedError
 
-    def first_memo(self) -> Memo:
-        return Memo()
+    def first_memo(self) -> ReallocationMemo:
+        return ReallocationMemo()
 
-    def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
+    def plan(self, view: View, memo: ReallocationMemo, now: int) -> Plan[ReallocationMemo]:
         elastic = self._live_elastic(view)
         if not elastic and view.has_nothing_to_schedule():
             return Plan((), memo)
-        ranks = self.in_line(view, now, with_running=True)
+        ranks = self.ranked_jobs(view, now, with_running=True)
         draft = Draft(view)
         if not elastic:
             run_in_order(view, draft, ranks, now, self.group, self.placer, self.failed_placements)
@@ -186,9 +186,9 @@ class ElasticShares(ReallocatingPolicy[O, Memo], Generic[O]):
         is_owed = self._redivide(
             draft, ranks, self.allocator, measured.corrections, now, is_news=jobs != memo.jobs
         )
-        return draft.plan(Memo(measured, is_owed, jobs), ranks.next_expiry())
+        return draft.plan(ReallocationMemo(measured, is_owed, jobs), ranks.next_expiry())
 
-    def wake(self, view: View, memo: Memo, now: int) -> int | None:
+    def wake(self, view: View, memo: ReallocationMemo, now: int) -> int | None:
         """At once where growth waited for what has just been left."""
         if memo.is_owed:
             return now + 1

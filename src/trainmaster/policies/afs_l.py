@@ -169,7 +169,7 @@ class AfsL(ElasticShares[ReallocatingOptions]):
         super().forget()
         self._stretch.clear()
 
-    def place_in_line(self, view: View, record: JobRecord) -> Rank:
+    def base_rank(self, view: View, record: JobRecord) -> Rank:
         """By the time that it still needs on one GPU."""
         stretch = self._on_one_gpu(view, record)
         left, speed = -record.work, -record.speed_ppm

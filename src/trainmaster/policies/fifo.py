@@ -43,7 +43,7 @@ class Fifo(BasePolicy[FifoOptions]):
     def __init__(self, options: FifoOptions) -> None:
         super().__init__(options)
         self.is_moldable = options.elastic != "rigid"
-        self.skips = options.backfill == "skip"
+        self.allows_overtaking = options.backfill == "skip"
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         return Rank(-record.job.priority, record.job.submit_ms)
@@ -51,7 +51,7 @@ class Fifo(BasePolicy[FifoOptions]):
     def plan(self, view: View, memo: None, now: int) -> Plan[None]:
         if view.has_nothing_to_schedule() and self.options.elastic != "malleable":
             return Plan((), memo)
-        order = self.in_line(view, now, with_running=False)
+        order = self.ranked_jobs(view, now, with_running=False)
         draft = Draft(view)
         if view.draining:
             evacuate(view, draft, self.placer)

@@ -67,7 +67,7 @@ class Gittins(BasePolicy[GittinsOptions, Observations]):
         seen = self.service.learn(memo, view, now)
         if view.has_nothing_to_schedule():
             return Plan((), seen)
-        ranks = self.line(view, seen, now)
+        ranks = self.queue_ranking(view, seen, now)
         if view.is_stable(ranks, now):
             return Plan((), seen, ranks.next_expiry())
         draft = Draft(view)
@@ -76,10 +76,14 @@ class Gittins(BasePolicy[GittinsOptions, Observations]):
 
     def wake(self, view: View, memo: Observations, now: int) -> int | None:
         """A run that has just started will have another index at a time that is known now."""
-        return None if view.has_nothing_to_schedule() else self.line(view, memo, now).next_expiry()
+        return (
+            None
+            if view.has_nothing_to_schedule()
+            else self.queue_ranking(view, memo, now).next_expiry()
+        )
 
-    def line(self, view: View, memo: Observations, now: int) -> RankIndex:
-        return self.in_order(view, lambda record: self.rank_of(memo, record, now), now)
+    def queue_ranking(self, view: View, memo: Observations, now: int) -> RankIndex:
+        return self.ranked_by(view, lambda record: self.rank_of(memo, record, now), now)
 
     def rank_of(self, seen: Observations, record: JobRecord, now: int) -> Rank:
         """By 1/G, then first start; holds until the quantum in which the index changes has ended."""

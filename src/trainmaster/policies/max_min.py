@@ -83,7 +83,7 @@ def raise_level(claims: Sequence[GpuClaim], left: int) -> None:
 class MaxMin(ElasticShares[ReallocatingOptions]):
     name = "max-min"
 
-    def place_in_line(self, view: View, record: JobRecord) -> Rank:
+    def base_rank(self, view: View, record: JobRecord) -> Rank:
         return Rank(-record.job.priority, record.job.submit_ms)
 
     def allocator(self, pool: Pool) -> Allocator:

@@ -80,7 +80,7 @@ class TiresiasG(DiscretizedQueues[Memo]):
             memo = Memo(plan.memo, learned)
         return Plan(plan.actions, memo, plan.wake_at)
 
-    def line(self, view: View, memo: Memo, now: int) -> RankIndex:
+    def queue_ranking(self, view: View, memo: Memo, now: int) -> RankIndex:
         return self.queue_order(view, memo.resets, now, partial(self._by_index, memo.learned))
 
     def _by_index(

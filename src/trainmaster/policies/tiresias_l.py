@@ -29,5 +29,5 @@ class TiresiasL(DiscretizedQueues[Resets]):
     def plan(self, view: View, memo: Resets, now: int) -> Plan[Resets]:
         return self.run_queues(view, memo, now, self.by_start)
 
-    def line(self, view: View, memo: Resets, now: int) -> RankIndex:
+    def queue_ranking(self, view: View, memo: Resets, now: int) -> RankIndex:
         return self.queue_order(view, memo, now, self.by_start)

@@ -36,7 +36,7 @@ class YarnCs(BasePolicy[YarnCsOptions]):
 
     def __init__(self, options: YarnCsOptions) -> None:
         super().__init__(options)
-        self.skips = options.backfill == "skip"
+        self.allows_overtaking = options.backfill == "skip"
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         return Rank(-record.job.priority, record.job.submit_ms)
@@ -44,7 +44,7 @@ class YarnCs(BasePolicy[YarnCsOptions]):
     def plan(self, view: View, memo: None, now: int) -> Plan[None]:
         if view.has_nothing_to_schedule():
             return Plan((), memo)
-        order = self.in_line(view, now, with_running=False)
+        order = self.ranked_jobs(view, now, with_running=False)
         draft = Draft(view)
         if view.draining:
             evacuate(view, draft, self.placer)

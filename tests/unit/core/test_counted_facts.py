@@ -89,7 +89,7 @@ class Ranks:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def in_line(self, view: View) -> list[str]:
+    def ranked_jobs(self, view: View) -> list[str]:
         """Who was ranked for this line."""
         self.asked = []
 
@@ -104,10 +104,10 @@ class Ranks:
 def test_only_a_job_that_is_invalidated_is_ranked_again() -> None:
     strings = Strings().submit("a").submit("b").running("c", 0)
     view, ranks = strings.controller.view, Ranks()
-    assert ranks.in_line(view) == ["a", "b", "c"]
-    assert ranks.in_line(view) == []
+    assert ranks.ranked_jobs(view) == ["a", "b", "c"]
+    assert ranks.ranked_jobs(view) == []
     view.invalidate_rank(strings.job("b"))
-    assert ranks.in_line(view) == ["b"]
+    assert ranks.ranked_jobs(view) == ["b"]
 
 
 def test_restating_a_run_touches_its_nodes_and_is_news() -> None:
@@ -131,21 +131,21 @@ def test_restating_a_job_stirs_its_queue() -> None:
 def test_rerank_ranks_everybody_once() -> None:
     strings = Strings().submit("a").submit("b")
     view, ranks = strings.controller.view, Ranks()
-    ranks.in_line(view)
+    ranks.ranked_jobs(view)
     view.invalidate_ranks()
-    assert ranks.in_line(view) == ["a", "b"]
-    assert ranks.in_line(view) == []
+    assert ranks.ranked_jobs(view) == ["a", "b"]
+    assert ranks.ranked_jobs(view) == []
 
 
 def test_rerank_reaches_into_the_parts_and_keeps_what_they_have_counted() -> None:
     strings = Strings().submit("a", queue="q").submit("b", queue="p").running("c", 0, queue="q")
     view, ranks = strings.controller.view, Ranks()
     parts = queue_views_of(view)
-    assert [ranks.in_line(parts[name]) for name in ("p", "q")] == [["b"], ["a", "c"]]
+    assert [ranks.ranked_jobs(parts[name]) for name in ("p", "q")] == [["b"], ["a", "c"]]
     view.invalidate_ranks()
     assert queue_views_of(view) is parts
     assert parts["q"].waiting_count == 1
-    assert [ranks.in_line(parts[name]) for name in ("p", "q")] == [["b"], ["a", "c"]]
+    assert [ranks.ranked_jobs(parts[name]) for name in ("p", "q")] == [["b"], ["a", "c"]]
 
 
 def test_where_nobody_holds_gpus_nothing_happens_by_itself() -> None:

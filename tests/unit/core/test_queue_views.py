@@ -18,7 +18,7 @@ def two_queues() -> Strings:
     return strings
 
 
-def in_line(part: View) -> list[str]:
+def ranked_jobs(part: View) -> list[str]:
     """Its waiting jobs, in order of submission."""
     order = part.ranked(lambda record: Rank(0, record.seq), 0, group=by_demand, with_running=True)
     return [record.id for _, _, record in order.candidates(0)]
@@ -34,8 +34,8 @@ def test_each_queue_sees_its_own_jobs() -> None:
         "a": ["a1", "a2"],
         "b": ["b1"],
     }
-    assert in_line(parts["a"]) == ["a1", "a2"]
-    assert in_line(parts["b"]) == ["b1"]
+    assert ranked_jobs(parts["a"]) == ["a1", "a2"]
+    assert ranked_jobs(parts["b"]) == ["b1"]
 
 
 def test_what_a_queue_holds_and_wants_is_counted_as_it_changes() -> None:
@@ -57,9 +57,13 @@ def test_a_queue_without_jobs_is_gone() -> None:
 def test_dropped_parts_come_back_the_same() -> None:
     strings = two_queues().start("a1", 0, 1)
     view = strings.controller.view
-    before = {queue: (counts(part), in_line(part)) for queue, part in queue_views_of(view).items()}
+    before = {
+        queue: (counts(part), ranked_jobs(part)) for queue, part in queue_views_of(view).items()
+    }
     view.forget()
-    after = {queue: (counts(part), in_line(part)) for queue, part in queue_views_of(view).items()}
+    after = {
+        queue: (counts(part), ranked_jobs(part)) for queue, part in queue_views_of(view).items()
+    }
     assert after == before
 
 

@@ -16,7 +16,7 @@ from trainmaster.model.plan import Rank
 from trainmaster.model.units import SECOND
 
 
-def in_line(
+def ranked_jobs(
     world: Strings, ranks: dict[str, Rank] | Callable[[JobRecord], Rank], now: int = 0
 ) -> RankIndex:
     rank = ranks if callable(ranks) else lambda record: ranks[record.id]
@@ -35,12 +35,12 @@ def worst_first(ranks: RankIndex, now: int, count: int) -> str:
 def test_level_then_value_then_submission_then_order_of_submission() -> None:
     world = Strings().submit("a").submit("b", 2).submit("c").later(1).submit("d")
     ranks = {"a": Rank(1, 0), "b": Rank(0, 7), "c": Rank(0, 7), "d": Rank(0, 7)}
-    assert waiting(in_line(world, ranks), 0) == "b c d a"
+    assert waiting(ranked_jobs(world, ranks), 0) == "b c d a"
 
 
 def test_lines_cross_in_time() -> None:
     world = Strings().submit("slow").submit("fast", 2)
-    ranks = in_line(world, {"slow": Rank(0, 100, rate=-1), "fast": Rank(0, 150, rate=-2)})
+    ranks = ranked_jobs(world, {"slow": Rank(0, 100, rate=-1), "fast": Rank(0, 150, rate=-2)})
     assert waiting(ranks, 49) == "slow fast"
     assert waiting(ranks, 51) == "fast slow"
     assert waiting(ranks, 50) == "slow fast", "a tie goes to the earlier row"
@@ -48,7 +48,7 @@ def test_lines_cross_in_time() -> None:
 
 def test_running_jobs_worst_first_also_where_lines_cross() -> None:
     world = Strings().running("a", 0).running("b", 1).running("c", 2)
-    ranks = in_line(
+    ranks = ranked_jobs(
         world, {"a": Rank(0, 0, rate=2), "b": Rank(0, 10, rate=1), "c": Rank(0, 5, rate=1)}
     )
     assert worst_first(ranks, 1, 3) == "b c a"
@@ -57,7 +57,7 @@ def test_running_jobs_worst_first_also_where_lines_cross() -> None:
 
 def test_a_job_taken_from_the_tail_can_be_put_back() -> None:
     world = Strings().running("a", 0).running("b", 1)
-    tail = in_line(world, {"a": Rank(0, 1), "b": Rank(0, 2)}).worst_running(0)
+    tail = ranked_jobs(world, {"a": Rank(0, 1), "b": Rank(0, 2)}).worst_running(0)
     last = tail.pop()
     tail.put_back((0, 2, 0, last.seq), last)
     assert [tail.pop().id, tail.pop().id] == ["b", "a"]
@@ -66,7 +66,7 @@ def test_a_job_taken_from_the_tail_can_be_put_back() -> None:
 def test_a_group_is_dropped_for_the_pass_only() -> None:
     world = Strings().submit("a1").submit("b", 2).submit("a2")
     ranks = {"a1": Rank(0, 1), "b": Rank(0, 2), "a2": Rank(0, 3)}
-    ranks = in_line(world, ranks)
+    ranks = ranked_jobs(world, ranks)
     candidates = ranks.candidates(0)
     seen = []
     for _, group, record in candidates:
@@ -87,11 +87,11 @@ def test_ranks_run_out_and_are_asked_for_again() -> None:
             0, 0, until_ms=5 * SECOND if record.id == "a" and asked.count("a") == 1 else None
         )
 
-    ranks = in_line(world, rank)
+    ranks = ranked_jobs(world, rank)
     assert (asked, ranks.next_expiry()) == (["a", "b"], 5 * SECOND)
-    in_line(world, rank, 5 * SECOND - 1)
+    ranked_jobs(world, rank, 5 * SECOND - 1)
     assert asked == ["a", "b"], "nothing has changed"
-    ranks = in_line(world, rank, 5 * SECOND)
+    ranks = ranked_jobs(world, rank, 5 * SECOND)
     assert (asked, ranks.next_expiry()) == (["a", "b", "a"], None)
 
 
@@ -103,11 +103,11 @@ def test_only_what_changed_is_ranked_again_and_who_ended_is_gone() -> None:
         asked.append(record.id)
         return Rank(0, record.seq)
 
-    in_line(world, rank)
+    ranked_jobs(world, rank)
     asked.clear()
     world.tell(e.JobWithdrawn("b"))
     world.start("c", 0)
-    ranks = in_line(world, rank)
+    ranks = ranked_jobs(world, rank)
     assert asked == ["c"]
     assert waiting(ranks, 0) == "a"
     assert worst_first(ranks, 0, 1) == "c"
@@ -134,6 +134,6 @@ def test_the_line_is_that_of_sorting_everybody(
         rank = ranks[name]
         return rank.level, rank.value + rank.rate * now, world.job(name).seq
 
-    assert waiting(in_line(world, ranks, now), now).split() == sorted(ranks, key=place)
+    assert waiting(ranked_jobs(world, ranks, now), now).split() == sorted(ranks, key=place)
     world.controller.forget()
-    assert waiting(in_line(world, ranks, now), now).split() == sorted(ranks, key=place)
+    assert waiting(ranked_jobs(world, ranks, now), now).split() == sorted(ranks, key=place)

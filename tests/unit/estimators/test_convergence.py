@@ -13,7 +13,7 @@ from trainmaster.estimators.convergence import (
     WINDOW,
     LossCurve,
     curve_converging_at,
-    fitted,
+    fit_loss_curve,
     without_outliers,
 )
 
@@ -32,36 +32,36 @@ def test_the_first_epoch_that_gains_less_than_a_hundredth() -> None:
 
 @pytest.mark.parametrize("epochs", [range(20), range(3, 9), range(10, 60, 7)])
 def test_exact_losses_give_the_coefficients_back(epochs: range) -> None:
-    found = fitted([(k, CURVE.at(k)) for k in epochs])
+    found = fit_loss_curve([(k, CURVE.at(k)) for k in epochs])
     assert found is not None
     assert (found.b0, found.b1, found.b2) == pytest.approx((0.5, 0.8, 0.2), rel=1e-6)
 
 
 def test_a_curve_without_a_floor_is_found_too() -> None:
-    found = fitted([(k, LossCurve(0.3, 2.0, 0.0).at(k)) for k in range(12)])
+    found = fit_loss_curve([(k, LossCurve(0.3, 2.0, 0.0).at(k)) for k in range(12)])
     assert found is not None
     assert (found.b0, found.b1, found.b2) == pytest.approx((0.3, 2.0, 0.0), abs=1e-6)
 
 
 def test_too_few_reports_or_none_that_fall_say_nothing() -> None:
-    assert fitted([(k, CURVE.at(k)) for k in range(ENOUGH - 1)]) is None
-    assert fitted([]) is None
-    assert fitted([(0.0, 1.0)] * 9) is None
-    assert fitted([(float(k), 0.0) for k in range(9)]) is None
+    assert fit_loss_curve([(k, CURVE.at(k)) for k in range(ENOUGH - 1)]) is None
+    assert fit_loss_curve([]) is None
+    assert fit_loss_curve([(0.0, 1.0)] * 9) is None
+    assert fit_loss_curve([(float(k), 0.0) for k in range(9)]) is None
 
 
 def test_losses_of_zero_and_below_say_nothing() -> None:
     falling = [(float(k), CURVE.at(k)) for k in range(20)]
     over = [(20.0 + k, loss) for k, loss in enumerate((0.0, 0.0, 0.0, -0.1, -0.2))]
-    assert fitted([*falling, *over]) == fitted(falling)
-    assert fitted(over) is None
+    assert fit_loss_curve([*falling, *over]) == fit_loss_curve(falling)
+    assert fit_loss_curve(over) is None
 
 
 def test_a_wild_report_is_left_out() -> None:
     points = [(float(k), CURVE.at(k)) for k in range(20)]
     points[7] = (7.0, 40.0)
     assert points[7] not in without_outliers(points)
-    found = fitted(points)
+    found = fit_loss_curve(points)
     assert found is not None
     assert found.b0 == pytest.approx(0.5, rel=1e-6)
 
@@ -69,7 +69,7 @@ def test_a_wild_report_is_left_out() -> None:
 def test_later_reports_weigh_more() -> None:
     """The first third is off by 20 %: the end of training is predicted by what came later."""
     points = [(float(k), CURVE.at(k) * (1.2 if k < 7 else 1.0)) for k in range(21)]
-    found = fitted(points)
+    found = fit_loss_curve(points)
     assert found is not None
     assert found.at(30) == pytest.approx(CURVE.at(30), rel=0.02)
 
@@ -97,7 +97,7 @@ def test_noisy_reports_predict_the_end_better_the_later_they_are(done: float, of
     for _ in range(20):
         curve = curve_converging_at(30, random.uniform(0.5, 2), 0.05)
         epochs = [30 * done * i / 30 for i in range(1, 31)]
-        found = fitted([(k, curve.at(k) * random.uniform(0.98, 1.02)) for k in epochs])
+        found = fit_loss_curve([(k, curve.at(k) * random.uniform(0.98, 1.02)) for k in epochs])
         assert found is not None
         errors.append(abs(found.converges_at() / 30 - 1))
     assert sum(errors) / len(errors) < off

@@ -16,7 +16,7 @@ from trainmaster.estimators.throughput_calibration import (
     MOST_MEASURED,
     NOTHING_MEASURED,
     Corrections,
-    fitted,
+    fit_scales,
 )
 from trainmaster.model.job import Demand, Job, Shape, gpus
 from trainmaster.model.profile import Profile, speedup_at
@@ -120,7 +120,7 @@ def test_the_fit_finds_each_scale_by_itself() -> None:
         allocation = Allocation.plain(*nodes)
         said = timeline(KNOWN, allocation, Links())
         corrections = corrections.updated("m", allocation, said, round(said.step_ns(truth)))
-    found = fitted(corrections.of("m"))
+    found = fit_scales(corrections.of("m"))
     assert found.compute == pytest.approx(1.1, rel=0.03)
     assert found.between == pytest.approx(2.5, rel=0.1)
     unseen = timeline(KNOWN, Allocation.plain(4, 4, 4, 4), Links())
@@ -132,7 +132,7 @@ def test_the_fit_finds_each_scale_by_itself() -> None:
 
 
 def test_nothing_measured_changes_nothing() -> None:
-    assert fitted(()) == Scales()
+    assert fit_scales(()) == Scales()
 
 
 def test_a_repeated_measurement_is_averaged_and_a_like_one_is_no_news() -> None:

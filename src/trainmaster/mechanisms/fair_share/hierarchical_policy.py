@@ -169,7 +169,7 @@ class HierarchicalPolicy(BasePolicy[Q, M]):
 
     def explain_in(self, view: View, memo: QueuePassMemo, record: JobRecord, now: int) -> Reason:
         """Its queue's share is used up, or what every policy says."""
-        reason = self.reason_by_room(view, record)
+        reason = self.placement_reason(view, record)
         if record.placement is not None:
             return reason
         return share_reason(self.begin(view, memo, now), record, reason, capacity(view))

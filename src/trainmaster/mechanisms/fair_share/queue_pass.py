@@ -198,15 +198,15 @@ class QueuePass:
 
     # -- starting in line ------------------------------------------------------------------------
 
-    def line_of(self, part: QueueView) -> RankIndex | None:
+    def ranking_of(self, part: QueueView) -> RankIndex | None:
         """The queue's jobs in the order of its inner policy, if that keeps one."""
-        return self._inner_of(part.queue).line(part, self._memo_of(part.queue), self.now)
+        return self._inner_of(part.queue).queue_ranking(part, self._memo_of(part.queue), self.now)
 
     def _keeps_line(self, part: QueueView) -> bool:
         """Whether the first in line starves, and the inner policy does not know that it must not pass it."""
         if part.overrule is None or not self.guards.starve_after_ms or not part.waiting_count:
             return False
-        ranks = self.line_of(part)
+        ranks = self.ranking_of(part)
         first = None if ranks is None else ranks.best_waiting(self.now)
         return first is not None and first[0] <= STARVING
 
@@ -220,7 +220,7 @@ class QueuePass:
     def _first_that_collects(self, part: QueueView) -> Iterator[JobRecord]:
         """The first starving job for which GPUs accumulate, of a queue that holds less than its budget."""
         leaf = self.tree.leaves[part.queue]
-        ranks = self.line_of(part) if part.waiting_count and leaf.used < leaf.budget else None
+        ranks = self.ranking_of(part) if part.waiting_count and leaf.used < leaf.budget else None
         for _, _, record in ranks.candidates(self.now) if ranks is not None else ():
             if not self.guards.is_starving(record, self.now):
                 return
@@ -245,12 +245,12 @@ class QueuePass:
 
         if not self._may_fit(part, room()):
             return
-        for record in self.waiting_in_line(part, room):
+        for record in self.waiting_by_rank(part, room):
             placement = self.placed(record, room())
             if placement is not None:
                 self.start(leaf, record, placement)
 
-    def waiting_in_line(
+    def waiting_by_rank(
         self, part: QueueView, room: Callable[[], int | None]
     ) -> Iterator[JobRecord]:
         """Waiting jobs that nobody has placed yet and the room affords, first in line first.
@@ -259,8 +259,8 @@ class QueuePass:
         are passed over, and where the inner policy does not skip, so is everybody else. Where it
         starves, so is any job that could use the same GPUs (`may_accumulate`).
         """
-        skips = self._inner_of(part.queue).skips
-        ranks = self.line_of(part)
+        allows_overtaking = self._inner_of(part.queue).allows_overtaking
+        ranks = self.ranking_of(part)
         if ranks is None:
             yield from self._without_line(part, room)
             return
@@ -277,7 +277,7 @@ class QueuePass:
             if not is_barred and (left is None or self._least(record) <= left):
                 yield record
             if not self.draft.is_touched(record):
-                if not skips:
+                if not allows_overtaking:
                     return
                 candidates.drop(group)
                 if not is_barred and self._collects(record):
@@ -353,7 +353,7 @@ class QueuePass:
                     break
 
     def _borrowers(self, part: QueueView, leaf: QueueNode) -> Iterator[JobRecord]:
-        return self.waiting_in_line(part, lambda: leaf.headroom)
+        return self.waiting_by_rank(part, lambda: leaf.headroom)
 
     def _lend_one(self, leaf: QueueNode, line: Iterator[JobRecord]) -> bool:
         """Start the next that fits; what did not fit before does not fit now."""
@@ -367,7 +367,7 @@ class QueuePass:
 
 def sooner(inner: Inner, part: QueueView, memo: Any, wake: int | None, now: int) -> int | None:
     """That time, or when a guard of a job of the queue begins or ends to hold."""
-    line = inner.line(part, memo, now) if part.overrule is not None else None
+    line = inner.queue_ranking(part, memo, now) if part.overrule is not None else None
     due = line.next_expiry() if line is not None else None
     return wake if due is None or (wake is not None and wake < due) else due
 

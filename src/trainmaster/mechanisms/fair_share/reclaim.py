@@ -46,7 +46,7 @@ class Reclaim:
         smallest = part.smallest_waiting
         if smallest is None or smallest > owed - leaf.used:
             return
-        for record in round_.waiting_in_line(part, lambda: owed - leaf.used):
+        for record in round_.waiting_by_rank(part, lambda: owed - leaf.used):
             placement = round_.placed(record, owed - leaf.used)
             if placement is not None and not leaf.full_for(placement.total_share):
                 round_.start(leaf, record, placement)
@@ -179,8 +179,8 @@ class ReclaimFeasibility:
 
 def reclaim_and_lend(round_: QueuePass) -> None:
     """Give every queue its part back from queues that hold more, guarantees too, and lend what is left."""
-    budgets = Reclaim(round_, _budget, worst_in_line)
-    guarantees = Reclaim(round_, guaranteed, worst_in_line)
+    budgets = Reclaim(round_, _budget, worst_ranked_first)
+    guarantees = Reclaim(round_, guaranteed, worst_ranked_first)
     for leaf in round_.needy():
         budgets.serve(leaf, leaf.budget)
         guarantees.serve(leaf, leaf.claim.least)
@@ -195,11 +195,11 @@ def guaranteed(node: QueueNode) -> int:
     return node.claim.least
 
 
-def worst_in_line(reclaim: Reclaim, parts: Sequence[QueueView]) -> Iterator[JobRecord]:
+def worst_ranked_first(reclaim: Reclaim, parts: Sequence[QueueView]) -> Iterator[JobRecord]:
     """Queue by queue, as they come, the worst in line first."""
     round_ = reclaim.round
     for part in parts:
-        order, leaf = round_.line_of(part), round_.tree.leaves[part.queue]
+        order, leaf = round_.ranking_of(part), round_.tree.leaves[part.queue]
         runs = latest_started(reclaim, [part]) if order is None else order.worst_first(round_.now)
         for record in runs:
             if reclaim.excess(leaf) <= 0:
@@ -268,7 +268,7 @@ def _giving_way(round_: QueuePass, record: JobRecord, spared: set[int]) -> Itera
     others = [leaf for leaf in reversed(round_.tree.offers()) if leaf is not mine]
     for leaf in (mine, *others):
         part = round_.parts[leaf.name]
-        order = round_.line_of(part)
+        order = round_.ranking_of(part)
         for run in order.worst_first(round_.now) if order is not None else ():
             is_free = run.phase in ALLOCATED and not round_.draft.is_touched(run)
             if is_free and run.seq not in spared:

@@ -99,7 +99,7 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
         if not view.has_nothing_to_schedule():
             if view.draining:
                 evacuate(view, draft, self.placer)
-            for _, _, record in self.in_line(view, now, with_running=False).candidates(now):
+            for _, _, record in self.ranked_jobs(view, now, with_running=False).candidates(now):
                 placement = self._place(occupants, lessons, record)
                 if placement is None:
                     break

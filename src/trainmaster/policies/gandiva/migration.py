@@ -16,16 +16,15 @@ from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Placement, Sharing
-from trainmaster.placement.affinity import (
+from trainmaster.placement.gang import bits, could_carry, placement_of
+from trainmaster.placement.placers import RELAXING
+from trainmaster.policies.gandiva.affinity import (
     EVERYWHERE,
     Home,
-    could_carry,
     free_server,
     home_of,
     least_loaded_free,
 )
-from trainmaster.placement.gang import bits, placement_of
-from trainmaster.placement.placers import RELAXING
 from trainmaster.policies.gandiva.time_slicing import TimeSlicing, measured_at
 
 MOST_MOVES = 2
@@ -105,7 +104,7 @@ class Migration:
         left = MOST_MOVES
         for record in self._scattered():
             left -= bool(left and self._gather(record))
-        for size, nodes in self.index.servers.astray():
+        for size, nodes in self.index.servers.off_affinity():
             left -= bool(left and self._bring_home(size, nodes))
 
     def _scattered(self) -> list[JobRecord]:

@@ -32,7 +32,7 @@ from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Sharing
 from trainmaster.model.plan import FrozenMap, Plan
 from trainmaster.model.units import to_ms
-from trainmaster.placement.affinity import Home
+from trainmaster.policies.gandiva.affinity import Home
 from trainmaster.policies.gandiva.migration import REST_QUANTA, Migration, Move
 from trainmaster.policies.gandiva.server_index import ServerIndex
 from trainmaster.policies.gandiva.starvation import StarvingJobs

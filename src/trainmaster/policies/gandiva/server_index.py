@@ -16,7 +16,7 @@ from trainmaster.core.view import View
 from trainmaster.mechanisms.preemption_guards import PreemptionGuards
 from trainmaster.mechanisms.resize import is_open
 from trainmaster.model.plan import Rank
-from trainmaster.placement.affinity import Home, Servers, home_of
+from trainmaster.policies.gandiva.affinity import Home, Servers, home_of
 
 LONGEST_MS = 1 << 40
 """Longer than any job runs: 35 years."""

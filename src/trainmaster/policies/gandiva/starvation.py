@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from trainmaster.core.state import JobRecord
 from trainmaster.mechanisms.preemption_guards import STARVING
 from trainmaster.model.placement import Slice
-from trainmaster.placement.affinity import Home
 from trainmaster.placement.gang import bits
+from trainmaster.policies.gandiva.affinity import Home
 from trainmaster.policies.gandiva.server_index import takes_turns
 from trainmaster.policies.gandiva.time_slicing import MOST_TURNS, TimeSlicing
 

@@ -19,9 +19,9 @@ from trainmaster.core.view import View
 from trainmaster.mechanisms.preemption_guards import PreemptionGuards
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Sharing
-from trainmaster.placement.affinity import EVERYWHERE, Choice, Home, free_server, home_of
 from trainmaster.placement.gang import placement_of
 from trainmaster.placement.placers import RELAXING, can_thaw
+from trainmaster.policies.gandiva.affinity import EVERYWHERE, Home, LoadHeap, free_server, home_of
 from trainmaster.policies.gandiva.server_index import ServerIndex, ran_ms, takes_turns
 
 MOST_TURNS = 250
@@ -48,7 +48,7 @@ class TimeSlicing:
     """The job that shares GPUs with this one whenever both run."""
     start_pair: Callable[[JobRecord, JobRecord, Placement], None] = lambda one, other, place: None
     """Start both on the GPUs of a placement, sharing them; the first alone where that cannot be."""
-    _choices: dict[int, Choice] = field(default_factory=dict)
+    _choices: dict[int, LoadHeap] = field(default_factory=dict)
     """By demand: servers to join."""
     held: set[int] = field(default_factory=set)
     """Nodes on which a job has to wait for a turn that has just begun."""
@@ -170,11 +170,11 @@ class TimeSlicing:
             return self._any_servers(demand) if gang_home is None and is_starving else gang_home
         choice = self._choices.get(record.group)
         if choice is None:
-            choice = Choice(space, index.servers, demand, count, own)
+            choice = LoadHeap(space, index.servers, demand, count, own)
             self._choices[record.group] = choice
         node = choice.least_loaded()
         if node is None and is_starving:
-            node = Choice(space, index.servers, demand, count, EVERYWHERE).least_loaded()
+            node = LoadHeap(space, index.servers, demand, count, EVERYWHERE).least_loaded()
         return None if node is None else ((node, count),)
 
     def _gang_home(self, count: int) -> Home | None:

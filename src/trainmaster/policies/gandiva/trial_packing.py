@@ -18,8 +18,8 @@ from trainmaster.core.state import JobRecord
 from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Placement, Role, Sharing
 from trainmaster.model.units import NOMINAL, WHOLE
-from trainmaster.placement.affinity import home_of
 from trainmaster.placement.gang import bits
+from trainmaster.policies.gandiva.affinity import home_of
 from trainmaster.policies.gandiva.time_slicing import TimeSlicing, measured_at
 
 Pair = tuple[str, str]

@@ -101,7 +101,7 @@ class Goodput(ReallocatingPolicy[GoodputOptions, Memo]):
         super().__init__(options)
         self._interval = to_ms(options.interval_s)
 
-    def place_in_line(self, view: View, record: JobRecord) -> Rank:
+    def base_rank(self, view: View, record: JobRecord) -> Rank:
         """Runs first; then the job that needs least to start."""
         if record.placement is not None:
             return Rank(0, 0)
@@ -121,7 +121,7 @@ class Goodput(ReallocatingPolicy[GoodputOptions, Memo]):
         elastic = self._live_elastic(view)
         if not elastic and view.has_nothing_to_schedule():
             return Plan((), Memo(memo.measured))
-        order = self.in_line(view, now, with_running=True)
+        order = self.ranked_jobs(view, now, with_running=True)
         draft = Draft(view)
         if not elastic:
             run_in_order(view, draft, order, now, self.group, self.placer, self.failed_placements)

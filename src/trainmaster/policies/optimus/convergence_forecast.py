@@ -94,7 +94,7 @@ def total_work(samples: Sequence[Sample]) -> float | None:
         return None
     last = samples[-1]
     points = [(each.step / each.epoch_steps, each.loss_ppm / NOMINAL) for each in samples]
-    curve = convergence.fitted(points)
+    curve = convergence.fit_loss_curve(points)
     if curve is None:
         return None
     return curve.converges_at() * last.epoch_steps * last.work / last.step
@@ -147,7 +147,7 @@ def fitted_speeds(expected: Speeds, measured: Speeds) -> Speeds:
     for count in _supporting(expected, known):
         points.append((count, count, known.get(count, expected[count] * scale)))
         trust.append(1.0 if count in known else HEARSAY)
-    model = parameter_server.fitted(points, batch=1.0, trust=trust)
+    model = parameter_server.fit_speed_model(points, batch=1.0, trust=trust)
     if model is None:
         return {count: known.get(count, expected[count] * scale) for count in expected}
     return {count: max(1.0, model.speed(count, count)) for count in expected}

@@ -51,7 +51,7 @@ class SpeedModel:
         return (1.0 if self.batch is not None else workers) / time
 
 
-def fitted(
+def fit_speed_model(
     points: Sequence[Point], batch: float | None = None, trust: Sequence[float] = ()
 ) -> SpeedModel | None:
     """The model through these points, each as likely to be off by a given percentage.

@@ -92,7 +92,7 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
     def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
         if view.has_nothing_to_schedule() and not self._has_elastic(view):
             return Plan((), Memo())
-        ranks = self.in_line(view, now, with_running=True)
+        ranks = self.ranked_jobs(view, now, with_running=True)
         draft = Draft(view)
         if view.draining:
             evacuate(view, draft, at_current_size)

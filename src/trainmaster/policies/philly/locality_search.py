@@ -262,7 +262,7 @@ class SearchPass:
         part, begun = self._round.parts[leaf.name], list[JobRecord]()
         smallest = part.smallest_waiting
         if smallest is not None and smallest <= self._space.total_free() * WHOLE:
-            for record in self._round.waiting_in_line(part, lambda: leaf.headroom):
+            for record in self._round.waiting_by_rank(part, lambda: leaf.headroom):
                 if record.id not in self.searches and self._lacks_only_locality(record, leaf):
                     search = Search(self._terms.acquire_ms).running(self._now)
                     self.searches[record.id] = search

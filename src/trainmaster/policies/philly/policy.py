@@ -154,7 +154,7 @@ class Philly(FairSharing[PhillyOptions, PhillyMemo]):
         search = self._search
         search.space, search.searches = view.occupancy, memo.searches
         search.starves = lambda other: self.guards.is_starving(other, now)
-        reason = self.reason_by_room(view, record)
+        reason = self.placement_reason(view, record)
         if record.placement is not None:
             return reason
         round_, need = self._divided(view, memo, now), reason.need

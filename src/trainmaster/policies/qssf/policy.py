@@ -72,7 +72,7 @@ class Qssf(BasePolicy[QssfOptions, Memo]):
 
     def __init__(self, options: QssfOptions) -> None:
         super().__init__(options)
-        self.skips = options.backfill == "skip"
+        self.allows_overtaking = options.backfill == "skip"
 
     def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
         memo = self._with_news(view, memo)
@@ -114,7 +114,7 @@ class Qssf(BasePolicy[QssfOptions, Memo]):
         weight = round(self.options.rolling * NOMINAL)
         return max(1, (weight * rolling + (NOMINAL - weight) * learned) // NOMINAL)
 
-    def line(self, view: View, memo: Memo, now: int) -> RankIndex:
+    def queue_ranking(self, view: View, memo: Memo, now: int) -> RankIndex:
         return self._ranked(view, memo, now, with_running=True)
 
     def _ranked(self, view: View, memo: Memo, now: int, *, with_running: bool) -> RankIndex:
@@ -123,7 +123,7 @@ class Qssf(BasePolicy[QssfOptions, Memo]):
         def rank(record: JobRecord) -> Rank:
             return Rank(0, self._run_ms(memo, record) * record.demand.nominal.total_share)
 
-        return self.in_order(view, rank, now, with_running)
+        return self.ranked_by(view, rank, now, with_running)
 
     def _run_ms(self, memo: Memo, record: JobRecord) -> int:
         """As predicted; for a job that the next plan will judge, as it will be."""

@@ -16,8 +16,7 @@ from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.units import NOMINAL
-from trainmaster.placement.affinity import could_carry
-from trainmaster.placement.gang import bits
+from trainmaster.placement.gang import bits, could_carry
 from trainmaster.placement.placers import RELAXING
 from trainmaster.policies.trainmaster.delay_scheduling import DelayScheduling
 from trainmaster.policies.trainmaster.scheduling_pass import Pass

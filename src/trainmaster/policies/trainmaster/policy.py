@@ -25,7 +25,7 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.mechanisms.base_policy import BasePolicy, why_waiting
+from trainmaster.mechanisms.base_policy import BasePolicy, waiting_reason
 from trainmaster.mechanisms.fair_share.hierarchical_policy import capacity, share_reason
 from trainmaster.mechanisms.fair_share.queue_tree import TreeCache
 from trainmaster.mechanisms.preemptive_scheduling import run_in_order
@@ -169,7 +169,7 @@ class Trainmaster(BasePolicy[TrainmasterOptions, TrainmasterMemo]):
         """Why it waits, by the places that it would accept now."""
         p = self._pass(view, memo, now)
         use_locality(p)
-        reason = why_waiting(view, record, p.own_placer(record))
+        reason = waiting_reason(view, record, p.own_placer(record))
         if p.has_queues and record.placement is None:
             reason = share_reason(TrainmasterQueuePass(p), record, reason, capacity(view))
         return p.deadlines().with_notice(p.memo.deadlines, record, reason, now)

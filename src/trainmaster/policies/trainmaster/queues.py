@@ -46,7 +46,7 @@ class QueueOrder(BasePolicy[object]):
     def placer(self, record: JobRecord) -> Placer:
         return self._pass.placer(record)
 
-    def line(self, view: View, memo: None, now: int) -> RankIndex:
+    def queue_ranking(self, view: View, memo: None, now: int) -> RankIndex:
         p = self._pass
         return view.ranked(lambda each: rank(p, each), now, group=p.group, with_running=True)
 
@@ -66,11 +66,11 @@ class TrainmasterQueuePass(QueuePass):
         self._is_divided = False
         self._ranks: dict[str, RankIndex] = {}
 
-    def line_of(self, part: QueueView) -> RankIndex:
+    def ranking_of(self, part: QueueView) -> RankIndex:
         """The queue's jobs in their order, ranked once a pass."""
         found = self._ranks.get(part.queue)
         if found is None:
-            ranks = self._order.line(part, None, self.now)
+            ranks = self._order.queue_ranking(part, None, self.now)
             found = self._ranks[part.queue] = ranks
         return found
 
@@ -111,7 +111,7 @@ class TrainmasterQueuePass(QueuePass):
         if part.has_nothing_to_schedule():
             self._set_wake(part.queue, None)
             return
-        ranks = self.line_of(part)
+        ranks = self.ranking_of(part)
         room = UNLIMITED if budget is None else budget
         stuck = p.caches.stuck_in.setdefault(part.queue, {})
         with draft.within(room):
@@ -129,7 +129,7 @@ class TrainmasterQueuePass(QueuePass):
             return False
         if self._pass.colocation is None:
             return False
-        return any(can_share(record) for record in self.line_of(part).heads())
+        return any(can_share(record) for record in self.ranking_of(part).heads())
 
     def start(self, leaf: QueueNode, record: JobRecord, placement: Placement) -> None:
         super().start(leaf, record, placement)
@@ -169,7 +169,7 @@ class QueueRanks:
     def _by_queue(self) -> dict[str, RankIndex]:
         """Made when a stage asks: a queue that is not looked at in a pass need not be ranked."""
         return {
-            name: self._queue_pass.line_of(part) for name, part in self._queue_pass.parts.items()
+            name: self._queue_pass.ranking_of(part) for name, part in self._queue_pass.parts.items()
         }
 
     @property
@@ -185,7 +185,7 @@ class QueueRanks:
 
     def key_of(self, record: JobRecord, now: int) -> Key | None:
         part = self._queue_pass.parts.get(record.job.queue)
-        return None if part is None else self._queue_pass.line_of(part).key_of(record, now)
+        return None if part is None else self._queue_pass.ranking_of(part).key_of(record, now)
 
     def candidates(self, now: int) -> QueueCandidates:
         leaves = self._queue_pass.tree.leaves
@@ -202,7 +202,7 @@ class QueueRanks:
             part = self._queue_pass.parts[name]
             smallest = part.smallest_waiting
             if smallest is not None and (room is None or smallest <= room):
-                found[name] = (self._queue_pass.line_of(part).candidates(now), room)
+                found[name] = (self._queue_pass.ranking_of(part).candidates(now), room)
         return QueueCandidates(found)
 
     def next_expiry(self) -> int | None:

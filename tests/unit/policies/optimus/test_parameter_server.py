@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.policies.optimus.parameter_server import SpeedModel, fitted, nonnegative
+from trainmaster.policies.optimus.parameter_server import SpeedModel, fit_speed_model, nonnegative
 
 SYNCHRONOUS = SpeedModel((0.01, 0.1, 0.2, 0.02, 0.01), batch=100)
 ASYNCHRONOUS = SpeedModel((2.0, 1.0, 0.1, 0.1))
@@ -29,7 +29,7 @@ def test_asynchronous(servers: int, workers: int, want: float) -> None:
 
 @pytest.mark.parametrize("model", [SYNCHRONOUS, ASYNCHRONOUS])
 def test_measured_points_give_the_times_back(model: SpeedModel) -> None:
-    found = fitted([(p, w, model.speed(p, w)) for p, w in GRID], model.batch)
+    found = fit_speed_model([(p, w, model.speed(p, w)) for p, w in GRID], model.batch)
     assert found is not None
     assert found.times == pytest.approx(model.times)
     assert found.speed(5, 7) == pytest.approx(model.speed(5, 7))
@@ -37,16 +37,16 @@ def test_measured_points_give_the_times_back(model: SpeedModel) -> None:
 
 def test_too_few_points_give_no_model() -> None:
     points = [(p, w, SYNCHRONOUS.speed(p, w)) for p, w in GRID]
-    assert fitted(points[:4], batch=100) is None
-    assert fitted(points[:5], batch=100) is not None
-    assert fitted(points[:3]) is None
-    assert fitted(points[:4]) is not None
+    assert fit_speed_model(points[:4], batch=100) is None
+    assert fit_speed_model(points[:5], batch=100) is not None
+    assert fit_speed_model(points[:3]) is None
+    assert fit_speed_model(points[:4]) is not None
 
 
 def test_as_many_servers_as_workers_need_fewer_points() -> None:
     points = [(n, n, SYNCHRONOUS.speed(n, n)) for n in (1, 2, 4)]
-    assert fitted(points[:2], batch=100) is None
-    found = fitted(points, batch=100)
+    assert fit_speed_model(points[:2], batch=100) is None
+    found = fit_speed_model(points, batch=100)
     assert found is not None
     assert found.speed(3, 3) == pytest.approx(SYNCHRONOUS.speed(3, 3))
 
@@ -54,7 +54,7 @@ def test_as_many_servers_as_workers_need_fewer_points() -> None:
 def test_a_measured_point_overrides_the_fit() -> None:
     points = [(p, w, ASYNCHRONOUS.speed(p, w)) for p, w in GRID]
     points[4] = (2, 2, 0.1)
-    found = fitted(points)
+    found = fit_speed_model(points)
     assert found is not None
     assert found.speed(2, 2) == 0.1
     assert SpeedModel(found.times).speed(2, 2) > 0.2
@@ -62,7 +62,7 @@ def test_a_measured_point_overrides_the_fit() -> None:
 
 def test_no_time_is_negative() -> None:
     """More servers that slow it down, and a law that cannot say so."""
-    found = fitted([(p, w, 1.0 + 0.5 * p * w) for p, w in GRID])
+    found = fit_speed_model([(p, w, 1.0 + 0.5 * p * w) for p, w in GRID])
     assert found is not None
     assert min(found.times) >= 0
 

@@ -9,12 +9,12 @@ from trainmaster.core.occupancy import Occupancy
 from trainmaster.model.job import gpus
 from trainmaster.model.placement import Role
 from trainmaster.model.topology import Topology
-from trainmaster.placement.affinity import (
-    Choice,
+from trainmaster.placement.gang import placement_of
+from trainmaster.policies.gandiva.affinity import (
+    LoadHeap,
     Servers,
     free_server,
 )
-from trainmaster.placement.gang import placement_of
 
 
 def hosting(topology: Topology, *jobs: tuple[str, int]) -> tuple[Occupancy, Servers]:
@@ -70,10 +70,10 @@ def test_affinity_follows_the_gpus_and_strays_are_known() -> None:
     servers.add(((0, 4),), 4)
     servers.add(((0, 1),), 1)
     assert servers.affinity(0) == 4
-    assert list(servers.astray()) == [(1, 0b1)]
+    assert list(servers.off_affinity()) == [(1, 0b1)]
     servers.remove(((0, 4),), 4)
     assert servers.affinity(0) == 1
-    assert list(servers.astray()) == []
+    assert list(servers.off_affinity()) == []
 
 
 def test_of_its_affinity_the_least_loaded_server_is_over_subscribed() -> None:
@@ -83,11 +83,11 @@ def test_of_its_affinity_the_least_loaded_server_is_over_subscribed() -> None:
     own = servers.with_affinity(1)
 
     def least_loaded(size: int) -> int | None:
-        return Choice(space, servers, gpus(size), size, own).least_loaded()
+        return LoadHeap(space, servers, gpus(size), size, own).least_loaded()
 
     assert least_loaded(1) == 1
     assert least_loaded(3) is None
-    choice = Choice(space, servers, gpus(1), 1, own)
+    choice = LoadHeap(space, servers, gpus(1), 1, own)
     servers.add(((1, 2),), 1)
     assert choice.least_loaded() == 0  # as loads are by now
     space.close(0)

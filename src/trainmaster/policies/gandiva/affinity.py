@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from heapq import heapify, heapreplace
 
 from trainmaster.core.occupancy import Occupancy
-from trainmaster.core.topology_index import most_on
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement
 from trainmaster.model.topology import Topology
 from trainmaster.model.units import NOMINAL, WHOLE
-from trainmaster.placement.gang import bits
+from trainmaster.placement.gang import bits, could_carry
 
 Home = tuple[tuple[int, int], ...]
 """Where a job belongs: (node, GPUs there) for each of its nodes."""
@@ -76,7 +75,7 @@ class Servers:
         """A bit for each node of that affinity."""
         return self._of_affinity.get(size, 0)
 
-    def astray(self) -> Iterator[tuple[int, int]]:
+    def off_affinity(self) -> Iterator[tuple[int, int]]:
         """(size, a bit for each node of another affinity that hosts jobs of that size)."""
         for size in sorted(self._hosting):
             nodes = self._hosting[size] & ~self.with_affinity(size)
@@ -119,7 +118,7 @@ def least_loaded_free(
     return None
 
 
-class Choice:
+class LoadHeap:
     """Servers to over-subscribe for one demand: those that could hold the job if empty, by load."""
 
     def __init__(
@@ -146,8 +145,3 @@ class Choice:
                 return node
             heapreplace(heap, (now, node))
         return None
-
-
-def could_carry(space: Occupancy, node: int, demand: Demand, count: int) -> bool:
-    """Whether the node alone could hold that many GPUs of the job if it were empty."""
-    return count <= most_on(space.topology.nodes[node], demand)
