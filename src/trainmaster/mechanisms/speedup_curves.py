@@ -27,6 +27,8 @@ from trainmaster.model.units import NOMINAL
 
 SCALE = 1_000
 """Room for the hull between whole parts per million."""
+SPARE_CURVES = 256
+"""Curves of ended jobs are dropped when there are this many more than twice the live jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +105,17 @@ class Curves:
     def __init__(self, topology: Topology) -> None:
         self.estimator = Estimator(topology)
         self._room: dict[str | None, int] = {}
-        self._known: dict[int, tuple[Profile | None, Measurements, SpeedupCurve]] = {}
+        self.known: dict[int, tuple[Profile | None, Measurements, SpeedupCurve]] = {}
+        """By seq: the curve, and what it was made from. `learned` drops those of ended jobs in time."""
 
     def of(self, record: JobRecord, corrections: Corrections) -> SpeedupCurve:
         """The curve of an elastic job, as far as the cluster reaches."""
         measured = corrections.of(key_of(record.job)) if corrections.entries else ()
-        known = self._known.get(record.seq)
+        known = self.known.get(record.seq)
         if known is not None and known[0] is record.profile and known[1] is measured:
             return known[2]
         curve = self._made(record, corrections, measured)
-        self._known[record.seq] = (record.profile, measured, curve)
+        self.known[record.seq] = (record.profile, measured, curve)
         return curve
 
     def speed(self, record: JobRecord, placement: Placement, corrections: Corrections) -> int:
@@ -121,12 +124,13 @@ class Curves:
         return self.estimator.speed(record.job, record.profile or UNKNOWN, where, corrections)
 
     def learned(
-        self, records: Iterable[JobRecord], memo: MeasuredSpeeds, live: Mapping[str, object]
+        self, records: Iterable[JobRecord], memo: MeasuredSpeeds, live: Mapping[str, JobRecord]
     ) -> MeasuredSpeeds:
         """The memory after looking at what these jobs run at now, each speed once.
 
         What was predicted to within a hundredth tells nothing new.
         """
+        self._drop_ended(live)
         corrections, news = memo.corrections, dict[str, tuple[int, int]]()
         estimator = self.estimator
         for record in records:
@@ -145,6 +149,12 @@ class Curves:
         if not news:
             return memo
         return MeasuredSpeeds(corrections, memo.seen.only(live).updated(news))
+
+    def _drop_ended(self, live: Mapping[str, JobRecord]) -> None:
+        """Forget the curves of ended jobs, once they are more than those of live ones can be."""
+        if len(self.known) > 2 * len(live) + SPARE_CURVES:
+            alive = {record.seq for record in live.values()}
+            self.known = {seq: known for seq, known in self.known.items() if seq in alive}
 
     def _made(
         self, record: JobRecord, corrections: Corrections, measured: Measurements
