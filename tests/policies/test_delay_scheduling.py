@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders import a_scenario, at, one, outcome_of, traced
 from tests.policies.ours import ours
-from trainmaster.estimators.service.chances import UNKNOWN
+from trainmaster.estimators.service.gittins_by_bin import UNKNOWN
 from trainmaster.model import events as e
 from trainmaster.model.result import Result
 from trainmaster.model.trace import TracedJob

@@ -17,9 +17,14 @@ from tests.property.drive import Drive
 from trainmaster.config.options import ContentError, FromFile, OptionError, read_options
 from trainmaster.core.policy import Policy
 from trainmaster.core.state import JobRecord
-from trainmaster.estimators.service import gittins_cost, hazards
+from trainmaster.estimators.service import gittins_by_hazard, gittins_source
 from trainmaster.estimators.service.bins import GPU_SECOND, NO_END
-from trainmaster.estimators.service.gittins_cost import Cost, SampledService, Samples, parse_samples
+from trainmaster.estimators.service.gittins_source import (
+    Cost,
+    SampledService,
+    Samples,
+    parse_samples,
+)
 from trainmaster.estimators.service.predictor import BY_HAZARDS, Observations, ServicePredictor
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import SECOND
@@ -217,7 +222,7 @@ def in_bursts(policy: Policy) -> float:
 
 def test_it_learns_from_jobs_that_end(monkeypatch: pytest.MonkeyPatch) -> None:
     learning = in_bursts(a_policy("gittins"))
-    monkeypatch.setattr(hazards, "MIN_JOBS", 10**9)
+    monkeypatch.setattr(gittins_by_hazard, "MIN_JOBS", 10**9)
     never = in_bursts(a_policy("gittins"))
     assert learning < 0.75 * never
 
@@ -294,8 +299,8 @@ def test_what_is_learned_survives_amnesia(name: str, seed: int) -> None:
         for n in range(40)
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hazards, "MIN_JOBS", 3)
-        patch.setattr(gittins_cost, "BY_HAZARDS", replace(BY_HAZARDS, renew_ends=3))
+        patch.setattr(gittins_by_hazard, "MIN_JOBS", 3)
+        patch.setattr(gittins_source, "BY_HAZARDS", replace(BY_HAZARDS, renew_ends=3))
         scenario = a_scenario(jobs, "2x2")
         remembering = Drive(scenario, a_policy(name), checked=False).run()
         forgetting = Drive(scenario, a_policy(name), Random(seed), checked=False).run()

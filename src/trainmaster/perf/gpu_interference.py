@@ -68,7 +68,9 @@ class SharedGpu:
     floor_ppm: int = 1
     """The least that opportunistic jobs are left with together."""
 
-    def left(self, mine: GpuOccupant, beside: Sequence[GpuOccupant], sharing: Sharing) -> int:
+    def remaining_speed(
+        self, mine: GpuOccupant, beside: Sequence[GpuOccupant], sharing: Sharing
+    ) -> int:
         """Speed of a job on a GPU that it shares with others, in parts per million of alone."""
         guaranteed = [each for each in beside if each.role is Role.GUARANTEED]
         used = sum(each.busy_ppm for each in guaranteed)

@@ -35,7 +35,7 @@ class NetworkContention:
     def __bool__(self) -> bool:
         return bool(self.server or self.nic)
 
-    def left(self, model: str, wire: Wire, gangs: int) -> int:
+    def remaining_speed(self, model: str, wire: Wire, gangs: int) -> int:
         """Alone it is all; between the counts that were measured it is linear, beyond them flat."""
         if gangs < 2:
             return NOMINAL

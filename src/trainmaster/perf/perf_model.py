@@ -84,7 +84,7 @@ class Speeds:
         self._is_near = perf.locality == Locality()
         self._by_place: dict[tuple[str, str | None, int, int, int], int] = {}
         self._best: dict[tuple[str | None, int], tuple[int, int]] = {}
-        self._left_by_gangs = cache(perf.neighbours.left)
+        self._remaining_speed = cache(perf.neighbours.remaining_speed)
         self._of_type = cache(self._speed_on)
         named = {table_name(kind.name) for kind in topology.types}
         self._is_uniform = all(kind.speed_ppm == NOMINAL for kind in topology.types) and not any(
@@ -191,7 +191,7 @@ class Speeds:
             mine, *beside = (occupant_on(gpu, *each) for each in ((job, placement), *others))
             assert mine is not None
             company = [each for each in beside if each is not None]
-            worst = min(worst, law.left(mine, company, placement.sharing))
+            worst = min(worst, law.remaining_speed(mine, company, placement.sharing))
         return max(1, worst)
 
     def wires(self, placement: Placement) -> tuple[int, ...]:
@@ -205,10 +205,10 @@ class Speeds:
         of_gpu = self._switch_of_gpu
         return tuple(dict.fromkeys(of_gpu[piece.gpu] for piece in slices))
 
-    def among_gangs(self, job: Job, placement: Placement, gangs: int) -> int:
+    def network_slowdown(self, job: Job, placement: Placement, gangs: int) -> int:
         """How much so many gangs on its most crowded wire, itself included, leave of the speed alone."""
         wire = Wire.NIC if placement.span < self.topology.node_level else Wire.SERVER
-        return self._left_by_gangs(job.model, wire, gangs)
+        return self._remaining_speed(job.model, wire, gangs)
 
     # -- memory ----------------------------------------------------------------------------------
 

@@ -23,11 +23,11 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.estimators.service.gittins_cost import (
+from trainmaster.estimators.service.gittins_source import (
     Samples,
     classes_option,
+    gittins_source,
     samples_option,
-    service_index,
 )
 from trainmaster.estimators.service.predictor import Observations
 from trainmaster.mechanisms.base_policy import BasePolicy
@@ -57,11 +57,11 @@ class Gittins(BasePolicy[GittinsOptions, Observations]):
     def __init__(self, options: GittinsOptions) -> None:
         super().__init__(options)
         self._quantum_ms = to_ms(options.quantum_s)
-        self.service = service_index(options.service_samples, options.classes)
+        self.service = gittins_source(options.service_samples, options.classes)
 
     def forget(self) -> None:
         super().forget()
-        self.service = service_index(self.options.service_samples, self.options.classes)
+        self.service = gittins_source(self.options.service_samples, self.options.classes)
 
     def plan(self, view: View, memo: Observations, now: int) -> Plan[Observations]:
         seen = self.service.learn(memo, view, now)

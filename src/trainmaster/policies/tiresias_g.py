@@ -22,11 +22,11 @@ from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.estimators.service.bins import NO_END
-from trainmaster.estimators.service.gittins_cost import (
+from trainmaster.estimators.service.gittins_source import (
     Samples,
     classes_option,
+    gittins_source,
     samples_option,
-    service_index,
 )
 from trainmaster.estimators.service.predictor import Observations
 from trainmaster.mechanisms.discretized_queues import (
@@ -67,11 +67,11 @@ class TiresiasG(DiscretizedQueues[Memo]):
     def __init__(self, options: TiresiasGOptions) -> None:
         super().__init__(options)
         self._samples, self._classes = options.service_samples, options.classes
-        self._service = service_index(self._samples, self._classes)
+        self._service = gittins_source(self._samples, self._classes)
 
     def forget(self) -> None:
         super().forget()
-        self._service = service_index(self._samples, self._classes)
+        self._service = gittins_source(self._samples, self._classes)
 
     def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
         learned = self._service.learn(memo.learned, view, now)

@@ -94,7 +94,7 @@ class InterferenceTracker:
             others = [(each.account.traced.job, each.placement) for each in near.values()]
             speed = speed * speeds.slowdown(job, placement, others) // NOMINAL
         if run.wires and run.gangs > 1:
-            speed = speed * speeds.among_gangs(job, placement, run.gangs) // NOMINAL
+            speed = speed * speeds.network_slowdown(job, placement, run.gangs) // NOMINAL
         return max(1, speed)
 
 

@@ -49,7 +49,7 @@ def ended(jobs: list[object], topology: str | Topology, **more: object) -> dict[
 )
 def test_jobs_on_one_nic(model: str, kept: dict[int, float]) -> None:
     table = DEFAULT.neighbours
-    found = {gangs: table.left(model, Wire.NIC, gangs) / NOMINAL for gangs in kept}
+    found = {gangs: table.remaining_speed(model, Wire.NIC, gangs) / NOMINAL for gangs in kept}
     assert found == pytest.approx(kept)
 
 
@@ -149,5 +149,5 @@ def test_a_job_feels_a_neighbour_on_its_gpu_and_one_on_its_wire() -> None:
 def test_a_model_is_known_by_its_table_name() -> None:
     job = a_job("a", 2, model="Inception_v3")
     topology = cluster("1x4")
-    left = Speeds(WORLD, topology).among_gangs(job, on(topology, 0, 1), 2)
+    left = Speeds(WORLD, topology).network_slowdown(job, on(topology, 0, 1), 2)
     assert left == 835_000

@@ -1,1 +1,1 @@
-"""How much service (GPUs x time) jobs take, learned from those that ended and those that still run."""
+"""How much service (GPUs x time) jobs take, learned from ended and running jobs."""

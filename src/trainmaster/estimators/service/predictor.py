@@ -1,14 +1,14 @@
 """The service predictor: how much more service a job will take, by its class and its siblings.
 
-Classes, each inside the one before and shrunk to it: all jobs; those of its size; of its queue and
-size; of its user and program, where known. A policy that asks for siblings learns most from them: they
+Classes are nested, and each is shrunk to the one around it: all jobs; jobs of its size; of its queue and
+size; of its user and program, where known. A policy that asks for siblings learns most from them. They
 are the jobs submitted just before and after it by the same source (core/submission_siblings.py), and
-the runs of one sweep mostly take alike.
+the runs of one sweep mostly take similar time.
 
-What was observed is a value, for the memo. Tables of the classes are made after some more ends, and
-then all jobs are ranked again; when a job ends, its siblings are. What differs between policies is a
-`Learning`: hazards that fade (hazards.py; gittins, tiresias-g) or chances that do not (chances.py;
-trainmaster), and how soon new tables are made.
+Observations are a value, part of the memo. The tables of the classes are rebuilt after some more jobs
+have ended, and then all jobs are ranked again; when a job ends, its siblings are. Policies differ in their
+`LearningMethod`: hazards that fade (gittins_by_hazard.py; gittins, tiresias-g) or probabilities by bin
+that do not (gittins_by_bin.py; trainmaster), and how soon tables are rebuilt.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from trainmaster.core.lifecycle import ENDED
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.estimators.service import chances, hazards
+from trainmaster.estimators.service import gittins_by_bin, gittins_by_hazard
 from trainmaster.estimators.service.bins import bin_of
-from trainmaster.estimators.service.chances import ChanceForecast, Sibling, nearness
-from trainmaster.estimators.service.hazards import HazardForecast
+from trainmaster.estimators.service.gittins_by_bin import BinProbabilityForecast, Sibling, nearness
+from trainmaster.estimators.service.gittins_by_hazard import HazardForecast
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.program_name import program_of
@@ -34,15 +34,15 @@ RENEW_MS = 30 * MINUTE
 """New tables after this time, if anything has ended since the last ones."""
 SIZES_GPUS = (1, 2, 4, 8)
 BOUND = 0.95
-"""The part of jobs like it whose service bounds that of a job ..."""
+"""A job's service is bounded by this quantile of similar jobs ..."""
 BOUND_JOBS = 30
-"""... where so many have ended."""
+"""... once this many of them have ended."""
 
 Class = tuple[Hashable, ...]
 Observed = tuple[tuple[Class, ...], int]
 """A job: its classes, and the service that it had attained, as its histogram counts it."""
 
-F = TypeVar("F", ChanceForecast, HazardForecast)
+F = TypeVar("F", BinProbabilityForecast, HazardForecast)
 
 
 class Histogram(Protocol[F]):
@@ -58,42 +58,47 @@ class Histogram(Protocol[F]):
 
 
 @dataclass(frozen=True, slots=True)
-class Learning(Generic[F]):
+class LearningMethod(Generic[F]):
     """How service is learned: the statistic, and how quickly news is taken in."""
 
     empty: Histogram[F]
     unknown: F
     """The forecast before anything is known."""
     weights: tuple[float, ...]
-    """What the class around each class counts for: all, of its size, of its queue, of its program."""
+    """Weight of the wider class, for each class: all jobs, of its size, of its queue, of its program."""
     renew_ends: int
-    """New tables after so many ends ..."""
+    """Tables are rebuilt after this many ends ..."""
     renew_part: float
-    """... and this part of the ends that the last ones were made of."""
+    """... plus this fraction of the ends that the last tables were made of."""
     program_of: Callable[[str], str]
     """What makes two names of programs the same class."""
     fade: Callable[[Mapping[Class, Any], int], dict[Class, Any]] | None = None
-    """What is left of the histograms when so many more jobs have ended; None: ends count for ever."""
+    """Histograms with less weight after some more jobs have ended; None: they never fade."""
 
 
-BY_CHANCES: Learning[ChanceForecast] = Learning(
-    chances.ChanceHistogram(), chances.UNKNOWN, (2.0, 3.0, 5.0, 5.0), 50, 0.0, program_of
+BY_BINS: LearningMethod[BinProbabilityForecast] = LearningMethod(
+    gittins_by_bin.BinProbabilityHistogram(),
+    gittins_by_bin.UNKNOWN,
+    (2.0, 3.0, 5.0, 5.0),
+    50,
+    0.0,
+    program_of,
 )
-BY_HAZARDS: Learning[HazardForecast] = Learning(
-    hazards.HazardHistogram(),
-    hazards.UNKNOWN,
+BY_HAZARDS: LearningMethod[HazardForecast] = LearningMethod(
+    gittins_by_hazard.HazardHistogram(),
+    gittins_by_hazard.UNKNOWN,
     (2.0, 3.0, 20.0, 20.0),
     100,
     1 / 32,
     str,
-    hazards.fade,
+    gittins_by_hazard.fade,
 )
 
 
 @stored_as("service.Observations")
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """Everything that was observed, and the tables made of it."""
+    """All observations, and the tables made of them."""
 
     past: FrozenMap[Class, Any] = field(default_factory=FrozenMap)
     """Histograms of jobs that ended, by class, up to when the tables were made."""
@@ -113,10 +118,14 @@ class ServicePredictor(Generic[F]):
     """Forecasts of jobs. Everything held here is a cache of the observations and of the view."""
 
     def __init__(
-        self, learning: Learning[F], classes: int | None = None, *, asks_siblings: bool = False
+        self,
+        learning: LearningMethod[F],
+        classes: int | None = None,
+        *,
+        asks_siblings: bool = False,
     ) -> None:
         """`classes`: how many of a job's classes are asked, from the widest; None: all."""
-        self._learning: Learning[F] = learning
+        self._learning: LearningMethod[F] = learning
         self._classes = classes
         self._asks_siblings = asks_siblings
         self._known: FrozenMap[Class, Histogram[F]] = FrozenMap()
@@ -124,12 +133,12 @@ class ServicePredictor(Generic[F]):
         self._by_source: dict[Hashable, F] = {}
         self._by_job: dict[int, F] = {}
         self._nearby: dict[int, tuple[int, list[tuple[JobRecord, float]]]] = {}
-        """By job: how many siblings it had, and those that count."""
+        """By job: how many siblings it had, and which of them count."""
 
     # -- learning ----------------------------------------------------------------------------------
 
     def learn(self, seen: Observations, view: View, now: int) -> Observations:
-        """With the jobs that have ended since; those whose forecast changed are ranked again."""
+        """With the jobs that have ended since; jobs whose forecast changed are ranked again."""
         if seen.made_ms is None:
             seen = replace(seen, made_ms=now)
         if view.ended:
@@ -150,7 +159,7 @@ class ServicePredictor(Generic[F]):
         return self.classes_of(record), self._learning.empty.observed(attained)
 
     def classes_of(self, record: JobRecord) -> tuple[Class, ...]:
-        """All jobs; those of its size; of its queue; of its user and program, if known."""
+        """All jobs; jobs of its size; of its queue; of its user and program, if known."""
         job = record.job
         size = bisect_right(SIZES_GPUS, (record.demand.nominal.total_share - 1) // WHOLE)
         wide: tuple[Class, ...] = ((), (size,), (job.queue, size))
@@ -193,7 +202,7 @@ class ServicePredictor(Generic[F]):
     # -- answering ---------------------------------------------------------------------------------
 
     def forecast(self, seen: Observations, record: JobRecord) -> F:
-        """What this job will still take, by what was observed."""
+        """How much more service this job will take, according to the observations."""
         if seen.known is not self._known:
             self._known = seen.known
             self._by_classes.clear()
@@ -266,7 +275,7 @@ class ServicePredictor(Generic[F]):
 
 
 def service_bound(
-    predictor: ServicePredictor[ChanceForecast], seen: Observations, record: JobRecord
+    predictor: ServicePredictor[BinProbabilityForecast], seen: Observations, record: JobRecord
 ) -> int | None:
     """Service that few jobs of its kind exceed; None where too little is known of its kind."""
     counts = predictor.narrowest(seen, record)

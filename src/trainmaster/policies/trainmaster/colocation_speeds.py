@@ -137,4 +137,4 @@ def predicted_by_utilisation(
     if mine.busy_ppm is None or any(each.busy_ppm is None for each in beside):
         return None
     occupants = [GpuOccupant("", Role.GUARANTEED, each.busy_ppm or 0) for each in (mine, *beside)]
-    return SHARED_GPU.left(occupants[0], occupants[1:], sharing)
+    return SHARED_GPU.remaining_speed(occupants[0], occupants[1:], sharing)

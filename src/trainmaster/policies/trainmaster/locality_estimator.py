@@ -98,7 +98,7 @@ class PublishedLosses:
 
     def neighbour_loss(self, model: str) -> int:
         """Part of its speed that a gang is said to lose to another one on its node."""
-        return max(LEAST_LOSS, NOMINAL - NEIGHBOURS.left(model, Wire.SERVER, 2))
+        return max(LEAST_LOSS, NOMINAL - NEIGHBOURS.remaining_speed(model, Wire.SERVER, 2))
 
     def fewest_nodes(self, demand: Demand, count: int) -> int:
         return self._speeds.nearest(demand, count)[1]

@@ -13,7 +13,7 @@ that run are ranked alike, and a run gives way to a waiting job of a better rank
 | cost | all others: a step per unit of `priority`, and within it the Gittins cost | see below |
 
 The Gittins cost 1/G is the service (GPUs x time) that a completion of such a job is expected to take
-(Tiresias, NSDI'19; `gittins_cost` in estimators/service/chances.py). It counts for at most `cap` times
+(Tiresias, NSDI'19; `gittins_cost` in estimators/service/gittins_by_bin.py). It counts for at most `cap` times
 what the job has had, so that no job is passed for ever. A waiting job's cost includes what its start costs
 (`charge_switches`), and a run's cost counts only in part (`hysteresis`), so that a run stays where a swap
 gains less than it costs. Equal costs: the earlier first start; between runs that suspending does not save,

@@ -10,8 +10,8 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View, by_demand
-from trainmaster.estimators.service.chances import ChanceForecast
-from trainmaster.estimators.service.predictor import BY_CHANCES, ServicePredictor, service_bound
+from trainmaster.estimators.service.gittins_by_bin import BinProbabilityForecast
+from trainmaster.estimators.service.predictor import BY_BINS, ServicePredictor, service_bound
 from trainmaster.mechanisms.fair_share.queue_tree import TreeCache
 from trainmaster.mechanisms.preemption_guards import PreemptionGuards
 from trainmaster.mechanisms.preemptive_scheduling import FailedPlacement
@@ -39,7 +39,7 @@ PREEMPTIONS_PER_RUN = 2
 class Caches:
     """What can be rebuilt from view and memo at any time."""
 
-    predictor: ServicePredictor[ChanceForecast]
+    predictor: ServicePredictor[BinProbabilityForecast]
     trees: TreeCache
     stuck: dict[Hashable, FailedPlacement] = field(default_factory=dict)
     stuck_in: dict[str, dict[Hashable, FailedPlacement]] = field(default_factory=dict)
@@ -50,10 +50,10 @@ class Caches:
 
     @classmethod
     def new(cls, settings: Settings, trees: TreeCache) -> Caches:
-        classes = len(BY_CHANCES.weights) - (not settings.learns_programs)
+        classes = len(BY_BINS.weights) - (not settings.learns_programs)
         return cls(
             ServicePredictor(
-                BY_CHANCES,
+                BY_BINS,
                 classes * settings.learns_classes,
                 asks_siblings=settings.learns_siblings,
             ),
@@ -114,7 +114,7 @@ class Pass:
 
     # -- what is known of a job --------------------------------------------------------------------
 
-    def forecast(self, record: JobRecord) -> ChanceForecast:
+    def forecast(self, record: JobRecord) -> BinProbabilityForecast:
         """What is known of the service that it will take."""
         return self.caches.predictor.forecast(self.memo.service, record)
 

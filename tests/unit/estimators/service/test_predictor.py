@@ -12,10 +12,13 @@ from tests.unit.core.stage import Strings
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View, by_demand
 from trainmaster.estimators.service.bins import BINS, GPU_SECOND, bin_of
-from trainmaster.estimators.service.chances import PRIOR_CHANCES, ChanceForecast
+from trainmaster.estimators.service.gittins_by_bin import (
+    PRIOR_PROBABILITIES,
+    BinProbabilityForecast,
+)
 from trainmaster.estimators.service.predictor import (
     BOUND_JOBS,
-    BY_CHANCES,
+    BY_BINS,
     RENEW_MS,
     Observations,
     ServicePredictor,
@@ -26,19 +29,19 @@ from trainmaster.model.codec import dumps, loads
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.units import SECOND
 
-FRESH = BY_CHANCES.renew_ends
+FRESH = BY_BINS.renew_ends
 
 
 def a_predictor(
     *, classes: int | None = None, siblings: bool = True
-) -> ServicePredictor[ChanceForecast]:
-    return ServicePredictor(BY_CHANCES, classes, asks_siblings=siblings)
+) -> ServicePredictor[BinProbabilityForecast]:
+    return ServicePredictor(BY_BINS, classes, asks_siblings=siblings)
 
 
 class Learning(Scripted):
     """Does as it is told, and learns in each pass."""
 
-    def __init__(self, predictor: ServicePredictor[ChanceForecast]) -> None:
+    def __init__(self, predictor: ServicePredictor[BinProbabilityForecast]) -> None:
         super().__init__()
         self.predictor = predictor
         self.seen = Observations()
@@ -86,14 +89,14 @@ class Lives(Strings):
         """What a completion of this job is expected to cost from its beginning, in GPU-seconds."""
         return self.forecast(name).gittins_cost(0) / GPU_SECOND
 
-    def forecast(self, name: str) -> ChanceForecast:
+    def forecast(self, name: str) -> BinProbabilityForecast:
         return self.learning.predictor.forecast(self.seen, self.job(name))
 
     def bound(self, name: str) -> int | None:
         return service_bound(self.learning.predictor, self.seen, self.job(name))
 
 
-ALONE = ChanceForecast(PRIOR_CHANCES).gittins_cost(0) / GPU_SECOND
+ALONE = BinProbabilityForecast(PRIOR_PROBABILITIES).gittins_cost(0) / GPU_SECOND
 """The same where nothing is known."""
 
 

@@ -1,14 +1,14 @@
-"""The Gittins index of `trainmaster`: from chances of ending, bin by bin, of jobs like the one asked about.
+"""The Gittins index of `trainmaster`, from the probability of ending in each bin of service.
 
-Of a class of jobs it is known in which bin some ended, and which bins others have outlived. The chance
-of ending in a bin, for a job that has come to it, is
+For each class of jobs we count in which bin its jobs ended, and which bins the running ones have passed.
+The probability that a job which reached a bin ends in it is
 
-    (ended there + weight x the wider class's chance) / (came there + weight)
+    (ended there + weight x the wider class's probability) / (reached it + weight)
 
-where a job that still runs has come only to the bins that it has left behind: nothing is known yet of
-the one that it is in. The widest class is shrunk to chances under which the order is least attained
-service first. Inside the narrowest class are a job's siblings: each counts by its nearness, and its bin
-blurs into the two beside it.
+A running job counts only for the bins that it has passed; the bin that it is in says nothing yet. The
+widest class is shrunk to probabilities under which the order is least attained service first. A job's
+siblings narrow its class further: each is weighted by its nearness, and its bin is blurred into the two
+next to it.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from trainmaster.estimators.service.bins import (
 from trainmaster.model.codec import stored_as
 from trainmaster.model.units import MINUTE
 
-MAX_CHANCE = 0.9999
+MAX_PROBABILITY = 0.9999
 NEGLIGIBLE = 0.01
-"""The cost of going on is not followed further than this chance of getting there."""
-PRIOR_CHANCES = [
+"""The cost is not summed beyond the bin that a job reaches with this probability."""
+PRIOR_PROBABILITIES = [
     *[1 - exp(-hazard * width) for hazard, width in zip(PRIOR, WIDTHS, strict=False)],
     0.5,
 ]
-"""Chances before anything is known."""
+"""Probabilities before any job has been observed."""
 BEYOND_GPU_S = 2 * EDGES[-1] / GPU_SECOND
-"""What a job that outlives all bins still takes."""
+"""Service that a job beyond the last bin still takes."""
 
 APART_MS = 30 * MINUTE
 """A sibling submitted this much earlier or later counts a third, ..."""
 TOO_FAR_MS = 4 * APART_MS
 """... and not at all from here on."""
 PLACES = 20
-"""The same for a sibling with so many submissions between."""
+"""A sibling with this many submissions in between counts a third."""
 CLASS_WEIGHT = 1.0
-"""How many siblings the class counts for."""
+"""Weight of the class, in siblings."""
 Sibling = tuple[float, int, bool]
-"""How much it counts, the bin that it has come to, and whether it ended there."""
+"""(weight, the bin that it has reached, whether it ended there)."""
 
 
 def nearness(place: int, apart_ms: int) -> float:
@@ -60,19 +60,19 @@ def nearness(place: int, apart_ms: int) -> float:
     return exp(-place / PLACES - apart_ms / APART_MS) if apart_ms <= TOO_FAR_MS else 0.0
 
 
-class ChanceForecast:
-    """What a completion of a job with these chances is expected to cost, from any bin on."""
+class BinProbabilityForecast:
+    """The expected cost of completing a job with these probabilities of ending, from any bin on."""
 
-    __slots__ = ("_known", "chances")
+    __slots__ = ("_known", "probabilities")
 
-    def __init__(self, chances: Sequence[float]) -> None:
-        self.chances = chances
+    def __init__(self, probabilities: Sequence[float]) -> None:
+        self.probabilities = probabilities
         self._known: dict[tuple[int, int], int] = {}
 
     def gittins_cost(self, step: int, expense: int = 0) -> int:
-        """1/G at the beginning of a bin: the least service per completion, of any quantum.
+        """1/G at the beginning of a bin: the least service per completion over all quanta.
 
-        `expense` is service that is spent before any progress, such as a start.
+        `expense` is service spent before any progress, such as a start.
         """
         found = self._known.get((step, expense))
         if found is None:
@@ -82,9 +82,9 @@ class ChanceForecast:
         return found
 
     def _least_cost(self, step: int, spent: float) -> float:
-        """Of all bins to stop at the end of: service expected until then / chance to end by then."""
+        """The least expected service / probability of ending, over all bins to stop after."""
         ends, goes_on, least = 0.0, 1.0, float("inf")
-        for chance, width in zip(self.chances_from(step), WIDTHS[step:], strict=False):
+        for chance, width in zip(self.probabilities_from(step), WIDTHS[step:], strict=False):
             spent += goes_on * width * (1 - chance / 2)
             ends += goes_on * chance
             goes_on *= 1 - chance
@@ -95,29 +95,29 @@ class ChanceForecast:
         return min(least, spent + goes_on * BEYOND_GPU_S)
 
     def quantile(self, step: int, part: float) -> int | None:
-        """Service that such a part of those at the beginning of a bin do not exceed; None = no end."""
+        """The `part` quantile of total service for jobs that reached this bin; None if unbounded."""
         goes_on = 1.0
-        for index, chance in enumerate(self.chances_from(step), step):
+        for index, chance in enumerate(self.probabilities_from(step), step):
             goes_on *= 1 - chance
             if goes_on <= 1 - part:
                 return UPPER[index]
         return None
 
-    def chances_from(self, step: int) -> Iterable[float]:
-        return self.chances[step:]
+    def probabilities_from(self, step: int) -> Iterable[float]:
+        return self.probabilities[step:]
 
-    def among(self, siblings: Iterable[Sibling]) -> ChanceForecast:
-        """The same for a job of which siblings are known."""
-        return SiblingForecast(self.chances, siblings)
+    def among(self, siblings: Iterable[Sibling]) -> BinProbabilityForecast:
+        """The same for a job with known siblings."""
+        return SiblingForecast(self.probabilities, siblings)
 
 
-class SiblingForecast(ChanceForecast):
+class SiblingForecast(BinProbabilityForecast):
     """The forecast of a job inside its class and among its siblings."""
 
     __slots__ = ("_came", "_ended")
 
-    def __init__(self, chances: Sequence[float], siblings: Iterable[Sibling]) -> None:
-        super().__init__(chances)
+    def __init__(self, probabilities: Sequence[float], siblings: Iterable[Sibling]) -> None:
+        super().__init__(probabilities)
         ended, left = [0.0] * (BINS + 2), [0.0] * (BINS + 2)
         for counts, last, has_ended in siblings:
             if has_ended:
@@ -126,25 +126,25 @@ class SiblingForecast(ChanceForecast):
             else:
                 left[last] += counts
         self._ended = ended
-        """By bin; this and the next begin one bin early and end one late, for what blurs into them."""
+        """By bin. This and `_came` have one more bin on each side, for the blur."""
         self._came = list(accumulate(reversed(left)))[::-1]
         self._came[0] = 0.0
 
-    def chances_from(self, step: int) -> Iterator[float]:
+    def probabilities_from(self, step: int) -> Iterator[float]:
         ended, came = self._ended, self._came
         for index in range(step, BINS):
             ends = (ended[index] + 2 * ended[index + 1] + ended[index + 2]) / 4
             comes = (came[index] + 2 * came[index + 1] + came[index + 2]) / 4
-            chance = (ends + CLASS_WEIGHT * self.chances[index]) / (comes + CLASS_WEIGHT)
-            yield chance if chance < MAX_CHANCE else MAX_CHANCE
+            chance = (ends + CLASS_WEIGHT * self.probabilities[index]) / (comes + CLASS_WEIGHT)
+            yield chance if chance < MAX_PROBABILITY else MAX_PROBABILITY
 
 
-UNKNOWN = ChanceForecast(PRIOR_CHANCES)
+UNKNOWN = BinProbabilityForecast(PRIOR_PROBABILITIES)
 
 
 @stored_as("service.Histogram")
 @dataclass(frozen=True, slots=True)
-class ChanceHistogram:
+class BinProbabilityHistogram:
     """Jobs of a class by bin: how many ended in it, and how many that still run are in it."""
 
     ended: tuple[int, ...] = EMPTY
@@ -158,17 +158,17 @@ class ChanceHistogram:
     def jobs(self) -> int:
         return sum(self.ended) + sum(self.going)
 
-    def with_ended(self, bins: Iterable[int]) -> ChanceHistogram:
-        return ChanceHistogram(_counted(self.ended, bins), self.going)
+    def with_ended(self, bins: Iterable[int]) -> BinProbabilityHistogram:
+        return BinProbabilityHistogram(_counted(self.ended, bins), self.going)
 
-    def with_going(self, bins: Iterable[int]) -> ChanceHistogram:
-        return ChanceHistogram(self.ended, _counted(self.going, bins))
+    def with_going(self, bins: Iterable[int]) -> BinProbabilityHistogram:
+        return BinProbabilityHistogram(self.ended, _counted(self.going, bins))
 
-    def forecast(self, wider: ChanceForecast, weight: float) -> ChanceForecast:
-        return ChanceForecast(self.chances(wider.chances, weight))
+    def forecast(self, wider: BinProbabilityForecast, weight: float) -> BinProbabilityForecast:
+        return BinProbabilityForecast(self.probabilities(wider.probabilities, weight))
 
-    def chances(self, wider: Sequence[float], weight: float) -> list[float]:
-        """Of ending in each bin, shrunk to those of the class around it."""
+    def probabilities(self, wider: Sequence[float], weight: float) -> list[float]:
+        """The probability of ending in each bin, shrunk to that of the wider class."""
         found = [0.0] * BINS
         beyond = 0
         for index in range(BINS - 1, -1, -1):

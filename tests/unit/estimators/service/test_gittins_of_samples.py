@@ -10,9 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.estimators.service.gittins_index import Empirical, Stretch, gittins_costs
+from trainmaster.estimators.service.gittins_of_samples import (
+    EmpiricalDistribution,
+    ServiceInterval,
+    gittins_costs,
+)
 
-THREE = Empirical([4, 8, 12])
+THREE = EmpiricalDistribution([4, 8, 12])
 """Algorithms.md section 3 (6): a job takes 4, 8 or 12, each as likely."""
 
 PRINTED = {0: 8, 1: 7, 2: 6, 3: 3, 4: 6, 5: 5, 6: 4, 7: 2, 8: 4, 11: 1}
@@ -64,17 +68,17 @@ def test_it_is_the_supremum_over_every_quantum(samples: list[int], attained: int
         for d in range(1, 42)
         if later
     ]
-    assert Empirical(samples).index(attained) == max(by_definition, default=Fraction(0))
+    assert EmpiricalDistribution(samples).index(attained) == max(by_definition, default=Fraction(0))
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=12))
 def test_stretches_between_the_samples_give_the_same_index(samples: list[int]) -> None:
-    known = Empirical(samples)
+    known = EmpiricalDistribution(samples)
     edges = [0, *known.points]
-    inverses = gittins_costs([known.stretch(low, high) for low, high in pairwise(edges)])
+    inverses = gittins_costs([known.interval(low, high) for low, high in pairwise(edges)])
     for attained, inverse in zip(edges, inverses, strict=False):
         assert inverse == pytest.approx(float(1 / known.index(attained)))
 
 
 def test_a_stretch_in_which_nobody_ends_costs_without_end() -> None:
-    assert gittins_costs([Stretch(0.5, 2.0), Stretch(0.0, 1.0)]) == [4.0, inf]
+    assert gittins_costs([ServiceInterval(0.5, 2.0), ServiceInterval(0.0, 1.0)]) == [4.0, inf]

@@ -1,8 +1,8 @@
-"""1/G of a job, the service that its completion is expected to cost: from samples, or learned.
+"""Where 1/G of a job (the expected service per completion) comes from: a file of samples, or learning.
 
 `SampledService` answers from a file of samples, one distribution for all jobs. `LearnedService` answers
-from the jobs that ended and those that still run (predictor.py), by class, as finely as `classes` says.
-Both say how far the answer holds.
+from ended and running jobs (predictor.py), by classes as fine as the option `classes` says. Both also say
+at which attained service the answer changes.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from trainmaster.config.options import ContentError, FromFile, choice, option, o
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.estimators.service.bins import BINS, GPU_SECOND, NO_END, UPPER, as_service, bin_of
-from trainmaster.estimators.service.gittins_index import Empirical, gittins_costs
+from trainmaster.estimators.service.gittins_of_samples import EmpiricalDistribution, gittins_costs
 from trainmaster.estimators.service.predictor import BY_HAZARDS, Observations, ServicePredictor
 
 EXACT_SAMPLES = 64
-"""Up to so many different samples the index is worked out exactly at each comparison."""
+"""With at most this many different samples the index is computed exactly at each comparison."""
 STEP_GROWTH = 1.05
 """Growth of the steps in which the index of more samples is tabulated."""
 CLASSES = ("all", "size", "queue", "user")
-"""How finely learned service is told apart, the last named and all before it."""
+"""The classes that learned service is kept for: the one chosen, and all before it."""
 
 Samples = FromFile[tuple[int, ...]]
 Cost = tuple[int, int | None]
 """(1/G as service, the attained service at which it changes if that is known)."""
 
 
-class ServiceIndex(Protocol):
-    """Either source of 1/G. What was learned is an argument: a value of the memo."""
+class GittinsSource(Protocol):
+    """A source of 1/G. What it has learned is an argument, because it is part of the memo."""
 
     falls: bool
     """Whether 1/G within a quantum falls by all service received until it changes; else it stays."""
@@ -53,7 +53,7 @@ class ServiceIndex(Protocol):
         ...
 
 
-def service_index(samples: Samples, classes: str = CLASSES[-1]) -> ServiceIndex:
+def gittins_source(samples: Samples, classes: str = CLASSES[-1]) -> GittinsSource:
     return SampledService(samples.value) if samples.value else LearnedService(classes)
 
 
@@ -69,7 +69,7 @@ def classes_option() -> Any:
     return option(
         CLASSES[-1],
         choice(*CLASSES),
-        "how finely learned service is told apart; user: by user and program too",
+        "how fine the classes of learned service are; user: by user and program too",
     )
 
 
@@ -99,7 +99,7 @@ class SampledService:
     """One distribution for all jobs."""
 
     def __init__(self, samples: Iterable[int]) -> None:
-        self.samples = Empirical(tuple(samples))
+        self.samples = EmpiricalDistribution(tuple(samples))
         self.falls = len(self.samples.points) <= EXACT_SAMPLES
         self._steps = [] if self.falls else _fine_steps(self.samples.points)
         self._table: list[int] | None = None
@@ -112,7 +112,7 @@ class SampledService:
             inverse = _inverse(self.samples.index(attained))
             return inverse, attained + 1 if inverse < NO_END else None
         if self._table is None:
-            pieces = [self.samples.stretch(a, b) for a, b in pairwise(self._steps)]
+            pieces = [self.samples.interval(a, b) for a, b in pairwise(self._steps)]
             inverses = gittins_costs(pieces)
             self._table = [*(as_service(inverse / GPU_SECOND) for inverse in inverses), NO_END]
         step = bisect_right(self._steps, attained) - 1
@@ -132,7 +132,7 @@ class SampledService:
         return _inverse(self.samples.index(attained, quantum))
 
     def _next_sample(self, attained: int, quantum: int | None) -> int | None:
-        """Where a sample is passed, or comes into the reach of the quantum."""
+        """The attained service at which a sample is passed, or comes within the quantum."""
         passed = self.samples.next_point(attained)
         if quantum is None or passed is None:
             return passed
@@ -160,7 +160,7 @@ def _fine_steps(points: list[int]) -> list[int]:
 
 
 class LearnedService:
-    """By class, from jobs that ended and those that still run."""
+    """By class, from ended and running jobs."""
 
     falls = False
 

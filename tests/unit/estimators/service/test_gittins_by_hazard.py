@@ -16,7 +16,11 @@ from trainmaster.estimators.service.bins import (
     as_service,
     bin_of,
 )
-from trainmaster.estimators.service.hazards import HALF_LIFE, HazardForecast, HazardHistogram
+from trainmaster.estimators.service.gittins_by_hazard import (
+    HALF_LIFE,
+    HazardForecast,
+    HazardHistogram,
+)
 
 ALMOST_NONE = 1e-9
 """Weight of a wider that has nothing to say."""

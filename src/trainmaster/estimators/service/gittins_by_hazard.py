@@ -1,8 +1,8 @@
-"""Service as a hazard: the chance of ending per GPU-second, constant within a bin.
+"""The Gittins index from hazards: the rate of ending per GPU-second, constant within a bin.
 
-In each bin, of each class of jobs: how many ended there, and how much service all that came so far
-received in it, the unfinished ones included (finished jobs alone are a censored sample, from which the
-long ones are missing). Their quotient is the hazard (Kaplan and Meier 1958). A class with few jobs is
+For each class of jobs and each bin we count the jobs that ended there and the service that all jobs
+received in it, unfinished ones included (finished jobs alone are a censored sample, which lacks the long
+ones). Their quotient is the hazard (Kaplan and Meier 1958). A class with few jobs is
 shrunk towards the class that contains it, and all jobs together towards a hazard that falls with
 service, under which the order is least attained service first.
 """
@@ -26,33 +26,33 @@ from trainmaster.estimators.service.bins import (
     as_service,
     bin_of,
 )
-from trainmaster.estimators.service.gittins_index import Stretch, gittins_costs
+from trainmaster.estimators.service.gittins_of_samples import ServiceInterval, gittins_costs
 from trainmaster.model.codec import stored_as
 
 K = TypeVar("K", bound=Hashable)
 
 MIN_JOBS = 30
-"""A class with fewer jobs says nothing: the class that contains it speaks for it."""
+"""A class with fewer jobs is not used; the class that contains it is used instead."""
 ONE = 1_000
 """Weight of one job: counts are in thousandths, since they fade."""
 HALF_LIFE = 40_000
-"""An end counts half after so many others."""
+"""An ended job counts half after this many more have ended."""
 
 
 class HazardForecast:
-    """The rest of a job's service, by the bin that it has come to."""
+    """The rest of a job's service, by the bin that it has reached."""
 
     def __init__(self, hazards: Sequence[float]) -> None:
         self.hazards = hazards
-        """Chance of ending per GPU-second in each bin."""
+        """Probability of ending per GPU-second in each bin."""
         self._left = list(accumulate(zip(hazards, WIDTHS, strict=False), _survives, initial=1.0))
-        """Part of all jobs that comes to the bin."""
+        """Fraction of all jobs that reaches the bin."""
         ahead = [self._left[-1] / hazards[-1]]
         for index in range(BINS - 2, -1, -1):
             spent = (self._left[index] - self._left[index + 1]) / hazards[index]
             ahead.append(ahead[-1] + spent)
         self._ahead = ahead[::-1]
-        """GPU-seconds that they receive from there on, per job that ever began."""
+        """GPU-seconds that they receive from there on, per job ever started."""
         self._within: dict[tuple[int, int | None], int] = {}
 
     def gittins_cost(self, step: int) -> int:
@@ -61,9 +61,9 @@ class HazardForecast:
 
     @cached_property
     def _best(self) -> list[int]:
-        stretches = [_constant(*piece) for piece in zip(self.hazards, WIDTHS, strict=False)]
-        last = Stretch(1.0, 1.0 / self.hazards[-1])
-        return [as_service(inverse) for inverse in gittins_costs([*stretches, last])]
+        intervals = [_constant(*piece) for piece in zip(self.hazards, WIDTHS, strict=False)]
+        last = ServiceInterval(1.0, 1.0 / self.hazards[-1])
+        return [as_service(inverse) for inverse in gittins_costs([*intervals, last])]
 
     def gittins_cost_within(self, step: int, quantum: int | None) -> int:
         """1/G at the beginning of a bin for one service quantum, or one without end, as service."""
@@ -87,13 +87,13 @@ class HazardForecast:
 @stored_as("service.Tally")
 @dataclass(frozen=True, slots=True)
 class HazardHistogram:
-    """Jobs of a class by the bin that they have come to, in thousandths of a job."""
+    """Jobs of a class by the bin that they have reached, in thousandths of a job."""
 
     ended: tuple[int, ...] = EMPTY
     going: tuple[int, ...] = EMPTY
-    """Those that have not ended: they count as having come this far."""
+    """Jobs that have not ended, by the bin reached so far."""
     inside: tuple[int, ...] = EMPTY
-    """Service received in the bin by those that came no further."""
+    """Service received in the bin by the jobs that got no further."""
 
     @staticmethod
     def observed(service: int) -> int:
@@ -116,7 +116,7 @@ class HazardHistogram:
         return HazardHistogram(self.ended, tuple(going), tuple(inside))
 
     def faded(self, ends: int) -> HazardHistogram:
-        """With less weight, now that so many more jobs have ended."""
+        """With less weight, after `ends` more jobs have ended."""
         kept = 0.5 ** (ends / HALF_LIFE)
         ended = tuple([int(count * kept) for count in self.ended])
         inside = tuple([int(service * kept) for service in self.inside])
@@ -128,7 +128,7 @@ class HazardHistogram:
         return HazardForecast(self.hazards(wider.hazards, weight))
 
     def hazards(self, wider: Sequence[float], weight: float) -> list[float]:
-        """Chance of ending per GPU-second in each bin, as if with `weight` more ends at the wider rate."""
+        """Probability of ending per GPU-second, by bin, as if with `weight` more ends at the wider rate."""
         found = [0.0] * BINS
         beyond = 0
         for index in range(BINS - 1, -1, -1):
@@ -140,7 +140,7 @@ class HazardHistogram:
 
 
 def fade(past: Mapping[K, HazardHistogram], ends: int) -> dict[K, HazardHistogram]:
-    """Histograms with less weight, now that so many more jobs have ended; empty ones are dropped."""
+    """Histograms with less weight, after `ends` more jobs have ended; empty ones are dropped."""
     found = {each: counts.faded(ends) for each, counts in past.items()}
     return {each: counts for each, counts in found.items() if counts.jobs}
 
@@ -157,10 +157,10 @@ def _survives(left: float, piece: tuple[float, float]) -> float:
     return left * exp(-hazard * width)
 
 
-def _constant(hazard: float, width: float) -> Stretch:
-    """A stretch of constant hazard."""
+def _constant(hazard: float, width: float) -> ServiceInterval:
+    """A interval of constant hazard."""
     ends = -expm1(-hazard * width)
-    return Stretch(ends, ends / hazard)
+    return ServiceInterval(ends, ends / hazard)
 
 
 UNKNOWN = HazardForecast(PRIOR)

@@ -1,12 +1,13 @@
-"""The Gittins index of a job by the service it has attained: what one more unit is worth to it.
+"""The Gittins index of a job by its attained service: the value of giving it one more unit of service.
 
 G(a) = sup over D of P(S - a <= D | S > a) / E[min(S - a, D) | S > a], S being the total service of a
 job drawn at random (Gittins 1989; Tiresias, NSDI'19, section 3: the formula as printed). Ranks want
 small numbers first, so policies use its inverse: the service that a completion is expected to cost.
 Nothing here has a unit: service in, completions per unit of that service out.
 
-Here is the index of samples, and of any row of stretches of service. Learned distributions have it as
-`gittins_cost`: by chances of ending, the default policy's (chances.py), or by hazards (hazards.py).
+This module computes the index of samples, and of any sequence of intervals of service. Learned
+distributions have it as `gittins_cost`: by the probability of ending in each bin (gittins_by_bin.py; the
+default policy), or by hazards (gittins_by_hazard.py).
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 
-class Empirical:
-    """A distribution of service given by samples, in which each weighs the same."""
+class EmpiricalDistribution:
+    """A distribution of service given by equally weighted samples."""
 
     def __init__(self, samples: Sequence[int]) -> None:
         self.samples = sorted(samples)
@@ -48,7 +49,7 @@ class Empirical:
         return Fraction(*self._within(attained, beyond, self.samples[-1]))
 
     def _within(self, attained: int, beyond: int, end: int) -> tuple[int, int]:
-        """Of those beyond `attained`: how many finish by `end`, and what all receive until then."""
+        """Of samples beyond `attained`: how many finish by `end`, and the service all receive until then."""
         upto = bisect_right(self.samples, end)
         spent = self._sums[upto] - self._sums[beyond] - (upto - beyond) * attained
         return upto - beyond, spent + (len(self.samples) - upto) * (end - attained)
@@ -58,28 +59,30 @@ class Empirical:
         place = bisect_right(self.points, service)
         return self.points[place] if place < len(self.points) else None
 
-    def stretch(self, low: int, high: int) -> Stretch:
-        """What a job that has attained `low` meets until it has attained `high`."""
+    def interval(self, low: int, high: int) -> ServiceInterval:
+        """The interval of attained service from `low` to `high`."""
         beyond = bisect_right(self.samples, low)
         count = len(self.samples) - beyond
         if not count:
-            return Stretch(0.0, 0.0)
+            return ServiceInterval(0.0, 0.0)
         finished, spent = self._within(low, beyond, high)
-        return Stretch(finished / count, spent / count)
+        return ServiceInterval(finished / count, spent / count)
 
 
-class Stretch(NamedTuple):
-    """A piece of service: a job that enters it ends in it with this chance, at this mean expense."""
+class ServiceInterval(NamedTuple):
+    """An interval of attained service: probability of completing in it, and mean service spent in it."""
 
     ends: float
     spends: float
 
-    def then(self, after: Stretch) -> Stretch:
+    def then(self, after: ServiceInterval) -> ServiceInterval:
         """Both in a row."""
         survives = 1.0 - self.ends
-        return Stretch(self.ends + survives * after.ends, self.spends + survives * after.spends)
+        return ServiceInterval(
+            self.ends + survives * after.ends, self.spends + survives * after.spends
+        )
 
-    def beats(self, other: Stretch) -> bool:
+    def beats(self, other: ServiceInterval) -> bool:
         return self.ends * other.spends > other.ends * self.spends
 
     @property
@@ -88,16 +91,16 @@ class Stretch(NamedTuple):
         return self.spends / self.ends if self.ends > 0 else float("inf")
 
 
-def gittins_costs(stretches: Sequence[Stretch]) -> list[float]:
-    """1/G at the beginning of each stretch, D ending at the end of any later one.
+def gittins_costs(intervals: Sequence[ServiceInterval]) -> list[float]:
+    """1/G at the beginning of each interval, D ending at the end of any later one.
 
-    From the last to the first: a stretch is joined with what follows as long as that is worth more.
-    What is left stands in falling order of worth, so each is joined once: linear in all.
+    From the last to the first, an interval is joined with the following one while that has a better
+    ratio. The intervals kept are in falling order of it, so each is joined once and the cost is linear.
     """
     found: list[float] = []
-    following: list[Stretch] = []
-    for stretch in reversed(stretches):
-        best = stretch
+    following: list[ServiceInterval] = []
+    for interval in reversed(intervals):
+        best = interval
         while following and following[-1].beats(best):
             best = best.then(following.pop())
         following.append(best)
