@@ -1,4 +1,4 @@
-"""What policies have in common: options, a place in line, and a plain answer to 'why am I waiting?'."""
+"""The base of policies: options, ranking, preemptive scheduling by rank, and the reason why a job waits."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ M = TypeVar("M", default=None)
 class BasePolicy(Generic[O, M]):
     """A policy with options O that remembers an M: nothing, unless it names a type.
 
-    Subclasses say `rank`; those with other ideas override `plan`.
+    Subclasses define `rank`, or override `plan`.
     """
 
     name: ClassVar[str]
     options_type: ClassVar[type]
     memo_type: ClassVar[type] = type(None)
-    """What it remembers; its first memo is made without arguments."""
+    """The type of its memo; the first one is made without arguments."""
     needs_oracle: bool = False
     profiles: bool = False
     """Whether it decides by measured speeds of elastic jobs: they are measured before they run."""
@@ -75,7 +75,7 @@ class BasePolicy(Generic[O, M]):
     def ranked_by(
         self, view: View, rank: Callable[[JobRecord], Rank], now: int, with_running: bool = True
     ) -> RankIndex:
-        """Every job at this rank, but for those that a guard puts first."""
+        """Every job at this rank, except jobs that a preemption guard puts first."""
 
         def guarded(record: JobRecord) -> Rank:
             ranked = rank(record)
@@ -84,7 +84,7 @@ class BasePolicy(Generic[O, M]):
         return view.ranked(guarded, now, group=self.group, with_running=with_running)
 
     def queue_ranking(self, view: View, memo: M, now: int) -> RankIndex | None:
-        """Every job at its rank, runs too, for a policy between queues; None where jobs are not ranked."""
+        """All jobs by rank, for a policy that divides between queues; None if jobs are not ranked."""
         if type(self).rank is BasePolicy.rank:
             return None
         return self.ranked_jobs(view, now, with_running=True)
@@ -136,11 +136,11 @@ def waiting_reason(view: View, record: JobRecord, placer: Placer) -> Reason:
 
 
 NAMED = 5
-"""Jobs that a reason names at most."""
+"""The most jobs that a reason names."""
 
 
 def _holders(view: View) -> list[JobRecord]:
-    """The largest of those that hold GPUs, looked for where GPUs are: ten thousand may wait."""
+    """The largest jobs that hold GPUs, found by node because many thousands may be waiting."""
     jobs, nodes = view.jobs, range(len(view.topology.nodes))
     there = {other.seq: other for node in nodes for other in view.residents(node)}
     running = [

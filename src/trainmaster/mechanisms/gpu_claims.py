@@ -1,7 +1,7 @@
-"""Who gets how many GPUs: claims of jobs on what is free or held, asked in rank order.
+"""How many GPUs each job gets: jobs claim free and held GPUs in rank order.
 
-Every job first gets its minimum or nothing; a allocator says how what remains is given to those that can
-use more. Runs that cannot be resized now keep what they have and are not asked.
+Every job first gets its minimum or nothing; then an allocator divides the rest among the jobs that can
+use more. Runs that cannot be resized now keep their GPUs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trainmaster.model.units import WHOLE
 
 
 class GpuClaim:
-    """One job in a division: what it can take, and what it has been given so far."""
+    """One job in an allocation: how many GPUs it can take, and how many it has been given so far."""
 
     __slots__ = ("count", "curve", "high", "kinds", "low", "need", "record", "work")
 
@@ -37,13 +37,13 @@ class GpuClaim:
         """Device types that it may use, fastest first."""
         self.count = 0
         self.curve: SpeedupCurve | None = None
-        """How fast it would be; None where it has no choice."""
+        """Its speed by number of GPUs; None where the number is fixed."""
         self.work = 0
-        """How long it still is, in ms x parts per million of its nominal speed."""
+        """Work left, in ms x parts per million of its nominal speed."""
 
 
 class Pool:
-    """What there is to divide: thousandths of a GPU by device type."""
+    """What can be allocated: thousandths of a GPU by device type."""
 
     def __init__(self, left: list[int], most: int | None) -> None:
         self.left = left
@@ -55,7 +55,7 @@ class Pool:
         return share <= sum([self.left[kind] for kind in kinds])
 
     def reserve(self, share: int) -> None:
-        """Keep some back."""
+        """Allocate this much less."""
         self.total = max(0, self.total - share)
 
     def take(self, kinds: tuple[int, ...], share: int) -> bool:
@@ -80,7 +80,7 @@ def types_held(space: Occupancy, record: JobRecord) -> tuple[int, ...]:
 
 
 def usable_types(space: Occupancy, record: JobRecord) -> tuple[int, ...]:
-    """Device types that a job may use, those that it has first."""
+    """Device types that a job may use; the types that it has come first."""
     kinds = space.kinds_for(record.demand)
     held = types_held(space, record)
     return tuple(dict.fromkeys((*held, *kinds))) if held else kinds
@@ -90,7 +90,7 @@ class Allocator(Protocol):
     """Gives claims their GPUs, in the order of its policy."""
 
     def admit(self, claim: GpuClaim) -> bool:
-        """Give a job its minimum, if it is its turn and there is enough."""
+        """Give a job its minimum, if there is enough."""
         ...
 
     def finish(self) -> None:
@@ -105,12 +105,12 @@ LengthOf = Callable[[JobRecord, int], int]
 
 @dataclass(slots=True)
 class PassLimits:
-    """What the cluster has been found not to follow in this pass."""
+    """Allocations that could not be placed in this pass."""
 
     caps: dict[int, int] = field(default_factory=dict)
     """By seq: more GPUs than this would not help."""
     unplaced: set[int] = field(default_factory=set)
-    """By seq: waiting jobs that fit nowhere; nor does who stands behind them in their group."""
+    """By seq: waiting jobs that fit nowhere; lower-ranked jobs of their group do not fit either."""
     may_evict: bool = True
 
     def note(self, short: Shortfall) -> None:
@@ -120,7 +120,7 @@ class PassLimits:
 
 @dataclass(slots=True)
 class AllocationRound:
-    """One division of what is free or held among all who are there."""
+    """One allocation of all free and held GPUs among all jobs."""
 
     draft: Draft
     ranks: RankIndex
@@ -131,18 +131,21 @@ class AllocationRound:
     now: int
 
     def targets(self) -> list[tuple[JobRecord, int]]:
-        """How many each job gets, in rank order; one that gets some in vain is capped, and all done again."""
+        """How many GPUs each job gets, in rank order.
+
+        A job whose last GPUs add no speed is capped, and the division is repeated.
+        """
         caps = self.limits.caps
         while True:
             claims = self._divided()
-            vain = [
+            wasted = [
                 (claim, claim.curve.useful[claim.count])
                 for claim in claims
                 if claim.curve is not None and claim.curve.useful[claim.count] < claim.count
             ]
-            if not vain:
+            if not wasted:
                 return [(claim.record, claim.count) for claim in claims]
-            caps.update((claim.record.seq, useful) for claim, useful in vain)
+            caps.update((claim.record.seq, useful) for claim, useful in wasted)
 
     def _divided(self) -> list[GpuClaim]:
         holders = self._holders()
@@ -151,10 +154,10 @@ class AllocationRound:
         allocator = self.allocator(pool)
         claims: list[GpuClaim] = []
         if self.limits.may_evict:
-            line = merge_by_rank(holders, candidates)
+            ranked = merge_by_rank(holders, candidates)
         else:
-            line = chain(((key, None, record) for key, record in holders), candidates)
-        for _, group, record in line:
+            ranked = chain(((key, None, record) for key, record in holders), candidates)
+        for _, group, record in ranked:
             if not pool.total:
                 break
             if record.seq in self.limits.unplaced:
@@ -170,7 +173,7 @@ class AllocationRound:
         return claims
 
     def _holders(self) -> list[tuple[Key, JobRecord]]:
-        """Runs that may be touched, best rank first; all others keep what they have."""
+        """Runs that may be resized or suspended, best rank first; all others keep their GPUs."""
         now, draft, space = self.now, self.draft, self.draft.space
         found: list[tuple[Key, JobRecord]] = []
         for line in self.ranks.running.values():
@@ -185,7 +188,7 @@ class AllocationRound:
         return found
 
     def _pool(self, holders: list[tuple[Key, JobRecord]]) -> Pool:
-        """What is free, and what those hold who may be touched."""
+        """What is free, and what these runs hold."""
         space = self.draft.space
         left = [free * WHOLE for free in space.free_gpus]
         for kind, table in enumerate(space.partial):

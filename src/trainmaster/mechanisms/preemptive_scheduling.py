@@ -1,11 +1,11 @@
-"""Run jobs in rank order, whole gangs, skipping what does not fit, evicting from the tail.
+"""Run jobs in rank order: place whole gangs, skip jobs that do not fit, evict the worst-ranked runs.
 
-The result is that of sorting all jobs, running or not, by rank and placing one after another; but
-only heads and tails are looked at. Why it is the same: let w be the best waiting job. All running
-jobs with a better rank stay. If w fits into what is free, it runs, and nobody is hurt. Else the
-worst-ranked running jobs go, just as many as w needs; those of them that still fit stay; the others
-wait at their rank. If even all jobs ranked behind w do not make room, w waits, and so does every
-later job of its demand: the room left to worse ranks only shrinks.
+The result is that of sorting all jobs, running or not, by rank and placing one after another, but only
+the best waiting and the worst running jobs are looked at. Why it is the same: let w be the best waiting
+job. All running jobs with a better rank stay. If w fits into what is free, it runs, and no run is
+preempted. Otherwise the worst-ranked runs are evicted until w fits; evicted runs that still fit stay, and
+the others wait at their rank. If evicting all runs ranked behind w is not enough, w waits, and so does
+every later job with the same demand, because the room left to worse ranks only shrinks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Victims = list[tuple[Key, JobRecord]]
 
 @dataclass(slots=True)
 class FailedPlacement:
-    """The first of a group that found no room together: only touched nodes can have come to offer it."""
+    """The best-ranked job of a group, when it did not fit. Only nodes changed since then can make it fit."""
 
     key: Key
     untried: set[int]
@@ -37,7 +37,7 @@ class FailedPlacement:
 
 @dataclass(slots=True)
 class PreemptivePass:
-    """One walk down the line."""
+    """One pass over the waiting jobs, best rank first."""
 
     draft: Draft
     ranks: RankIndex
@@ -47,25 +47,25 @@ class PreemptivePass:
     candidates: Candidates
     view: View
     failed_placements: dict[Hashable, FailedPlacement]
-    """A cache by group: jobs remembered here are not tried in vain again."""
+    """A cache by group, so that a job is not tried again on unchanged nodes."""
     touched: set[int]
-    standing: dict[int, list[tuple[Key, int, JobRecord]]]
-    tail: WorstFirst | None = None
+    residents: dict[int, list[tuple[Key, int, JobRecord]]]
+    worst: WorstFirst | None = None
 
     def schedule(self) -> None:
         draft, candidates, space = self.draft, self.candidates, self.draft.space
         for key, group, record in candidates:
             if draft.is_evicted(record):
                 if draft.keep(record):
-                    self.worst_first().put_back(key, record)
+                    self.worst_runs().put_back(key, record)
                     continue
                 if record.phase is Phase.RESIZING:
                     continue  # it can be suspended now, but not moved
-            if self._is_gang_too_dear(key, record):
+            if self._exceeds_budget(key, record):
                 candidates.drop(group)
                 continue
             placer = self.placer_of(record)
-            if placer.insists and self._is_still_stuck(key, group, record):
+            if placer.insists and self._still_fails(key, group, record):
                 candidates.drop(group)
                 continue
             placement = placer.place(space, record, draft.budget)
@@ -73,7 +73,7 @@ class PreemptivePass:
                 draft.start(record, placement)
                 has_started = True
             else:
-                worst = (self.tail or self.worst_first()).worst
+                worst = (self.worst or self.worst_runs()).worst
                 has_started = (
                     worst is not None and worst > key and self._make_room(key, record, placer)
                 )
@@ -81,24 +81,24 @@ class PreemptivePass:
                 self.failed_placements.pop(group, None)
             else:
                 candidates.drop(group)
-                if placer.insists and self._will_stay_stuck(record):
+                if placer.insists and self._waits_for_changes(record):
                     self.failed_placements[group] = FailedPlacement(key, set())
 
-    def _is_gang_too_dear(self, key: Key, record: JobRecord) -> bool:
-        """Whether the budget forbids it and no run would give way; a single GPU may be shared."""
+    def _exceeds_budget(self, key: Key, record: JobRecord) -> bool:
+        """Whether the budget forbids it and no run is ranked behind it; a single GPU may be shared."""
         shape = record.demand.nominal
         if shape.count == 1 or self.draft.affords(shape.total_share):
             return False
-        worst = self.worst_first().worst
+        worst = self.worst_runs().worst
         return worst is None or worst <= key
 
-    def _will_stay_stuck(self, record: JobRecord) -> bool:
-        """Whether only touched nodes can change that it found no room."""
+    def _waits_for_changes(self, record: JobRecord) -> bool:
+        """Whether only changed nodes can make it fit."""
         is_unbounded = self.draft.budget is None
         return is_unbounded and record.placement is None and not self.ranks.ages()
 
-    def _is_still_stuck(self, key: Key, group: Hashable, record: JobRecord) -> bool:
-        """Whether it found no room last time, and no node touched since could help."""
+    def _still_fails(self, key: Key, group: Hashable, record: JobRecord) -> bool:
+        """Whether it did not fit last time, and no node changed since could help."""
         known = self.failed_placements.get(group)
         if known is None or known.key != key or self.ranks.ages() or not self._is_plain(record):
             return False
@@ -118,18 +118,18 @@ class PreemptivePass:
         free = self.draft.space.whole[node].bit_count()
         if free >= wanted:
             return True
-        for theirs, held, record in self._standing_on(node):
+        for theirs, held, record in self._residents_by_rank(node):
             if theirs > key and not self.draft.is_evicted(record):
                 free += held
                 if free >= wanted:
                     return True
         return False
 
-    def _standing_on(self, node: int) -> list[tuple[Key, int, JobRecord]]:
-        """The jobs on a node with their places in line: looked up once a pass."""
-        known = self.standing.get(node)
+    def _residents_by_rank(self, node: int) -> list[tuple[Key, int, JobRecord]]:
+        """The jobs on a node with their rank keys; looked up once a pass."""
+        known = self.residents.get(node)
         if known is None:
-            known = self.standing[node] = []
+            known = self.residents[node] = []
             for record in self.view.residents(node):
                 key, placement = self.ranks.key_of(record, self.now), record.placement
                 if key is not None and placement is not None:
@@ -137,10 +137,10 @@ class PreemptivePass:
                     known.append((key, held, record))
         return known
 
-    def worst_first(self) -> WorstFirst:
-        if self.tail is None:
-            self.tail = self.ranks.worst_running(self.now)
-        return self.tail
+    def worst_runs(self) -> WorstFirst:
+        if self.worst is None:
+            self.worst = self.ranks.worst_running(self.now)
+        return self.worst
 
     def _make_room(self, key: Key, record: JobRecord, placer: Placer) -> bool:
         """Evict jobs ranked behind `key` so that this one starts, or leave all as it is."""
@@ -163,7 +163,7 @@ class PreemptivePass:
     # -- enough GPUs anywhere --------------------------------------------------------------------
 
     def _by_count(self, key: Key, record: JobRecord, placer: Placer) -> bool:
-        """Evict until the count is enough; keep those that still fit beside the newcomer."""
+        """Evict until the count is enough; keep runs that still fit beside the new one."""
         space, budget = self.draft.space, self.draft.budget
         kinds = space.kinds_for(record.demand)
         free = sum(space.free_gpus[kind] for kind in kinds)
@@ -185,7 +185,7 @@ class PreemptivePass:
             size = self._yield_of(victim, kinds)
             if size <= slack and self.draft.keep(victim):
                 slack -= size
-                self.worst_first().put_back(worst, victim)
+                self.worst_runs().put_back(worst, victim)
             else:
                 self.candidates.put_back(worst, self.group(victim), victim)
         return self._start(record, placer)
@@ -222,7 +222,7 @@ class PreemptivePass:
         return None
 
     def _needed(self, clearing: NodeVictimCount, victims: Victims, record: JobRecord) -> Victims:
-        """Those on the nodes that make the room, and others that must go to afford it."""
+        """The victims on the nodes that make the room, and others that must go to stay within the budget."""
         needed = [each for each in victims if clearing.is_needed(each[1])]
         others = [each for each in victims if not clearing.is_needed(each[1])]
         missing = self._unaffordable(record) - sum([_size(victim) for _, victim in needed])
@@ -238,13 +238,13 @@ class PreemptivePass:
         return 0 if budget is None else record.demand.nominal.count - budget // WHOLE
 
     def _evict(self, victims: Victims, record: JobRecord, placer: Placer) -> bool:
-        """Suspend them, start the newcomer, and let those stay that are not in its way."""
+        """Suspend the victims, start the job, and keep victims that are not in its way after all."""
         for _, victim in victims:
             self._suspend(victim)
         has_started = self._start(record, placer)
         for worst, victim in reversed(victims):
             if self.draft.keep(victim):
-                self.worst_first().put_back(worst, victim)
+                self.worst_runs().put_back(worst, victim)
             else:
                 self.candidates.put_back(worst, self.group(victim), victim)
         return has_started
@@ -258,7 +258,7 @@ class PreemptivePass:
     # -- parts of GPUs ---------------------------------------------------------------------------
 
     def _by_trial(self, key: Key, record: JobRecord, placer: Placer) -> bool:
-        """Find the shortest tail whose eviction makes room; those not in the way stay.
+        """Find the fewest worst-ranked runs whose eviction makes room; runs not in the way stay.
 
         A gang is not tried before enough GPUs would be free at all.
         """
@@ -287,8 +287,8 @@ class PreemptivePass:
     # -- victims ---------------------------------------------------------------------------------
 
     def _behind(self, key: Key) -> Iterator[tuple[Key, JobRecord]]:
-        """Running jobs ranked behind a key, worst first, taken out of the tail one by one."""
-        tail = self.worst_first()
+        """Running jobs ranked behind a key, worst first, taken out one by one."""
+        tail = self.worst_runs()
         while tail.worst is not None and tail.worst > key:
             worst, victim = tail.worst, tail.pop()
             if not self.draft.is_touched(victim):  # it may just have been moved off its node
@@ -301,7 +301,7 @@ class PreemptivePass:
 
     def _spare(self, victims: Victims) -> None:
         for worst, victim in victims:
-            self.worst_first().put_back(worst, victim)
+            self.worst_runs().put_back(worst, victim)
 
 
 def _size(victim: JobRecord) -> int:

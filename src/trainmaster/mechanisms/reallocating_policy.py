@@ -1,9 +1,9 @@
-"""Elastic shares divided again whenever a job comes or goes: what `max-min` and `afs-l` have in common.
+"""Reallocate elastic jobs whenever a job arrives or ends: the base of `max-min`, `afs-l` and `goodput`.
 
-Jobs are asked in rank order, running or not, and first get their minimum, or nothing where it is not
-left; what remains is divided among those that can use more, which is the policy's own business
-(`allocator`). Rigid jobs are all or nothing. The numbers then become placements (`division`); a job that
-the cluster cannot serve as divided is capped for this pass, and the division is done again.
+In rank order, running or not, each job first gets its minimum, or nothing if that is not left. The
+policy's own `allocator` divides the rest among the jobs that can use more. Rigid jobs are all or nothing.
+Then the numbers become placements (apply_allocation.py). A job that the cluster cannot place as allocated
+is capped for this pass, and the allocation is repeated.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.units import to_ms
 
 ROUNDS = 6
-"""Divisions tried in one pass; the last one suspends nobody, so that nobody goes in vain."""
+"""Allocations tried in one pass. The last one suspends no run, so that no run is suspended for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReallocatingOptions(PreemptiveOptions):
     resize_cost_s: float = option(
-        0.0, at_least_zero, "a run grows only if that brings its end forward by more than this"
+        0.0, at_least_zero, "grow a run only if it then finishes at least this many seconds earlier"
     )
 
 
@@ -53,16 +53,16 @@ O = TypeVar("O", bound=ReallocatingOptions)  # noqa: E741
 @stored_as("reallocation.Memo")
 @dataclass(frozen=True, slots=True)
 class ReallocationMemo:
-    """What such a policy remembers: measured speeds, and whether growth is owed."""
+    """What such a policy remembers: measured speeds, and whether growth is pending."""
 
     measured: MeasuredSpeeds = field(default_factory=MeasuredSpeeds)
     is_owed: bool = False
     jobs: tuple[int, int] = (0, 0)
-    """How many jobs there were, and the number of the last elastic one: has one come or gone since?"""
+    """How many jobs there were, and the seq of the last elastic one, to see whether one came or ended."""
 
 
 class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
-    """The parts of a policy of elastic shares; subclasses say `base_rank` and `plan`."""
+    """The parts of a policy that reallocates elastic jobs; subclasses define `base_rank` and `plan`."""
 
     options_type: ClassVar[type] = ReallocatingOptions
     profiles = True
@@ -81,12 +81,12 @@ class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
         self._elastic = None
 
     def length(self, record: JobRecord, now: int) -> int:
-        """Work left, in ms x parts per million; of unknown jobs, as much again as they have done."""
+        """Work left, in ms x parts per million; for unknown jobs, as much again as they have done."""
         done = record.work_at(now)
         return max(1, record.estimate.work - done if record.estimate is not None else done)
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
-        """A job whose place in line is asked for is alive: those that are elastic are kept in mind."""
+        """Its rank; a job that is ranked is live, so elastic ones are added to the index."""
         if self._elastic is not None and is_divisible(record):
             self._elastic[record.seq] = record
         return self.base_rank(view, record)
@@ -113,7 +113,7 @@ class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
     def is_worth_growing(
         self, record: JobRecord, count: int, curve: SpeedupCurve, now: int
     ) -> bool:
-        """Whether that brings the end of a run forward by more than resizing costs."""
+        """Whether the run would finish earlier by more than resizing costs."""
         if not self._cost_ms or record.placement is None:
             return True
         work, held = self.length(record, now), min(len(record.placement.slices), curve.high)
@@ -131,10 +131,10 @@ class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
         *,
         is_news: bool,
     ) -> bool:
-        """Divide and carry out until the cluster follows; whether growth is owed.
+        """Allocate and place until all allocations fit; returns whether growth is pending.
 
-        Runs yield GPUs to runs only when a job has come or gone: else two divisions that differ by
-        little, before and after a resizing, could go on for ever.
+        Runs give up GPUs to other runs only when a job has arrived or ended; otherwise two allocations
+        that differ by little could alternate endlessly.
         """
         curves = self.curves(draft.view)
         limits = PassLimits()
@@ -162,7 +162,7 @@ class ReallocatingPolicy(BasePolicy[O, M], Generic[O, M]):
 
 
 class ElasticShares(ReallocatingPolicy[O, ReallocationMemo], Generic[O]):
-    """Elastic shares, divided again whenever a job comes or goes."""
+    """Elastic shares, divided again whenever a job arrives or ends."""
 
     def allocator(self, pool: Pool) -> Allocator:
         raise NotImplementedError
@@ -189,7 +189,7 @@ class ElasticShares(ReallocatingPolicy[O, ReallocationMemo], Generic[O]):
         return draft.plan(ReallocationMemo(measured, is_owed, jobs), ranks.next_expiry())
 
     def wake(self, view: View, memo: ReallocationMemo, now: int) -> int | None:
-        """At once where growth waited for what has just been left."""
+        """At once, where growth was waiting for GPUs that have just been released."""
         if memo.is_owed:
             return now + 1
         return super().wake(view, memo, now)

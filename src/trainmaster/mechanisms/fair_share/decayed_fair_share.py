@@ -1,14 +1,13 @@
-"""Max-min shares between queues that remember: a queue that used more than its share before gets less now.
+"""Max-min shares with past usage: a queue that used more than its share before gets less now.
 
-GPUs are divided as in `two-level`: budgets, loans of what is left, and taking back what is lent as soon
-as its owner has a job for it. A queue's weight is lessened by what it has used, fading by a half-life, so
-that one that was idle catches up and one that always asks does not always get. Weights are refreshed
-every ten minutes, not at each pass: else budgets would creep, and runs with them.
+GPUs are divided as in `two-level`: budgets, loans of what is left, and reclaiming lent GPUs as soon as
+their owner has a job for them. A queue's weight is decayed by its past usage, which has a half-life, so
+that an idle queue catches up and a busy one does not always win. Weights are refreshed every ten minutes,
+not at each pass; otherwise budgets would change a little in every pass and preempt runs each time.
 
-What is remembered is the average of what a queue held, in integers that replay exactly. The past counts
-for less the longer ago it is: after one half-life at h GPUs the average has come half the way from where
-it was to h. So a queue that used twice its share in the past stands where one stands that holds twice
-its share now.
+Past usage is the decayed average of the GPUs that a queue held, in integers that replay exactly. After
+one half-life at h GPUs the average has moved half the way to h. So a queue that used twice its share in
+the past is treated like one that holds twice its share now.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import MINUTE
 
 FINE = 1 << 20
-"""Averages are kept in this part of a thousandth of a GPU, so that many short steps do not stall."""
+"""Resolution of averages, per thousandth of a GPU, so that many short steps do not round to nothing."""
 FACTOR_BITS = 40
 WEIGHT_UNIT = 64
-"""Lessened weights are in these parts, so that crumbs of usage do not cost a queue a whole GPU."""
+"""Resolution of decayed weights, so that very small past usage does not cost a queue a whole GPU."""
 REFRESHED_MS = 10 * MINUTE
 
 
@@ -46,7 +45,7 @@ class Usage:
         return Usage(self.as_of_ms, self.average, FrozenMap(held))
 
     def at(self, now: int, half_life_ms: int) -> dict[str, int]:
-        """The averages now, in fine units; queues that have faded away are left out."""
+        """The averages now, in fine units, without queues whose usage has decayed to nothing."""
         span = now - self.as_of_ms
         factor = round(2.0 ** (-span / half_life_ms) * (1 << FACTOR_BITS))
         found = {}
@@ -63,7 +62,7 @@ def in_thousandths(averages: Mapping[str, int]) -> dict[str, int]:
 
 
 def decayed_weight(weight: int, remembered: int, share: int) -> int:
-    """A weight times 2^-(remembered / share): halved for who has used just its share."""
+    """A weight times 2^-(remembered / share): halved for a queue that has used just its share."""
     if not remembered:
         return weight * WEIGHT_UNIT
     factor: float = 2.0 ** (-remembered / max(1, share))
@@ -73,7 +72,7 @@ def decayed_weight(weight: int, remembered: int, share: int) -> int:
 @stored_as("fair-share.Memo")
 @dataclass(frozen=True, slots=True)
 class SharesMemo:
-    """The inner policies' memory, what queues have used, and what of it counts until the next look."""
+    """The inner policies' memory, the usage of queues, and how much of it counts until the next refresh."""
 
     rounds: QueuePassMemo = field(default_factory=QueuePassMemo)
     usage: Usage = field(default_factory=Usage)
@@ -83,7 +82,7 @@ class SharesMemo:
 
 
 def with_decayed_usage(memo: SharesMemo, now: int, half_life_ms: int) -> SharesMemo:
-    """The memory at this time; what counts is refreshed when it is old."""
+    """The memo with usage decayed to this time; the counted usage is refreshed when it is old."""
     if not half_life_ms:
         return memo
     averages = memo.usage.at(now, half_life_ms)
@@ -96,7 +95,7 @@ def with_decayed_usage(memo: SharesMemo, now: int, half_life_ms: int) -> SharesM
 def divide(
     tree: QueueTree, total: int, used: Mapping[str, int] | None, due: Sequence[JobRecord] = ()
 ) -> None:
-    """Give every queue its budget; past use counts where it is given.
+    """Give every queue its budget; past usage counts where it is given.
 
     What due jobs need counts as guaranteed to their queue.
     """
@@ -107,17 +106,17 @@ def divide(
     if used is not None:
         tree.divide_fairly(total)
         tree.remember(used)
-    tree.divide_budgets(total, None if used is None else lessened_weight, sizes)
+    tree.divide_budgets(total, None if used is None else decayed_weight_of, sizes)
 
 
 def with_usage(round_: QueuePass, memo: SharesMemo, half_life_ms: int) -> SharesMemo:
-    """With what the queues hold after this round."""
+    """The memo with what the queues hold after this pass."""
     usage = memo.usage
     if half_life_ms:
         usage = usage.holding(round_.tree)
     return SharesMemo(round_.memo(), usage, memo.counted, memo.counted_ms)
 
 
-def lessened_weight(node: QueueNode) -> int:
-    """What a queue's weight comes to after what it has used."""
+def decayed_weight_of(node: QueueNode) -> int:
+    """A queue's weight, decayed by its past usage."""
     return decayed_weight(node.weight, node.remembered or 0, node.steady)

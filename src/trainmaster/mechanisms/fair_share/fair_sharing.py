@@ -1,4 +1,4 @@
-"""Fair sharing between queues with preemption: who starves, who gives back, what past usage counts."""
+"""Fair sharing between queues with preemption: which queue starves, which gives GPUs back, past usage."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from trainmaster.model.units import NOMINAL, to_ms
 class FairOptions(QueueOptions):
     preemption: str = option("on", choice("on", "off"), "whether starving queues take GPUs back")
     preempt_timeout_s: float = option(
-        300.0, at_least_zero, "how long a queue starves before it takes GPUs back"
+        300.0, at_least_zero, "seconds that a queue starves before it takes GPUs back"
     )
     share_threshold: float = option(
-        0.5, fraction, "a queue starves below this part of its fair share"
+        0.5, fraction, "a queue starves below this fraction of its fair share"
     )
     utilisation_threshold: float = option(
-        0.8, fraction, "nothing is taken back while no more of the GPUs than this is held"
+        0.8, fraction, "reclaim GPUs only when more than this fraction is allocated"
     )
     half_life_s: float = option(
-        0.0, at_least_zero, "past usage counts, halved after this time; 0: only the present does"
+        0.0, at_least_zero, "half-life of past usage, in seconds; 0: count current usage only"
     )
 
 
 @stored_as("fair.Memo")
 @dataclass(frozen=True, slots=True)
 class FairMemo:
-    """The round's memory, since when queues starve, and what they have used."""
+    """The inner policies' memory, since when queues starve, and their past usage."""
 
     rounds: QueuePassMemo = field(default_factory=QueuePassMemo)
     starving: FrozenMap[str, int] = field(default_factory=FrozenMap)

@@ -1,8 +1,8 @@
-"""What policies between queues have in common: their queues, an inner policy for each, and its options.
+"""The base of policies that divide GPUs between queues, with an inner policy for each queue.
 
 `inner` is any policy that does not divide between queues itself; each queue has one of its own, with
 its own memory. `inner_options` are passed on to it, and so are `starve_after_s` and `min_run_s`, which
-hold inside queues as between them.
+apply inside queues and between them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def inner_policy(text: str) -> str:
 @dataclass(frozen=True, slots=True)
 class QueueWeightOptions(PreemptiveOptions):
     queues: Pairs[int] = option(
-        Pairs(), queue_weights, "name:weight,...; goes before the weights of --queues"
+        Pairs(), queue_weights, "name:weight,...; overrides the weights in --queues"
     )
 
 

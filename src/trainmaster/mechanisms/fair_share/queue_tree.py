@@ -1,17 +1,17 @@
-"""The queues as a tree: what each may call its own, what it may hold now, and who is offered GPUs first.
+"""The queues as a tree: fair shares, budgets, and the order in which queues are offered GPUs.
 
-Shares are divided level by level, among those with demand below them. A queue that nobody defined is a
-queue of weight 1 under the root. Jobs of a queue that has queues inside it compete with those as one
-more queue of weight 1. A queue guarantees at least what the queues inside it are guaranteed.
+Shares are divided level by level among the queues with demand. A queue that is not defined has weight 1
+under the root. The jobs of a queue that has child queues compete with them as one more queue of weight 1.
+A queue's guarantee is at least the sum of its children's.
 
-Numbers are thousandths of a GPU. A tree is a cache: it is built from the queues of the view, and what
-is held and wanted is put in at each pass.
+Numbers are thousandths of a GPU. A tree is a cache: it is built from the queues of the view, and each
+pass fills in usage and demand.
 
-Three different numbers. A *fair share* is what a queue may call its own while it is active; YARN's
+There are three different numbers. A *fair share* is what a queue is entitled to while it is active; YARN's
 procedure rounds each one by itself, so the shares need not add up to the total (ten GPUs for three
 equal queues are 3.334 each): never treat them as a partition. A *budget* is what a queue may hold now:
-max-min, never above its demand, what one does not want goes to the others, and budgets never add up
-to more than the total. The *offer key* says who goes first when something is free.
+max-min, never above its demand, and never more than the total together. The *offer key* says which queue
+is served first when GPUs are free.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from trainmaster.core.queue_views import QueueView
 from trainmaster.model.queue import Queue
 
 BISECTIONS = 25
-"""Halvings after which YARN takes the upper end."""
+"""Bisections after which YARN takes the upper bound."""
 RATIO_UNIT = 1 << 20
 """Usage per weight is compared in parts of this."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareClaim:
-    """What one side brings to the table when GPUs are divided."""
+    """A queue's weight, guarantee and maximum."""
 
     weight: int = 1
     least: int = 0
@@ -42,7 +42,7 @@ class ShareClaim:
 
 @dataclass(slots=True, eq=False)
 class QueueNode:
-    """One queue, or the root; those at the leaves have jobs."""
+    """One queue, or the root; only leaves have jobs."""
 
     name: str
     parent: QueueNode | None
@@ -51,11 +51,11 @@ class QueueNode:
     maximum: int | None
     children: list[QueueNode] = field(default_factory=list)
     used: int = 0
-    """Held now, by the draft's reckoning."""
+    """Held now, according to the draft."""
     wanted: int = 0
     """Held if all its jobs ran; 0 = not active."""
     remembered: int | None = None
-    """Usage of the past that counts against it, where a policy remembers it."""
+    """Past usage that counts against it, where a policy uses it."""
     claim: ShareClaim = field(default_factory=ShareClaim)
     budget: int = 0
     """Max-min part of what there is: what it may hold for now, never above its demand."""
@@ -92,7 +92,7 @@ class QueueNode:
         return limit - self.used if room is None else min(room, limit - self.used)
 
     def full_for(self, share: int) -> list[QueueNode]:
-        """Itself and those around it whose maximum stands in the way of so much more."""
+        """Itself and its ancestors whose maximum forbids holding this much more."""
         return [
             node
             for node in self.path()
@@ -212,7 +212,7 @@ class QueueTree:
             for child, share in zip(everybody, _shares(everybody, node.steady), strict=True):
                 child.steady = share
 
-    # -- who goes first --------------------------------------------------------------------------
+    # -- the order of offers ---------------------------------------------------------------------
 
     def offers(self) -> list[QueueNode]:
         """The leaves with demand, in the order in which they are offered GPUs."""
@@ -262,8 +262,8 @@ def _shares(nodes: Sequence[QueueNode], total: int) -> list[int]:
 def yarn_fair_shares(claims: Sequence[ShareClaim], total: int) -> list[int]:
     """YARN's procedure: the ratio R at which clamp(weight x R, least, most) adds up to the total.
 
-    R is doubled from 1 until that is enough, then halved in for 25 steps; the upper end counts, and
-    each share is truncated. R is kept in units of 2^-25, so that every step is exact.
+    R is doubled from 1 until that is enough, then bisected 25 times; the upper bound is used, and each
+    share is truncated. R is kept in units of 2^-25, so that every step is exact.
     """
     wanted = min(total, sum(total if claim.most is None else claim.most for claim in claims))
     if not claims or wanted <= 0:
@@ -295,9 +295,9 @@ def _at_ratio(claims: Sequence[ShareClaim], ratio: int) -> list[int]:
 def max_min_shares(claims: Sequence[ShareClaim], total: int) -> list[int]:
     """Max-min: clamp(weight x R, least, most) with the exact R, rounded down, never above the total.
 
-    Whoever would get less than its least or more than its most is settled first, by the side on which
-    the violations are larger, and the rest is divided among the others. Where not even the guarantees
-    fit, they are cut in proportion.
+    Claims below their least or above their most are fixed first, on the side where the violations add up
+    to more, and the rest is divided among the others. Where the guarantees do not fit, they are cut in
+    proportion.
     """
     mosts = [total if claim.most is None else claim.most for claim in claims]
     if sum(mosts) <= total:
