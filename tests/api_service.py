@@ -286,7 +286,7 @@ class MemoryService:
     async def environment(self, job: str) -> tuple[Path, Mapping[str, str]]:
         known = self._named(job)
         if known.row.state != "running":
-            raise Conflict(f"Job {job} does not run now.")
+            raise Conflict(f"Job {job} is not running.")
         return Path(known.asked.recipe.workdir), {"RANK": "0", **dict(known.asked.recipe.env)}
 
     async def changes(self, after: int | None = None) -> AsyncIterator[ChangeRow]:

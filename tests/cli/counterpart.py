@@ -142,7 +142,7 @@ def serving() -> Iterator[Counterpart]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of pydantic about FastAPI's own headers
         _schemas()  # here and not in a thread of the server, where a warning would be an answer
-        for kind in (*response_models.Shape.__subclasses__(), response_models.JobDetails):
+        for kind in (*response_models.ResponseModel.__subclasses__(), response_models.JobDetails):
             _adapter(kind.__name__)
 
     class Handler(BaseHTTPRequestHandler):

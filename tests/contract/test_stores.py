@@ -157,8 +157,8 @@ def test_a_batch_is_kept_whole_or_not_at_all(store: Store) -> None:
     [replace(JOB, name="\ud800"), replace(JOB, gpus=2**63), replace(JOB, submit_ms=-(2**63) - 1)],
     ids=["half a character", "too large", "too small"],
 )
-def test_what_no_database_holds_is_said_plainly(store: Store, spoilt: StoredJob) -> None:
-    with pytest.raises(StoreError, match="cannot keep this"):
+def test_what_no_database_holds_is_readable(store: Store, spoilt: StoredJob) -> None:
+    with pytest.raises(StoreError, match="cannot store this"):
         store.append([batch(1, spoilt)])
     store.append([batch(1, JOB)])
     assert store.job("1") == JOB

@@ -1,4 +1,4 @@
-"""The HTTP application: one manager's service, as the world sees it."""
+"""The HTTP application of one manager."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Times are Unix seconds, amounts of GPUs are numbers of GPUs; what is absent is n
 TAGS = [
     {"name": "jobs", "description": "Submitting jobs, looking at them, doing things to them."},
     {"name": "cluster", "description": "Nodes and queues."},
-    {"name": "policy", "description": "Who decides, and how."},
+    {"name": "policy", "description": "The scheduling policy and its options."},
     {"name": "watching", "description": "Changes as they happen, health, metrics."},
     {"name": "history", "description": "What happened, for simulation and replay."},
 ]
@@ -38,7 +38,7 @@ TAGS = [
 def create_app(
     service: Daemon, metrics: Metrics | None = None, hosts: Collection[str] = ()
 ) -> FastAPI:
-    """The application of one manager; `hosts` are names by which it may be asked besides localhost."""
+    """The application of one manager; `hosts` are host names that it serves besides localhost."""
     app = FastAPI(
         title="Trainmaster",
         version=__version__,

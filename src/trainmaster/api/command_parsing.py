@@ -1,4 +1,4 @@
-"""What a command line says of itself: its program, whether it starts its own workers, its container."""
+"""Parses a job's command: its program, whether it starts its own workers, its container."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BEFORE = frozenset({"exec", "env", "nohup", "time", "command", "nice", "stdbuf",
 RUNNERS = frozenset({("uv", "run"), ("poetry", "run"), ("pipenv", "run"), ("conda", "run")})
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 VALUED = frozenset({"-W", "-X", "-c"})
-"""Options of Python that a word of their own follows."""
+"""Options of Python that take a value."""
 
 
 def starts_own_workers(command: str | tuple[str, ...]) -> bool:
@@ -65,12 +65,12 @@ def _module(words: Sequence[str]) -> str | None:
 
 @lru_cache(maxsize=256)
 def _commands(command: str | tuple[str, ...]) -> list[list[str]]:
-    """The simple commands of a command line; remembered, for many jobs come with the same."""
+    """The simple commands of a command line; cached, because many jobs have the same one."""
     return list(_read(command))
 
 
 def _read(command: str | tuple[str, ...]) -> Iterable[list[str]]:
-    """Every simple command, without what only stands before it."""
+    """Every simple command, without prefixes such as `exec` or `env A=1`."""
     if not isinstance(command, str):
         bare = _bare(list(command))
         if len(bare) >= 3 and bare[1] == "-c" and PurePosixPath(bare[0]).name in ("sh", "bash"):
@@ -155,7 +155,7 @@ _SCRIPTS = {
 """What each program is started with. The shell fills in what only the run knows: where it runs, where
 its checkpoints and its socket are, and which devices it holds.
 
-Docker's containers are no children of ours: to end `docker run` does not end them. So the shell stays, and
+Docker's containers are not our children: ending `docker run` does not end them. So the shell stays, and
 removes the container at the end, or before its grace period is over: afterwards it is killed itself."""
 IN_TIME = 0.9
 """Part of the grace period that a Docker container has."""
@@ -164,7 +164,7 @@ IN_TIME = 0.9
 def prefix_of(
     container: Container | None, env: Iterable[str], grace_ms: int = 30_000
 ) -> tuple[str, ...]:
-    """What stands before the command so that it runs in the container."""
+    """The prefix of the command that runs it in the container."""
     if container is None:
         return ()
     flag = "--env"

@@ -1,4 +1,4 @@
-"""Keeps web sites out: a browser on this machine may not be made to speak to the manager for others.
+"""Keeps web sites out: other sites must not make a browser on this machine send requests to the manager.
 
 A page of another site can resolve its own name to 127.0.0.1 (DNS rebinding) or post a form here. The first
 comes with that name in `Host`, the second with that site in `Origin`; both are refused. No answer carries a

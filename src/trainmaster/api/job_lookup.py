@@ -12,7 +12,7 @@ ELEMENT = re.compile(r"(.+)_(\d+)")
 
 
 async def find_job(service: Daemon, job: str) -> JobStatus:
-    """The job that is meant, or NotFound with what was asked for."""
+    """The job of that id or name; NotFound names what was asked for."""
     try:
         return await service.queries.job(job)
     except NotFound:

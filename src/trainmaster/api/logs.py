@@ -60,7 +60,7 @@ class Log:
             self.close()
 
     def tail_start(self, lines: int) -> int:
-        """Where the last so many lines begin; what follows the last line break is a line too."""
+        """Where the last `count` lines begin; what follows the last line break is a line too."""
         if lines <= 0:
             return self.size
         at, wanted = self.size, lines

@@ -1,4 +1,4 @@
-"""Sentences about a job as the manager keeps it: why it waits, how it ended, what it does now."""
+"""Sentences about a job: why it waits, how it ended, what it does now."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from trainmaster.text.formatting import as_sentence, when
 from trainmaster.text.reasons import reason_sentence
 
 HELD = "Held"
-"""The code of what keeps a job back that no policy decided: its owner, another job, its array's limit."""
+"""The code for a job that its owner, another job or its array's limit holds, not the policy."""
 
 
 def waiting_sentence(status: JobStatus, now: int) -> tuple[str, str] | None:
-    """Code and sentence; None for a job that does not wait, or of which nothing was said yet."""
+    """Code and sentence; None for a job that does not wait, or whose reason is not known yet."""
     if status.held_for:
         return HELD, _capitalised(status.held_for)
     if status.reason is not None and status.row.state not in ENDED_STATES:
@@ -53,7 +53,7 @@ def status_sentence(status: JobStatus, now: int) -> tuple[str | None, str]:
 
 
 def details(text: str) -> dict[str, object]:
-    """The JSON object in a text of the store; empty where there is none."""
+    """The JSON object in a text of the store; empty if the text is not one."""
     try:
         found = json.loads(text, parse_constant=lambda _: None)
     except ValueError:

@@ -10,7 +10,7 @@ from trainmaster.config.units import LARGEST_INDEX
 
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
 LATEST_S = 100_000_000_000
-"""The year 5138: no time is later."""
+"""The year 5138, the largest time that is accepted."""
 
 JobId = Annotated[
     str,
@@ -63,7 +63,9 @@ Rank = Annotated[
         examples=["0", "all"],
     ),
 ]
-Tail = Annotated[int | None, Query(ge=0, le=10_000_000, description="Only the last so many lines.")]
+Tail = Annotated[
+    int | None, Query(ge=0, le=10_000_000, description="Number of lines from the end.")
+]
 From = Annotated[
     int | None,
     Query(ge=0, le=1 << 50, description="Only from this byte of what is kept; see X-Log-Bytes."),

@@ -8,7 +8,7 @@ from trainmaster.daemon.response_models import PolicyDoc, PolicyOption
 
 
 def policy_doc(name: str) -> PolicyDoc:
-    """One policy, imported now; CatalogError where there is none of that name."""
+    """One policy, imported now; CatalogError if the name is unknown."""
     return documented(name)[0]
 
 

@@ -23,7 +23,7 @@ def content_type(request: Request) -> str:
 
 
 async def body_of(request: Request) -> bytes:
-    """All of it, or an error as soon as it is too much."""
+    """The whole body, or an error as soon as it is too large."""
     too_large = ApiError(413, "The body is larger than 32 MiB: submit the jobs in several parts.")
     stated = request.headers.get("content-length", "0")
     if stated.isdecimal() and int(stated[:20]) > MOST_BYTES:
@@ -58,7 +58,7 @@ async def object_of(request: Request) -> Mapping[str, object]:
 
 
 def read_json(text: str | bytes) -> object:
-    """JSON as the standard has it: no NaN, no name twice, no bottomless nesting."""
+    """JSON as the standard has it: no NaN, no duplicate names, limited nesting."""
     try:
         return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once)
     except RecursionError:

@@ -39,8 +39,8 @@ MEANINGS = {
     409: "It cannot be done now: the job has ended, or the key was used for another submission.",
     413: "The body is larger than 32 MiB.",
     415: "The body is neither JSON nor, for jobs, YAML, by its content type.",
-    422: "Something in the request cannot be: the sentence names it.",
-    503: "Not now: this manager is a standby, or its store is away. Try again later.",
+    422: "A value in the request is invalid: the sentence names it.",
+    503: "Not now: this manager is a standby, or its store cannot be reached. Try again later.",
 }
 EXAMPLES = {
     400: "The body is not JSON: Expecting value: line 1 column 1 (char 0).",
@@ -53,7 +53,7 @@ EXAMPLES = {
     503: "This manager is a standby: ask the active one.",
 }
 LATER = {"Retry-After": "5"}
-PAGES = {404: "There is no such page.", 405: "This page does not know that method."}
+PAGES = {404: "There is no such page.", 405: "This page does not support that method."}
 
 
 NAMES_NOTHING = re.compile(r"(a|an|it|its|job|line|of|the|there|this|what)\b[^.=]")
@@ -61,7 +61,7 @@ NAMES_NOTHING = re.compile(r"(a|an|it|its|job|line|of|the|there|this|what)\b[^.=
 
 
 class ApiError(Exception):
-    """An answer that says no: a status and one sentence."""
+    """An error answer: a status and one sentence."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -148,7 +148,7 @@ def takes(body: type, model: type) -> dict[str, Any]:
 
 
 def install(app: FastAPI) -> None:
-    """Make every way to fail an answer of this kind."""
+    """Turn every exception into an error answer."""
 
     async def answer_failure(_request: Request, failure: Exception) -> Response:
         return error_of(failure)
@@ -158,7 +158,7 @@ def install(app: FastAPI) -> None:
 
 
 def error_of(failure: Exception) -> Json:
-    """What a client is told of it."""
+    """The error answer for an exception."""
     said = str(failure)
     match failure:
         case ApiError():
@@ -179,4 +179,4 @@ def error_of(failure: Exception) -> Json:
         case RequestValidationError():
             return error(422, parameter_sentence(failure.errors()[0]))
     LOG.error("a request failed", exc_info=failure)
-    return error(500, "Something broke inside the manager: its log (daemon.log) says what.")
+    return error(500, "Internal error in the manager: see its log (daemon.log).")

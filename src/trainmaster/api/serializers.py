@@ -1,4 +1,4 @@
-"""From what the manager knows to what the API answers: seconds and GPUs for people, absent = null."""
+"""Converts job states to API answers: seconds and GPUs, absent = null."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def forecast_row(forecast: Forecast, now: int) -> ForecastRow:
 def explanation(
     status: JobStatus, forecast: Forecast | None, holders: list[Holder], now: int
 ) -> Explanation:
-    """Why a job waits, with the numbers, the jobs in its way, and when it may start."""
+    """Why a job waits, with the numbers, the jobs that block it, and when it may start."""
     code, sentence = messages.status_sentence(status, now)
     reason = status.reason
     numbers = None

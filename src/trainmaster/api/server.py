@@ -1,4 +1,4 @@
-"""Daemon and HTTP server in one event loop: started together, ended together."""
+"""Manager and HTTP server in one event loop: started and stopped together."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ log = structlog.get_logger("trainmaster.serving")
 
 LAST_ANSWERS_S = 3
 RARELY = (50_000, 20, 20)
-"""When Python looks for cycles. Answers are made of many small objects that live for milliseconds, beside
-ten thousand jobs that live for days: by its own measure it would look through all of them all the time."""
+"""Thresholds of the garbage collector. Answers are many small objects that live for milliseconds, beside
+ten thousand jobs that live for days: with the defaults it would scan all of them all the time."""
 Beside = Callable[[Daemon], Awaitable[None]]
 
 
@@ -37,7 +37,7 @@ class Server(uvicorn.Server):
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket on that address, before anything else is begun; OSError where it is taken."""
+    """A socket on that address, before anything else starts; OSError if it is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol is named, else asyncio does not know it for TCP and leaves Nagle's algorithm on: every
     # answer after the first of a connection would come 40 ms late.
@@ -63,7 +63,7 @@ async def serve(
     beside: Beside | None = None,
     before_end: Beside | None = None,
 ) -> None:
-    """Until SIGINT or SIGTERM, or until the daemon fails.
+    """Until SIGINT or SIGTERM, or until the manager fails.
 
     `beside` runs once it is active, `before_end` when it is told to end (a second signal cuts it short).
     """
@@ -114,17 +114,17 @@ def _server(daemon: Daemon, sock: socket.socket) -> Server:
 
 
 def _withdraw(address: Path) -> None:
-    """Say no more where we are, unless another says so by now."""
+    """Remove our address file, unless another manager has written its own."""
     with contextlib.suppress(OSError):
         if json.loads(address.read_text())["pid"] == os.getpid():
             address.unlink()
 
 
 def _complain(task: asyncio.Task[None]) -> None:
-    """What was to run beside the daemon must not fail in silence."""
+    """Log the failure of a task that runs beside the manager."""
     error = None if task.cancelled() else task.exception()
     if error is not None:
-        log.error("what runs beside the daemon has failed", exc_info=error)
+        log.error("a task beside the manager has failed", exc_info=error)
 
 
 async def _unless(stop: asyncio.Event, work: Awaitable[None]) -> None:
@@ -136,7 +136,7 @@ async def _unless(stop: asyncio.Event, work: Awaitable[None]) -> None:
 
 
 async def _announce(daemon: Daemon, url: str, address: Path, beside: Beside | None) -> None:
-    """Once it leads: say where it is, and do what was asked for."""
+    """Once it is the leader: write its address, and run what was asked for."""
     await daemon.is_active.wait()
     fresh = address.with_suffix(".new")
     fresh.write_text(json.dumps({"url": url, "pid": os.getpid()}))

@@ -1,4 +1,4 @@
-"""From a checked job file to what the daemon is asked for, with every default filled in."""
+"""Turns a checked job file into a submission, with every default filled in."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Defaults:
 
 
 def submission_of(model: JobFile, defaults: Defaults, spec: Mapping[str, object]) -> Submission:
-    """The job as the daemon takes it; looks whether its folders are there."""
+    """The job as it is submitted; checks that its folders exist."""
     workdir, keeps_code = _workdir(model, defaults)
     _check_data(model, workdir)
     program = program_of(model.command)
@@ -107,7 +107,7 @@ def _ranks(model: JobFile) -> Ranks:
 
 
 def _fit_name(program: str) -> str:
-    """A program's name as a job's: never like an id, no sign that a name may not have."""
+    """A program's name as a job's: never like an id, without characters that a name may not have."""
     kept = "".join(sign if sign.isprintable() and sign != "/" else "-" for sign in program[:100])
     kept = kept.strip()
     return kept if kept and not kept[0].isdigit() else f"job-{kept}"[:100]
@@ -130,7 +130,7 @@ def _workdir(model: JobFile, defaults: Defaults) -> tuple[Path, bool]:
 
 
 def _checkpoint_dir(model: JobFile, workdir: Path) -> str:
-    """Empty where the daemon is to give it one."""
+    """Empty: the manager chooses one."""
     if model.checkpoint_dir is None:
         return ""
     return str(_absolute("checkpoint_dir", model.checkpoint_dir, workdir))

@@ -1,1 +1,1 @@
-"""The command line: one file per subcommand; what several share is in `support/`, sentences in `text/`."""
+"""The command line: one file per subcommand; shared code is in `support/`, sentences in `text/`."""

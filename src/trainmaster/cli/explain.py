@@ -1,4 +1,4 @@
-"""`trainmaster explain`: why a job waits, which jobs are in its way, and when it should start."""
+"""`trainmaster explain`: why a job waits, which jobs block it, and when it should start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NUMBERS = {"need": "needed", "free": "free", "largest_block": "free together"}
 
 
 def explain(client: Client, job: JobName, as_json: AsJson = False) -> None:
-    """Explain why a job waits: the reason with its numbers, the jobs in its way, the expected start.
+    """Explain why a job waits: the reason with its numbers, the jobs that block it, the expected start.
 
     Examples:
         trainmaster explain 12
@@ -41,7 +41,7 @@ def lines_of(answer: Json) -> list[str]:
 
 
 def _holder(holder: Json) -> str:
-    """A job in the way, and what it holds."""
+    """A blocking job, and what it holds."""
     devices = ", ".join(holder["devices"])
     holds = f"holds {devices}" if devices else f"asks for GPUs: {holder['gpus']:g}"
     return f"job {holder['id']} {holder['name']} of {holder['user']}, {holder['state']}, {holds}"

@@ -14,7 +14,7 @@ from trainmaster.cli.support.options import JobName, option
 
 ID = re.compile(r"\d+")
 WHOLE = {"rank": 0, "attempt": None, "tail": None}
-"""All that there is of the last attempt."""
+"""All output of the last attempt."""
 RANK = "Rank (process) whose output is shown."
 
 

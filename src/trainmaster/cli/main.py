@@ -86,6 +86,6 @@ def main(arguments: list[str], name: str = NAMES[0]) -> int:
 
 
 def _discard_output() -> None:
-    """Send what is still buffered nowhere: standard output is closed, or cannot be written."""
+    """Discard buffered output: standard output is closed, or cannot be written."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

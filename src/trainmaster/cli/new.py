@@ -136,7 +136,7 @@ def _with_line(catalog: Path, line: str) -> str:
 
 
 def _write_all(names: Names, module: str, files: dict[Path, str]) -> None:
-    """Every file, or none where one of them is there already or cannot be written."""
+    """Write all files, or none if one exists already or cannot be written."""
     for path in files:
         if path.exists():
             raise BadInput(f"{path} is there already; nothing was written.")

@@ -102,7 +102,7 @@ def _check_terminal() -> None:
 def _spec(
     url: str, stated: dict[str, Any], idle: str, command: str | None, notebook: bool
 ) -> dict[str, Any]:
-    """The session as a job file: one process, where it is, that may stay in memory."""
+    """The session as a job file: one process, without a code copy, that may stay in memory."""
     if notebook and program() is None:
         raise BadInput("Jupyter is not installed here: pip install jupyterlab.")
     words = [sys.executable, "-m", "trainmaster.sdk.terminal"]
@@ -127,7 +127,7 @@ def _note(text: str) -> None:
 
 
 def _attach(client: Client, job: str) -> int:
-    """Resume it, wait until it runs, and attach; its exit code, or 0 where it goes on without us."""
+    """Resume it, wait until it runs, and attach; its exit code, or 0 after detaching."""
     row = _running(client, job)
     folder = Path(
         client.get(job_path(job, "environment"))["environment"]["TRAINMASTER_CHECKPOINT_DIR"]

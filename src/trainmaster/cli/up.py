@@ -94,7 +94,7 @@ def up(
 
 
 def keep_private(folder: Path) -> None:
-    """Make the state the user's alone: it holds the environment of jobs, with the keys in it.
+    """Make the state readable by its user only: it holds the environment of jobs, with secrets.
 
     A folder that was there before may be used for other things too: its own permissions stay, and
     only the manager's files in it are made private.

@@ -20,30 +20,30 @@ class ChangeFeed:
     def __init__(self) -> None:
         self._stories: deque[tuple[int, StoryRow]] = deque(maxlen=REMEMBERED)
         self._last = 0
-        self._bell = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def tell(self, stories: Iterable[StoryRow]) -> None:
         self._stories.extend(enumerate(stories, self._last + 1))
         if self._stories:
             self._last = self._stories[-1][0]
-        self._ring()
+        self._wake_followers()
 
-    def _ring(self) -> None:
-        bell, self._bell = self._bell, asyncio.Event()
-        bell.set()
+    def _wake_followers(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     async def follow(self, after: int | None = None) -> AsyncIterator[ChangeRow]:
         """What happens from now on, or since that one as far as it is remembered."""
         seen = self._last if after is None else after
-        if seen > self._last:  # a number of an earlier daemon: this one counts from 1 again
+        if seen > self._last:  # a number from before a restart: counting began at 1 again
             seen = 0
         while True:
-            bell = self._bell
+            changed = self._changed
             for seq, story in self._since(seen):
                 seen = seq
                 detail = plain(json.loads(story.detail_json))
                 yield ChangeRow(seq, story.at_ms / 1000, story.what, story.job, detail)
-            await bell.wait()
+            await changed.wait()
 
     def _since(self, seen: int) -> list[tuple[int, StoryRow]]:
         """Searched from the end: a follower has mostly missed little."""

@@ -1,4 +1,4 @@
-"""The daemon's clock: it never goes backwards, whatever happens to the wall clock."""
+"""The manager's clock: it never goes backwards, even if the wall clock is set."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import time
 
 
 class Clock:
-    """Milliseconds since 1970, read off the wall once and carried on by a steady clock.
+    """Milliseconds since 1970, read from the wall clock once and continued by a monotonic clock.
 
-    Setting the wall clock while the daemon runs changes nothing. After a restart time goes on from the last
+    Setting the wall clock while the manager runs changes nothing. After a restart time goes on from the last
     stored step, if the wall clock is behind it.
     """
 

@@ -36,9 +36,9 @@ NEVER = frozenset(
 )
 """Folders that never hold code of the user."""
 COPIED_NS = 946_684_800 * 10**9
-"""The time of change that copied files bear: one that has another was written by the job."""
+"""Modification time of copied files: a file with another time was written by the job."""
 FICLONE = 0x40049409
-"""The request of Linux to share a file's blocks until one of the two is written to."""
+"""The ioctl of Linux that lets two files share blocks until one is written to."""
 PIECE = 1 << 20
 GIT_S = 60
 
@@ -123,7 +123,7 @@ def _chosen(workdir: Path, own: frozenset[Path]) -> dict[str, os.stat_result]:
             continue
         if NEVER.intersection(path.split("/")[:-1]):
             continue
-        with contextlib.suppress(OSError):  # one that is gone is not there
+        with contextlib.suppress(OSError):  # deleted meanwhile
             seen = os.lstat(workdir / path)
             if stat.S_ISLNK(seen.st_mode) or stat.S_ISREG(seen.st_mode):
                 found[path] = seen
@@ -233,7 +233,7 @@ def _copy(source: Path, target: Path, *, is_link: bool) -> None:
     except FileNotFoundError as gone:
         if str(gone.filename) == str(target):
             raise
-        # Deleted while it was being copied: then it is not there.
+        # Deleted while it was being copied: leave it out.
     except PermissionError as refused:
         raise RequestError(
             f"{source} cannot be read: change its permissions, or name it in {IGNORE_FILE}."

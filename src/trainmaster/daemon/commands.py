@@ -157,7 +157,9 @@ class Commands:
             state = self._driver.state_of(wanted.job)
             if outlook(wanted, state) is DependencyState.NEVER:
                 how = ended_as(state or "unknown")
-                raise Conflict(f"job {wanted.job} {how}: what is to run after it never would.")
+                raise Conflict(
+                    f"job {wanted.job} {how}, so a job that depends on it can never start."
+                )
         return tuple(found)
 
     async def _with_code_copy(
@@ -235,7 +237,7 @@ class Commands:
         """Ask it to write a checkpoint now and go on."""
         for live in await self._driver.live(job):
             if live.record is None or live.record.since_ms is None:
-                raise Conflict(f"job {live.id} does not run now, so it cannot save.")
+                raise Conflict(f"job {live.id} is not running, so it cannot save.")
             await self._driver.engine.save(live.record.run)
 
     async def change(self, job: str, changes: JobChanges) -> None:
@@ -256,10 +258,10 @@ class Commands:
         live = await self._driver.one(job)
         record = live.record
         if record is None or record.placement is None:
-            raise Conflict(f"job {job} does not run now, so there is nothing to move.")
+            raise Conflict(f"job {job} is not running, so there is nothing to move.")
         placement = self._devices_on(record.placement, node)
         if placement is None:
-            raise Conflict(f"{node} has not {len(record.placement.slices)} free devices.")
+            raise Conflict(f"{node} does not have {len(record.placement.slices)} free devices.")
         asked = LoggedEvent(e.ActionRequested(Migrate(live.id, placement)), {"to": node})
         await self._driver.ask(Request(events=[asked], about=live.id))
 

@@ -1,4 +1,4 @@
-"""The daemon's life: it waits until it leads, recovers, runs the driver and stores snapshots."""
+"""The manager from start to end: waits for leadership, recovers, runs the driver, stores snapshots."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from trainmaster.engines.protocol import Engine
 from trainmaster.model.units import DAY, HOUR, MINUTE, SECOND
 from trainmaster.store.errors import LeadershipLost, StoreError
 from trainmaster.store.store import Store
+from trainmaster.text.formatting import plural
 
 log = structlog.get_logger("trainmaster.daemon")
 
@@ -31,7 +32,7 @@ STANDBY = "this manager is a standby: another one leads."
 
 @dataclass(frozen=True, slots=True)
 class RetentionSettings:
-    """How often the daemon stores snapshots and removes old data."""
+    """How often the manager stores snapshots and removes old data."""
 
     snapshot_steps: int = 2_000
     snapshot_ms: int = 10 * MINUTE
@@ -45,7 +46,7 @@ class RetentionSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What there is while this manager leads."""
+    """What exists only while this manager is the leader."""
 
     driver: Driver
     commands: Commands
@@ -73,7 +74,7 @@ class Daemon:
         self._forecaster = forecaster
         self._settings = settings
         self._say = say
-        """Tells the user who started it."""
+        """Prints a line for the user."""
         self._parts: _Parts | None = None
         self._trouble = "this manager is starting."
         self._kept_seq = 0
@@ -84,7 +85,7 @@ class Daemon:
     # -- life ------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Wait until this one leads, then drive until cancelled; LeadershipLost when another took over."""
+        """Wait for leadership, then drive until cancelled; LeadershipLost when another manager takes over."""
         await self._until_leading()
         driver = await self._take_over()
         if self._trouble == STANDBY:
@@ -126,7 +127,9 @@ class Daemon:
         await self._engine.open(driver.inbox.report)
         await reconcile(driver, doubtful)
         if doubtful:
-            self._say(f"{len(doubtful)} runs are lost, their devices being gone: they begin again.")
+            self._say(
+                f"{plural(len(doubtful), 'run')} lost: the devices are gone. The jobs are requeued."
+            )
         queries = Queries(driver, self._folder, self._forecaster)
         self._parts = _Parts(driver, Commands(driver, self._folder, queries), queries)
         return driver

@@ -13,7 +13,7 @@ from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.submission import Dependency, When
 
 StateOf = Callable[[str], str | None]
-"""The state of any job, live or ended; None where there is none."""
+"""The state of any job, live or ended; None if it does not exist."""
 
 
 class DependencyState(Enum):

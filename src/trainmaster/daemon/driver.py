@@ -105,14 +105,14 @@ class Driver:
     def limit(self, live: LiveJob) -> None:
         """Note whether its running time is limited."""
         if self.limits.note(live):
-            self.inbox.ring()
+            self.inbox.wake()
 
     # -- the loop ------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Until cancelled, or deposed; a step that has begun is ended first."""
         step: asyncio.Task[None] | None = None
-        self.inbox.ring()  # what was replayed may ask for a pass
+        self.inbox.wake()  # what was replayed may ask for a pass
         try:
             while True:
                 await self.inbox.wait(self._seconds_to_wait())
@@ -182,7 +182,7 @@ class Driver:
             await self.dispatcher.send(step.decision.orders)
             self.feed.tell(step.batch.stories)
         if self.dispatcher.unsent:
-            self.inbox.ring_in(RETRY_S)
+            self.inbox.wake_in(RETRY_S)
         self._follow_ends({id for step in steps for id in step.touched})
 
     def _without_ended(self, events: Iterable[LoggedEvent]) -> list[LoggedEvent]:
@@ -247,7 +247,7 @@ class Driver:
         except StoreError as error:
             log.warning("a dependency cannot be looked up now", job=live.id, why=str(error))
             self._unsure.add(live.id)
-            self.inbox.ring_in(RETRY_S)
+            self.inbox.wake_in(RETRY_S)
             return []
 
     def _retry_dependencies(self) -> list[LoggedEvent]:

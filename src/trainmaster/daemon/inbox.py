@@ -47,7 +47,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self._post = Arrivals()
-        self._bell = asyncio.Event()
+        self._woken = asyncio.Event()
         self._awaits_progress = False
 
     @property
@@ -57,35 +57,35 @@ class Inbox:
 
     def request(self, request: Request) -> None:
         self._post.requests.append(request)
-        self.ring()
+        self.wake()
 
     def report(self, report: Report, number: int) -> None:
         self._post.reports.append((report, number))
         if not isinstance(report, Progressed):
-            self.ring()
+            self.wake()
         elif not self._awaits_progress:
             self._awaits_progress = True
-            self.ring_in(PROGRESS_WAIT_S)
+            self.wake_in(PROGRESS_WAIT_S)
 
     def follow_up(self, events: Iterable[LoggedEvent]) -> None:
         self._post.followups.extend(events)
         if self._post.followups:
-            self.ring()
+            self.wake()
 
     def take(self) -> Arrivals:
         """Everything that has arrived; the inbox is empty afterwards."""
         arrived, self._post, self._awaits_progress = self._post, Arrivals(), False
         return arrived
 
-    def ring(self) -> None:
-        self._bell.set()
+    def wake(self) -> None:
+        self._woken.set()
 
-    def ring_in(self, seconds: float) -> None:
-        asyncio.get_running_loop().call_later(seconds, self.ring)
+    def wake_in(self, seconds: float) -> None:
+        asyncio.get_running_loop().call_later(seconds, self.wake)
 
     async def wait(self, seconds: float | None) -> None:
-        """Wait until something arrives, at most this long; None = for ever."""
+        """Wait until something arrives, at most this long; None: without a limit."""
         if seconds is None or seconds > 0:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._bell.wait(), seconds)
-        self._bell.clear()
+                await asyncio.wait_for(self._woken.wait(), seconds)
+        self._woken.clear()

@@ -1,4 +1,4 @@
-"""A live job as the daemon has it, beside the controller's record, and how it is stored."""
+"""A live job: what the manager knows beyond the controller's record, and how it is stored."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Hold(Enum):
 @stored_as("daemon.Kept")
 @dataclass(frozen=True, slots=True)
 class StoredSubmission:
-    """A submission as it is stored: what every restart of the daemon needs of it."""
+    """A submission as it is stored: what a restarted manager needs."""
 
     recipe: LaunchSpec
     job: Job
@@ -55,7 +55,7 @@ class LiveJob:
     record: JobRecord | None = None
     """The controller's; None until its submission has been reduced."""
     history: JobHistory = field(default_factory=JobHistory)
-    """What the daemon itself knows of it; `history_at` adds what the controller counts."""
+    """What the manager itself knows; `history_at` adds what the controller counts."""
     ended_ms: int | None = None
     """When its last run was seen to end."""
     finish_ms: int | None = None
@@ -87,21 +87,21 @@ class LiveJob:
             self.history = replace(self.history, since_ms=at_ms)
 
     def paused(self, at_ms: int) -> None:
-        """They stand still, or are gone, since then."""
+        """Its processes are suspended, or have ended, since then."""
         since = self.history.since_ms
         if since is not None:
             ran = self.history.run_ms + max(0, at_ms - since)
             self.history = replace(self.history, run_ms=ran, since_ms=None)
 
     def recipe_now(self, now: int) -> LaunchSpec:
-        """What its next run is started from: it has only so much time left."""
+        """What its next run is started from: with the run time that it has left."""
         most = self.recipe.max_runtime_ms
         if most is None:
             return self.recipe
         return replace(self.recipe, max_runtime_ms=max(1, most - self.ran_ms(now)))
 
     def respecify(self, changed: Mapping[str, object]) -> None:
-        """Its file with what was set since."""
+        """Apply later changes to its job file."""
         self.spec = {**self.spec, **changed}
         self._spec_json = ""
 

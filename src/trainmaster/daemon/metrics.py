@@ -1,4 +1,4 @@
-"""The daemon's own counters and histograms for Prometheus; `api/metrics.py` adds the current state."""
+"""The manager's own counters and histograms for Prometheus; `api/metrics.py` adds the current state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RATIOS = (1.0, 1.05, 1.1, 1.25, 1.5, 2, 3, 5)
 
 
 class Metrics:
-    """One daemon's counters and histograms, in a registry of their own."""
+    """One manager's counters and histograms, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=True)

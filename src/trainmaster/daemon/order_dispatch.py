@@ -31,7 +31,7 @@ class OrderDispatcher:
         """Orders that the engine did not accept; they are tried again."""
 
     def note(self, orders: Iterable[Order]) -> None:
-        """These are stored: whatever happens, they must reach the engine."""
+        """These are stored, so they must reach the engine, even after a crash."""
         for order in orders:
             self.standing[order.run.job] = order
 

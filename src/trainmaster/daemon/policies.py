@@ -1,4 +1,4 @@
-"""Policies by name for the live daemon: none that needs an oracle."""
+"""Policies by name for the live manager: none that needs an oracle."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def stored_options(name: str, options: Iterable[Sequence[str]]) -> Options:
 
 
 def stored_policy_of(name: str, options: Options) -> Policy:
-    """The policy that a store names: what an older version set does not keep this one from starting."""
+    """The policy that a store names: unknown options of an older version are dropped, not refused."""
     return policy_of(name, stored_options(name, options))
 
 

@@ -51,10 +51,12 @@ FOLDED = (
 MOST_ELEMENTS = 100_000
 PIECE = 250
 """Jobs of a list that are handled before other tasks run."""
-MUTE = "It has not spoken through trainmaster.sdk, so its progress is unknown."
-STAYS = "When others need its devices it waits in memory, and goes on from there."
-SAVES = "To make room it is told to save and to end, and goes on from there later."
-LEAVES = "To make room it is ended, and starts over later, unless its program saves and resumes by itself."
+NO_REPORTS = "It has not reported through trainmaster.sdk, so its progress is unknown."
+SUSPENDED_IN_MEMORY = "When others need its devices it waits in memory, and goes on from there."
+SAVES_AND_ENDS = "To make room it is told to save and to end, and goes on from there later."
+STARTS_OVER = (
+    "To make room it is ended, and starts over later, unless its program itself saves and resumes."
+)
 
 
 class Queries:
@@ -69,7 +71,7 @@ class Queries:
         """Apart from the threads that the store needs."""
         self._reasons: dict[str, Reason] = {}
         self._reasons_of: tuple[int, bool] | None = None
-        """The step after which those are the reasons: a cache, for nothing changes between steps."""
+        """The step after which those are the reasons: a cache, because nothing changes between steps."""
         self._counts: Mapping[str, int] = {}
         self._counts_of: int | None = None
 
@@ -83,7 +85,7 @@ class Queries:
         return await self._all(await asyncio.to_thread(self._driver.store.jobs, wanted))
 
     async def _all(self, rows: Sequence[StoredJob]) -> list[JobStatus]:
-        """Sheets for a list, made piece by piece."""
+        """The status of each job of a list; other tasks run between pieces."""
         now = self._driver.clock.now()
         found: list[JobStatus] = []
         for begin in range(0, len(rows), PIECE):
@@ -157,11 +159,11 @@ class Queries:
         return found
 
     def _remarks(self, live: LiveJob, record: JobRecord) -> tuple[str, ...]:
-        """What cannot be done for this job, and what would have to change."""
+        """What is not possible for this job, and what would have to change."""
         speaks = live.history.has_hello or live.history.saved_at_ms is not None
         stays = live.recipe.may_stay_in_memory and self._driver.controller.state.can_freeze
-        room = STAYS if stays else SAVES if speaks else LEAVES
-        return (room,) if speaks or record.first_start_ms is None else (MUTE, room)
+        room = SUSPENDED_IN_MEMORY if stays else SAVES_AND_ENDS if speaks else STARTS_OVER
+        return (room,) if speaks or record.first_start_ms is None else (NO_REPORTS, room)
 
     def _folded(self, array: str, elements: Sequence[JobStatus]) -> JobStatus:
         """An array as one job."""
@@ -210,7 +212,7 @@ class Queries:
         """Working directory and environment of its first rank, for `exec`."""
         live = await self._driver.one(job)
         if live.record is None or live.record.placement is None:
-            raise Conflict(f"job {job} does not run now, so it has no environment to enter.")
+            raise Conflict(f"job {job} is not running, so it has no environment to enter.")
         return await asyncio.to_thread(self._driver.engine.environment, live.record.run)
 
     # -- forecasts -------------------------------------------------------------------------------------
@@ -220,9 +222,7 @@ class Queries:
         driver, loop = self._driver, asyncio.get_running_loop()
         if self._forecaster is None:
             return Forecast(None, "forecasts are switched off here.")
-        if (
-            driver.writer.trouble
-        ):  # a step waits for the store, perhaps for long, and keeps its turn
+        if driver.writer.trouble:  # a step may wait long for the store, and holds the lock
             return Forecast(None, driver.writer.trouble)
         async with self._forecast_turn:
             async with driver.turn:

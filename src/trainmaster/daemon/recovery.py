@@ -162,7 +162,7 @@ def replay_step(found: Replayed, step: StepRow) -> Sequence[Order]:
 def recovered(
     store: Store, engine: Engine, first_policy: tuple[str, Options], metrics: Metrics, home: str
 ) -> tuple[Driver, set[Run]]:
-    """A driver that continues where the last daemon stopped, and the runs that `reconcile` must end."""
+    """A driver that continues where the last manager stopped, and the runs that `reconcile` must end."""
     can_freeze = engine.abilities.can_freeze
     kept = store.snapshot()
     if kept is not None and json.loads(kept.body_json)["home"] != home:

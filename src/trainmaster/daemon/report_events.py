@@ -1,4 +1,4 @@
-"""From reports of an engine to events: only the daemon knows how much work had been done by then."""
+"""Turns engine reports into events: only the manager knows how much work had been done by then."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _ended(said: r.Ended, live: LiveJob, record: JobRecord, now: int) -> Iterato
     if said.asked is r.StopOrder.KILL:
         if record.phase is Phase.STOPPING:
             yield LoggedEvent(e.RunStopped(said.run), detail)
-        else:  # ended by a daemon that did not know it
+        else:  # ended as an orphan by a manager that did not know it
             yield LoggedEvent(
                 e.RunLost(said.run, record.saved_work), detail | _lost_work(record, now)
             )

@@ -1,5 +1,5 @@
-"""What users get to see: the one definition of each row, from which the OpenAPI document, the answers of
-the API and the command line are made.
+"""What users see: one definition of each row, for the OpenAPI document, the API's answers and the
+command line.
 
 Plain dataclasses of the standard library, so that `trainmaster ps` starts quickly; FastAPI makes the schema
 from them, with the texts below the fields as descriptions. Times are Unix seconds; absent is null.
@@ -23,7 +23,7 @@ def amount(thousandths: int) -> float:
 
 
 def plain(value: object) -> Any:
-    """Anything as JSON has it: what it has no word for becomes a text."""
+    """Anything as JSON has it: any other type becomes a text."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -81,13 +81,13 @@ class ProgressRow(ProgressReport):
 
 
 def _known_fields(kind: type[Any], answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of this type as the answer has them; None where an older manager has none."""
+    """The fields of this type as the answer has them; None where an older manager does not send one."""
     return {each.name: answer.get(each.name) for each in fields(kind)}
 
 
 @dataclass(frozen=True)
 class Holder(ResponseModel):
-    """A job that is in the way of another."""
+    """A job that blocks another."""
 
     id: str
     """`12`; `12_3` for an element of an array."""
@@ -165,7 +165,7 @@ class JobDetails(JobRow):
     saved_at_s: float | None
     """When a checkpoint of it last became durable."""
     remarks: list[str]
-    """What cannot be done for it, and what would have to change."""
+    """What is not possible for this job, and what would have to change."""
     spec: dict[str, Any]
     """The job file as submitted."""
     record: dict[str, Any]
@@ -178,7 +178,7 @@ class JobList(ResponseModel):
     next: str | None
     """Give it as `before` for the next page; null on the last."""
     counts: dict[str, int]
-    """How many jobs are in each state, over all."""
+    """How many jobs are in each state, in total."""
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ class Explanation(ResponseModel):
     numbers: WaitNumbers | None
     """In GPUs."""
     held_by: list[Holder]
-    """The jobs in its way."""
+    """The jobs that block it."""
     forecast: ForecastRow | None
     """By simulating the queue; null once started."""
     remarks: list[str]

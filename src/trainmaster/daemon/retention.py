@@ -36,7 +36,7 @@ def drop_code(folder: Path, store: Store, is_live: IsLive, before_ms: int) -> in
         row = store.job(place.name)
         rows = store.jobs(JobFilter(array=place.name, limit=1_000_000)) if row is None else [row]
         if not rows and code.stat().st_mtime * SECOND >= before_ms:
-            continue  # of a submission that is under way
+            continue  # its submission is in progress
         if not any(is_live(each.id) for each in rows) and _is_over(rows, before_ms):
             dropped += _drop_copied(code)
     return dropped

@@ -1,4 +1,4 @@
-"""What the daemon offers to the API: its requests, its answers, and the ways in which it refuses."""
+"""What the manager offers to the API: requests, answers and errors."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Submission:
     """A job as its user asked for it: checked, with every default filled in."""
 
     job: Job
-    """Without an id as yet; `submit_ms` is 0, and `deadline_ms` counts from the submission."""
+    """It has no id yet; `submit_ms` is 0, and `deadline_ms` counts from the submission."""
     recipe: LaunchSpec
     """Its `workdir` is the user's own; where `keeps_code`, the manager replaces it by the copy."""
     spec: Mapping[str, object]
@@ -95,7 +95,7 @@ class JobStatus:
     held_for: str = ""
     """Why it is held, in words: its owner, another job, its array's limit; empty where it is not."""
     remarks: tuple[str, ...] = ()
-    """What cannot be done for this job, and what would have to change."""
+    """What is not possible for this job, and what would have to change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Health:
     role: str
     """active or standby."""
     trouble: str = ""
-    """Why nothing can be changed now: one sentence; empty where all is well."""
+    """Why nothing can be changed now: one sentence; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Writes steps to the store, however long that takes; nothing else is decided meanwhile."""
+"""Writes steps to the store, retrying as long as needed; no other step is decided meanwhile."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StepWriter:
         self.is_torn = False
         """Whether the controller has made a step that is not written yet."""
         self.gives_up = False
-        """Whether to stop retrying, because the daemon is ending."""
+        """Whether to stop retrying, because the manager is stopping."""
 
     def refuse_in_trouble(self) -> None:
         """Refuse a request that could not be stored, before anything is changed."""

@@ -1,1 +1,1 @@
-"""Where runs really are: engines take orders and report what became of them."""
+"""Engines: they carry out orders and report what happened to the runs."""

@@ -1,5 +1,4 @@
-"""How a run is suspended in place: SIGSTOP and SIGCONT, which work for every program and free nothing but the
-processors.
+"""Suspends a run in memory with SIGSTOP, resumes it with SIGCONT: for every program, but only CPUs are freed.
 
 Only the standard library is imported here: supervisors load it.
 """
@@ -19,9 +18,9 @@ ROUNDS = 100
 
 
 def freeze(members: Members) -> bool:
-    """Stop all until a look around finds no process that still moves: it may have forked.
+    """Suspend all processes, repeating until none runs: a process may have forked meanwhile.
 
-    Whether every process stands still now; False: not yet, call again soon.
+    Whether every process is stopped now; False: not yet, call again soon.
     """
     for _ in range(ROUNDS):
         moving = [pid for pid in members() if not processes.is_stopped(pid)]
@@ -36,12 +35,13 @@ def freeze(members: Members) -> bool:
 
 
 def thaw(members: Members) -> None:
+    """Resume all processes."""
     for pid in members():
         send(pid, signal.SIGCONT)
 
 
 def send(pid: int, number: int) -> bool:
-    """Send a signal to one process; False where there is none, or it is not ours."""
+    """Send a signal to one process; False if it does not exist, or is not ours."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):

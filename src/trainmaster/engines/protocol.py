@@ -1,4 +1,4 @@
-"""The contract that every engine keeps."""
+"""The contract of every engine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.topology import Topology
 
 Tell = Callable[[Report, int], None]
-"""How an engine reports: called in the daemon's event loop, in the order in which things happened. The
-number is the report's place in its run's journal, from 1: the daemon keeps the last one that it has seen."""
+"""How an engine reports: called in the manager's event loop, in the order in which things happened. The
+number is the report's place in its run's journal, from 1: the manager keeps the last one that it has seen."""
 
 
 class EngineError(ValueError):
@@ -36,13 +36,13 @@ class Abilities:
 class Engine(Protocol):
     """Starts, suspends and ends gangs of processes.
 
-    Orders are idempotent: one that has been carried out already changes nothing, so that a daemon that
+    Orders are idempotent: one that has been carried out already changes nothing, so that a manager that
     does not know whether it sent an order sends it again. Every order names an attempt; an attempt is
     launched at most once, however often it is ordered.
 
     No order is left without an answer. One to a run of which nothing is left, because its machine was
     switched off say, or its files were removed, is answered by Lost or Ended; so is an order to end a run
-    whose launch never came. Its number is beyond all that the daemon has seen of the run.
+    whose launch never came. Its number is beyond the last that the manager has seen of the run.
     """
 
     @property
@@ -59,14 +59,14 @@ class Engine(Protocol):
         ...
 
     async def execute(self, order: Order, spec: LaunchSpec) -> None:
-        """Begin to carry it out; what comes of it is reported. Never raises, whatever the job or the
-        machine has done: what a full disk refuses, say, is tried again."""
+        """Begin to carry it out; the result is reported later. Never raises: what fails for now, such as
+        a write to a full disk, is tried again."""
         ...
 
     async def observe(self, runs: Mapping[Run, int]) -> None:
         """After a restart: report what has happened to these runs since, and go on watching them.
 
-        For each the last report that the daemon has seen, 0 for none: only later ones are told.
+        For each the last report that the manager has seen, 0 for none: only later ones are told.
 
         What runs under this engine's folder and is not among them is ended: it has no owner any more.
         A run that was seen before and of which nothing is left is reported as lost, with a number beyond

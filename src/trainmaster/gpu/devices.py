@@ -1,4 +1,4 @@
-"""What this machine has to train on: its GPUs by NVML, or CPU slots that stand in for them."""
+"""The devices of this machine: its GPUs by NVML, or CPU slots in their place."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEVELS_WITH_ISLANDS = ("cluster", "rack", "node", "island", "gpu")
 
 
 class DriverError(TopologyError):
-    """A machine whose GPUs cannot be asked: one sentence for the user."""
+    """The GPU driver does not answer: one sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Machine:
 
 
 def detect_machine(slots: str | None = None) -> Machine:
-    """This machine: its GPUs; where there are none, or slots are asked for, CPU slots.
+    """This machine's GPUs; CPU slots if it has none, or if slots are requested.
 
     `slots` is a number, or `2x4` for two nodes of four: several nodes on one machine, for trying out.
     """
@@ -73,7 +73,7 @@ def detect_machine(slots: str | None = None) -> Machine:
 
 
 def slot_topology(nodes: int, slots: int, host: str, cpus: int, memory: int) -> Topology:
-    """So many nodes of so many CPU slots, which share what the machine has."""
+    """Nodes of CPU slots, which share the machine's cores and memory."""
     type_ = GpuType(name=SLOT_TYPE, memory=memory // (4 * nodes * slots))
     return build(
         LEVELS,
@@ -150,7 +150,7 @@ def visible(gpus: Sequence[Gpu], setting: str | None) -> tuple[Gpu, ...]:
 def find_gpus() -> tuple[Gpu, ...]:
     """All GPUs that the driver knows; none without a driver.
 
-    DriverError for a driver that does not answer: jobs for GPUs must not go to CPU slots in silence.
+    DriverError for a driver that does not answer: GPU jobs must not silently run on CPU slots.
     """
     import pynvml  # type: ignore[import-untyped]
 
@@ -206,7 +206,7 @@ def _is_near(nvml: Any, one: Any, other: Any) -> bool:
 
 
 def cores() -> int:
-    """Those that we may use."""
+    """CPU cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 

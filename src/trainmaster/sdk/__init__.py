@@ -12,7 +12,7 @@
                 tm.save(state, step + 1)
                 break
 
-The same program runs by itself: then it keeps its checkpoints in a local folder, and reports to nobody.
+The same program runs by itself: then it keeps its checkpoints in a local folder, and reports nothing.
 `trainmaster.sdk.torch` has what PyTorch programs need on top; docs/sdk.md tells it all.
 """
 

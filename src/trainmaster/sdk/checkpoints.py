@@ -90,7 +90,7 @@ class Checkpoints:
         return place
 
     def newest(self) -> Path | None:
-        """The newest checkpoint that is whole: `latest`, or else one before it, which is then said."""
+        """The newest checkpoint that is whole: `latest`, or else an earlier one, with a warning."""
         passed_over: list[tuple[str, str]] = []
         for folder in self._candidates():
             fault = _fault_of(folder)
@@ -100,11 +100,11 @@ class Checkpoints:
                 return folder
             passed_over.append((folder.name, fault))
         for worse, why in passed_over:
-            LOG.warning("%s is damaged (%s), and there is none before it.", worse, why)
+            LOG.warning("%s is damaged (%s), and there is no earlier one.", worse, why)
         return None
 
     def load(self) -> Loaded | None:
-        """Read the newest whole checkpoint that `save` wrote; None where there is none."""
+        """Read the newest whole checkpoint that `save` wrote; None if there is none."""
         folder = self.newest()
         if folder is None:
             return None
@@ -158,12 +158,12 @@ class Checkpoints:
                 kept += 1
             elif kept >= self._keep:
                 gone = self.folder / f".new-{folder.name}"
-                folder.rename(gone)  # nobody takes a half-removed one for a checkpoint
+                folder.rename(gone)  # a half-removed one must not look like a checkpoint
                 shutil.rmtree(gone, ignore_errors=True)
 
 
 def make_durable(folder: Path) -> None:
-    """Have the disk keep all files of a folder, whatever happens to the machine."""
+    """Flush all files of a folder to disk, so that they survive a power failure."""
     for file in _files(folder):
         _sync(file)
     for below in [path for path in folder.rglob("*") if path.is_dir()]:
@@ -212,12 +212,12 @@ def _file_fault(file: Path, wanted: dict[str, int], deep: bool) -> str | None:
     size = file.stat().st_size
     if size != wanted["bytes"]:
         return f"{file.name} has {size} bytes instead of {wanted['bytes']}"
-    if deep and "crc32" in wanted and _sum_of(file) != wanted["crc32"]:
+    if deep and "crc32" in wanted and _checksum_of(file) != wanted["crc32"]:
         return f"the checksum of {file.name} is wrong"
     return None
 
 
-def _sum_of(file: Path) -> int:
+def _checksum_of(file: Path) -> int:
     crc = 0
     with file.open("rb") as content:
         while piece := content.read(PIECE):
@@ -228,7 +228,7 @@ def _sum_of(file: Path) -> int:
 # ---------------------------------------------------------------------------- one object, one file
 
 
-class _Summed:
+class _ChecksumWriter:
     """A file that sums up what is written to it."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -249,7 +249,7 @@ def _write_state(folder: Path, state: Any) -> dict[str, int]:
     torch = sys.modules.get("torch")
     name = "state.pickle" if torch is None else "state.pt"
     with (folder / name).open("wb") as file:
-        summed = _Summed(file)
+        summed = _ChecksumWriter(file)
         if torch is None:
             pickle.dump(state, summed, protocol=5)
         else:

@@ -30,7 +30,7 @@ class JobEnvironment:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> JobEnvironment:
-        """Read from the environment; whatever is missing has the value of a program on its own."""
+        """Read from the environment; a missing variable has the value for a program that runs by itself."""
         attempt = _whole(environ, wire.ATTEMPT) or 1
         restarts = _whole(environ, wire.RESTART_COUNT)
         if restarts is None:

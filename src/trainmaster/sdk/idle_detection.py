@@ -46,10 +46,12 @@ def used_s(root: int) -> float:
 
 
 def ask_to_be_suspended() -> bool:
-    """Ask the daemon to take this job off its devices; said on standard error where that fails."""
+    """Ask the manager to suspend this job; a failure is printed on standard error."""
     url, job = os.environ.get(URL), os.environ.get(wire.JOB)
     if not url or not job:
-        sys.stderr.write(f"Idle, but {URL} is not set: nobody can be asked to suspend this job.\n")
+        sys.stderr.write(
+            f"Idle, but {URL} is not set: cannot ask the manager to suspend this job.\n"
+        )
         return False
     asked = urllib.request.Request(
         f"{url.rstrip('/')}/api/v1/jobs/{job}/suspend",

@@ -31,7 +31,7 @@ def program() -> tuple[str, ...] | None:
 
 
 def serve(folder: Path, idle_s: float) -> int:
-    """Run it until it ends; ask to be suspended each time that it has been idle for so long."""
+    """Run it until it ends; ask to be suspended each time it was idle for that long."""
     words = program()
     if words is None:
         sys.stderr.write("Jupyter is not installed here: pip install jupyterlab.\n")
@@ -81,7 +81,7 @@ class _Address:
         self.is_published = True
 
     def unused_s(self) -> float:
-        """How long nobody has used it, by its own word; since it was woken where it says nothing."""
+        """How long it has been idle, as it reports; since it was resumed if it does not report."""
         status = self._status() or {}
         try:
             last = datetime.fromisoformat(str(status["last_activity"]).replace("Z", "+00:00"))

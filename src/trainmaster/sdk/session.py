@@ -18,7 +18,7 @@ from trainmaster.sdk.stop_requests import StopRequests
 from trainmaster.sdk.wire import Message
 
 REPORT_S = 0.1
-"""Progress is sent at most this often, whatever a step takes."""
+"""Progress is sent at most this often, however short a step is."""
 GOODBYE_S = 2.0
 """How long the last words may take to be sent."""
 
@@ -77,7 +77,7 @@ class Session:
 
     @property
     def stop_why(self) -> str | None:
-        """Why the program is to stop, where that was said: suspend, resize or cancel."""
+        """Why the program is to stop, if that is known: suspend, resize or cancel."""
         return self._requests.why
 
     def per_rank_batch(self, global_batch: int) -> int:
@@ -113,7 +113,7 @@ class Session:
         is_leaving = self._has_stopped and not self._has_finished()
         ends_well = kind is None or (isinstance(error, SystemExit) and not error.code)
         if ends_well:
-            self._say_last_word(is_leaving)
+            self._report_end(is_leaving)
         self._client.close(GOODBYE_S)
         self._requests.restore_signals(
             ignore_stop=ends_well and (is_leaving or self._place.socket is not None)
@@ -124,7 +124,7 @@ class Session:
             raise SystemExit(0)
 
     def finish(self) -> None:
-        """All work is done, even if a stop was requested. Needed only where `total_steps` is not said."""
+        """All work is done, even if a stop was requested. Needed only without `total_steps`."""
         self._is_finished = True
 
     def _has_finished(self) -> bool:
@@ -135,7 +135,7 @@ class Session:
             return False
         return self._step >= self._total_steps
 
-    def _say_last_word(self, is_leaving: bool) -> None:
+    def _report_end(self, is_leaving: bool) -> None:
         if not is_leaving:
             self._client.say({"say": "done"})
             return

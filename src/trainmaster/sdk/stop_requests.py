@@ -24,7 +24,7 @@ class StopRequests:
         self.stop = False
         self.save = False
         self.why: str | None = None
-        """Why it is to stop, where that was said: suspend, resize or cancel."""
+        """Why it is to stop, if that is known: suspend, resize or cancel."""
         self._owner = os.getpid()
         self._before: dict[int, signal._HANDLER] = {}
         # Forked children see this byte change: so they tell a stop of the whole group from their own.

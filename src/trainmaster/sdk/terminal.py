@@ -1,10 +1,10 @@
-"""An interactive session as a job's program: a shell on a terminal of its own that people attach to.
+"""An interactive session as a job's program: a shell on its own terminal, which users attach to.
 
     python -m trainmaster.sdk.terminal [--idle SECONDS] [-- COMMAND ...]
     python -m trainmaster.sdk.terminal --notebook [--idle SECONDS]
 
-It listens in the job's checkpoint folder (terminal_protocol.py). When nobody has typed and its
-processes have used no processor for so long, it asks the daemon to suspend the job; attaching again
+It listens in the job's checkpoint folder (terminal_protocol.py). After SECONDS without
+input and without CPU use of its processes, it asks the manager to suspend the job; attaching again
 resumes it first.
 """
 
@@ -33,13 +33,13 @@ from trainmaster.sdk.terminal_protocol import Kind
 REMEMBERED = 1 << 16
 """Bytes of earlier output that are shown after attaching."""
 MOST_BEHIND = 1 << 22
-"""A terminal that is so many bytes behind is disconnected: the session does not wait for it."""
+"""A terminal this many bytes behind is disconnected: the session does not wait for it."""
 LOOK_S = 1.0
 LEAVING_S = 5.0
 
 
 class Terminal:
-    """One person at a session."""
+    """One terminal that is attached to a session."""
 
     def __init__(self, line: socket.socket) -> None:
         line.setblocking(False)
@@ -66,24 +66,24 @@ class TerminalSession:
         self.has_ended = False
 
     def serve(self, seconds: float) -> None:
-        """Carry bytes to and fro for so long, or until the program has ended."""
+        """Pass bytes between terminals and program for this long, or until the program ends."""
         until = time.monotonic() + seconds
         while not self.has_ended and (left := until - time.monotonic()) > 0:
             for key, mask in self._watch.select(left):
                 if key.fileobj is self._heard:
-                    self._welcome()
+                    self._accept()
                 elif key.fileobj == self._program:
                     self._read_program()
                 else:
                     self._serve_terminal(self._terminals[key.fileobj], mask)  # type: ignore[index]
 
     def tell(self, kind: Kind, body: bytes = b"") -> None:
-        """The same frame to everybody."""
+        """Send a frame to all terminals."""
         for terminal in list(self._terminals.values()):
             self._send(terminal, frames.frame(kind, body))
 
     def close(self) -> None:
-        """Send what is left, and be gone."""
+        """Send what is left, and close all connections."""
         for terminal in list(self._terminals.values()):
             terminal.line.settimeout(LOOK_S)
             with contextlib.suppress(OSError):
@@ -99,7 +99,7 @@ class TerminalSession:
     def _read_program(self) -> None:
         try:
             piece = os.read(self._program, 1 << 16)
-        except OSError:  # how Linux says that nobody has the other end any more
+        except OSError:  # how Linux reports that the other end is closed
             piece = b""
         if not piece:
             self.has_ended = True
@@ -118,9 +118,9 @@ class TerminalSession:
             while typed:
                 typed = typed[os.write(self._program, typed) :]
 
-    # -- people --------------------------------------------------------------------------------------
+    # -- terminals -----------------------------------------------------------------------------------
 
-    def _welcome(self) -> None:
+    def _accept(self) -> None:
         with contextlib.suppress(BlockingIOError):
             line, _ = self._heard.accept()
             terminal = Terminal(line)
@@ -135,11 +135,11 @@ class TerminalSession:
                 del terminal.unsent[: terminal.line.send(terminal.unsent)]
                 self._watch_for(terminal)
             if mask & selectors.EVENT_READ:
-                self._hear(terminal)
+                self._receive(terminal)
         except (OSError, ValueError):
             self._drop(terminal)
 
-    def _hear(self, terminal: Terminal) -> None:
+    def _receive(self, terminal: Terminal) -> None:
         piece = terminal.line.recv(1 << 16)
         if not piece:
             self._drop(terminal)
@@ -197,17 +197,17 @@ def own_shell() -> list[str]:
 
 
 def serve_session(session: TerminalSession, idle_s: float) -> int:
-    """Serve until the program ends; ask to be suspended each time it has been idle for so long."""
+    """Serve until the program ends; ask to be suspended each time it was idle for `idle_s`."""
     idleness = Idleness(session.child)
-    told = _Told()
+    signals = _Signals()
     while not session.has_ended:
         session.serve(min(LOOK_S, idle_s))
-        if told.to_end:
+        if signals.end_requested:
             os.kill(session.child, signal.SIGHUP)
             session.serve(LEAVING_S)
             break
-        if told.has_woken:
-            told.has_woken = False
+        if signals.has_woken:
+            signals.has_woken = False
             session.used_at = time.monotonic()
             idleness.begin_again()
         quiet_s = min(time.monotonic() - session.used_at, idleness.quiet_s())
@@ -215,7 +215,7 @@ def serve_session(session: TerminalSession, idle_s: float) -> int:
             session.tell(Kind.SLEEPS)
             ask_to_be_suspended()
             session.used_at = time.monotonic()
-    return _end(session, told.to_end)
+    return _end(session, signals.end_requested)
 
 
 def _end(session: TerminalSession, was_told: bool) -> int:
@@ -230,18 +230,18 @@ def _end(session: TerminalSession, was_told: bool) -> int:
     return 128 + signal.SIGTERM if was_told else code
 
 
-class _Told:
-    """What signals said: end, or go on after having been stopped."""
+class _Signals:
+    """Signals received: end, or continue after a stop."""
 
     def __init__(self) -> None:
-        self.to_end = False
+        self.end_requested = False
         self.has_woken = False
         signal.signal(signal.SIGTERM, self._end)
         signal.signal(signal.SIGCONT, self._wake)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def _end(self, *_: object) -> None:
-        self.to_end = True
+        self.end_requested = True
 
     def _wake(self, *_: object) -> None:
         self.has_woken = True

@@ -33,7 +33,7 @@ class Kind(Enum):
     ENDED = b"e"
     """From the session: the program's exit code; nothing follows."""
     SLEEPS = b"z"
-    """From the session: nobody used it, and it asks to be suspended."""
+    """From the session: it is idle and asks to be suspended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def listen(folder: Path) -> socket.socket:
 
 
 def call(folder: Path) -> socket.socket:
-    """Speak to the session of this folder; OSError where there is none."""
+    """Connect to the session of this folder; OSError if there is none."""
     line = socket.socket(socket.AF_UNIX)
     try:
         _at(folder, line.connect)

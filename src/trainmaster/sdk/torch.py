@@ -1,8 +1,8 @@
 """What PyTorch programs need on top: a gang that starts itself, data by step, sharded checkpoints.
 
-Imported only by programs that use torch. Restart rules: what a step trains on, and what chance it sees,
-depend on the seed and the step alone. So a program that goes on with as many ranks as before goes on exactly;
-with another number it sees the same global batches, split otherwise, and sums in another order.
+Imported only by programs that use torch. Restart rules: the data and the random numbers of a step depend
+only on the seed and the step. With the same number of ranks a restarted program continues exactly; with
+another number it sees the same global batches, split differently and summed in another order.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def gang(tm: Session) -> Iterator[torch.device]:
     else:
         dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
     yield device
-    # Not in `finally`: where a rank has failed, taking leave of the others would wait for them.
+    # Not in `finally`: where a rank has failed, leaving the group would wait for the others.
     _asking[:] = None, None
     dist.destroy_process_group()
 
@@ -109,9 +109,9 @@ class StepBatches(Sampler[list[int]]):
 
 
 def outlive_stop(worker: int) -> None:
-    """A `worker_init_fn`: a stop of the whole group does not take a DataLoader's workers away.
+    """A `worker_init_fn`: DataLoader workers survive the stop signal to the whole process group.
 
-    torch lets its workers die of SIGTERM and then fails the program, which wanted to save.
+    Otherwise SIGTERM kills the workers, and torch then fails the program before it has saved.
     """
     stop_requests.shield_child()
 
@@ -124,7 +124,7 @@ def seed_step(tm: Session, step: int, seed: int = 0) -> None:
 def global_mean(tm: Session, losses: torch.Tensor, global_batch: int) -> torch.Tensor:
     """The loss to call backward on, from the losses of this rank's samples.
 
-    DDP and FSDP average gradients over ranks, whatever share of the batch each had; this weighs them.
+    DDP and FSDP average gradients over ranks, whatever its share of the batch; this weights them.
     """
     return losses.sum() * (tm.world_size / global_batch)
 

@@ -1,9 +1,9 @@
-"""What programs, their supervisor and the daemon say to each other: lines of JSON on a Unix socket.
+"""Messages between programs, their supervisor and the manager: lines of JSON on a Unix socket.
 
-The socket's path is TRAINMASTER_SOCKET in a program's environment. Everybody may send at any time; a line
+The socket's path is TRAINMASTER_SOCKET in a program's environment. Each side may send at any time; a line
 is one object of at most 64 KiB. Unknown lines are ignored, so that versions may differ.
 
-A program says:
+A program sends:
     {"say": "hello", "rank": 0, "pid": 4711}
     {"say": "progress", "step": 120, "loss": 0.31, "samples_per_s": 1800.0, "total_steps": 9000,
      "epoch_steps": 500}                                     all but `step` may be left out
@@ -13,7 +13,7 @@ A program says:
 The supervisor asks a program (every rank that has said hello; again on a new hello while it holds):
     {"ask": "stop", "why": "suspend" | "resize" | "cancel", "grace_s": 30.0}
     {"ask": "save"}
-The daemon says to the supervisor:
+The manager sends to the supervisor:
     {"say": "follow", "after": 7}                            send me your journal from entry 8 on, and go on
     {"order": "halt" | "kill" | "freeze" | "thaw" | "save"}
     {"order": "reshape", "generation": 2}                    go on as the run's file of that number says
@@ -44,18 +44,18 @@ Message = dict[str, Any]
 
 
 def encode_message(said: Message) -> bytes:
-    """One line, ready to be sent."""
+    """A message as one line, ready to be sent."""
     return json.dumps(said, separators=(",", ":")).encode() + b"\n"
 
 
 class MessageReader:
-    """Makes lines of the pieces that a socket hands over; anything but a JSON object is dropped."""
+    """Splits what a socket delivers into messages; anything but a JSON object is dropped."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, piece: bytes) -> list[Message]:
-        """All lines that are complete with this piece."""
+        """All messages that are complete with this piece."""
         *whole, self._rest = (self._rest + piece).split(b"\n")
         if len(self._rest) > LONGEST:
             self._rest = b""

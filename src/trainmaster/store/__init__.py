@@ -1,1 +1,1 @@
-"""What must outlive the daemon: the event log, snapshots of its state, jobs and their stories."""
+"""What outlives the manager: the event log, snapshots of its state, jobs and their stories."""

@@ -1,4 +1,4 @@
-"""What differs between databases: how to connect, where they are, and how leadership is locked."""
+"""What differs between databases: how to connect, which file, and how leadership is locked."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from trainmaster.store.errors import StoreError
 
 
 class DatabaseFile:
-    """Where a database is: notices when its file is removed or exchanged under a connection."""
+    """A database's file: detects that it was removed or replaced while connected."""
 
     def __init__(self, path: Path | None) -> None:
-        """None = on a server, which looks after its files itself."""
+        """None: the database is on a server."""
         self._path = path
         self._known: os.stat_result | None = None
 
@@ -24,11 +24,11 @@ class DatabaseFile:
         return self._path is None or self._path.exists()
 
     def settle(self) -> None:
-        """From here on it is the file that is there now."""
+        """Remember which file is there now."""
         self._known = None if self._path is None else os.stat(self._path)
 
     def check(self) -> None:
-        """StoreError where what we write to is not what others would read."""
+        """StoreError if the open file is not the one at this path any more."""
         if self._path is None or self._known is None:
             return
         try:
@@ -50,7 +50,7 @@ class LeaderLock(Protocol):
         ...
 
     def is_held(self) -> bool:
-        """Whether we have it still."""
+        """Whether we still hold it."""
         ...
 
     def release(self) -> None: ...
@@ -63,7 +63,7 @@ class Database:
     url: str
     """Without a password."""
     writer: Engine
-    """One connection, whose transactions keep out other writers from their begin."""
+    """One connection, whose transactions exclude other writers from their start."""
     reader: Engine
     """As many connections as there are threads that read."""
     lock: LeaderLock

@@ -1,4 +1,4 @@
-"""What goes wrong in databases, as one sentence that says what to do."""
+"""Errors of databases, as one sentence that says what to do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class StoreError(Exception):
 
 
 class LeadershipLost(StoreError):
-    """Another manager leads by now: nothing may be written any more."""
+    """Another manager is the leader now: this one must not write any more."""
 
 
 SQLITE = {
@@ -31,7 +31,7 @@ SQLITE = {
     "SQLITE_AUTH": "cannot be opened: check that this user may read it and write to its folder",
     "SQLITE_IOERR": "cannot be read or written: check its disk",
     "SQLITE_NOMEM": "needs more memory than there is: free some",
-    "SQLITE_TOOBIG": "cannot keep a text this long: shorten what was submitted",
+    "SQLITE_TOOBIG": "cannot store a text this long: shorten what was submitted",
 }
 """By the beginning of SQLite's own name for the error."""
 
@@ -46,11 +46,11 @@ POSTGRES = {
     "53": "lacks memory or disk: free some on the server",
     "55P03": "is locked by another program: end its transaction",
     "40": "was busy with another transaction: it is tried again",
-    "57014": "gave up after a time limit of its own: raise the server's statement_timeout",
+    "57014": "reached its own time limit: raise the server's statement_timeout",
     "57P01": "lost the connection, which the server ended: check the server",
     "57": "is shutting down or starting: wait for the server",
     "08": "lost the connection: check the server and the network",
-    "XX": "reports damage or a fault of its own: look into the server's log",
+    "XX": "reports damage or an internal error: see the server's log",
 }
 """By the beginning of PostgreSQL's code for the error; the longest that fits is taken."""
 
@@ -74,7 +74,7 @@ WORDS = {
 }
 """By words in PostgreSQL's message: a connection that failed to begin has no code."""
 
-UNKEEPABLE = "cannot keep this: a number is too large, or a text has characters that are none"
+UNKEEPABLE = "cannot store this: a number is too large, or a text has invalid characters"
 
 
 @contextmanager
@@ -95,7 +95,7 @@ def trouble(error: BaseException) -> str:
     """What is wrong and what to do, to follow `The database X `."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(error, PoolExhausted):
-        return "is asked too much at once: try again"
+        return "has too many requests at once: try again"
     if isinstance(cause, (OverflowError, UnicodeError)):
         return UNKEEPABLE
     if isinstance(cause, sqlite3.Error):

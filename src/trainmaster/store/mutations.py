@@ -39,7 +39,7 @@ Upsert = postgresql.Insert | sqlite.Insert
 
 
 def raise_epoch(connection: Connection, holder: str) -> int:
-    """Begin a new epoch: writers of an older one are deposed from here on."""
+    """Begin a new epoch: writers of an older one are refused from now on."""
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SET LOCAL lock_timeout = {LONGEST_WAIT_MS}"))
     connection.execute(update(LEDGER).values(epoch=LEDGER.c.epoch + 1, holder=holder))
@@ -47,7 +47,7 @@ def raise_epoch(connection: Connection, holder: str) -> int:
 
 
 def last_step(connection: Connection, epoch: int) -> int:
-    """The last step that was kept; LeadershipLost unless the epoch is ours, to the transaction's end."""
+    """The last stored step; LeadershipLost unless the epoch is ours, until the transaction ends."""
     ledger = select(LEDGER.c.epoch, LEDGER.c.holder, LEDGER.c.last_seq).with_for_update()
     found, holder, last = connection.execute(ledger).one()
     if found != epoch:
@@ -69,7 +69,7 @@ def claim(connection: Connection, epoch: int, batches: Sequence[Batch]) -> bool:
 
 
 def out_of_turn(what: str) -> StoreError:
-    """What to do about rows that do not follow those that are there."""
+    """The error for rows that do not follow the stored ones."""
     return StoreError(f"{what}: restart the manager to read what is there.")
 
 
@@ -97,7 +97,7 @@ def keep(connection: Connection, batches: Sequence[Batch]) -> None:
 
 
 def keep_snapshot(connection: Connection, snapshot: SnapshotRow, last: int) -> None:
-    """A snapshot is of steps that are kept."""
+    """Store a snapshot; its step must be stored already."""
     if not 0 <= snapshot.seq <= last:
         raise out_of_turn(
             f"A snapshot after step {snapshot.seq} cannot be kept, the last step is {last}"
@@ -123,7 +123,7 @@ def compact(connection: Connection, before_ms: int) -> int:
 
 
 def _base(connection: Connection, before_ms: int) -> int | None:
-    """The last snapshot before that time which no younger step goes before; None where there is none."""
+    """The last snapshot before that time that covers no younger step; None if there is none."""
     young = connection.scalar(
         select(STEPS.c.seq).where(STEPS.c.now_ms >= before_ms).order_by(STEPS.c.seq).limit(1)
     )
@@ -163,7 +163,7 @@ def _upsert(connection: Connection, table: Table, what: Sequence[Row]) -> None:
 
 @lru_cache
 def _upserting(dialect: str, table: Table) -> Upsert:
-    """Made once: every step says it, and putting it together takes as long as carrying it out."""
+    """Built once: building the statement takes as long as executing it."""
     statement = _inserting(dialect, table)
     return statement.on_conflict_do_update(
         index_elements=list(table.primary_key.columns),
@@ -172,7 +172,7 @@ def _upserting(dialect: str, table: Table) -> Upsert:
 
 
 def _inserting(dialect: str, table: Table) -> Upsert:
-    """INSERT that may say ON CONFLICT, which SQLAlchemy knows by dialect only."""
+    """INSERT with ON CONFLICT, which SQLAlchemy has for each dialect only."""
     if dialect == "postgresql":
         return postgresql.insert(table)
     return sqlite.insert(table)

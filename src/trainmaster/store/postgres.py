@@ -21,7 +21,7 @@ DEFAULTS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
 }
-"""Settings of libpq: a server that is gone is noticed. What the URL says goes before."""
+"""Settings of libpq: to notice a server that is gone. The URL overrides them."""
 
 CAREFUL = """
 SELECT set_config(name, ours.value, false)
@@ -31,9 +31,8 @@ FROM pg_settings JOIN (VALUES
     ('idle_session_timeout', '0'), ('lock_timeout', '10000')
 ) AS ours(name, value) USING (name)
 """
-"""Settings of the server for a leader's sessions, where it knows them: one whose machine lost its
-power is found out in half a minute, idle sessions are not cut off, and a table that somebody
-else locked is reported."""
+"""Settings of the server for a leader's sessions, where it supports them: a leader whose machine lost
+power is detected in half a minute, idle sessions are not closed, and a locked table is reported."""
 
 READERS = 4
 MOST_READERS = 32

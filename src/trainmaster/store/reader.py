@@ -1,4 +1,4 @@
-"""What anybody reads of a store, as queries that stay quick with many jobs."""
+"""Queries to the store, which leaders and standbys may send; quick with many jobs."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class StoreReader:
         return self._first(StoredJob, select(*columns(StoredJob)).where(JOBS.c.id == id))
 
     def last_number(self) -> int:
-        """The largest whole number among job ids (12 of `12` and `12_3`); 0 where there is none."""
+        """The largest whole number among job ids (12 of `12` and `12_3`); 0 if there are no jobs."""
         with self._look() as connection:
             return connection.scalar(select(func.max(JOBS.c.number))) or 0
 

@@ -1,4 +1,4 @@
-"""What the store keeps, as values; texts named `…_json` are JSON that the store does not look into."""
+"""What the store keeps, as values; texts named `…_json` are JSON that the store does not read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class StoredJob:
     """The array that it is an element of."""
     array_index: int | None
     spec_json: str
-    """The job file as submitted, and what the daemon made of it."""
+    """The job file as submitted, and what the manager made of it."""
     record_json: str
     """What happened to it: attempts, preemptions, attained service, the last failure."""
 
@@ -109,9 +109,9 @@ class JobFilter:
     text: str | None = None
     """Part of the name or of the id."""
     since_ms: int | None = None
-    """Submitted then or later."""
+    """Submitted at this time or later."""
     before: str | None = None
-    """Go on after this job id of an earlier page; nothing follows one that is not there."""
+    """Continue after this job id of an earlier page; nothing follows an unknown one."""
     limit: int = 100
     is_brief: bool = False
     """Without the job files: `spec_json` is empty. For long lists."""

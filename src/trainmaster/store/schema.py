@@ -15,7 +15,7 @@ SCRIPTS = Path(__file__).with_name("migrations")
 
 
 def version(connection: Connection) -> str | None:
-    """The version of the schema that a database has; None where there is none of ours."""
+    """The version of the schema that a database has; None if it has no schema of ours."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     found: str | None = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
@@ -23,7 +23,7 @@ def version(connection: Connection) -> str | None:
 
 
 def refuse_newer(found: str | None, url: str) -> None:
-    """A schema that this program does not know must not be touched, nor read by guessing."""
+    """Refuse a schema of a newer program: neither write nor read it."""
     if found is not None and found not in VERSIONS:
         raise StoreError(
             f"The database {url} has schema version {found} of a newer Trainmaster, and this one"
@@ -32,7 +32,7 @@ def refuse_newer(found: str | None, url: str) -> None:
 
 
 def refuse_unready(found: str | None, url: str) -> None:
-    """What only reads does not migrate: it waits for a leader that does."""
+    """Readers do not migrate: they wait for a leader that does."""
     refuse_newer(found, url)
     if found is None:
         raise StoreError(
@@ -55,7 +55,7 @@ def bring_up_to_date(engine: Engine, url: str) -> None:
 
 
 def migrate(connection: Connection, to: str) -> None:
-    """Bring a database to a version, inside the transaction that is under way."""
+    """Bring a database to a version, inside the current transaction."""
     from alembic import command
     from alembic.config import Config
 

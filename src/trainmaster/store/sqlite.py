@@ -17,7 +17,7 @@ from trainmaster.store.errors import SQLITE, StoreError
 BUSY_MS = 5000
 """How long to wait for another program that holds the file, before saying so."""
 LOG_BYTES = 64 << 20
-"""What the write-ahead log may keep of the disk after a large write."""
+"""Disk space that the write-ahead log may keep after a large write."""
 
 
 def open_sqlite(path: Path) -> Database:
@@ -35,7 +35,7 @@ def open_sqlite(path: Path) -> Database:
 def _writer(path: Path) -> Engine:
     def connect() -> sqlite3.Connection:
         if path.exists() and not os.access(path, os.W_OK, effective_ids=True):
-            # SQLite would open it all the same, and leave a log beside it that is read-only too.
+            # SQLite would open it nevertheless, and leave a log beside it that is read-only too.
             raise StoreError(f"The database {path} {SQLITE['SQLITE_READONLY']}.")
         connection = _connect(path, "mode=rwc")
         (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
@@ -56,22 +56,22 @@ def _writer(path: Path) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # Not at the first write: between a check and a write nobody else may get in.
+        # Not at the first write: no other writer may come between a check and a write.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
 
 
 def _reader(path: Path) -> Engine:
-    """Connections that live for one look: opening costs little, and none goes stale."""
+    """Connections for one query each: opening is cheap, and none becomes stale."""
 
     def connect() -> sqlite3.Connection:
         if not path.exists():
             raise StoreError(
-                f"There is no database {path} as yet: start `trainmaster up` with it once."
+                f"There is no database {path} yet: start `trainmaster up` with it once."
             )
         # Reading needs the log, which cannot be opened without the right to write beside it. Where
-        # there is none, nobody writes, and the file alone is all there is to read.
+        # there is none, no process writes, and the file alone is complete.
         is_quiet = not path.with_name(path.name + "-wal").exists()
         if is_quiet and not os.access(path, os.W_OK, effective_ids=True):
             return _connect(path, "mode=ro&immutable=1")
@@ -100,7 +100,7 @@ def _connect(path: Path, how: str) -> sqlite3.Connection:
         check_same_thread=False,
     )
     try:
-        connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # opens the files at last
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # opens the files now
     except BaseException:
         connection.close()
         raise
@@ -108,7 +108,7 @@ def _connect(path: Path, how: str) -> sqlite3.Connection:
 
 
 class FileLock:
-    """A lock file under flock: the kernel lets go of it when the process ends, however it ends."""
+    """A lock file under flock: the kernel releases it when the process ends, even by a crash."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -130,11 +130,11 @@ class FileLock:
                     " keep the database on a local disk."
                 ) from error
             self._file = file
-            if self.is_held():  # and not a file that somebody removed between the two calls
+            if self.is_held():  # the file may have been removed between the two calls
                 break
             self.release()
         os.truncate(file, 0)
-        os.write(file, f"{os.getpid()}\n".encode())  # for people who wonder who it is
+        os.write(file, f"{os.getpid()}\n".encode())  # so that users can find the process
         return True
 
     def _open(self) -> int:
@@ -151,7 +151,7 @@ class FileLock:
             ) from error
 
     def is_held(self) -> bool:
-        """Held, and the file that others would lock: one that was removed keeps nobody out."""
+        """Whether we hold it, and the path is still that file: a removed one excludes no other process."""
         if self._file is None:
             return False
         try:

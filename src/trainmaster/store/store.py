@@ -1,4 +1,4 @@
-"""The store: who may write, and what is written; `reader.py` has what is read."""
+"""The store: leadership and writing; `reader.py` has the queries."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from trainmaster.store.tables import LEDGER
 class Store(StoreReader):
     """Steps, jobs and snapshots in SQLite or PostgreSQL, by the same statements; safe for threads.
 
-    Writing is the leader's; reading is anybody's.
+    Only the leader writes; every manager may read.
 
-    Leading is a lock and an epoch. The lock keeps a second manager waiting; the epoch, raised by
-    each that takes the lock and compared in each writing transaction, keeps out one that lost the
-    lock and has not noticed. A lock that was lost (the server restarted) is taken again in passing
-    as long as nobody led meanwhile.
+    Leadership is a lock and an epoch. The lock keeps a second manager waiting. The epoch is the
+    fencing token: each new leader raises it and each transaction compares it, which stops a leader
+    that lost the lock without noticing. A lost lock (the server restarted) is taken again if there
+    was no other leader meanwhile.
     """
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._writing = RLock()
-        """Taken before `_leadership`, where both are."""
+        """Acquired before `_leadership`, if both are needed."""
         self._leadership = RLock()
         self._epoch: int | None = None
         self._is_unsure = False
         """The database failed in our last turn: leadership may be lost."""
         self._doubted: tuple[Batch, ...] = ()
-        """What failed to be appended, and may have been kept all the same: the answer was lost."""
+        """Batches whose append failed; they may be stored nevertheless, if only the answer was lost."""
 
     # -- leading -----------------------------------------------------------------------------------
 
     def acquire_leadership(self) -> bool:
-        """Become the one manager that may write, if nobody else is; at once, without waiting."""
+        """Become the leader, the one manager that may write; False at once if there is another."""
         with self._writing, self._leadership, self._open():
             if self._epoch is not None and self._still_leads():
                 return True
@@ -70,13 +70,13 @@ class Store(StoreReader):
                 return mutations.raise_epoch(connection, holder)
             except DBAPIError as error:
                 if getattr(error.orig, "sqlstate", None) == mutations.LOCK_NOT_AVAILABLE:
-                    return None  # a deposed leader is in the middle of its last write
+                    return None  # a former leader is in the middle of its last write
                 raise
 
     def is_leader(self) -> bool:
-        """Whether this one still leads, as far as can be told now.
+        """Whether this manager is still the leader.
 
-        No while the store is out of reach; yes again when it is back and nobody led meanwhile.
+        False while the store cannot be reached; True again after that, unless another one led meanwhile.
         """
         with self._leadership:
             if self._epoch is None or self._is_closed:
@@ -88,7 +88,7 @@ class Store(StoreReader):
                 return False
 
     def _still_leads(self) -> bool:
-        """Whether lock and epoch are ours, taking back a lock that nobody else took."""
+        """Whether lock and epoch are ours, taking back a lock that is free."""
         self.database.file.check()
         lock = self.database.lock
         if not lock.is_held() and not lock.take():
@@ -107,10 +107,10 @@ class Store(StoreReader):
     # -- writing -----------------------------------------------------------------------------------
 
     def append(self, batches: Sequence[Batch]) -> None:
-        """Keep these for good, in one transaction; LeadershipLost if another leads, StoreError if it cannot.
+        """Store these in one transaction; LeadershipLost if another manager leads, StoreError if that fails.
 
-        After a StoreError the same batches may be appended again, with more behind them: those that
-        were kept all the same (the answer was lost on its way) are not kept twice. Steps must be
+        After a StoreError the same batches may be appended again, with more after them: batches that
+        were stored although the answer was lost are not stored twice. Steps must be
         the next ones; jobs of stories and progress must be there; the first answer to a key stands.
         """
         if not batches:
@@ -128,7 +128,7 @@ class Store(StoreReader):
             self._doubted = ()
 
     def _keep(self, connection: Connection, epoch: int, batches: Sequence[Batch]) -> None:
-        """Write these, or those of them that an append before, which seemed to fail, left over."""
+        """Write these, except those that an earlier append stored although it seemed to fail."""
         if mutations.claim(connection, epoch, batches):
             mutations.keep(connection, batches)
             return
@@ -158,7 +158,7 @@ class Store(StoreReader):
 
     @contextmanager
     def _turn(self) -> Iterator[tuple[Connection, int]]:
-        """A transaction of the leader's."""
+        """A writing transaction."""
         with self._writing, self._open():
             try:
                 epoch = self._own_epoch()
@@ -176,7 +176,7 @@ class Store(StoreReader):
             self._is_unsure = False
 
     def _own_epoch(self) -> int:
-        """The epoch to write in; LeadershipLost if this manager does not lead, or not any more."""
+        """The epoch to write in; LeadershipLost if this manager is not the leader."""
         self.database.file.check()
         with self._leadership:  # `is_leader` may find out meanwhile, in another thread
             if self._epoch is None:
@@ -189,7 +189,7 @@ class Store(StoreReader):
             return epoch
 
     def close(self) -> None:
-        """Stop leading, and let go of everything."""
+        """Give up leadership and close all connections."""
         with self._writing, self._leadership:
             self._epoch = None
             self._is_closed = True

@@ -32,13 +32,13 @@ LONG = BigInteger().with_variant(Integer(), "sqlite")
 
 
 class AnyFloat(TypeDecorator[float]):
-    """A float that may be NaN: SQLite would turn NaN into NULL, and a diverged loss is news."""
+    """A float that may be NaN: SQLite would store NaN as NULL, and a diverged loss must stay visible."""
 
     impl = Double
     cache_ok = True
 
     def bind_processor(self, dialect: Dialect) -> Callable[[Any], object]:
-        """In place of the one of `Double`, which makes a float of the text again."""
+        """Replaces the one of `Double`, which would convert the text to a float."""
         nan: object = "nan" if dialect.name == "sqlite" else math.nan
 
         def bound(value: float | None) -> object:
@@ -60,7 +60,7 @@ LEDGER = Table(
     Column("holder", Text, nullable=False),
     Column("last_seq", BigInteger, nullable=False),
 )
-"""One row: whose turn it is to write, and the last step. Every writing transaction locks it."""
+"""One row: the leader's epoch, and the last step. Every writing transaction locks it."""
 
 TYPES: dict[str, TypeEngine[Any]] = {"int": BigInteger(), "str": Text(), "float": AnyFloat()}
 KEY = ("seq", "id", "key")

@@ -1,1 +1,1 @@
-"""Words for people: numbers, durations, waiting reasons, messages."""
+"""Text for users: numbers, durations, waiting reasons, messages."""

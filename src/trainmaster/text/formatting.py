@@ -1,4 +1,4 @@
-"""Numbers, lengths of time and lists as people write them: 2.5 h, 12,345, 71 %, 8.4 times."""
+"""Numbers, durations and lists for users: 2.5 h, 12,345, 71 %, 8.4 times."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time in the unit that a person would choose."""
+    """A duration in its natural unit."""
     if seconds is None:
         return ABSENT
     if 0 < seconds < 1:

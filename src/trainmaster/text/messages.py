@@ -59,7 +59,7 @@ DETAILS: Mapping[str, Callable[[str, object], str]] = {
     "pids": _processes,
     "took_s": lambda _, value: f"took {length(_seconds(value))}",
 }
-"""Details whose name and value alone would read oddly."""
+"""Details that need a wording of their own."""
 
 
 def _detail(key: str, value: object) -> str:

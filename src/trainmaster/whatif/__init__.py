@@ -1,1 +1,1 @@
-"""Live state put into the simulator: when will it start, what would another policy do."""
+"""Simulates from the live state: when will a job start?"""

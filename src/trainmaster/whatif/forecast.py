@@ -53,7 +53,7 @@ def forecast_start(snapshot: SnapshotRow, what: str | Submission, now_ms: int) -
 def _simulated_start(
     controller: Controller, engine: ForecastEngine, facts: list[e.Event], name: str, now: int
 ) -> int | None:
-    """Step by step until the job runs; None where it would not within `FARTHEST_MS`."""
+    """Step by step until the job runs; None if that is more than `FARTHEST_MS` away."""
     engine.adopt(now)
     start, jobs = now, controller.state.jobs
     until = perf_counter() + MOST_S

@@ -18,7 +18,7 @@ class LogError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ReplayedStep:
-    """One step: the orders that were kept, and those that come out now."""
+    """One step: the stored orders, and those of the replay."""
 
     seq: int
     now_ms: int

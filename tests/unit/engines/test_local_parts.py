@@ -164,7 +164,7 @@ def test_a_machine_that_starts_no_more_processes_is_not_the_jobs_fault(
     problem = Gang(RunCgroups(run.cgroups, "none")).start(run, str(tmp_path))
     assert problem is not None
     assert not problem.is_final
-    assert "starts no more processes" in problem.why
+    assert "cannot start more processes" in problem.why
 
 
 def test_time_in_a_journal_never_goes_back(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_all_damaged_is_none_and_that_is_said(
     store.save("bad", 2)
     lose_state(tmp_path / "step-2")
     assert store.load() is None
-    assert "none before it" in caplog.text
+    assert "no earlier one" in caplog.text
 
 
 class Unreadable:

@@ -38,7 +38,7 @@ def of_sqlite(name: str) -> sqlite3.OperationalError:
         (psycopg.errors.InvalidPassword(), "refuses the user or the password"),
         (psycopg.errors.CannotConnectNow(), "is shutting down or starting"),
         (psycopg.errors.SerializationFailure(), "busy with another transaction"),
-        (psycopg.errors.DataCorrupted(), "look into the server's log"),
+        (psycopg.errors.DataCorrupted(), "see the server's log"),
         (psycopg.errors.QueryCanceled(), "raise the server's statement_timeout"),
         (psycopg.errors.NumericValueOutOfRange(), UNKEEPABLE),
         (psycopg.errors.UndefinedTable("no table"), "cannot be used: no table"),

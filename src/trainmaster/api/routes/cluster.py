@@ -36,7 +36,7 @@ CHANGE = (
 
 
 class QueueTerms(StrictModel):
-    """What a queue is to have; what is left out is the default."""
+    """The settings of a queue; a missing one has its default."""
 
     parent: Name | None = Field(None, description="The queue that it lies in.")
     weight: int = Field(
@@ -51,7 +51,7 @@ class QueueTerms(StrictModel):
 
 
 class PolicyChoice(StrictModel):
-    """A policy by name, with those options that are not to be their defaults."""
+    """A policy by name, with the options that differ from their defaults."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -188,7 +188,7 @@ def _watching(router: APIRouter, service: Daemon) -> None:
     )
     async def changes(last_event_id: LastEventId = None) -> Response:
         """From now on, or after Last-Event-ID as far as it is remembered. A comment every 15 seconds
-        keeps the line open."""
+        keeps the connection open."""
         if service.health().role != "active":
             raise Unavailable("This manager is a standby: watch the active one.")
         after = None if last_event_id is None else int(last_event_id)

@@ -95,7 +95,7 @@ def _details(router: APIRouter, service: Daemon) -> None:
         **answers(models.Explanation, 404, 422, 503),
     )
     async def explain(job: params.JobId) -> Response:
-        """The reason with its numbers, the jobs in its way, and an expected start by simulating the queue."""
+        """The reason with its numbers, the jobs that block it, and a simulated start."""
         return Json(await _explanation(service, await find_job(service, job)))
 
     @router.get(
@@ -110,7 +110,7 @@ def _details(router: APIRouter, service: Daemon) -> None:
 
 
 def _reports(router: APIRouter, service: Daemon) -> None:
-    """One job from within: what its program says, and what it sees."""
+    """One job's program: its progress reports and its environment."""
 
     @router.get(
         "/jobs/{job}/progress",
@@ -220,7 +220,7 @@ async def _waiting_element(service: Daemon, status: JobStatus) -> JobStatus:
 
 
 async def _explanation(service: Daemon, status: JobStatus) -> models.Explanation:
-    """Why it waits, with the jobs in its way as they are now."""
+    """Why it waits, with the jobs that block it as they are now."""
     queries, status = service.queries, await _waiting_element(service, status)
     holders = []
     for other in () if status.reason is None else status.reason.held_by[:MOST_HOLDERS]:

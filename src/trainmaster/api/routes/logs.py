@@ -26,7 +26,7 @@ from trainmaster.daemon.service_api import JobStatus, LogFile
 from trainmaster.model.job_state import ENDED_STATES
 
 SHORTEST_S, LONGEST_S = 0.1, 0.5
-"""How long a followed log is left alone: the longer, the longer nothing came."""
+"""Pauses between reads of a followed log: they grow while nothing is written."""
 PING_S = 15
 SEEN = re.compile(r"(\d{1,10});(\d{1,10}\.\d{1,20}\.\d{1,20}(?:,\d{1,10}\.\d{1,20}\.\d{1,20})*)")
 LastEventId = Annotated[str | None, Header(max_length=100_000, description="Go on after this one.")]
@@ -101,7 +101,7 @@ async def _plain(paths: Sequence[Path], tail: int | None, start: int | None) -> 
 
 
 def _chosen(files: Sequence[LogFile], job: str, attempt: int | None, rank: str) -> list[LogFile]:
-    """The logs that are meant: of the last attempt where none is named."""
+    """The logs of this attempt and rank; of the last attempt if none is given."""
     attempts = sorted({each.attempt for each in files})
     if attempt is not None and attempt not in attempts:
         there = (
@@ -129,8 +129,8 @@ async def _followed(
     start: int | None,
     last_event_id: str | None,
 ) -> AsyncIterator[ServerSentEvent]:
-    """Output as it comes, attempt after attempt where none is named, until the job has ended."""
-    reading = _Reading(tail, start, _seen(last_event_id))
+    """Output as it comes, attempt after attempt if none is given, until the job has ended."""
+    reading = _LogReader(tail, start, _seen(last_event_id))
     pause, state = SHORTEST_S, ""
     try:
         while True:
@@ -144,7 +144,7 @@ async def _followed(
             ]
             at = reading.begun(files) if attempt is None else attempt
             news = False
-            async for event in reading.news([each for each in files if each.attempt == at]):
+            async for event in reading.new_events([each for each in files if each.attempt == at]):
                 news = True
                 yield event
             # Once there is a later attempt, this one has ended, and all of it has been read.
@@ -164,7 +164,7 @@ async def _followed(
 
 
 def _state_event(status: JobStatus, now: int) -> ServerSentEvent:
-    """What has become of it, and why: it writes nothing itself while it is suspended."""
+    """The job's state and why: a suspended job writes nothing itself."""
     why = waiting_sentence(status, now)
     said = {"state": status.row.state, "sentence": None if why is None else why[1]}
     return ServerSentEvent(json.dumps(said), event="state")
@@ -175,7 +175,7 @@ def _end_event(status: JobStatus) -> ServerSentEvent:
     return ServerSentEvent(json.dumps(said), event="end")
 
 
-class _Reading:
+class _LogReader:
     """The logs that a client follows: one follower for each rank of the present attempt."""
 
     def __init__(
@@ -199,7 +199,7 @@ class _Reading:
         last = max((each.attempt for each in files), default=0)
         return self.attempt or (self._seen[0] if self._seen is not None else last)
 
-    async def news(self, files: Sequence[LogFile]) -> AsyncIterator[ServerSentEvent]:
+    async def new_events(self, files: Sequence[LogFile]) -> AsyncIterator[ServerSentEvent]:
         """One piece at most from each rank."""
         for file in files:
             if file.attempt != self.attempt:
@@ -222,7 +222,7 @@ class _Reading:
         self.attempt = attempt
 
     def _opened(self, file: LogFile) -> Follower | None:
-        """At the place where the reader wants to begin; None while there is no file yet."""
+        """A follower at the position where the reader begins; None while there is no file yet."""
         if not any(path.exists() for path in file.paths):
             return None
         follower = Follower()

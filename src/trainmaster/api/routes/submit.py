@@ -128,7 +128,7 @@ def _accepted(asked: Submission, accepted: Accepted) -> AcceptedJob:
 
 
 def _me() -> str:
-    """The user that runs this manager: the owner of jobs that name none."""
+    """The user that runs this manager: the owner of jobs that do not name one."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

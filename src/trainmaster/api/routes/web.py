@@ -1,4 +1,4 @@
-"""Pages for people with a browser, health, and metrics: what lies at the root."""
+"""Pages for browsers, health and metrics: everything outside /api."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def _overview(service: Daemon) -> str:
 
 
 async def _cluster(service: Daemon) -> dict[str, object]:
-    """All that the first page shows."""
+    """Everything that the first page shows."""
     queries = service.queries
     now, counts = queries.now_ms(), await queries.counts()
     states = frozenset(counts) - ENDED

@@ -26,7 +26,7 @@ def user_data_folder() -> Path:
 
 
 def find_address(url: str | None, data: Path | None) -> str:
-    """The manager's address: what is typed goes first, then the environment, then files."""
+    """The manager's address: from the option, else the environment, else files."""
     stated = url or (os.environ.get(URL) if data is None else None)
     if stated:
         return _checked(stated)

@@ -23,21 +23,21 @@ from trainmaster.cli.support.errors import BadInput, Failed
 ROOT = "/api/v1"
 USER = "TRAINMASTER_USER"
 PATIENCE_S = 60.0
-"""How long one answer may take; streams say something at least every 15 s."""
+"""How long one answer may take; streams send something at least every 15 s."""
 RETRIES_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Pauses between tries while the manager is being restarted."""
 NOT_FOUND = 404
 NOT_YET = 503
 """It is being restarted, is a standby, or cannot reach its store; the same as no answer."""
 OPENER = build_opener(ProxyHandler({}))
-"""Opens addresses directly: a proxy of the environment is for the outside."""
+"""Opens addresses directly, without the proxy of the environment."""
 
 Json = dict[str, Any]
 Query = Mapping[str, str | int | None]
 
 
 class Unreachable(Failed):
-    """No answer, or the connection broke: the same may be asked again."""
+    """No answer, or the connection broke: the request may be repeated."""
 
 
 class RequestRefused(Failed):
@@ -145,7 +145,7 @@ class Client:
 
     @contextmanager
     def _answer(self, request: Request) -> Iterator[HTTPResponse]:
-        """The answer to a request, to be read; whatever breaks meanwhile is Unreachable or RequestRefused."""
+        """The answer to a request, to be read; any error meanwhile becomes Unreachable or RequestRefused."""
         try:
             try:
                 response = OPENER.open(request, timeout=PATIENCE_S)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 WIDE = 200
-"""Columns of output that goes to a file or a pipe: a table is not cut for a screen that is not there."""
+"""Columns of output that goes to a file or a pipe: a table is not cut to a screen's width."""
 NOTHING = "-"
 
 

@@ -30,14 +30,14 @@ NUMBERS = ("GPUs", "Waited", "Ran", "Suspended", "Loss")
 
 
 def _jobs(devices: int) -> list[dict[str, Any]]:
-    """The job files that fit on so many devices."""
+    """The job files that fit on this many devices."""
     text = JOBS.read_text(encoding="utf-8").replace("$python", sys.executable)
     found: list[Any] = [spec for spec, _ in read_documents(text)]
     return [spec for spec in found if spec.get("gpus", 1) <= devices]
 
 
 async def demonstrate(daemon: Daemon, folder: Path) -> None:
-    """Submit the demonstration's jobs once, wait for them, and show what became of them."""
+    """Submit the demonstration's jobs once, wait for them, and show how they ended."""
     console = Console()
     if (folder / MARK).exists():
         console.print("The demonstration has been run here before: `trainmaster history` shows it.")
@@ -100,7 +100,7 @@ def table(jobs: list[JobStatus]) -> Table:
 
 
 async def end_demonstration(daemon: Daemon, folder: Path) -> None:
-    """Cancel the demonstration's jobs, and wait until none of them is left; others' are not touched."""
+    """Cancel the demonstration's jobs, and wait until none of them is left; other jobs are not touched."""
     for id in unended(daemon, folder):
         if id in daemon.driver.jobs:
             await daemon.commands.cancel(id)

@@ -32,9 +32,9 @@ Write = Callable[[str, bytes], None]
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 ABSENT_S = 60.0
-"""How long a manager may be away, being restarted: its jobs go on meanwhile."""
+"""How long a manager may take to restart; its jobs keep running meanwhile."""
 MANY = 500
-"""For each so many elements of an array one asks a second later."""
+"""Elements of an array for which one second is added between requests."""
 CANCEL_WAIT_S = 3.0
 """Time to press Ctrl-C again, in seconds."""
 UNREMARKABLE = (JobState.STARTING, JobState.RUNNING, JobState.PREFLIGHT)
@@ -46,7 +46,7 @@ PAUSES = (JobState.PENDING, JobState.SUSPENDED, JobState.HELD)
 
 
 def poll(look: Callable[[], T | None]) -> T:
-    """Look again and again until there is something: soon at first, then every second."""
+    """Poll until there is a result: quickly at first, then every second."""
     pause = FIRST_PAUSE_S
     while (found := look()) is None:
         time.sleep(pause)
@@ -183,7 +183,7 @@ class PrefixedLines:
         sys.stdout.buffer.flush()
 
     def end(self, label: str) -> None:
-        """It writes no more: its last line may lack an end."""
+        """It has ended: its last line may have no line break."""
         if self._open.get(label):
             self.write(label, b"\n")
 

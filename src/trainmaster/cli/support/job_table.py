@@ -30,7 +30,7 @@ GAP = 2
 MOST = 40
 """Columns that any other cell gets at most."""
 LEAST_LAST = 24
-"""Columns that the last cell gets at least, before others give way to it."""
+"""Minimum width of the last cell; other columns are dropped before it gets narrower."""
 
 
 def states_of(text: str, known: Sequence[JobState], refusal: str) -> str:

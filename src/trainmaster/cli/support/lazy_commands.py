@@ -24,7 +24,7 @@ STUDIES = "Traces, policies and simulation"
 
 
 class CommandEntry(NamedTuple):
-    """One command: what the list of commands says of it and, where its name does not tell, where it is."""
+    """One command: its line in the list of commands and, if its name differs, its file and function."""
 
     panel: str
     summary: str

@@ -73,7 +73,7 @@ def _setting(text: str) -> Setting:
 
 
 def _check_once(settings: Sequence[Setting]) -> None:
-    """The same option twice is a slip: neither value is obviously the one that was meant."""
+    """Refuse an option that is given twice: it is unclear which value is meant."""
     seen: set[tuple[str | None, str]] = set()
     for setting in settings:
         if (setting.policy, setting.key) in seen:
@@ -87,7 +87,7 @@ def _keys(kind: Any) -> list[str]:
 
 
 def _given(kind: Any, settings: Sequence[Setting]) -> dict[str, str]:
-    """What concerns this policy; what is set for it alone comes first."""
+    """The settings for this policy; those for it alone override the others."""
     known = _keys(kind)
     given = {s.key: s.value for s in settings if s.policy is None and s.key in known}
     return given | {s.key: s.value for s in settings if s.policy == kind.name}

@@ -14,7 +14,7 @@ REFRESH_S = 0.1
 
 
 class ProgressBar(AbstractContextManager["ProgressBar"]):
-    """Appears when the work has taken a while; in a log there is none, only what is said."""
+    """Appears when the work has taken a while; not in a log, which gets only messages."""
 
     def __init__(self, what: str, *, after_s: float = 0.0) -> None:
         self._what = what

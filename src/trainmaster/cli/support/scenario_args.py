@@ -1,4 +1,4 @@
-"""From the words of the command line to what a simulation takes: cluster, performance, estimates, queues."""
+"""Turns command line arguments into inputs of a simulation: cluster, performance, estimates, queues."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def queues_of(path: Path | None) -> dict[str, Queue]:
 
 
 def finite(value: float, option: str) -> float:
-    """A number of the command line that is one: not nan, not inf, not beyond all traces."""
+    """A finite number of the command line, within the range of traces."""
     if not abs(value) <= LARGEST:
         raise BadInput(f"{option} must be a number of at most {LARGEST:.0e}, not {value}.")
     return value

@@ -1,4 +1,4 @@
-"""The table that a simulation ends with: policies side by side, and what should be known of them."""
+"""The table that a simulation ends with: policies side by side, with notes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _cell(metric: Metric, summary: Summary, best: str | None) -> str:
 
 
 def for_report(scenario: Scenario, runs: Sequence[Ran]) -> list[Result]:
-    """Results that carry what the page should say beside their numbers."""
+    """Results with the notes that the report shows beside their numbers."""
     common = (*scenario.trace.notes, *rejections(scenario, runs))
     return [
         replace(ran.result, warnings=(*common, *_cut_short(ran), *ran.result.warnings))
@@ -107,7 +107,7 @@ def _cut_short(ran: Ran) -> Iterator[str]:
 
 
 def cautions(scenario: Scenario, runs: Sequence[Ran]) -> Iterator[str]:
-    """Rejected jobs, what became of unfinished ones, and what each policy got wrong."""
+    """Rejected jobs, unfinished ones, and errors of each policy."""
     yield from rejections(scenario, runs)
     yield from (remark for ran in runs for remark in ran.result.warnings)
     options = {ran.result.policy: ran.result.options for ran in runs}

@@ -28,7 +28,7 @@ TRAVELS = (
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What became of one job file: the job, or the array and its elements."""
+    """The result of one job file: the job, or the array and its elements."""
 
     answer: Json
     """As the manager answered."""

@@ -64,7 +64,7 @@ class Attached:
         self.code = 0
 
     def run(self) -> DetachReason:
-        """Carry keys there and output back until the session ends or the user detaches."""
+        """Send keys and show output until the session ends or the user detaches."""
         keys = sys.stdin.fileno()
         with _raw(keys), _sizes(self._send_size), selectors.DefaultSelector() as watch:
             watch.register(self._line, selectors.EVENT_READ)
@@ -124,7 +124,7 @@ class Attached:
 
 @contextlib.contextmanager
 def _raw(keys: int) -> Iterator[None]:
-    """Every key as it is typed; the terminal is put back whatever happens."""
+    """Read every key as it is typed; the terminal is always restored."""
     if not os.isatty(keys):
         yield
         return

@@ -1,4 +1,4 @@
-"""The numbers of a trace for people, with bars, and for programs, as JSON."""
+"""The numbers of a trace: as tables with bars, or as JSON."""
 
 from __future__ import annotations
 

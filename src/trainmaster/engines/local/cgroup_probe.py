@@ -27,7 +27,7 @@ class ProbeResult:
 
 
 def probe() -> ProbeResult:
-    """Make a group, move a process into it, limit it, and take it all away again."""
+    """Create a group, move a process into it, limit it, and remove it again."""
     unified, versions_1 = _hierarchies()
     unified = _parent_group(unified) if unified else ""
     tracked = unified if unified and _works(unified, "", "") else ""
@@ -49,7 +49,7 @@ def probe() -> ProbeResult:
 def _parent_group(own: str) -> str:
     """The group below which ours are made: with limits, where it has no processes of its own.
 
-    The daemon moves into a group of its own where its group was made for it alone: by systemd in a
+    The manager moves into a group of its own where its group was made for it alone: by systemd in a
     scope that is delegated, or as the root of a container. Not in a service: systemd could not start it
     again while jobs are left in there; `DelegateSubgroup=` has it begin one level lower.
     """

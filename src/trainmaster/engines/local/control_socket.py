@@ -1,4 +1,4 @@
-"""The supervisor's socket: programs, the daemon and tools talk to it in lines."""
+"""The supervisor's socket: programs, the manager and tools send it lines of JSON."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ControlSocket:
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
     def ranks(self) -> set[int]:
-        """Ranks that have said hello."""
+        """Ranks that have sent `hello`."""
         return {connection.rank for connection in self._connections if connection.rank is not None}
 
     def send_to_ranks(self, said: Message) -> None:

@@ -1,4 +1,4 @@
-"""The engine of this machine: every run is a folder with a supervisor that outlives the daemon."""
+"""The engine of this machine: every run is a folder with a supervisor that outlives the manager."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from trainmaster.sdk.wire import Message
 LIVE = ".live"
 """A folder with an empty file for each run that was begun and is not known to have ended."""
 
-LET_GO_LOOKS = 500
+EXIT_POLLS = 500
 ORDERS: dict[type, str] = {Halt: "halt", Kill: "kill", Freeze: "freeze", Thaw: "thaw"}
 """What a supervisor is told."""
 
@@ -61,7 +61,7 @@ class LocalEngine:
     @property
     def abilities(self) -> Abilities:
         plan = self.probed.plan
-        can_freeze = not self.host.uuids  # CPU slots are free as soon as processes stand still
+        can_freeze = not self.host.uuids  # CPU slots are free as soon as processes are stopped
         remarks = [*self.probed.remarks]
         if not can_freeze:
             remarks.append(
@@ -106,12 +106,12 @@ class LocalEngine:
 
     async def save(self, run: Run) -> None:
         """Ask it to write a checkpoint and go on."""
-        if run in self._followers or self._has_traces(run):
+        if run in self._followers or self._has_remains(run):
             self._send(run, "save")
 
     async def observe(self, runs: Mapping[Run, int]) -> None:
         for run, seen in runs.items():
-            if run not in self._followers and (seen > 0 or self._has_traces(run)):
+            if run not in self._followers and (seen > 0 or self._has_remains(run)):
                 self._follow(run, seen, self._tell)
         for run in self._live_runs():
             if run not in runs and run not in self._followers:
@@ -122,7 +122,7 @@ class LocalEngine:
         if follower is not None:
             await follower.stop()
         folder = self.folder_of(run)
-        if not await self._is_let_go(folder):
+        if not await self._supervisor_has_exited(folder):
             return
         await asyncio.to_thread(shutil.rmtree, folder, True)
         with suppress(OSError):  # other attempts of the job are still there
@@ -135,11 +135,11 @@ class LocalEngine:
         self._followers.clear()
         await self.fork_server.close()
 
-    async def _is_let_go(self, folder: Path) -> bool:
+    async def _supervisor_has_exited(self, folder: Path) -> bool:
         """Whether its supervisor is gone; one that has written down the end is about to be."""
         if journal.is_locked(str(folder)) and not journal.has_ended(str(folder)):
             return False
-        for _ in range(LET_GO_LOOKS):
+        for _ in range(EXIT_POLLS):
             if not journal.is_locked(str(folder)):
                 return True
             await asyncio.sleep(0.02)
@@ -202,7 +202,7 @@ class LocalEngine:
     # -- watching ------------------------------------------------------------------------------------
 
     def _follower_of(self, run: Run) -> RunFollower:
-        """The run's follower; a new one, which finds out what became of it, if there is none."""
+        """The run's follower; if it has none, a new one that finds out what happened to it."""
         return self._followers.get(run) or self._follow(run, 0, self._tell)
 
     def _remains(self, run: Run) -> RunRemains:
@@ -226,10 +226,10 @@ class LocalEngine:
         if self._followers.get(run) is follower:
             del self._followers[run]
         if follower.has_ended or follower.never_began:
-            with suppress(OSError):  # one that stays is looked into by the next daemon
+            with suppress(OSError):  # the next manager removes one that stays
                 self._marker(run).unlink(missing_ok=True)
 
-    def _has_traces(self, run: Run) -> bool:
+    def _has_remains(self, run: Run) -> bool:
         """Whether anything of it was written, or a supervisor holds it."""
         folder = str(self.folder_of(run))
         return journal.has_begun(folder) or journal.is_locked(folder)
@@ -246,7 +246,7 @@ class LocalEngine:
         """Kill a run that belongs to no job, without reports."""
         if run in self._followers:
             self._followers[run].send({"order": "kill"})
-        elif self._has_traces(run):
+        elif self._has_remains(run):
             self._follow(run, 0, None).send({"order": "kill"})
         else:
             self._marker(run).unlink(missing_ok=True)

@@ -69,7 +69,7 @@ def exit_status_of(
 ) -> ExitStatus:
     """Success only if all ranks returned 0, and it was not told to leave before it was done.
 
-    One whose ranks had said that they were done when our signal hit them on their way out has succeeded
+    A run whose ranks had reported that they were done before our signal ended them has succeeded
     as well; what one rank says does not hold for another that never came so far.
     """
     if not_started is not None:
@@ -104,7 +104,7 @@ def exit_status_of(
 def _why(
     rank: RankProcess, limit: int | None, oom_ranks: Collection[int], machine_oom: bool
 ) -> str:
-    """One sentence where the kernel says more than an exit code."""
+    """One sentence for an end that the exit code alone does not explain."""
     if rank.number in oom_ranks and limit is not None:
         allowed = f"{limit / (1 << 20):,.0f} MiB"
         return f"Rank {rank.number} used more host memory than the {allowed} that it may; raise `memory`."

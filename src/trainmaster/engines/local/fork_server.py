@@ -1,7 +1,7 @@
 """Forks supervisors: a small process that has everything imported, so that a start costs milliseconds.
 
 It reads folders from its standard input, one in a line, and answers each on its standard output. It ends
-when the daemon does; supervisors have no parent here and go on.
+when the manager does; supervisors have no parent here and go on.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _spawn(folder: str) -> None:
 def _supervise(folder: str) -> NoReturn:
     code = 1
     try:
-        daemon = os.dup(STDOUT)  # not inherited by programs: they get 0, 1 and 2 of their own
+        manager = os.dup(STDOUT)  # not inherited by programs: they get 0, 1 and 2 of their own
         log = os.open(
             os.path.join(folder, "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
         )
@@ -61,17 +61,17 @@ def _supervise(folder: str) -> NoReturn:
         os.close(nothing)
         os.chdir("/")
 
-        def has_a_daemon() -> bool:
+        def has_a_manager() -> bool:
             watch = select.poll()
-            watch.register(daemon, 0)
-            return not watch.poll(0)  # an error there: nobody reads any more
+            watch.register(manager, 0)
+            return not watch.poll(0)  # an error there: no manager reads it any more
 
         def answer() -> None:
             with contextlib.suppress(OSError):
-                os.write(daemon, json.dumps(folder).encode() + b"\n")
-            os.close(daemon)
+                os.write(manager, json.dumps(folder).encode() + b"\n")
+            os.close(manager)
 
-        supervise(folder, has_a_daemon, answer)
+        supervise(folder, has_a_manager, answer)
         code = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())

@@ -83,7 +83,7 @@ class ForkServerClient:
         await self._process.stdin.drain()
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
-        """Hand out the answers; when it dies, those that are missing are not coming."""
+        """Pass on the answers; when it dies, the missing ones fail."""
         assert process.stdout is not None
         while line := await process.stdout.readline():
             self._answer(json.loads(line), True)

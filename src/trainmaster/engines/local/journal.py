@@ -1,4 +1,4 @@
-"""A run's journal: lines of JSON, the durable truth about it. Only the holder of the run's lock writes it."""
+"""A run's journal: lines of JSON, the durable record of it. Only the holder of the run's lock writes it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SYNCED = frozenset({"opened", "started", "frozen", "reshaped", *LAST})
 def take_lock(folder: str, patience_s: float = 0.0) -> int | None:
     """The run's lock, as a descriptor that holds it; None if another process holds it.
 
-    Testing whether it is free takes it for a moment: hence some patience.
+    Testing whether it is free takes it for a moment, so wait a little.
     """
     lock = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     until = time.monotonic() + patience_s
@@ -78,7 +78,7 @@ def has_ended(folder: str) -> bool:
 
 
 def last(folder: str) -> JournalEntry | None:
-    """The newest entry; None where there is none."""
+    """The newest entry; None if the journal is empty."""
     newest = None
     for newest in read(folder):  # noqa: B007 - only the last one is wanted
         pass
@@ -86,7 +86,7 @@ def last(folder: str) -> JournalEntry | None:
 
 
 def read(folder: str, after: int = 0) -> Iterator[JournalEntry]:
-    """The entries after that number, up to the first line that is none: what follows was torn."""
+    """The entries after that number, up to the first damaged line."""
     with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, JOURNAL), "rb") as file:
         for line in file:
             entry = _entry_of(line)
@@ -97,7 +97,7 @@ def read(folder: str, after: int = 0) -> Iterator[JournalEntry]:
 
 
 def _entry_of(line: bytes) -> JournalEntry | None:
-    """None for a torn line, and for what a power cut may leave in place of one."""
+    """None for an incomplete or damaged line, which a power failure may leave."""
     if not line.endswith(b"\n"):
         return None
     try:
@@ -136,20 +136,20 @@ class Journal:
         return not self._waiting
 
     def entry(self, what: str, said: JournalEntry) -> JournalEntry:
-        """A new entry with its number and time: neither ever goes back."""
+        """A new entry with its number and time: neither ever decreases."""
         self._n += 1
         self._at_ms = max(self._at_ms, time.time_ns() // 1_000_000)
         return {"n": self._n, "at_ms": self._at_ms, "what": what} | said
 
     def append(self, entry: JournalEntry) -> list[JournalEntry]:
-        """Write it; what has become durable by now, oldest first, may be told."""
+        """Write it; returns the entries that are durable now, oldest first, to be reported."""
         if entry["what"] != "progress":
             self._kept.append(entry)
         self._waiting.append(entry)
         return self.retry()
 
     def retry(self) -> list[JournalEntry]:
-        """Write what waits, in order, as far as the disk lets us."""
+        """Write the waiting entries in order, until one fails."""
         written: list[JournalEntry] = []
         before = self._good
         try:
@@ -219,7 +219,7 @@ class Journal:
 
 
 def _sync_folder(folder: str) -> None:
-    """Let the names in it outlast a power cut."""
+    """Flush the folder, so that its file names survive a power failure."""
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(opened)

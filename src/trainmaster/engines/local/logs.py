@@ -1,4 +1,4 @@
-"""A rank's output in files: the newest is kept, whatever it is and however much."""
+"""A rank's output in files: the newest part is kept, up to a limit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rank_logs(folder: Path) -> Mapping[int, tuple[Path, ...]]:
 
 
 class RankLog:
-    """Takes bytes as they come. A disk that refuses them costs output, never the training."""
+    """Takes bytes as they come. If the disk is full, output is lost, but the training goes on."""
 
     def __init__(self, path: str, file_bytes: int, files: int) -> None:
         self._path = path
@@ -35,7 +35,7 @@ class RankLog:
         self._file: int | None = None
         self._size = 0
         self._lost = 0
-        """Bytes that could not be written, to be said when that works again."""
+        """Bytes that could not be written; noted in the log once writing works again."""
 
     def write(self, piece: bytes) -> None:
         """Append; a file that is full is put aside first, so that none grows beyond its limit."""
@@ -90,7 +90,7 @@ class RankLog:
         return self._file
 
     def _rotate(self) -> None:
-        """Every file one older, the oldest goes."""
+        """Rename each file to the next number; the oldest is dropped."""
         try:
             for age in range(self._files - 1, 0, -1):
                 older = f"{self._path}.{age}"

@@ -18,14 +18,14 @@ from trainmaster.engines.process_freezer import send
 from trainmaster.sdk import wire
 from trainmaster.sdk.process_tree import is_alive
 
-WHY_LOST = "Its supervisor was killed, or the machine was restarted; nobody saw how it ended."
+WHY_LOST = "Its supervisor was killed, or the machine was restarted; how it ended is unknown."
 SWEEPING_S = 1.0
-"""How long one look for what is left takes, at most; it is looked again until there is nothing."""
+"""Seconds that one sweep takes, at most; sweeps are repeated until nothing is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRemains:
-    """A run's folder, and where its remains are if nothing in there says so."""
+    """Where the remains of a run are: its folder; its socket and cgroups if the folder does not name them."""
 
     folder: Path
     socket: str
@@ -79,7 +79,7 @@ def close_unstarted_run(remains: RunRemains, what: str, said: journal.JournalEnt
 
 
 def kill_supervisor(remains: RunRemains) -> None:
-    """Kill the run's supervisor, whose ranks die with it: nobody here can follow it."""
+    """Kill the run's supervisor, and its ranks with it: it cannot be followed."""
     for pid in processes.lock_holders(str(remains.folder / journal.LOCK)):
         if pid != os.getpid():
             send(pid, signal.SIGKILL)

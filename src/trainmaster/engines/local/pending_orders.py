@@ -9,13 +9,13 @@ from trainmaster.sdk.wire import Message
 
 ENDS = ("halt", "kill")
 ANSWERS = {"freeze": "frozen", "thaw": "thawed", "reshape": "reshaped"}
-"""What a supervisor writes when it has obeyed; the end of the run answers everything."""
+"""What a supervisor writes when it has carried out an order; the end of the run answers every order."""
 INSTEAD_OF = {
     "freeze": ("freeze", "thaw"),
     "thaw": ("freeze", "thaw"),
     "reshape": ("reshape",),
 }
-"""Which of the orders that were said before must not be said again after a new one."""
+"""Earlier orders that must not be sent again after a new one."""
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class PendingOrder:
     since: int | None = None
     """The run's last entry when it was handed over; None: it has not been sent yet."""
     is_due: bool = True
-    """Whether it is still to be said on the present connection."""
+    """Whether it still has to be sent on the present connection."""
 
     def is_answered_by(self, entry: JournalEntry) -> bool:
         if entry["what"] in LAST:
@@ -64,12 +64,12 @@ class PendingOrders:
         self._pending = [each for each in self._pending if each.since is not None]
 
     def mark_all_due(self) -> None:
-        """There is a new connection: what was said on the last one may not have been heard."""
+        """There is a new connection: what was sent on the last one may be lost."""
         for each in self._pending:
             each.is_due = True
 
     def take_due(self, after: int) -> list[Message]:
-        """What is to be said now, to a supervisor whose last entry was this."""
+        """Orders to send now, to a supervisor whose last entry was this."""
         due = [each for each in self._pending if each.is_due]
         for each in due:
             each.is_due = False

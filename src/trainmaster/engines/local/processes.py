@@ -61,7 +61,7 @@ def can_list_children() -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether it stands still, or has ended."""
+    """Whether it is stopped, or has ended."""
     fields = stat_of(pid)
     return not fields or fields[0] in (b"T", b"t", b"Z", b"X")
 
@@ -89,7 +89,7 @@ def processes_of_run(mark: str, name: str, ends: Collection[str]) -> list[int]:
 
 
 def lock_holders(path: str) -> list[int]:
-    """Who holds a lock on this file."""
+    """The processes that hold a lock on this file."""
     try:
         inode = str(os.stat(path).st_ino)
         with open("/proc/locks") as file:
@@ -105,7 +105,7 @@ def lock_holders(path: str) -> list[int]:
 
 
 def _has_open(pid: int, path: str) -> bool:
-    """Numbers of files are those of one file system: only this says that it is the same file."""
+    """Inode numbers are unique within one file system only: compare the device too."""
     try:
         opened = os.listdir(f"/proc/{pid}/fd")
     except OSError:
@@ -118,7 +118,7 @@ def _has_open(pid: int, path: str) -> bool:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Whether the process has a handler of its own for this signal: others would die of it."""
+    """Whether the process has a handler of its own for this signal: others would be killed by it."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             for line in file:
@@ -130,7 +130,7 @@ def catches(pid: int, number: int) -> bool:
 
 
 def oom_kills() -> int:
-    """How many processes the kernel has killed for want of memory since the machine started."""
+    """How many processes the kernel has killed because memory ran out since the machine started."""
     try:
         with open("/proc/vmstat", "rb") as file:
             for line in file:

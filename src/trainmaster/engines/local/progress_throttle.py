@@ -1,4 +1,4 @@
-"""What programs say of their progress, thinned: journals of week-long jobs stay readable."""
+"""Thins the progress reports of programs, so that journals of week-long jobs stay small."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 MOST_PER_S = 1.0
 """Entries in a second, at most, for a young run."""
 RAREST_S = 30.0
-"""An old run has one entry in so many seconds."""
+"""An old run has at most one entry in this many seconds."""
 AGE_PER_S = 3600.0
 """For every hour of age an entry covers a second more."""
 
@@ -16,15 +16,15 @@ NUMBERS = ("loss", "samples_per_s")
 COUNTS = ("step", "total_steps", "epoch_steps")
 
 LARGEST = 1e12
-"""Numbers beyond it are no losses; in millionths they still fit into 64 bits."""
+"""Larger numbers are not losses; in millionths they still fit into 64 bits."""
 COUNT_END = 1 << 53
-"""Counts are below it: whatever reads JSON keeps them exactly."""
+"""Counts are below it: every JSON reader keeps them exactly."""
 
 
 def cleaned(said: dict[str, Any]) -> dict[str, Any] | None:
     """The fields of a progress line that are what they should be.
 
-    None without a step, and for a count that cannot be: such a program does not count, it is confused.
+    None without a step, or with an impossible count.
     """
     kept: dict[str, Any] = {}
     for name in COUNTS:

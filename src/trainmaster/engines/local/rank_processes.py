@@ -31,7 +31,7 @@ JOBS_OWN_FAULT = frozenset(
         *(errno.E2BIG, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL),
     }
 )
-"""What ends in the same way however often it is tried. All else is the machine's trouble, and passes."""
+"""Errors that every retry would meet again. All others are temporary errors of the machine."""
 SWEEPS = 50
 
 
@@ -81,7 +81,7 @@ class Gang:
             try:
                 rank, error = _started(run, number, folder, self._cgroups)
             except OSError as refused:
-                why = f"The machine starts no more processes: {_words(refused.errno or 0)}."
+                why = f"The machine cannot start more processes: {_words(refused.errno or 0)}."
                 problem = NotStarted(number, NOT_EXECUTABLE, why, is_final=False)
                 break
             self.ranks.append(rank)
@@ -247,7 +247,7 @@ def _group_of(pid: int) -> int | None:
 
 
 def pump(rank: RankProcess, most: int = 1 << 18) -> int | None:
-    """Move one piece of output into the log: so many bytes, 0 at its end, None for nothing yet."""
+    """Move one piece of output into the log: its number of bytes, 0 at the end, None if there is none yet."""
     if rank.output is None:
         return 0
     try:

@@ -27,11 +27,11 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 1.0
 STARTS = 5
 """How often a supervisor is asked for before the run is given up."""
 PIECE = 500
-"""Entries that are told in one go: the daemon has other things to do as well."""
+"""Entries that are reported at once, before other tasks of the manager run."""
 
 NEVER_BEGUN = "Its supervisor could not be started: look into supervisor.log in the run's folder."
 NOT_FOLLOWED = "It could not be followed any more and was ended: daemon.log says why."
-NOBODYS = "It was ended because nobody owned it, before it was launched again."
+ORPHANED = "It was ended as an orphan, before it was launched again."
 
 
 REPORTS: dict[str, type[Report]] = {
@@ -47,9 +47,9 @@ REPORTS: dict[str, type[Report]] = {
 
 
 def report_of(run: Run, entry: JournalEntry) -> Report | None:
-    """An entry of a journal as a report; None for what only the engine itself cares about.
+    """An entry of a journal as a report; None for entries that only the engine uses.
 
-    Only what may be None may be left out: KeyError for an entry that says less.
+    Only fields that may be None may be absent: KeyError otherwise.
     """
     kind = REPORTS.get(entry["what"])
     if kind is None:
@@ -75,7 +75,7 @@ class LaunchSteps:
 
 
 class RunFollower:
-    """One run's reports in order, each once, and the way for its orders.
+    """Reports one run's entries in order, each once, and sends its orders.
 
     `after` is the last report that was seen: 0 for none, and then the run may not have begun.
     """
@@ -86,7 +86,7 @@ class RunFollower:
         remains: RunRemains,
         after: int,
         tell: Callable[[Report, int], None] | None,
-        over: Callable[[RunFollower], None],
+        on_over: Callable[[RunFollower], None],
     ) -> None:
         self.run = run
         self._remains = remains
@@ -94,19 +94,19 @@ class RunFollower:
         self._after = after
         self._tell = tell
         """None: its reports are not needed; it is only being killed."""
-        self._over = over
+        self._on_over = on_over
         self.has_ended = False
         """Whether its last entry has been read."""
         self.never_began = False
         """Whether it is over because its launch never came."""
-        self._was_nobodys = tell is None
+        self._was_orphan = tell is None
         self._beginning: LaunchSteps | None = None
         self._socket: str | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._orders = PendingOrders()
         self._is_over, self._is_broken = False, False
         self._task: asyncio.Task[None] | None = None
-        self._making: list[asyncio.Task[None]] = []
+        self._preparing: list[asyncio.Task[None]] = []
         """Orders whose files are being written."""
 
     def begin(self, beginning: LaunchSteps | None) -> None:
@@ -115,16 +115,16 @@ class RunFollower:
         self._task = asyncio.create_task(self._follow())
 
     def launch(self, tell: Callable[[Report, int], None] | None, beginning: LaunchSteps) -> None:
-        """It is to run: begin it if it never was, and report to its owner from now on."""
+        """Start the run if it has not begun, and report to its owner from now on."""
         if self._tell is None:
             self._tell = tell
-            if self._after == 0:  # nothing that its owner should know has passed unheard
+            if self._after == 0:  # no report was missed
                 self._orders.drop_unsent()
         if self._after == 0 and self._beginning is None:
             self._beginning = beginning
 
     async def stop(self) -> None:
-        tasks = [*self._making, *([] if self._task is None else [self._task])]
+        tasks = [*self._preparing, *([] if self._task is None else [self._task])]
         for task in tasks:
             task.cancel()
         for task in tasks:
@@ -135,23 +135,23 @@ class RunFollower:
         """To the supervisor, now or as soon as it answers."""
         self._orders.add(said)
         if self._writer is not None:
-            self._hand_over(self._writer)
+            self._send_due(self._writer)
 
-    def send_when_ready(self, make: Callable[[], Message]) -> None:
-        """The same for an order that takes files, which are written as soon as the disk lets us."""
-        task = asyncio.create_task(self._make(make, [*self._making]))
-        self._making.append(task)
-        task.add_done_callback(self._making.remove)
+    def send_when_ready(self, prepare: Callable[[], Message]) -> None:
+        """Send an order once its files are written, which is retried until it works."""
+        task = asyncio.create_task(self._prepare_and_send(prepare, [*self._preparing]))
+        self._preparing.append(task)
+        task.add_done_callback(self._preparing.remove)
 
-    async def _make(
-        self, make: Callable[[], Message], before: Sequence[asyncio.Task[None]]
+    async def _prepare_and_send(
+        self, prepare: Callable[[], Message], before: Sequence[asyncio.Task[None]]
     ) -> None:
         if before:
             await asyncio.wait(before)
         trouble = ""
         while not self._is_over:
             try:
-                self.send(await asyncio.to_thread(make))
+                self.send(await asyncio.to_thread(prepare))
                 return
             except OSError as problem:
                 if trouble != str(problem):
@@ -168,15 +168,15 @@ class RunFollower:
     # -- following -----------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        """Until it is over; what the machine refuses, a full disk say, is tried again.
+        """Until the run is over; temporary errors, such as a full disk, are retried.
 
-        Whatever else goes wrong loses the run: without a follower it would hang for ever.
+        Any other error loses the run: without a follower it would never end.
         """
         trouble = ""
         try:
             while not self._is_over:
                 try:
-                    await self._go_on()
+                    await self._begin_and_follow()
                 except OSError as problem:
                     if trouble != str(problem):
                         trouble = str(problem)
@@ -190,21 +190,21 @@ class RunFollower:
                         await asyncio.sleep(RETRY_S)
                     self._is_broken = True
         finally:
-            for task in self._making:
+            for task in self._preparing:
                 task.cancel()
-            self._over(self)
+            self._on_over(self)
 
-    async def _go_on(self) -> None:
+    async def _begin_and_follow(self) -> None:
         if self._is_broken:
             await self._give_up()
             return
         if self._beginning is not None:
             await self._begin(
                 self._beginning
-            )  # kept until there is an entry: who held it may leave
-        await self._drain()
+            )  # kept until there is an entry: the process that began it may die
+        await self._follow_supervisor()
 
-    async def _drain(self) -> None:
+    async def _follow_supervisor(self) -> None:
         """Follow its supervisor from one connection to the next."""
         pause = FIRST_PAUSE_S
         while not self._is_over and not self._is_broken:
@@ -220,7 +220,7 @@ class RunFollower:
             await asyncio.sleep(pause)
 
     async def _begin(self, beginning: LaunchSteps) -> None:
-        """See that it has been begun, by us or another process, or never will be."""
+        """Start the run, unless another process has; if that fails, write that it never began."""
         earlier = beginning.end_earlier()
         while any(marker.exists() for marker in earlier):
             await asyncio.sleep(0.02)
@@ -240,13 +240,13 @@ class RunFollower:
         await self._close_unstarted("lost", {"why": NEVER_BEGUN})
 
     async def _close_unstarted(self, what: str, said: JournalEntry) -> bool:
-        """No effect where it has begun after all."""
+        """Write the end of a run that has not begun; False if it has."""
         return await asyncio.to_thread(
             orphan_cleanup.close_unstarted_run, self._remains, what, said
         )
 
     async def _listen(self) -> bool:
-        """Hear a supervisor out; False where none answers."""
+        """Read a supervisor's entries until it disconnects; False if it does not answer."""
         if await self._catch_up():  # first, so that what is heard afterwards is new
             return False
         if self._socket is None:
@@ -261,7 +261,7 @@ class RunFollower:
         try:
             writer.write(encode_message({"say": "follow", "after": self._after}))
             self._orders.mark_all_due()
-            self._hand_over(writer)
+            self._send_due(writer)
             self._writer = writer
             while piece := await reader.read(1 << 16):
                 for entry in lines.feed(piece):
@@ -275,7 +275,7 @@ class RunFollower:
             writer.close()
         return True
 
-    def _hand_over(self, writer: asyncio.StreamWriter) -> None:
+    def _send_due(self, writer: asyncio.StreamWriter) -> None:
         for said in self._orders.take_due(self._after):
             writer.write(encode_message(said))
 
@@ -288,24 +288,24 @@ class RunFollower:
         return self._is_over
 
     async def _without_supervisor(self) -> bool:
-        """Nobody holds the run: it has ended, or is lost, or never began; False: not settled yet."""
+        """Close a run without a supervisor: it has ended, is lost or never began; False: not yet."""
         is_unseen = self._after == 0 and not journal.has_begun(self._folder)
-        if is_unseen and (self._tell is None or not (self._orders or self._making)):
+        if is_unseen and (self._tell is None or not (self._orders or self._preparing)):
             self._is_over = self.never_began = True
             return True
         ends = self._orders.ends
         if is_unseen and ends:
-            has_nothing_to_schedule = await self._close_unstarted(
+            is_closed = await self._close_unstarted(
                 "ended", orphan_cleanup.ended_before_start(ends[-1])
             )
         else:
-            has_nothing_to_schedule = await asyncio.to_thread(
+            is_closed = await asyncio.to_thread(
                 orphan_cleanup.close_lost_run, self._remains, self._after
             )
-        if has_nothing_to_schedule:
+        if is_closed:
             await self._catch_up()
             self._is_over = self.has_ended = True
-        return has_nothing_to_schedule
+        return is_closed
 
     async def _give_up(self) -> None:
         """End everything of a run that cannot be followed, and report how it ended, or that it is lost."""
@@ -332,7 +332,7 @@ class RunFollower:
         self._beginning = None
         self._orders.drop_answered(entry)
         self._is_over = self.has_ended = entry["what"] in journal.LAST
-        if self._was_nobodys and isinstance(report, Ended) and report.asked is StopOrder.KILL:
-            report = Lost(self.run, report.at_ms, NOBODYS)
+        if self._was_orphan and isinstance(report, Ended) and report.asked is StopOrder.KILL:
+            report = Lost(self.run, report.at_ms, ORPHANED)
         if report is not None and self._tell is not None:
             self._tell(report, entry["n"])

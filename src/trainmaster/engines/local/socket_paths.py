@@ -37,7 +37,7 @@ def path_in(folder: str, run_folder: Path) -> str:
 
 
 def _is_ours(folder: str) -> bool:
-    """Whether it is there, or could be made, and nobody else can enter it."""
+    """Whether it exists or could be created, and other users cannot enter it."""
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         found = os.stat(folder, follow_symlinks=False)

@@ -1,6 +1,6 @@
-"""The process that owns one run: starts its ranks, watches them, ends them, and writes down the truth.
+"""The process that owns one run: starts its ranks, watches and ends them, and keeps its journal.
 
-It outlives the daemon, holds the run's lock for as long as it lives, and leaves nothing behind. One thread,
+It outlives the manager, holds the run's lock for as long as it lives, and leaves nothing behind. One thread,
 one select loop, the standard library alone: the fork server forks it ready to go.
 """
 
@@ -28,7 +28,7 @@ HOUSEKEEPING_S = 5.0
 RETRY_S = 0.5
 """How soon something is tried again that the disk or the kernel refused."""
 TRACK_AFTER_S = 0.25
-LAST_WORDS_S = 5.0
+CLOSE_TIMEOUT_S = 5.0
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Supervisor:
         self._control = ControlSocket(run.socket, self._selector, self._on_line)
         self._journal = Journal(folder)
         self._journal.append(self._journal.entry("opened", {"pid": os.getpid()}))
-        if not self._journal.is_written:  # begun and not written down might be begun twice
+        if not self._journal.is_written:  # without this entry the run might be begun twice
             raise OSError(self._journal.trouble)
         self._cgroups = RunCgroups(run.cgroups, cgroup_name(run.socket))
         self._throttle = progress_throttle.ProgressThrottle()
@@ -89,7 +89,7 @@ class Supervisor:
             step(*said)
         except Exception:
             said_before, self._trouble = self._trouble, traceback.format_exc()
-            if self._trouble == said_before:  # said once is enough: it may go on for days
+            if self._trouble == said_before:  # logged once: it may last for days
                 time.sleep(RETRY_S)
                 return
             with contextlib.suppress(OSError), open(self._beside("supervisor.log"), "a") as file:
@@ -143,7 +143,7 @@ class Supervisor:
             self._end_generation(now)
 
     def _restore_files(self, now: float) -> None:
-        """What others may have removed is made again."""
+        """Create again what others may have removed: socket, journal and lock."""
         self._housekeeping_at = now + HOUSEKEEPING_S
         self._control.listen()
         self._control.send_to_followers(self._journal.retry())
@@ -165,7 +165,7 @@ class Supervisor:
         self._not_started = self._gang.start(self._run, self._folder)
         for rank in self._gang.ranks:
             assert rank.output is not None
-            self._selector.register(rank.output, selectors.EVENT_READ, self._pumping(rank))
+            self._selector.register(rank.output, selectors.EVENT_READ, self._output_reader(rank))
         if self._not_started is not None:
             self._stop(StopCause.FAILURE)
             return
@@ -177,7 +177,7 @@ class Supervisor:
         self._write(what, said)
         self._track_at = time.monotonic() + TRACK_AFTER_S
 
-    def _pumping(self, rank: RankProcess) -> Callable[[int], None]:
+    def _output_reader(self, rank: RankProcess) -> Callable[[int], None]:
         def ready(mask: int) -> None:
             if rank_processes.pump(rank) == 0:
                 self._close_output(rank)
@@ -200,7 +200,7 @@ class Supervisor:
                 self._stop(StopCause.FAILURE)
 
     def _stop(self, cause: StopCause) -> None:
-        """Tell every rank to end; it has its grace period, whatever it is told for."""
+        """Tell every rank to end; each has the same grace period, whatever the cause."""
         until = time.monotonic() + self._run.grace_ms / 1000
         if self._stopping is not None:
             until = min(until, self._stopping.until)
@@ -222,7 +222,7 @@ class Supervisor:
             )
 
     def _end_generation(self, now: float) -> None:
-        """All ranks have ended: see that nothing is left, then go on as something else or end."""
+        """All ranks have ended: kill what is left, then start the next generation or end."""
         stopping = self._stopping
         if stopping is not None and stopping.until > now and self._gang.lingering():
             return
@@ -239,16 +239,16 @@ class Supervisor:
                 pass
             self._close_output(rank)
             rank.log.close()
-        verdict = self._verdict()
+        status = self._exit_status()
         self._write_progress()
         if self._not_started is not None and not self._not_started.is_final:
             self._conclude("lost", {"why": self._not_started.why})
-        elif self._is_resizing and not verdict.is_success:
-            self._go_on()
+        elif self._is_resizing and not status.is_success:
+            self._start_next_generation()
         else:
-            self._conclude("ended", verdict.said())
+            self._conclude("ended", status.said())
 
-    def _verdict(self) -> ExitStatus:
+    def _exit_status(self) -> ExitStatus:
         stopping = self._stopping
         return exit_status_of(
             ranks=self._gang.ranks,
@@ -266,7 +266,7 @@ class Supervisor:
     def _oom_ranks(self) -> set[int]:
         return {rank.number for rank in self._gang.ranks if self._cgroups.oom_kills(rank.number)}
 
-    def _go_on(self) -> None:
+    def _start_next_generation(self) -> None:
         assert self._next is not None
         self._cgroups.remove()
         try:
@@ -277,7 +277,7 @@ class Supervisor:
         self._start()
 
     def _conclude(self, what: str, said: Message) -> None:
-        """Lost is what could not go on for no fault of its own: it is to be tried again."""
+        """Write the last entry; "lost" means that the job is not at fault and is tried again."""
         self._write(what, said)
         self._cgroups.remove()
         self._is_over = True
@@ -287,7 +287,7 @@ class Supervisor:
         while not self._journal.is_written:
             time.sleep(RETRY_S)
             self._control.send_to_followers(self._journal.retry())
-        until = time.monotonic() + LAST_WORDS_S
+        until = time.monotonic() + CLOSE_TIMEOUT_S
         while self._control.has_unread and time.monotonic() < until:
             for key, mask in self._selector.select(0.1):
                 self._guarded(key.data, mask)
@@ -387,12 +387,12 @@ class Supervisor:
         return os.path.join(self._folder, name)
 
 
-def supervise(folder: str, has_a_daemon: Callable[[], bool], answer: Callable[[], None]) -> None:
+def supervise(folder: str, has_a_manager: Callable[[], bool], answer: Callable[[], None]) -> None:
     """Own the run in this folder, unless it has, or had, an owner already."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     lock = journal.claim(folder)
-    if lock is None or journal.has_begun(folder) or not has_a_daemon():
+    if lock is None or journal.has_begun(folder) or not has_a_manager():
         answer()
         return
     processes.become_subreaper()

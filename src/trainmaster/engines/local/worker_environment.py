@@ -22,7 +22,7 @@ from trainmaster.sdk import wire
 RUN = "TRAINMASTER_RUN"
 DEVICES = "TRAINMASTER_DEVICES"
 NOT_HANDED_ON = ("TRAINMASTER_", "TORCHELASTIC_", "SLURM_")
-"""Variables of the daemon's own environment that would tell a program something untrue."""
+"""Variables of the manager's own environment that would mislead a program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def run_file(
 
 
 def base_env(ours: Mapping[str, str]) -> dict[str, str]:
-    """What a program inherits of the daemon: PATH, HOME and the like."""
+    """What a program inherits from the manager: PATH, HOME and the like."""
     return {name: value for name, value in ours.items() if not name.startswith(NOT_HANDED_ON)}
 
 

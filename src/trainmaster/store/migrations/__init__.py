@@ -1,1 +1,1 @@
-"""How the tables came to be, one file for each version; the leader runs what is missing."""
+"""Migrations of the tables, one file for each version; the leader runs those that are missing."""
