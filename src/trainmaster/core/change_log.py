@@ -1,4 +1,4 @@
-"""What has changed in the state, and who has yet to hear of it.
+"""What has changed in the state since each reader last read it.
 
 The reducer and admission write the log; the controller clears it; policies read it through the view. An
 index that is kept from pass to pass (ranks, queue views, an index of a policy's own) reads by a `Changes`
@@ -34,7 +34,7 @@ class Changes:
 
 
 class ChangeLog:
-    """Everything that a change marks, with who clears each mark and when."""
+    """All marks of changes; the comments say when each is cleared, and by what."""
 
     def __init__(self) -> None:
         # -- until the policy is asked (`plan` or `wake`), then cleared by the controller
@@ -51,7 +51,7 @@ class ChangeLog:
         self.ended: list[JobRecord] = []
         """Jobs that have ended, in that order."""
         self.requeued: list[JobRecord] = []
-        """Jobs to be judged as if they were new: released from a hold, or changed by their owner."""
+        """Jobs to be treated as new: released from a hold, or changed by their owner."""
         # -- from one pass to the next
         self.last_pass_was_noop = False
         """Whether the last pass found nothing to do."""
@@ -61,17 +61,17 @@ class ChangeLog:
         self.caches_stale = False
         """Whether an event invalidates every index: the controller drops them before the next pass."""
         self.readers: dict[Hashable, Changes] = {}
-        """By name: every change is noted for each of them."""
+        """By name: every change is recorded for each reader."""
 
     def note_job(self, record: JobRecord) -> None:
-        """The rank of this job may have changed, or the job has come or ended."""
+        """Record that this job was submitted, changed or ended, so that its rank may have changed."""
         self.has_dirty_jobs = True
         self.dirty_queues.add(record.job.queue)
         for changes in self.readers.values():
             changes.jobs[record.seq] = record
 
     def note_nodes(self, nodes: Iterable[int]) -> None:
-        """Room may have come up on these nodes, for jobs of some rank."""
+        """Record that some waiting job may now fit on these nodes."""
         for changes in self.readers.values():
             changes.nodes.update(nodes)
 
@@ -87,7 +87,7 @@ class ChangeLog:
         self.woken_by_event, self.needs_pass = self.needs_pass, False
 
     def end_pass(self, *, was_noop: bool) -> None:
-        """The policy has taken note of everything up to here."""
+        """The policy has seen every change up to here."""
         self.has_dirty_jobs = False
         self.last_pass_was_noop = was_noop
         for record in self.ended:

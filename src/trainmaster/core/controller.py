@@ -110,7 +110,7 @@ class Controller:
         return Decision(orders, refusals, wake, planned, log.take_ended_unsuccessfully(), notices)
 
     def _start_over(self) -> None:
-        """Drop what was worked out before this step: by another policy, or from what holds no more."""
+        """Drop caches of before this step: of another policy, or of a state that no longer holds."""
         state = self.state
         change, state.new_policy, state.log.caches_stale = state.new_policy, None, False
         self.forget()

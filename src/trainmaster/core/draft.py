@@ -2,7 +2,7 @@
 
 Only a draft changes the occupancy while a policy plans. Bookings go straight into it, each with its
 exact inverse in a log. `plan` undoes them all, so that the state is as before and only the admitted plan
-changes it; the controller undoes those of a policy that raises.
+changes it; where a policy raises, the controller undoes its bookings.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.plan import M, Plan
 
 Savepoint = tuple[int, int | None, list[Any]]
-"""A point to return to: the length of the undo log, the budget, and what was decided."""
+"""A point to roll back to: the length of the undo log, the budget, and the decisions."""
 DECIDED = ("_evicted", "_placed", "_stopped", "_reserved", "_released")
 
 
 class Draft:
-    """One pass's worth of decisions."""
+    """The decisions of one pass."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -48,12 +48,12 @@ class Draft:
         self._placed: dict[str, tuple[JobRecord, Placement]] = {}
         self._evicted: dict[str, JobRecord] = {}
         self._vacated: set[int] = set()
-        """GPUs that a run has been told to leave in this draft, or was for a while."""
+        """GPUs that this draft has ever taken from a run, even if that was rolled back."""
         self._stopped: list[JobRecord] = []
         self._reserved: dict[str, Reserve] = {}
         self._released: list[str] = []
 
-    # -- deciding ------------------------------------------------------------------------------
+    # -- decisions -----------------------------------------------------------------------------
 
     def start(self, record: JobRecord, placement: Placement) -> None:
         """Place a waiting (or just evicted) job."""
@@ -69,7 +69,7 @@ class Draft:
         self._evicted[record.id] = record
 
     def keep(self, record: JobRecord) -> bool:
-        """Undo an eviction where the job's own GPUs are all still free and affordable; else False."""
+        """Undo an eviction if the job's GPUs are all still free and within the budget; else False."""
         placement = record.placement
         assert placement is not None
         if self.budget is not None and placement.total_share > self.budget:
@@ -81,18 +81,18 @@ class Draft:
         return True
 
     def restore(self, record: JobRecord) -> None:
-        """Undo an eviction whose GPUs nobody has taken, even on a node that is closed to others."""
+        """Undo an eviction whose GPUs are still free, even on a closed node."""
         assert record.placement is not None
         self._book(record, record.placement)
         del self._evicted[record.id]
 
     def cancel_start(self, record: JobRecord) -> None:
-        """Take a start of this draft back: the job waits again."""
+        """Undo a start of this draft: the job waits again."""
         _, placement = self._placed.pop(record.id)
         self._unbook(record, placement)
 
     def resize(self, record: JobRecord, placement: Placement) -> None:
-        """Give a running elastic job another set of GPUs, which overlaps its present one."""
+        """Give a running elastic job another set of GPUs, which overlaps its current one."""
         held = record.placement
         assert held is not None
         self._vacated.update(held.gpus())
@@ -101,7 +101,7 @@ class Draft:
         self._placed[record.id] = (record, placement)
 
     def replace(self, record: JobRecord, placement: Placement) -> None:
-        """Another placement for a job that this draft has placed; the one that it has: none at all."""
+        """Change the placement of a job that this draft has placed; its current one means no change."""
         _, before = self._placed[record.id]
         self._vacated.update(before.gpus())
         self._unbook(record, before)
@@ -126,14 +126,14 @@ class Draft:
         self._reserved[record.id] = Reserve(record.id, slices, until_ms, open_to)
 
     def unreserve(self, record: JobRecord) -> bool:
-        """Take back what this draft has reserved for a job; whether there was anything."""
+        """Undo what this draft has reserved for a job; returns whether there was anything."""
         held = self._reserved.pop(record.id, None)
         if held is not None:
             self.unreserve_gpus(held.slices, is_open=held.open_to is OpenTo.OPPORTUNISTIC)
         return held is not None
 
     def release(self, record: JobRecord) -> None:
-        """Put a job's reservation back on the table for this pass."""
+        """Make a job's reserved GPUs available to this pass."""
         held = self.view.reservations.get(record.id)
         if held is not None and record.id not in self._released:
             self.unreserve_gpus(held.slices, is_open=held.open_to is OpenTo.OPPORTUNISTIC)
@@ -143,7 +143,7 @@ class Draft:
         return record.id in self._released
 
     def reserve_gpus(self, slices: tuple[Slice, ...], *, is_open: bool = False) -> None:
-        """Keep GPUs from being booked, unless they are open to opportunistic jobs."""
+        """Keep GPUs from being booked, except by opportunistic jobs if `is_open`."""
         self.space.reserve_gpus(slices, is_open)
         self._log.append((self.space.unreserve_gpus, (slices,)))
 
@@ -154,17 +154,17 @@ class Draft:
 
     @contextmanager
     def closed(self, node: int) -> Iterator[None]:
-        """Offer nothing on a node for a while."""
+        """Close a node within this block."""
         self.space.close(node)
         self._log.append((self.space.open, (node,)))
         yield
         self.space.open(node)
         self._log.append((self.space.close, (node,)))
 
-    # -- asking --------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------
 
     def affords(self, share: int) -> bool:
-        """Whether the budget has that much left."""
+        """Whether this much is left of the budget."""
         return self.budget is None or share <= self.budget
 
     def fits_instead(self, record: JobRecord, placement: Placement) -> bool:
@@ -179,18 +179,18 @@ class Draft:
         return fits
 
     def is_empty(self) -> bool:
-        """Whether nobody has been placed."""
+        """Whether no job has been placed."""
         return not self._placed
 
     def is_evicted(self, record: JobRecord) -> bool:
         return record.id in self._evicted
 
     def is_at_hand(self, gpu: int) -> bool:
-        """Whether nobody has yet to leave it: a run can grow onto such GPUs only, without waiting."""
+        """Whether no run has yet to leave it. Runs can grow only onto such GPUs, since they do not wait."""
         return gpu not in self._vacated and gpu not in self.view.releasing
 
     def vacated_nodes(self) -> set[int]:
-        """Nodes where this draft has made room, or had for a while."""
+        """Nodes where this draft has ever taken GPUs from a run."""
         node_of = self.space.node_of
         return {node_of[gpu] for gpu in self._vacated}
 
@@ -217,7 +217,7 @@ class Draft:
         return record.id in self._placed or record.id in self._evicted
 
     def apply(self, plan: Plan) -> int:
-        """Decide here what another policy planned for its part of the jobs; the share that it adds."""
+        """Make the decisions of another policy's plan here; returns the share that it adds."""
         jobs = self.view.jobs
         with self.within(0):
             for action in plan.actions:
@@ -229,14 +229,14 @@ class Draft:
         self.suspend(record)
         self.start(record, placement)
 
-    # -- taking back ---------------------------------------------------------------------------
+    # -- rolling back --------------------------------------------------------------------------
 
     def checkpoint(self) -> Savepoint:
-        """Where things stand; `roll_back` can return here any number of times."""
+        """A savepoint; `roll_back` can return to it any number of times."""
         return len(self._log), self.budget, [getattr(self, name).copy() for name in DECIDED]
 
     def roll_back(self, mark: Savepoint) -> None:
-        """As if nothing had been decided since the checkpoint."""
+        """Undo every decision since the savepoint."""
         length, self.budget, decided = mark
         self.space.undo(length)
         for name, before in zip(DECIDED, decided, strict=True):
@@ -244,7 +244,7 @@ class Draft:
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Decide what is taken back in the end."""
+        """Roll back every decision of this block at its end."""
         mark = self.checkpoint()
         try:
             yield
@@ -253,7 +253,7 @@ class Draft:
 
     @contextmanager
     def within(self, budget: int) -> Iterator[None]:
-        """Decide within a budget; what is left of it can be read before the end."""
+        """Decide within a budget; `self.budget` is what is left of it until the end of the block."""
         before, self.budget = self.budget, budget
         try:
             yield
@@ -285,7 +285,7 @@ class Draft:
         return Plan(tuple(self._actions()), memo, wake_at, notices)
 
     def _actions(self) -> list[Action]:
-        """Stops and releases, evictions and shrinkings, then moves, growth, starts and reservations."""
+        """Stops, releases, suspensions and shrinking first; then moves, growth, starts and reservations."""
         placed = self._placed.values()
         is_plain = not (self._evicted or self._stopped or self._released or self._reserved)
         if is_plain and all(record.placement is None for record, _ in placed):

@@ -83,4 +83,4 @@ def check(state: State) -> None:
         }
         assert set(residents) == there, f"the residents of node {node} have drifted"
     for gpu, runs in state.releasing.items():
-        assert runs, f"GPU {gpu} is being released by nobody"
+        assert runs, f"GPU {gpu} has no run that is releasing it"

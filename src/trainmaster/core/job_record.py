@@ -37,7 +37,7 @@ class JobRecord:
     run: Run = field(init=False)
     failures: int = field(init=False, default=0)
     placement: Placement | None = field(init=False, default=None)
-    """What it is entitled to; None while it waits."""
+    """The GPUs allocated to it; None while it waits."""
     frozen: Placement | None = field(init=False, default=None)
     """Where a frozen run of it is bound."""
     first_start_ms: int | None = field(init=False, default=None)
@@ -60,9 +60,9 @@ class JobRecord:
     work: int = field(init=False, default=0)
     """Work done up to `since_ms`: ms x parts per million."""
     saved_work: int = field(init=False, default=0)
-    """Work that a durable checkpoint keeps: what is left should its run be gone."""
+    """Work in its last durable checkpoint: what is left if its run is lost."""
     saved_ms: int = field(init=False)
-    """When that was last all there was: its last save, or the start from it."""
+    """When the run last had no unsaved work: its last checkpoint, or its start from one."""
     preemptions: int = field(init=False, default=0)
     migrations: int = field(init=False, default=0)
     is_moving: bool = field(init=False, default=False)
@@ -80,7 +80,7 @@ class JobRecord:
         self.waiting_since_ms = self.saved_ms = job.submit_ms
 
     def take(self, job: Job) -> None:
-        """The job as its owner wants it now; what was measured of its splits stays if it asks the same."""
+        """Change the job as its owner asks; measured splits are kept if the demand is the same."""
         if job.demand != self.job.demand:
             self.demand = job.demand
             self.is_whole = job.demand.mode is Sharing.EXCLUSIVE
@@ -112,14 +112,14 @@ class JobRecord:
         return now + ceil_div(left, self.speed_ppm if self.since_ms is not None else NOMINAL)
 
     def update_service(self, now: int) -> None:
-        """Credit what has been done since, and stand still."""
+        """Add the service and work since `since_ms`; the job makes no progress from now on."""
         if self.since_ms is not None:
             self.attained += (now - self.since_ms) * self.rate
             self.work += (now - self.since_ms) * self.speed_ppm
             self.since_ms = None
 
     def record_checkpoint(self, work: int, now: int) -> None:
-        """So much of its work is durable from now on."""
+        """This much of its work is in a durable checkpoint from now on."""
         self.saved_work, self.saved_ms = work, now
 
     def progress(self, now: int, speed_ppm: int) -> None:

@@ -37,7 +37,7 @@ class Occupancy(TopologyIndex):
         self.free_memory = [kind.memory for kind in topology.type_of_gpu]
         self.mode: list[Sharing | None] = [None] * gpus
         self.whole = [(1 << node.gpus) - 1 for node in nodes]
-        """Per node: a bit for each GPU that nobody uses."""
+        """Per node: a bit for each unused GPU."""
         self.free_cpus = [node.cpus for node in nodes]
         self.free_host = [node.memory for node in nodes]
         largest = max(self.largest)
@@ -65,12 +65,12 @@ class Occupancy(TopologyIndex):
         self.shared_gpus = 0
         """GPUs that are shared now, by fractions or in turns."""
         self.undo_log: list[Undo] = []
-        """What takes back the bookings of drafts, the last one at the end."""
+        """How to undo the bookings of drafts, the last one at the end."""
         for node in nodes:
             self._list(node.index, 1)
 
     def undo(self, length: int = 0) -> None:
-        """Take back, last first, what drafts have booked since the log had this length."""
+        """Undo, last first, what drafts have booked since the log had this length."""
         log = self.undo_log
         while len(log) > length:
             inverse, args = log.pop()
@@ -117,7 +117,7 @@ class Occupancy(TopologyIndex):
     # -- booking -------------------------------------------------------------------------------
 
     def refusal(self, placement: Placement, demand: Demand) -> Refused | None:
-        """Why this cannot be booked now, or None when it can."""
+        """Why this cannot be booked now; None if it can."""
         nodes: dict[int, int] = {}
         sharing, mode = placement.sharing, self.mode
         exclusive = sharing is Sharing.EXCLUSIVE
@@ -151,8 +151,8 @@ class Occupancy(TopologyIndex):
     ) -> bool:
         """Whether the node's CPUs and host memory can carry that much share of this job.
 
-        Opportunistic runs live on what is idle: they book only what they state. `kept` is host memory
-        that a frozen run of the job holds there and gives back when it is thawed.
+        Opportunistic runs use what is idle, so they book only what they state. `kept` is host memory
+        that a frozen run of the job holds there and releases when it is thawed.
         """
         cpus, host = demand.cpus, demand.host_memory
         if cpus is None:
@@ -176,7 +176,7 @@ class Occupancy(TopologyIndex):
         return free
 
     def book(self, placement: Placement, demand: Demand) -> None:
-        """Take the slices; the caller has made sure that they are free."""
+        """Book the slices; the caller has made sure that they are free."""
         if placement.sharing is Sharing.EXCLUSIVE:
             self._move_whole(placement.slices, demand, 1)
         else:
@@ -206,7 +206,7 @@ class Occupancy(TopologyIndex):
         self._flip(last, bits, demand)
 
     def _flip(self, node: int, bits: int, demand: Demand | None) -> None:
-        """Turn whole free GPUs of a node into taken ones, or back, with the demand's part of the host."""
+        """Mark free GPUs of a node as taken, or taken ones as free, with the demand's part of the host."""
         mask = self.whole[node]
         old = mask.bit_count()
         mask ^= bits
@@ -264,7 +264,7 @@ class Occupancy(TopologyIndex):
         return is_guaranteed or self.free_spare[gpu] < WHOLE
 
     def _show_whole(self, gpu: int) -> None:
-        """List a GPU among the whole free ones, or not: nobody uses it and it is not reserved."""
+        """List a GPU among the whole free ones if it is unused and not reserved, else unlist it."""
         node = self.node_of[gpu]
         bit = 1 << (gpu - self.first_gpu[node])
         is_whole = self.mode[gpu] is None and gpu not in self.reserved_gpus
@@ -280,12 +280,12 @@ class Occupancy(TopologyIndex):
             self.free_host[self.node_of[gpu]] -= host
 
     def reserve_gpus(self, slices: Iterable[Slice], open_to_spare: bool = False) -> None:
-        """Reserve GPUs that no guaranteed run uses: hidden from all, or from all but opportunists."""
+        """Hide GPUs that no guaranteed run uses from all jobs, or from all but opportunistic ones."""
         for piece in slices:
             self._reserve(piece, 0, open_to_spare)
 
     def unreserve_gpus(self, slices: Iterable[Slice]) -> None:
-        """Show reserved GPUs again."""
+        """Make reserved GPUs available again."""
         for piece in slices:
             self._reserve(piece, WHOLE, None)
 
@@ -303,7 +303,7 @@ class Occupancy(TopologyIndex):
         if is_open:
             self._list_partial(gpu, kind)
 
-    # -- questions -----------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------
 
     def total_free(self) -> int:
         """Whole free GPUs on open nodes, CPU slots included."""
@@ -318,5 +318,5 @@ class Occupancy(TopologyIndex):
 
 
 def is_opportunistic(placement: Placement) -> bool:
-    """Whether it lives on what others leave idle: shares of such runs are counted apart."""
+    """Whether it uses only idle cycles of shared GPUs; shares of such runs are counted separately."""
     return placement.role is Role.OPPORTUNISTIC and placement.sharing is not Sharing.EXCLUSIVE

@@ -1,8 +1,8 @@
-"""Launches onto GPUs that others still have to leave: held back, then sent, or expired.
+"""Launches onto GPUs that other runs still have to leave: held back, then sent, or expired.
 
-A plan may start a job on GPUs whose present run it suspends. The entitlement changes hands at once;
-the launch waits until the release is a fact. Where that does not come in time, the late nodes are set
-aside and the job is planned again.
+A plan may start a job on GPUs whose current run it suspends. The GPUs are allocated to the job at once;
+its launch waits until the release is reported. Where that does not come in time, the nodes are set aside
+and the job is planned again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trainmaster.model.placement import Slice
 
 
 def launch(state: State, record: JobRecord, now: int) -> None:
-    """Order the launch of a job that has its placement, or hold it back while others have yet to leave."""
+    """Order the launch of a placed job, or hold it back while other runs have yet to leave."""
     is_free = record.frozen is None and not state.releasing
     awaiting = set() if is_free else _in_the_way(state, record)
     if awaiting:
@@ -30,7 +30,7 @@ def launch_after_step(state: State, record: JobRecord, now: int) -> None:
 
 
 def _in_the_way(state: State, record: JobRecord) -> set[Run]:
-    """Runs that must leave first; a frozen run of the job itself that is bound elsewhere is told to."""
+    """Runs that must leave first; a frozen run of the job itself on other GPUs is halted."""
     placement = record.placement
     assert placement is not None
     awaiting: set[Run] = set()
@@ -66,7 +66,7 @@ def _send(state: State, record: JobRecord, now: int) -> None:
 
 
 def begin_release(state: State, run: Run, slices: tuple[Slice, ...]) -> None:
-    """Remember that this run has been told to leave these GPUs."""
+    """Record that this run has been ordered to leave these GPUs."""
     state.leaving[run] = state.leaving.get(run, ()) + slices
     releasing = state.releasing
     for piece in slices:
@@ -78,7 +78,7 @@ def begin_release(state: State, run: Run, slices: tuple[Slice, ...]) -> None:
 
 
 def released(state: State, run: Run) -> None:
-    """The run is off the GPUs it was told to leave: nobody waits for it any more."""
+    """Record that the run has left its GPUs: no launch waits for it any more."""
     for piece in state.leaving.pop(run, ()):
         there = state.releasing.get(piece.gpu)
         if there is not None:
@@ -109,7 +109,7 @@ def _reopen_nodes(state: State, run: Run) -> None:
 
 
 def expire_late_launches(state: State, now: int) -> None:
-    """Set aside the nodes of releases that never came, and plan their claimants again."""
+    """Set aside the nodes of releases that never came, and plan the waiting jobs again."""
     for job in [job for job, each in state.pending_launches.items() if each.expires_ms <= now]:
         expired = state.pending_launches.pop(job)
         for gpu, runs in state.releasing.items():
@@ -123,7 +123,7 @@ def expire_late_launches(state: State, now: int) -> None:
 
 
 def revoke_launch(state: State, record: JobRecord) -> None:
-    """Take back a start that has not reached the engine: it costs nothing."""
+    """Undo a start that has not reached the engine: it costs nothing."""
     state.pending_launches.pop(record.id, None)
     state.deallocate(record)
     record.is_moving = False

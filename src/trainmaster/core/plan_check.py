@@ -194,7 +194,7 @@ def _reserve(state: State, record: JobRecord, action: a.Reserve, now: int) -> Re
     state.drop_reservation(record.id)
     mode = Sharing.TIME if action.open_to is a.OpenTo.OPPORTUNISTIC else Sharing.EXCLUSIVE
     whole = Placement(action.slices, 0, mode, Role.GUARANTEED)
-    gpus_only = replace(record.demand, cpus=0, host_memory=0)  # hosts are booked by who starts
+    gpus_only = replace(record.demand, cpus=0, host_memory=0)  # a start books the host
     why = state.occupancy.refusal(whole, gpus_only)
     if why is not None:
         return why

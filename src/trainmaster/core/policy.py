@@ -1,4 +1,4 @@
-"""The contract that every policy keeps, in simulation, live, and in a what-if."""
+"""The interface of every policy, in simulation, live, and in a what-if."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainmaster.model.reasons import Reason
 
 
 class Policy(Protocol[M]):
-    """Who runs, where, with how much. Its memory is the memo; anything else it holds is a cache.
+    """Decides which jobs run, where, and on how many GPUs. All it keeps besides its memo is a cache.
 
     `Policy` alone is a policy with any memo.
     """

@@ -1,4 +1,4 @@
-"""One view per queue, for policies between queues: each shows only its own jobs.
+"""One view per queue, for policies that divide between queues: each shows only its own jobs.
 
 Each change is passed on once to the view of its queue, so that a pass costs what changed.
 """
@@ -19,7 +19,7 @@ from trainmaster.model.plan import Rank
 from trainmaster.model.topology import CPU_TYPE
 
 Counted = tuple[int, int, bool]
-"""What a job counts for in its part: thousandths of a GPU held and wanted, and whether it waits."""
+"""What a job counts for in its queue: thousandths of a GPU held and wanted, and whether it waits."""
 
 
 class QueueView(View):
@@ -34,16 +34,16 @@ class QueueView(View):
         """Thousandths of a GPU that its jobs would hold if all ran: its demand."""
         self.waiting_count = 0
         self._sizes: dict[int, int] = {}
-        """Thousandths of a GPU that waiting jobs want: how many want so much."""
+        """Thousandths of a GPU wanted -> number of waiting jobs that want that much."""
         self._jobs: dict[str, JobRecord] = {}
         self._counted: dict[int, Counted] = {}
         self.overrule: Callable[[JobRecord, Rank, int], Rank] | None = None
-        """What a policy around the one that ranks has to say about a rank."""
+        """How the policy between queues changes a rank of the inner policy."""
 
     # -- keeping up ------------------------------------------------------------------------------
 
     def note_job(self, record: JobRecord) -> None:
-        """Take note that something about this job of ours has changed."""
+        """Record that a job of this queue has changed."""
         self._log.note_job(record)
         known = self._counted.pop(record.seq, None)
         if known is not None:
@@ -56,7 +56,7 @@ class QueueView(View):
         self._count(counted, 1)
 
     def _insert(self, record: JobRecord) -> None:
-        """Keep jobs in order of submission: one that was on hold comes back into its old place."""
+        """Keep jobs in order of submission; a job released from a hold returns to its old position."""
         jobs = self._jobs
         is_back = bool(jobs) and next(reversed(jobs.values())).seq > record.seq
         if record.id not in jobs and is_back:
@@ -66,7 +66,7 @@ class QueueView(View):
             jobs[record.id] = record
 
     def _shares(self, record: JobRecord) -> Counted:
-        """What the job holds and would hold if it ran, in GPUs: CPU slots are nobody's share."""
+        """GPUs that the job holds, and would hold if it ran; CPU slots do not count."""
         placement, demand = record.placement, record.demand
         held = placement.total_share if placement is not None else 0
         wanted = max(held, demand.nominal.total_share)
@@ -92,20 +92,20 @@ class QueueView(View):
                 del self._sizes[wanted]
 
     def note_end(self, record: JobRecord) -> None:
-        """Take note of a job of ours that has ended since the last pass."""
+        """Record that a job of this queue has ended since the last pass."""
         self._log.ended.append(record)
 
     def clear_ended(self) -> None:
-        """That was the last pass."""
+        """Forget the jobs that had ended before the last pass."""
         if self._log.ended:
             self._log.ended = []
 
     def note_nodes(self, nodes: set[int]) -> None:
-        """Take note of nodes where room may have come up."""
+        """Record nodes where a waiting job may now fit."""
         self._log.note_nodes(nodes)
 
     def allocated_to(self, record: JobRecord) -> int:
-        """Thousandths of a GPU that a job of ours holds."""
+        """Thousandths of a GPU that a job of this queue holds."""
         return self._counted[record.seq][0]
 
     @property
@@ -115,7 +115,7 @@ class QueueView(View):
 
     @property
     def smallest_waiting(self) -> int | None:
-        """Thousandths of a GPU that the least demanding of its waiting jobs wants."""
+        """Thousandths of a GPU that its smallest waiting job wants."""
         return min(self._sizes, default=None)
 
     # -- what a policy sees ----------------------------------------------------------------------
@@ -138,7 +138,7 @@ class QueueView(View):
 
     @contextmanager
     def within(self, budget: int | None) -> Iterator[View]:
-        """The view for a plan that may book so much more than it frees."""
+        """The view for a plan that may book at most this much more than it frees; None: no bound."""
         self.budget = budget
         try:
             yield self
@@ -149,7 +149,7 @@ class QueueView(View):
         return self.waiting_count == 0 and not self._state.draining
 
     def ranked(self, rank: RankOf, now: int, *, group: GroupOf, with_running: bool) -> RankIndex:
-        """The line of this queue; runs stand in it too, since they may be asked to leave."""
+        """The jobs of this queue by rank; runs are included, because they may be preempted."""
         overrule = self.overrule
         if overrule is not None:
             inner = rank
@@ -160,7 +160,7 @@ class QueueView(View):
         return super().ranked(rank, now, group=group, with_running=True)
 
     def is_stable(self, ranks: RankIndex, now: int) -> bool:
-        """Never taken for granted: what the queue may use can have changed."""
+        """Always False, because the queue's budget may have changed."""
         return False
 
 
@@ -171,7 +171,7 @@ class QueueViews:
         self._view = view
         self._by_queue: dict[str, QueueView] = {}
         self._active: dict[str, QueueView] = {}
-        """Those with live or just ended jobs, by name."""
+        """Queues with live or just ended jobs, by name."""
         self._with_ended: list[QueueView] = []
 
     def by_queue(self) -> Mapping[str, QueueView]:
@@ -191,7 +191,7 @@ class QueueViews:
             self._with_ended.append(part)
         nodes = changes.read_nodes()
         for part in self._active.values() if nodes else ():
-            if part.waiting_count:  # where no job waits, none has been told that there is no room
+            if part.waiting_count:  # without waiting jobs there is no failed placement to try again
                 part.note_nodes(nodes)
         if any(
             part.is_active != (part.queue in self._active) for part in (*dirty, *self._with_ended)

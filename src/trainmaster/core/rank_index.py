@@ -1,8 +1,8 @@
-"""Who goes first: jobs kept in line under the rank that the policy declares.
+"""The rank index: jobs sorted by the rank that the policy declares.
 
-A rank is a straight line in time. Waiting jobs are kept in one sorted list per group (jobs of a group
-fit or do not fit alike), running ones in one sorted list per slope: among lines of equal slope the
-order never changes, so nothing is ever sorted again, and a pass looks only at the heads and tails.
+A rank is a linear function of time. Waiting jobs are kept in one sorted list per group (jobs of a group
+fit or do not fit alike), running ones in one sorted list per rate. Ranks of equal rate never change their
+order, so nothing is sorted again, and a pass looks only at the ends of the lists.
 The index is a cache: `forget` drops it, and the next pass builds the same one.
 """
 
@@ -41,7 +41,7 @@ class RankIndex:
         self.waiting: dict[tuple[Hashable, int], RankList] = {}
         self.running: dict[int, RankList] = {}
         self._place: dict[int, tuple[RankList, Entry, int | None]] = {}
-        """By seq: where a job stands, and until when its rank holds."""
+        """By seq: a job's list, its entry there, and until when its rank holds."""
         self._expiries: list[tuple[int, int, JobRecord]] = []
         self._waiting = 0
 
@@ -56,11 +56,11 @@ class RankIndex:
         """Put every changed job where it now belongs."""
         places = self._place
         for record in changed:
-            standing = places.pop(record.seq, None)
-            if standing is not None:
-                line, entry, _ = standing
-                del line.entries[bisect_left(line.entries, entry)]
-                if line.is_waiting:
+            known = places.pop(record.seq, None)
+            if known is not None:
+                jobs, entry, _ = known
+                del jobs.entries[bisect_left(jobs.entries, entry)]
+                if jobs.is_waiting:
                     self._waiting -= 1
             phase = record.phase
             if phase in WAITING:
@@ -78,11 +78,11 @@ class RankIndex:
                     running = self.running[ranked.rate] = RankList(ranked.rate, is_waiting=False)
                 self._insert(record, ranked, running)
 
-    def _insert(self, record: JobRecord, rank: Rank, line: RankList) -> None:
+    def _insert(self, record: JobRecord, rank: Rank, jobs: RankList) -> None:
         level, value, _, until = rank
         entry = (level, value, record.job.submit_ms, record.seq, record)
-        insort(line.entries, entry)
-        self._place[record.seq] = (line, entry, until)
+        insort(jobs.entries, entry)
+        self._place[record.seq] = (jobs, entry, until)
         if until is not None:
             heappush(self._expiries, (until, record.seq, record))
 
@@ -91,8 +91,8 @@ class RankIndex:
         found = []
         while self._expiries and self._expiries[0][0] <= now:
             until, seq, record = heappop(self._expiries)
-            standing = self._place.get(seq)
-            if standing is not None and standing[2] == until:
+            known = self._place.get(seq)
+            if known is not None and known[2] == until:
                 found.append(record)
         return found
 
@@ -100,8 +100,8 @@ class RankIndex:
         """When the next rank runs out; stale entries are thrown away on the way."""
         while self._expiries:
             until, seq, _ = self._expiries[0]
-            standing = self._place.get(seq)
-            if standing is not None and standing[2] == until:
+            known = self._place.get(seq)
+            if known is not None and known[2] == until:
                 return until
             heappop(self._expiries)
         return None
@@ -110,24 +110,24 @@ class RankIndex:
         return self._waiting > 0
 
     def has_running(self) -> bool:
-        return any(line.entries for line in self.running.values())
+        return any(jobs.entries for jobs in self.running.values())
 
     def best_waiting(self, now: int) -> Key | None:
-        """Where the first in line stands."""
+        """The rank key of the best waiting job."""
         keys = [
-            (entry[0], entry[1] + line.rate * now, entry[2], entry[3])
-            for line in self.waiting.values()
-            for entry in line.entries[:1]
+            (entry[0], entry[1] + jobs.rate * now, entry[2], entry[3])
+            for jobs in self.waiting.values()
+            for entry in jobs.entries[:1]
         ]
         return min(keys, default=None)
 
     def heads(self) -> Iterator[JobRecord]:
         """The first waiting job of each group."""
-        return (line.entries[0][4] for line in self.waiting.values() if line.entries)
+        return (jobs.entries[0][4] for jobs in self.waiting.values() if jobs.entries)
 
     def ages(self) -> bool:
-        """Whether some running job's rank gets worse by mere passing of time."""
-        return any(line.rate > 0 and line.entries for line in self.running.values())
+        """Whether some running job's rank gets worse with time."""
+        return any(jobs.rate > 0 and jobs.entries for jobs in self.running.values())
 
     def candidates(self, now: int) -> Candidates:
         return Candidates(self.waiting, now)
@@ -142,12 +142,12 @@ class RankIndex:
             yield tail.pop()
 
     def key_of(self, record: JobRecord, now: int) -> Key | None:
-        """Where a job stands now, if it is in line."""
-        standing = self._place.get(record.seq)
-        if standing is None:
+        """A job's rank key now; None if it is not in the index."""
+        known = self._place.get(record.seq)
+        if known is None:
             return None
-        line, entry, _ = standing
-        return (entry[0], entry[1] + line.rate * now, entry[2], entry[3])
+        jobs, entry, _ = known
+        return (entry[0], entry[1] + jobs.rate * now, entry[2], entry[3])
 
 
 class Candidates:
@@ -156,10 +156,10 @@ class Candidates:
     def __init__(self, waiting: dict[tuple[Hashable, int], RankList], now: int) -> None:
         self._now = now
         heap: list[tuple[int, int, int, int, int, Hashable, RankList | JobRecord]] = []
-        for (group, rate), line in waiting.items():
-            if line.entries:
-                level, value, submit, seq, _ = line.entries[0]
-                heap.append((level, value + rate * now, submit, seq, 0, group, line))
+        for (group, rate), jobs in waiting.items():
+            if jobs.entries:
+                level, value, submit, seq, _ = jobs.entries[0]
+                heap.append((level, value + rate * now, submit, seq, 0, group, jobs))
         if len(heap) > 1:
             heapify(heap)
         self._heap = heap
@@ -196,27 +196,27 @@ class Candidates:
 
 
 class WorstFirst:
-    """Running jobs, worst rank first, merged over the slopes; jobs can be taken out and put back."""
+    """Running jobs, worst rank first, merged over the rates; jobs can be taken out and put back."""
 
-    def __init__(self, lines: Iterable[RankList], now: int) -> None:
+    def __init__(self, lists: Iterable[RankList], now: int) -> None:
         self._now = now
-        self._lines = [line for line in lines if line.entries]
+        self._lists = [jobs for jobs in lists if jobs.entries]
         self._heap: list[tuple[int, int, int, int, int, RankList | None, JobRecord]] | None = None
-        """(negated key, index, line, record), no line for a job put back; made at the first `pop`."""
+        """(negated key, index, list, record), no list for a job put back; made at the first `pop`."""
         self.worst: Key | None = None
         """The key of the worst job that is left."""
-        for line in self._lines:
-            level, value, submit, seq, _ = line.entries[-1]
-            key = (level, value + line.rate * now, submit, seq)
+        for jobs in self._lists:
+            level, value, submit, seq, _ = jobs.entries[-1]
+            key = (level, value + jobs.rate * now, submit, seq)
             if self.worst is None or key > self.worst:
                 self.worst = key
 
     def pop(self) -> JobRecord:
         """Take the worst job out."""
         heap = self._made_heap()
-        _, _, _, _, index, line, record = heappop(heap)
-        if line is not None and index:
-            heappush(heap, self._item(line, index - 1))
+        _, _, _, _, index, jobs, record = heappop(heap)
+        if jobs is not None and index:
+            heappush(heap, self._item(jobs, index - 1))
         if heap:
             level, value, submit, seq, _, _, _ = heap[0]
             self.worst = (-level, -value, -submit, -seq)
@@ -233,12 +233,12 @@ class WorstFirst:
 
     def _made_heap(self) -> list[tuple[int, int, int, int, int, RankList | None, JobRecord]]:
         if self._heap is None:
-            self._heap = [self._item(line, len(line.entries) - 1) for line in self._lines]
+            self._heap = [self._item(jobs, len(jobs.entries) - 1) for jobs in self._lists]
             heapify(self._heap)
         return self._heap
 
     def _item(
-        self, line: RankList, index: int
+        self, jobs: RankList, index: int
     ) -> tuple[int, int, int, int, int, RankList | None, JobRecord]:
-        level, value, submit, seq, record = line.entries[index]
-        return (-level, -value - line.rate * self._now, -submit, -seq, index, line, record)
+        level, value, submit, seq, record = jobs.entries[index]
+        return (-level, -value - jobs.rate * self._now, -submit, -seq, index, jobs, record)

@@ -28,7 +28,7 @@ Reducer = Callable[[State, Any, int], None]
 MOST_SAMPLES = 64
 """Progress reports kept per job; when there are more, every second one is dropped.
 
-So the whole life of a job is covered, ever more densely towards the present.
+So the samples cover the whole life of a job, more densely towards the end.
 """
 
 
@@ -120,12 +120,12 @@ def _run_started(state: State, event: e.RunStarted, now: int) -> None:
 
 
 def _run_resumed(state: State, event: e.RunResumed, now: int) -> None:
-    """It goes on from its own memory: no checkpoint keeps more than before."""
+    """It continues from its own memory, so there is no new checkpoint."""
     _begin(state, event.run, event.speed_ppm, now)
 
 
 def _begin(state: State, run: Run, speed_ppm: int, now: int) -> JobRecord | None:
-    """It trains from now on; the job if that is news."""
+    """Start counting progress; returns the job unless it was running already."""
     record = _current(state, run)
     if record is None or record.phase is not Phase.STARTING:
         return None
@@ -164,7 +164,7 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
         if record.suspend_ordered_ms != now or record.is_unplanned:
             state.log.needs_pass = True
     elif record.phase is Phase.STOPPING:
-        if event.frozen:  # it stands still, and has yet to be ended
+        if event.frozen:  # its processes are stopped, but not ended yet
             return
         state.end(record, Cause.SUSPENDED)
     elif record.frozen is not None and not event.frozen:
@@ -174,7 +174,7 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
 
 
 def _after_suspension(state: State, record: JobRecord, event: e.RunSuspended, now: int) -> None:
-    """Forget a freezing that became a halt, and send a migrating job on its way."""
+    """Forget a freeze that became a halt, and launch a migrating job at its target."""
     if record.frozen is not None and not event.frozen:
         state.forget_frozen(record)
     if record.is_moving and record.placement is not None:
@@ -260,7 +260,7 @@ def _run_lost(state: State, event: e.RunLost, now: int) -> None:
 
 
 def requeue_for_retry(state: State, record: JobRecord, work: int, now: int) -> None:
-    """Put a job whose run failed or was lost back among the waiting, with what its last checkpoint keeps."""
+    """Retry a job whose run failed or was lost: requeue it with the work of its last checkpoint."""
     record.update_service(now)
     state.release_gpus(record)
     record.work = record.saved_work = work

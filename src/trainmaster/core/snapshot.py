@@ -1,9 +1,9 @@
-"""A controller as JSON, and a controller out of it that decides as the first would have.
+"""A controller as JSON, and a controller restored from it that makes the same decisions.
 
-Caches are left out: they are built again, as after `forget`. A body from another topology is translated:
-a device is the same one if its node has the same name and it has the same number there. Runs on devices
-that are gone are lost, and their jobs are sent back to what was saved; the policy's memory, which may
-name nodes by their numbers, starts again.
+Caches are left out: they are built again, as after `forget`. A snapshot of another topology is remapped:
+a device is the same one if its node has the same name and it has the same index there. Runs on devices
+that are gone are lost, and their jobs continue from their last checkpoint. The policy's memo, which may
+name nodes by their indices, starts again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VERSION = 1
 DERIVED = frozenset({"job", "id", "seq", "siblings"})
 """Slots of a record that are written apart, or follow from others."""
 FORGETTABLE = frozenset({"samples", "profile", "estimate", "oracle", "demand"})
-"""What nobody asks of a job that ended before the last pass."""
+"""Not needed of a job that ended before the last pass."""
 KEYS = {
     slot: {"job_time_before": "crowd_before"}.get(slot, slot)
     for slot in JobRecord.__slots__
@@ -113,7 +113,7 @@ def snapshot_of(controller: Controller) -> dict[str, Json]:
 
 
 def _known(state: State) -> dict[int, tuple[JobRecord, bool]]:
-    """Every record that is referred to, by seq in that order; whether all of it may be asked for."""
+    """Every record that is referred to, in order of seq, and whether all of it is needed."""
     log = state.log
     asked = (*state.jobs.values(), *log.ended, *log.requeued)
     known = {record.seq: (record, True) for record in asked}
@@ -168,7 +168,7 @@ def restored(
     saves_on_demand: bool = True,
     make_policy: MakePolicy | None = None,
 ) -> Restored:
-    """A controller that goes on where the other one was; CodecError where the body cannot be read."""
+    """A controller that continues where the other one stopped; CodecError if the body cannot be read."""
     controller = Controller(
         topology,
         policy,
@@ -233,7 +233,7 @@ def _fill(state: State, body: Mapping[str, Json], records: Mapping[int, JobRecor
 
 
 def _remap(state: State, new: IndexMapping, now: int) -> tuple[Run, ...]:
-    """Put everything where it is now called; what was on devices that are gone is lost."""
+    """Move the state to the new indices; runs on devices that are gone are lost."""
     gone = [record for record in state.jobs.values() if _has_lost_its_run(state, record, new)]
     without_goal = [
         record for record in state.jobs.values() if _has_lost_its_goal(state, record, new)
@@ -260,7 +260,7 @@ def _remap(state: State, new: IndexMapping, now: int) -> tuple[Run, ...]:
 
 
 def _has_lost_its_goal(state: State, record: JobRecord, new: IndexMapping) -> bool:
-    """Whether it is on its way to devices that are gone, and not there yet."""
+    """Whether it is about to start on devices that are gone."""
     is_coming = record.id in state.pending_launches or (
         record.is_moving and record.phase is Phase.SUSPENDING
     )
@@ -279,7 +279,7 @@ def _has_lost_its_run(state: State, record: JobRecord, new: IndexMapping) -> boo
 
 
 def _forget_goal(state: State, record: JobRecord) -> None:
-    """It waits again, or will when it has left where it is."""
+    """Cancel its start: it waits again, or will once it has left its current GPUs."""
     record.placement = None
     record.is_moving = False
     state.pending_launches.pop(record.id, None)

@@ -31,13 +31,13 @@ __all__ = [
 FROZEN_GPU_MEMORY = 4 * MIB
 """What a run frozen by the CUDA driver leaves on each GPU (measured, docs/design/0001)."""
 LAUNCH_SLACK = 60 * SECOND
-"""How long after its grace period a release may still come before its node is set aside."""
+"""How long after the grace period a release may still come before the node is set aside."""
 
 
 @stored_as("core.Switches")
 @dataclass(slots=True)
 class PreemptionTimes:
-    """How long runs have taken to let go of GPUs, and others to begin to train on them."""
+    """How long suspensions and launches have taken so far."""
 
     suspensions: int = 0
     suspending_ms: int = 0
@@ -46,7 +46,7 @@ class PreemptionTimes:
 
     @property
     def mean_ms(self) -> int:
-        """GPU time that a change of hands costs on each GPU, as far as seen."""
+        """Mean time that one GPU is lost to a preemption: one suspension and one launch."""
         out = self.suspending_ms // self.suspensions if self.suspensions else 0
         return out + (self.launching_ms // self.launches if self.launches else 0)
 
@@ -62,7 +62,7 @@ class PendingLaunch:
 
 
 class State:
-    """All of it. Facts and admitted plans change it; drafts change the occupancy during a pass."""
+    """Everything the controller knows. Facts and admitted plans change it; drafts only its occupancy."""
 
     def __init__(
         self, topology: Topology, *, can_freeze: bool = False, saves_on_demand: bool = True
@@ -82,11 +82,11 @@ class State:
         """The same by identity: hashing a demand again for each job is slow."""
         self.pending_launches: dict[str, PendingLaunch] = {}
         self.awaited: dict[Run, list[str]] = {}
-        """Jobs whose launch waits for a run to leave, or did."""
+        """By run that must leave: the jobs whose launch waits, or waited, for it."""
         self.releasing: dict[int, set[Run]] = {}
-        """Runs that have been told to leave a GPU and have not said yet that they did."""
+        """By GPU: runs that have been ordered to leave it and have not reported yet that they did."""
         self.leaving: dict[Run, tuple[Slice, ...]] = {}
-        """The same by run: what it has been told to leave."""
+        """The same by run: the slices it was ordered to leave."""
         self.reservations: dict[str, Reserve] = {}
         self.draining: set[int] = set()
         self.away: set[int] = set()
@@ -101,9 +101,9 @@ class State:
         """Jobs that hold nothing and may be started."""
         self.outbox: list[Order] = []
         self.requests: list[Action] = []
-        """What people asked for in this step."""
+        """Actions requested by users in this step."""
         self.new_policy: PolicyChanged | None = None
-        """Who is to decide from this step on."""
+        """The policy that decides from this step on."""
         self.on_hold: dict[str, JobRecord] = {}
         """Jobs that are held: live, and hidden from policies."""
         self._visible: dict[str, JobRecord] | None = None
@@ -161,7 +161,7 @@ class State:
         return self._visible
 
     def end(self, record: JobRecord, cause: Cause) -> None:
-        """Let go of everything and forget the job."""
+        """Release everything the job holds and remove it."""
         self.release_gpus(record)
         self.drop_reservation(record.id)
         self.move(record, cause)
@@ -171,7 +171,7 @@ class State:
         self.log.note_end(record)
 
     def release_gpus(self, record: JobRecord) -> None:
-        """Give its entitlement and whatever a frozen run of it keeps back to the cluster."""
+        """Release its GPUs, and what a frozen run of it keeps."""
         if record.placement is not None:
             self.deallocate(record)
         if record.frozen is not None:
@@ -180,7 +180,7 @@ class State:
             self.pending_launches.pop(record.id, None)
 
     def allocate(self, record: JobRecord, placement: Placement) -> Refused | None:
-        """These slices are the job's from now on, unless something is in the way: then why."""
+        """Give the job these slices; returns why not where they are not free."""
         thaws = self.resumes_in_place(record, placement)
         if thaws:
             self._book_frozen(record, -1)
@@ -193,7 +193,7 @@ class State:
         return None
 
     def restore(self, record: JobRecord, placement: Placement) -> None:
-        """Give back what was just taken from it, even on a node that is closed to others."""
+        """Give a job back the slices just taken from it, even on a closed node."""
         if self.resumes_in_place(record, placement):
             self._book_frozen(record, -1)
         self._take(record, placement)
@@ -241,17 +241,17 @@ class State:
         self.log.needs_pass = True
 
     def note_nodes_of(self, record: JobRecord) -> None:
-        """Its rank may have fallen: others may now come before it on its nodes."""
+        """Mark its nodes as changed: its rank may have fallen, so other jobs may now take its place."""
         if record.placement is not None:
             self.log.note_nodes([piece.node for piece in record.placement.slices])
 
     def freeze(self, record: JobRecord, placement: Placement) -> None:
-        """Its run stays bound to its node, and books what it leaves there."""
+        """Keep its suspended run on its node, and book the memory that it keeps there."""
         record.frozen = placement
         self._book_frozen(record, 1)
 
     def forget_frozen(self, record: JobRecord) -> None:
-        """Nothing of its frozen run is left."""
+        """Unbook a frozen run that is gone."""
         self._book_frozen(record, -1)
         record.frozen = None
 

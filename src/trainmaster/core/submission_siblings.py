@@ -1,9 +1,9 @@
-"""Jobs that were submitted one after another by the same source: often one sweep of one program.
+"""Siblings: jobs submitted one after another by the same source, often one sweep of one program.
 
-A source is a queue, a size, and a user and program where these are known. Each job knows the ten that
-came before it from its source and the ten after. (On Philly's jobs log service correlates by 0.9 between
-neighbours within a minute, and by 0.5 at a distance of ten.) Only live jobs remember theirs, so that
-nothing is kept for ever.
+A source is a queue, a size, and a user and program where these are known. Each job knows the ten jobs
+that its source submitted before it, and the ten after. (On Philly's jobs log service correlates by 0.9
+between neighbours within a minute, and by 0.5 at a distance of ten.) Only live jobs keep their siblings,
+so memory does not grow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SubmissionSource = tuple[str, int, str, str]
 
 
 class RecentSubmissions:
-    """The last submissions of each source, those heard of last at the end."""
+    """The last submissions of each source; the source with the newest submission comes last."""
 
     def __init__(self) -> None:
         self._last: dict[SubmissionSource, deque[JobRecord]] = {}
@@ -36,11 +36,11 @@ class RecentSubmissions:
         return list(self._last.items())
 
     def restore(self, source: SubmissionSource, last: Iterable[JobRecord]) -> None:
-        """Know these as the last submissions of a source, heard of after all others so far."""
+        """Set the last submissions of a source, as the newest source."""
         self._last[source] = deque(last, maxlen=NEAR)
 
     def add(self, record: JobRecord, now: int) -> None:
-        """Acquaint a new job with those that came before it."""
+        """Make a new job and the last submissions of its source siblings of each other."""
         job = record.job
         source = (job.queue, job.demand.nominal.total_share, job.user, program_of(job.app))
         last = self._last.pop(source, None)

@@ -19,7 +19,7 @@ from trainmaster.model.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class PlannedMemory:
-    """What the plan's own placements will book: a freezing must leave it."""
+    """Memory the plan's placements will use; suspended processes must not occupy it."""
 
     host: Mapping[int, int]
     """Host memory per node."""
@@ -49,7 +49,7 @@ NOTHING_PLANNED = PlannedMemory({}, {})
 def suspend(
     state: State, record: JobRecord, now: int, planned: PlannedMemory = NOTHING_PLANNED
 ) -> bool:
-    """Take its GPUs from a job that holds some; False where only a pending launch was taken back."""
+    """Take a job's GPUs away; False where only a pending launch was revoked."""
     if record.phase is Phase.STARTING and record.id in state.pending_launches:
         revoke_launch(state, record)
         return False
@@ -68,7 +68,7 @@ def suspend(
 def order_suspension(
     state: State, record: JobRecord, placement: Placement, now: int, *, freeze: bool
 ) -> None:
-    """Order a run off its GPUs, frozen in place or saved and ended."""
+    """Order the engine to suspend a run: frozen in place, or saved and ended."""
     record.update_service(now)
     record.suspend_ordered_ms = now
     record.is_unplanned = False
@@ -101,10 +101,10 @@ def _can_freeze(
 
 
 def clear_frozen(state: State) -> None:
-    """Save and end what is frozen: no job runs, and what it keeps may be in the way of jobs that wait."""
+    """Save and end frozen runs: no job runs, and their memory may keep waiting jobs from starting."""
     frozen = [record for record in state.jobs.values() if record.frozen is not None]
     if len(frozen) - sum(record.phase is Phase.HELD for record in frozen) == state.waiting:
-        return  # nobody else waits
+        return  # only frozen jobs wait
     for record in frozen:
         if record.frozen is not None and record.run not in state.leaving:
             begin_release(state, record.run, record.frozen.slices)
@@ -115,7 +115,7 @@ def clear_frozen(state: State) -> None:
 
 
 def hold(state: State, record: JobRecord, now: int) -> None:
-    """It is not to run until it is released; what runs of it is suspended first."""
+    """Keep a job from running until it is released; if it runs, it is suspended first."""
     if record.is_held or record.phase in ENDED or record.phase is Phase.STOPPING:
         return
     record.is_held = True
@@ -130,7 +130,7 @@ def hold(state: State, record: JobRecord, now: int) -> None:
 
 
 def hold_if_waiting(state: State, record: JobRecord) -> None:
-    """A job that is to be held is so once it is off its GPUs. It no longer lives among others then."""
+    """Move a held job to HELD once it has released its GPUs. It then no longer counts as an active job."""
     if record.is_held and record.phase in WAITING:
         state.drop_reservation(record.id)
         record.job_time_before -= state.job_time_integral
@@ -138,7 +138,7 @@ def hold_if_waiting(state: State, record: JobRecord) -> None:
 
 
 def release(state: State, record: JobRecord, now: int) -> None:
-    """It may be started from now on, and waits since now."""
+    """End a hold: the job may be started from now on, and its waiting time begins now."""
     if not record.is_held:
         return
     record.is_held = False

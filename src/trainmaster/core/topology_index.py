@@ -8,7 +8,7 @@ from trainmaster.model.topology import Node, Topology
 
 
 class TopologyIndex:
-    """Which GPU stands where, what goes with it, and what the cluster could hold if it were empty."""
+    """Which GPU is on which node, its CPUs and host memory, and what the empty cluster could hold."""
 
     def __init__(self, topology: Topology, *, can_freeze: bool = False) -> None:
         self.topology = topology
@@ -43,7 +43,7 @@ class TopologyIndex:
         self._kinds: dict[tuple[str | None, int], tuple[int, ...]] = {}
 
     def fewest_nodes(self, kinds: tuple[int, ...], demand: Demand, count: int) -> int:
-        """On how few nodes of these types so many GPUs for this job could ever be."""
+        """The fewest nodes of these types that could hold this many GPUs of the job, were they empty."""
         key = (kinds, demand.cpus, demand.host_memory, count)
         known = self._fewest.get(key)
         if known is None:
@@ -70,9 +70,9 @@ class TopologyIndex:
 
 
 def _host_per_gpu(node: Node, *, can_freeze: bool) -> int:
-    """Host memory that goes with a GPU; where runs can be frozen, one per GPU finds room besides.
+    """Host memory per GPU; where runs can be frozen, less, so that one frozen run per GPU fits besides.
 
-    Else a full node would have none to spare, just when somebody is to be frozen there.
+    Otherwise a full node would have no memory left for a run to be frozen.
     """
     if not node.gpus:
         return 0

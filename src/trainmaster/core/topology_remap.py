@@ -1,4 +1,4 @@
-"""The same devices under other numbers: nodes have come or gone since something was written down."""
+"""Map the indices of nodes and GPUs of an old topology to a new one, when nodes were added or removed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Layout = tuple[tuple[str, ...], tuple[tuple[str, int, tuple[int, ...]], ...]]
 
 
 def layout_of(topology: Topology) -> Layout:
-    """What the numbers of nodes and devices depend on."""
+    """Everything that the indices of nodes and devices depend on."""
     nodes = tuple((node.name, node.gpus, node.domains) for node in topology.nodes)
     return topology.levels, nodes
 
 
 @dataclass(frozen=True, slots=True)
 class IndexMapping:
-    """Old numbers to new ones, of what is still there."""
+    """Old indices to new ones, for the nodes and GPUs that still exist."""
 
     topology: Topology
     nodes: Mapping[int, int]
@@ -28,7 +28,7 @@ class IndexMapping:
 
     @classmethod
     def between(cls, layout: Layout, topology: Topology) -> IndexMapping:
-        """By the names of nodes and the numbers of devices on them."""
+        """Matches nodes by name, and devices by their index on the node."""
         nodes: dict[int, int] = {}
         gpus: dict[int, int] = {}
         first = 0
@@ -42,15 +42,15 @@ class IndexMapping:
         return cls(topology, nodes, gpus)
 
     def has(self, slices: Iterable[Slice]) -> bool:
-        """Whether all these devices are still there."""
+        """Whether all these devices still exist."""
         return all(piece.gpu in self.gpus for piece in slices)
 
     def slice(self, piece: Slice) -> Slice:
-        """The slice of a device that is still there as it is called now."""
+        """The slice under the new indices; its device must still exist."""
         return piece._replace(node=self.nodes[piece.node], gpu=self.gpus[piece.gpu])
 
     def placement(self, old: Placement | None) -> Placement | None:
-        """The placement as it is called now; None if any of its devices is gone."""
+        """The placement under the new indices; None if any of its devices is gone."""
         if old is None or not self.has(old.slices):
             return None
         slices = tuple(self.slice(piece) for piece in old.slices)

@@ -1,6 +1,6 @@
 """What a policy may look at: read-only, never copied, indexed, with what changed since the last pass.
 
-A policy between queues looks through one view per queue (queue_views.py). Ranks, queue views and other
+A policy that divides between queues uses one view per queue (queue_views.py). Ranks, queue views and other
 indexes are caches: dropped, they are built again from the state.
 """
 
@@ -24,7 +24,7 @@ IndexT = TypeVar("IndexT")
 
 
 class View:
-    """The state through a window; one view lives as long as its controller."""
+    """A read-only view of the state; it lives as long as its controller."""
 
     def __init__(self, state: State, log: ChangeLog | None = None) -> None:
         self._state = state
@@ -36,7 +36,7 @@ class View:
         """GPUs that runs have been told to leave and have not left yet."""
         self.draining: AbstractSet[int] = state.draining
         self.saves_on_demand: bool = state.saves_on_demand
-        """Whether a run that is suspended saves first, so that nothing of its work is lost."""
+        """Whether a suspended run saves a checkpoint first, so that no work is lost."""
         self.budget: int | None = None
         """Thousandths of a GPU that a plan may book more than it frees; None = no bound."""
         self._ranks: RankIndex | None = None
@@ -52,7 +52,7 @@ class View:
 
     @property
     def requeued(self) -> Sequence[JobRecord]:
-        """Jobs that were released or changed since the last pass: to be judged as if they were new.
+        """Jobs that were released or changed since the last pass, to be treated as new.
 
         Some may have been held again, or have ended.
         """
@@ -76,7 +76,7 @@ class View:
         return [record for record in self.jobs.values() if record.phase in WAITING]
 
     def newest_first(self) -> Iterable[JobRecord]:
-        """Live jobs, the last submitted first: jobs submitted since a pass stand in front."""
+        """Live jobs, the last submitted first."""
         return reversed(self._state.visible_jobs().values())
 
     # -- what has changed ----------------------------------------------------------------------
@@ -116,7 +116,7 @@ class View:
         return ranks
 
     def read_dirty_nodes(self) -> set[int]:
-        """Nodes where room may have come up since ranked jobs were last tried there."""
+        """Nodes where a waiting job may fit that did not fit when it was last tried."""
         return self.changes(RankIndex).read_nodes()
 
     @property
@@ -145,7 +145,7 @@ class View:
         )
 
     def is_idle(self) -> bool:
-        """Whether nobody holds GPUs or is about to: nothing will happen by itself."""
+        """Whether no job holds GPUs or is about to: nothing will happen by itself."""
         return self._state.waiting == len(self._state.jobs) - len(self._state.on_hold)
 
     def residents(self, node: int) -> Iterable[JobRecord]:
