@@ -1,15 +1,18 @@
-"""Colocation: single-GPU jobs share a GPU while jobs wait, where together they do more.
+"""Colocation: single-GPU jobs share a GPU while jobs wait, if sharing increases total throughput.
 
-A job that finds no GPU of its own joins another's before any run is evicted for it: where the sum of
-speeds, each relative to alone, grows most, by at least `gain`, and every job keeps `kept` of its speed.
-Speeds are those that were measured of such jobs beside each other, else published, else predicted by
-utilisation (colocation_speeds.py); where nothing is known, one pair of each two kinds is tried (Gandiva,
-OSDI'18, tries pairs at random). After `trial` of running together what was measured decides:
-a group that gains less than `least` by its last member, or leaves one with less than `kept`, loses its
-worst-ranked member; so does one with a job that was promised its GPU. Where a GPU is left that nobody
-waits for, one of a group moves there, once it has run for so long that it may be expected to gain more
-than the move costs. All are launched to share from the start, alone on their GPU with all of it, so that
-no run is launched again because another joins it.
+Joining. A job that finds no GPU of its own joins a GPU in use before any run is evicted for it. It takes the
+GPU where the sum of speeds (each relative to running alone) grows most. The sum must grow by at least
+`gain_ppm`, and every job must keep `kept_ppm` of its speed. Speeds of a group are measured, else published,
+else predicted from utilisation (colocation_speeds.py). If nothing is known about two kinds of jobs, one pair
+of them is tried at a time (Gandiva, OSDI'18, tries pairs at random).
+
+Separating. After `trial_ms` together, measured speeds decide. A group loses its worst-ranked member if its
+last member added less than `least_ppm`, if a job keeps less than `kept_ppm`, or if one of its jobs was
+promised its GPU. When GPUs are idle, one job of a group moves to one, once it has run long enough that the
+expected gain exceeds the cost of the move.
+
+Jobs that can share are launched in sharing mode from the start, with a whole GPU while they are alone, so no
+run is relaunched when another job joins it.
 """
 
 from __future__ import annotations
@@ -33,22 +36,22 @@ from trainmaster.policies.trainmaster.scheduling_pass import Pass
 from trainmaster.policies.trainmaster.shared_gpus import SharedGpus, can_share, shared_gpu
 
 GAIN_RESOLUTION = NOMINAL // 5
-"""Gains within a fifth of a GPU are about the same: predicted ones are not more exact."""
+"""Gains are compared in steps of a fifth of a GPU: predictions are not more accurate than that."""
 BEST_KEY: Key = (-(1 << 90), 0, 0, 0)
 Gains = dict[tuple[tuple[JobKind, ...], JobKind], int | None]
-"""What a job of a kind adds to the speeds of others, None where that is not enough."""
+"""What a job of one kind adds to the sum of speeds of a group; None if that is not enough."""
 
 
 @dataclass(slots=True)
 class GainCache:
-    """Gains by the measurements that they were computed from."""
+    """Gains, and the measurements that they were computed from."""
 
     rates: ColocationSpeeds
     gains: Gains = field(default_factory=dict)
 
 
 def separate_pairs(p: Pass) -> None:
-    """Measure jobs that share a GPU, and separate those that do not gain by it."""
+    """Measure jobs that share a GPU, and separate groups that do not gain from it."""
     if p.settings.packing is None:
         return
     stage = p.colocation = Colocation(p, p.settings.packing)
@@ -60,7 +63,7 @@ def separate_pairs(p: Pass) -> None:
 
 
 def spread_pairs(p: Pass) -> None:
-    """Where GPUs are left, jobs that share one move apart; those that stay hold all of it."""
+    """Move jobs from shared GPUs to idle ones; a job left alone gets its whole GPU back."""
     if p.colocation is not None:
         memo = p.colocation.end()
         p.wake_by(memo.due_ms)
@@ -68,7 +71,7 @@ def spread_pairs(p: Pass) -> None:
 
 
 def is_due(p: Pass) -> bool:
-    """Whether a pass is worth it although nothing has happened."""
+    """Whether this stage needs a pass although no event has happened."""
     memo = p.memo.colocation
     return memo.is_held_up or any(due is not None and due <= p.now for due in _dues(p))
 
@@ -100,14 +103,14 @@ class Colocation:
         self.separated: list[JobRecord] = []
         self.is_held_up = False
         self.tried: dict[frozenset[JobKind], str] = {}
-        """Kinds that come together in this pass, and the job that joined."""
+        """Pairs of kinds first tried in this pass, and the job that joined."""
         self.gains: Gains = {}
         self._pass = p
 
     # -- jobs that share already -----------------------------------------------------------------
 
     def evaluate(self) -> None:
-        """Learn from groups that have been together for long enough; separate those that do not pay."""
+        """Learn from groups that have run together long enough; separate those that do not pay."""
         for gpu, group in list(self.groups.items()):
             records = self._records(group)
             if len(records) < 2 or self._is_closed(gpu):
@@ -122,7 +125,7 @@ class Colocation:
                 self.groups[gpu] = ColocatedJobs(group.jobs, speeds)
 
     def _learn_speeds(self, gpu: int, records: list[JobRecord]) -> None:
-        """Learn how fast they are together; part them where that does not pay."""
+        """Record the speeds of a group, and separate it if sharing does not pay."""
         rates = self._measured(gpu, records)
         kinds = [kind_of(record) for record in records]
         self.rates = self.rates.with_measured(kinds, rates, self.terms.sharing)
@@ -137,7 +140,7 @@ class Colocation:
         return space.node_of[gpu] in space.closed
 
     def _measured(self, gpu: int, records: list[JobRecord]) -> list[int]:
-        """Their speeds, relative to alone on such a GPU."""
+        """Speeds of these jobs relative to running alone on such a GPU."""
         kind = self.shared.view.topology.type_of_gpu[gpu]
         alone = [self.rates.alone_on(record, kind.name, kind.speed_ppm) for record in records]
         return [
@@ -146,20 +149,20 @@ class Colocation:
         ]
 
     def _pays(self, records: list[JobRecord], rates: list[int]) -> bool:
-        """Whether the last to join adds enough, and all keep enough."""
+        """Whether the last member adds enough, and every job keeps enough of its speed."""
         if min(rates) < self.terms.kept_ppm:
             return False
         before = self._sum([kind_of(record) for record in records[:-1]])
         return sum(rates) - before >= self.terms.least_ppm
 
     def _sum(self, kinds: Sequence[JobKind]) -> int:
-        """What these would do without any other."""
+        """The sum of speeds of jobs of these kinds on one GPU."""
         if len(kinds) == 1:
             return NOMINAL
         return sum(self.rates.predicted(kinds, self.terms.sharing) or (NOMINAL,))
 
     def _separate(self, gpu: int, records: list[JobRecord]) -> None:
-        """The worst-ranked of them leaves; never one that is exempt."""
+        """Suspend the worst-ranked job of the group that is not exempt."""
         can_go = [record for record in records if record.phase in ALLOCATED]
         leaving = [record for record in can_go if not self.shared.is_exempt(record)]
         if not leaving:
@@ -171,15 +174,15 @@ class Colocation:
     # -- joining ---------------------------------------------------------------------------------
 
     def placer(self, record: JobRecord, own: Placer) -> Placer:
-        """Like its own placer, but a job that can share does so where no GPU is free."""
+        """The job's own placer; a job that can share also joins another GPU if none is free."""
         if not can_share(record) or self.shared.is_exempt(record):
             return own
         return ColocatingPlacer(own.locality, own, self)
 
     def join(self, record: JobRecord) -> Placement | None:
-        """A part of a GPU that others are on, where that pays most; they hold less from now on.
+        """A share of the GPU where joining gains most; the jobs on it shrink their shares.
 
-        Of GPUs where it pays about as much, the one whose jobs are ranked worst, then the fullest.
+        Among GPUs with about the same gain: the one whose jobs are ranked worst, then the fullest.
         """
         space, best = self.shared.draft.space, None
         kinds = space.kinds_for(record.demand)
@@ -207,21 +210,21 @@ class Colocation:
         return self.shared.make_room(-best[3], tenants, record)
 
     def _is_in_one_queue(self, record: JobRecord, tenants: list[JobRecord]) -> bool:
-        """Between stated queues no GPU is shared: so sharing changes nothing that a queue holds."""
+        """Jobs of different stated queues never share, so that sharing does not change what a queue holds."""
         queue = record.job.queue
         return self._pass.queue_pass is None or all(each.job.queue == queue for each in tenants)
 
     def _rank(self, record: JobRecord) -> Key:
-        """Where it stands in line; one that is on its way from another GPU stands before all."""
+        """The job's rank; a job that is moving from another GPU has none and counts as the best."""
         return self._pass.ranks.key_of(record, self.now) or BEST_KEY
 
     def _waits_for_start(self, tenants: list[JobRecord]) -> bool:
-        """Whether the only obstacle is that one of them is just starting."""
+        """Whether the only obstacle is that one of the jobs is still starting."""
         starting = [each for each in tenants if each.phase is Phase.STARTING]
         return bool(starting) and len(tenants) < self.terms.most
 
     def _gain(self, tenants: list[JobRecord], record: JobRecord) -> int | None:
-        """What it would add to the sum of speeds there; None where that is not enough."""
+        """What the job would add to the sum of speeds there; None if that is not enough."""
         kinds, mine = tuple([kind_of(each) for each in tenants]), kind_of(record)
         key = (kinds, mine)
         if key in self.gains:
@@ -235,7 +238,7 @@ class Colocation:
         return self.gains[key]
 
     def _may_try(self, kinds: tuple[JobKind, ...], mine: JobKind, record: JobRecord) -> bool:
-        """Whether a pair that nobody knows may be tried: named kinds, one pair of them at a time."""
+        """Whether an unmeasured pair may be tried: known kinds, one pair of these kinds at a time."""
         if len(kinds) != 1 or mine.is_nameless or kinds[0].is_nameless:
             return False
         pair = frozenset((kinds[0], mine))
@@ -248,7 +251,7 @@ class Colocation:
     # -- afterwards ------------------------------------------------------------------------------
 
     def end(self) -> ColocationMemo:
-        """Spread out where GPUs are left, even out shares, and say when to be asked again."""
+        """Move jobs to idle GPUs, equalise shares, and return the memo with the next due time."""
         self._update_groups()
         due = self._next_evaluation()
         if sum(self.shared.draft.space.free_gpus):
@@ -259,7 +262,7 @@ class Colocation:
         return ColocationMemo(self.rates, FrozenMap(self.groups), due, self.is_held_up)
 
     def _update_groups(self) -> None:
-        """Note which jobs share after this draft, and how fast jobs are that have been alone."""
+        """Record which jobs share a GPU after this draft, and the speeds of jobs that ran alone."""
         draft, jobs = self.shared.draft, self.shared.view.jobs
         coming = [self.shared.gpu_of(draft.placement_of(jobs[job])) for job in draft.placed()]
         changed = {gpu for gpu in coming if gpu is not None}
@@ -288,7 +291,7 @@ class Colocation:
         return 0 if placement is None else placement.slices[0].share
 
     def _record_speed_alone(self, gpu: int, tenants: list[JobRecord]) -> None:
-        """Learn how fast it was alone of a job that no longer is."""
+        """Record the speed alone of jobs that are no longer alone on this GPU."""
         kind = self.shared.view.topology.type_of_gpu[gpu].name
         for record in tenants:
             held = record.placement
@@ -303,7 +306,7 @@ class Colocation:
         return min((due for due in dues if due is not None and due > self.now), default=None)
 
     def _restart_separated(self) -> None:
-        """Jobs that were just separated go on on a free GPU, if one is left."""
+        """Restart the jobs that were just separated on free GPUs, if any are left."""
         for record in self.separated:
             self._move(record)
 
@@ -319,7 +322,7 @@ class Colocation:
         return found is not None
 
     def _spread(self) -> int | None:
-        """Let one of each group move to a free GPU where that pays; when the next one may."""
+        """Move one job of each group to a free GPU if that pays; returns when the next may move."""
         due: list[int] = []
         for gpu, group in list(self.groups.items()):
             records = self._records(group)
@@ -345,7 +348,7 @@ class Colocation:
         return is_quiet and record.run_since_ms is not None
 
     def _pays_to_move_at(self, gpu: int, records: list[JobRecord], mover: JobRecord) -> int | None:
-        """When it will have run for so long that as long again gains more than moving costs."""
+        """When the job has run long enough that running as long again gains more than moving costs."""
         others = [kind_of(record) for record in records if record is not mover]
         lost = self._sum(others) + NOMINAL - sum(self._measured(gpu, records))
         if lost <= 0:
@@ -355,7 +358,7 @@ class Colocation:
         return mover.run_since_ms + 2 * cost * NOMINAL // lost
 
     def _equalise_shares(self) -> None:
-        """Jobs that another has left hold more again, once the GPU is at hand."""
+        """Give jobs a larger share after another has left the GPU, once it is fully released."""
         for gpu, group in list(self.groups.items()):
             records = self._records(group)
             share = WHOLE // len(records)
@@ -380,7 +383,7 @@ class Colocation:
 
 @dataclass(frozen=True, slots=True)
 class ColocatingPlacer(Placer):
-    """A GPU of its own where one is free, launched to be shared; else a part of another's."""
+    """Places a job on a free GPU, launched in sharing mode, or else on a share of a GPU in use."""
 
     own: Placer
     colocation: Colocation
@@ -399,7 +402,7 @@ class ColocatingPlacer(Placer):
 def current_groups(
     view: View, groups: FrozenMap[int, ColocatedJobs], sharing: Sharing
 ) -> dict[int, ColocatedJobs]:
-    """The groups, with the jobs that are still there."""
+    """The groups, with only the jobs that are still on their GPU."""
     found: dict[int, ColocatedJobs] = {}
     for gpu, group in groups.items():
         live = [view.jobs[job] for job in group.jobs if job in view.jobs]
@@ -412,7 +415,7 @@ def current_groups(
 
 
 def evaluation_due(view: View, group: ColocatedJobs, trial_ms: int) -> int | None:
-    """When all of a group will have run together for long enough; None while they do not."""
+    """When all jobs of a group have run together long enough to evaluate; None if not all run."""
     if group.is_evaluated or len(group.jobs) < 2:
         return None
     latest = 0

@@ -1,10 +1,9 @@
-"""What jobs keep of their speed beside each other on one GPU: measured, else published, else by law.
+"""Speeds of jobs that share a GPU: measured, else published, else predicted from utilisation.
 
-Pairs and larger groups are known by the kinds of their jobs: model and tenth of utilisation. What
-was measured of a group counts before everything else; then the pairs that somebody published; then
-the law of small and filling jobs, where the utilisation of all is known (perf/default_parameters.py,
-docs/perf.md), corrected by how far it was off so far. Where nothing is known, nothing is said: that
-calls for a trial.
+Groups are identified by the kinds of their jobs: model, and utilisation rounded to a tenth. A measurement of
+the group comes first, then the published speeds of a pair, then the interference model (perf/
+default_parameters.py, docs/perf.md) if the utilisation of every job is known, corrected by its past error.
+If none of these applies there is no prediction, and the pair has to be tried.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ TENTH = NOMINAL // 10
 MOST_MEASURED = 4_096
 """Measured speeds that are remembered; the oldest are dropped first."""
 WEIGHT = 4
-"""A new measurement counts 1/4, what was known before the rest."""
+"""A new measurement counts 1/4, the previous estimate 3/4."""
 
 
 @stored_as("colocation.JobKind")
 class JobKind(NamedTuple):
-    """Jobs that are alike to those beside them."""
+    """Jobs that are expected to interfere alike with others on their GPU."""
 
     model: str
     busy_ppm: int | None
@@ -44,7 +43,7 @@ class JobKind(NamedTuple):
 
 
 MemberKey = tuple[JobKind, tuple[JobKind, ...]]
-"""One job, and those beside it in a fixed order."""
+"""One job, and the others on its GPU in a fixed order."""
 
 
 def kind_of(record: JobRecord) -> JobKind:
@@ -55,7 +54,7 @@ def kind_of(record: JobRecord) -> JobKind:
 
 
 def member_keys(kinds: Sequence[JobKind]) -> list[MemberKey]:
-    """The group from the side of each of its jobs."""
+    """The key of each job of the group: its own kind, and the kinds of the others."""
     return [
         (mine, tuple(sorted((*kinds[:at], *kinds[at + 1 :]), key=_sort_key)))
         for at, mine in enumerate(kinds)
@@ -69,17 +68,17 @@ def _sort_key(kind: JobKind) -> tuple[str, int]:
 @stored_as("colocation.Speeds")
 @dataclass(frozen=True, slots=True)
 class ColocationSpeeds:
-    """What has been measured so far; a part of a policy's memo."""
+    """Speeds measured so far; part of the memo."""
 
     measured: FrozenMap[MemberKey, int] = field(default_factory=FrozenMap)
     """Speed relative to alone, in parts per million."""
     alone: FrozenMap[tuple[str, str], int] = field(default_factory=FrozenMap)
     """Speed alone by model and GPU type."""
     trust_ppm: int = NOMINAL
-    """What groups that had not been measured before really did, relative to what was predicted."""
+    """Measured over predicted speed of groups, at their first measurement."""
 
     def predicted(self, kinds: Sequence[JobKind], sharing: Sharing) -> tuple[int, ...] | None:
-        """What each of them would keep; None where nobody can know."""
+        """The part of its speed that each job would keep; None if it cannot be predicted."""
         found = []
         for mine, beside in member_keys(kinds):
             rate = self.measured.get((mine, beside))
@@ -116,7 +115,7 @@ class ColocationSpeeds:
         return self.alone.get((table_name(record.job.model), kind), speed_ppm)
 
     def with_speed_alone(self, record: JobRecord, kind: str) -> ColocationSpeeds:
-        """With the present speed of a job that runs alone on a GPU of that type."""
+        """With the current speed of a job that runs alone on a GPU of that type."""
         key = (table_name(record.job.model), kind)
         if self.alone.get(key) == record.speed_ppm:
             return self
@@ -129,7 +128,7 @@ NOTHING_MEASURED = ColocationSpeeds()
 def predicted_by_utilisation(
     mine: JobKind, beside: Sequence[JobKind], sharing: Sharing
 ) -> int | None:
-    """By the published pair, or the law; None where the utilisation of one of them is unknown."""
+    """From the published pair or the interference model; None if a utilisation is unknown."""
     if len(beside) == 1:
         pair = SHARED_GPU.pairs.get((mine.model, beside[0].model))
         if pair is not None:

@@ -1,10 +1,10 @@
-"""Moves that bring GPUs together: small runs make room for a gang, and gangs that lie apart consolidate.
+"""Defragmentation by migration: small runs make room for a waiting gang, and spread gangs are consolidated.
 
-Before the walk, the first gangs in line that find no room together although enough GPUs are free get it
-by moves of smaller runs off one node (`make_room`): a move costs a preemption, an eviction costs
-that and a wait. After the walk, runs that lie apart move where they are nearer, if that saves more of
-the time they are expected to go on than the preemption costs (`consolidate`). A run that has just
-started or moved rests, so that nothing moves to and fro, and a pass makes few moves.
+Before jobs are started, `make_room` helps the best-ranked gangs that find no placement although enough GPUs
+are free: it migrates smaller runs off one node. A migration costs one suspend and start; a preemption costs
+that plus waiting time. After jobs are started, `consolidate` migrates spread gangs to closer GPUs, if that
+saves more of their remaining time than the migration costs. A run that has just started or moved is left
+alone, so that it does not move back and forth, and a pass makes only a few moves.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from trainmaster.policies.trainmaster.delay_scheduling import DelayScheduling
 from trainmaster.policies.trainmaster.scheduling_pass import Pass
 
 MIN_SAVING_FACTOR = 2
-"""A move has to save so many times what a preemption costs; a run rests for as long at least."""
+"""A move must save this many times the cost of a preemption, and a run stays that long before it moves."""
 LEAST_GAIN = 20_000
-"""Nobody moves for less than this part of its speed, in parts per million."""
+"""A gang is not moved for a smaller gain in speed, in parts per million."""
 MOST_MOVES = 2
-"""Runs that consolidate in one pass."""
+"""Gangs consolidated in one pass."""
 MOST_TRIED = 6
-"""Gangs that are tried in one pass."""
+"""Gangs tried in one pass."""
 MOST_HELPED = 2
-"""Gangs in line for which room is looked for in one pass."""
+"""Waiting gangs helped in one pass."""
 MOST_NODES = 4
-"""Nodes that are looked at for one of them."""
+"""Nodes tried for one waiting gang."""
 MOST_MOVERS = 4
-"""Runs that may have to move for one of them."""
+"""Runs moved for one waiting gang."""
 
 
 def make_room_for_gangs(p: Pass) -> None:
-    """Move small runs away for the first gangs in rank order that only find GPUs apart."""
+    """Migrate small runs to make room for the best-ranked gangs that only find spread GPUs."""
     if p.locality is not None:
         Defragmentation(p, p.locality).make_room()
 
 
 def consolidate_gangs(p: Pass) -> None:
-    """Move gangs that lie apart to nearer GPUs, in passes in which speeds are observed."""
+    """Consolidate spread gangs, in passes in which speeds are observed."""
     if p.locality is not None and p.is_observation_due:
         Defragmentation(p, p.locality).consolidate()
 
@@ -62,7 +62,7 @@ class Defragmentation:
     # -- room for gangs ----------------------------------------------------------------------------
 
     def make_room(self) -> None:
-        """Move small runs away for the first gangs in line that only find GPUs apart."""
+        """Migrate small runs to make room for the best-ranked gangs that only find spread GPUs."""
         space, ranks = self.draft.space, self._pass.ranks
         if space.total_free() < 2 or not ranks.has_waiting():
             return
@@ -84,7 +84,7 @@ class Defragmentation:
                 self._clear_for(record, count)
 
     def _clear_for(self, record: JobRecord, count: int) -> bool:
-        """Try the nodes with the most free GPUs first: there the fewest have to move."""
+        """Try the nodes with the most free GPUs first, since the fewest runs have to move there."""
         space, tried = self.draft.space, 0
         for kind in space.kinds_for(record.demand):
             row = space.by_free[kind]
@@ -99,7 +99,7 @@ class Defragmentation:
         return False
 
     def _clear(self, node: int, count: int, missing: int) -> bool:
-        """Move runs off this node until so many more GPUs are free, or leave all as it is."""
+        """Migrate runs off this node until `missing` more GPUs are free; or change nothing."""
         movers: list[JobRecord] = []
         for mover in self._movable_on(node):
             size = mover.demand.nominal.count
@@ -126,7 +126,7 @@ class Defragmentation:
         return True
 
     def _movable_on(self, node: int) -> list[JobRecord]:
-        """Runs that lie on this node alone and may move, the largest first: the fewer move."""
+        """Runs that are only on this node and may move, largest first, so that fewer have to move."""
         found = [
             each
             for each in self.view.residents(node)
@@ -136,10 +136,10 @@ class Defragmentation:
         ]
         return sorted(found, key=lambda each: (-each.demand.nominal.count, each.seq))
 
-    # -- gathering ---------------------------------------------------------------------------------
+    # -- consolidation -----------------------------------------------------------------------------
 
     def consolidate(self) -> None:
-        """Move runs that lie apart to nearer GPUs, those first that waste most."""
+        """Migrate spread gangs to GPUs closer together, the largest loss first."""
         if self.draft.space.total_free() < 1:
             return
         moved = 0

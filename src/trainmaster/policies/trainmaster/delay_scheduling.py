@@ -1,12 +1,12 @@
-"""How near together each gang has to be: what distance costs its model decides how long it waits.
+"""Delay scheduling: how long a gang waits for GPUs close together depends on what distance costs its model.
 
-A gang accepts a place where it would lose a part l of its speed once it has waited as long as that loss
-would cost it: `patience` x l / (1 - l) of the time that it is expected to go on. Before that it takes
-nearer places or waits; a loss below `ignored` never matters. What a place costs is what was published
-for the model, put right by what was seen (locality_estimator.py): where distance turns out to cost
-nothing, nobody waits for nearness. Small gangs keep away from nodes where they and others would slow
-each other down, if another node that is in use has room. (Philly, ATC'19, relaxes locality after
-retries; Tiresias, NSDI'19, consolidates models by their skew; neither measures.)
+A gang accepts a placement that loses a part l of its speed once it has waited as long as that loss would cost
+it: `patience` x l / (1 - l) of its expected remaining time. Until then it takes closer placements or waits. A
+loss below `ignored` is always accepted. Losses are the published ones of the model, corrected by observed
+speeds (locality_estimator.py): if distance turns out to cost nothing, gangs do not wait for locality. Small
+gangs avoid nodes where they and other gangs would slow each other down, if another node in use has room.
+(Philly, ATC'19, relaxes locality after retries; Tiresias, NSDI'19, consolidates models by their skew; neither
+measures.)
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from trainmaster.policies.trainmaster.priority import left_ms
 from trainmaster.policies.trainmaster.scheduling_pass import Pass
 
 LOSS_LEVELS_PPM = (0, 60_000, 120_000, 240_000, 400_000, 700_000)
-"""Losses that a gang comes to accept, one after another, in parts per million; at the last, any."""
+"""Losses that a gang accepts one after another while it waits; at the last level, any loss."""
 FULL_PATIENCE_RUNS = 4
-"""Until so many runs were seen apart, gangs wait only for a part of the time."""
+"""Below this many observed spread runs, the delay is reduced proportionally."""
 EMPTY_NODE_HARM = 800_000
-"""What beginning an empty node counts for: the loss of so many millionths of a GPU."""
+"""Harm assigned to using an empty node, in millionths of a GPU lost."""
 
 
 @dataclass(slots=True)
 class PlacerCache:
-    """Placers by what they were made of: a topology, and corrections of published losses."""
+    """Placers, with the topology and the corrections that they were built from."""
 
     published: PublishedLosses
     corrections: FrozenMap[PenaltyKey, int]
@@ -49,7 +49,7 @@ class PlacerCache:
 
 
 def _cache(p: Pass) -> PlacerCache:
-    """What was cached, as far as it still holds."""
+    """The cache, rebuilt if the topology or the corrections have changed."""
     cache, corrections = p.caches.placers, p.memo.locality.believed
     if cache is None or cache.published.topology is not p.view.topology:
         cache = PlacerCache(PublishedLosses(p.view.topology), corrections)
@@ -60,12 +60,12 @@ def _cache(p: Pass) -> PlacerCache:
 
 
 def estimated_losses(p: Pass) -> LocalityEstimator:
-    """What gangs lose apart, or beside other gangs, by what is known now."""
+    """The current estimate of what gangs lose when spread, or next to other gangs."""
     return LocalityEstimator(p.view, _cache(p).published, p.memo.locality)
 
 
 class DelayScheduling:
-    """Which placer for which job, in one pass."""
+    """Chooses the placer of each job in one pass."""
 
     def __init__(self, p: Pass, terms: LocalityTerms) -> None:
         seen = p.memo.locality
@@ -81,7 +81,7 @@ class DelayScheduling:
     # -- answering ---------------------------------------------------------------------------------
 
     def placer(self, record: JobRecord) -> Placer:
-        """The placer for this job after it has waited so long."""
+        """The placer of this job, given how long it has waited."""
         inner = self._by_distance(record)
         if not self.terms.avoids_gangs or record.demand.nominal.count < 2:
             return inner
@@ -91,12 +91,12 @@ class DelayScheduling:
         return found
 
     def group(self, record: JobRecord, group: Hashable) -> Hashable:
-        """Jobs of one demand fit alike if they put up with the same distances."""
+        """Jobs of one demand fit alike if they accept the same losses."""
         placer = self._by_distance(record)
         return group if placer is RELAXING else (group, placer)
 
     def accepts_more_at(self, record: JobRecord) -> int | None:
-        """When a waiting job will accept GPUs farther apart; None: it accepts any, or never more."""
+        """When a waiting job will accept GPUs farther apart; None: it already accepts all it ever will."""
         if record.placement is not None or self._by_distance(record) is RELAXING:
             return None
         loss_level = self._accepted_loss_level(record) + 1
@@ -107,11 +107,11 @@ class DelayScheduling:
         )
 
     def left_ms(self, record: JobRecord) -> int:
-        """How long the job is expected to go on."""
+        """Expected remaining time of the job."""
         return left_ms(self._pass, record)
 
     def harm(self, record: JobRecord, node: int) -> int:
-        """What the job and another gang on the node would lose to each other, times GPUs."""
+        """Loss of the job plus loss of the gang on the node if they shared it, each times its GPUs."""
         gangs = [each for each in self.losses.gangs_on(node) if each is not record]
         if not gangs:
             return 0
@@ -133,14 +133,14 @@ class DelayScheduling:
         return found
 
     def _has_to_leave(self, record: JobRecord) -> bool:
-        """Whether a node of its is to be emptied: then anywhere is better than there."""
+        """Whether one of its nodes is being drained: then any other place will do."""
         placement, draining = record.placement, self._pass.view.draining
         if not draining or placement is None:
             return False
         return any(piece.node in draining for piece in placement.slices)
 
     def _accepted_loss_level(self, record: JobRecord) -> int:
-        """How many steps of loss it has come to accept by waiting."""
+        """Index of the loss level that the job accepts after its waiting time."""
         if record.placement is not None:
             return 0
         waited = self._pass.now - record.waiting_since_ms
@@ -169,7 +169,7 @@ class DelayScheduling:
         )
 
     def _limits(self, record: JobRecord, accepted: int) -> NodeLimits:
-        """On how many nodes of one domain of each level it loses no more than is accepted."""
+        """For each level: on how many nodes of one domain the loss stays within `accepted`."""
         demand, model = record.demand, record.job.model
         limits = []
         for level in range(self.losses.topology.node_level):
@@ -183,7 +183,7 @@ class DelayScheduling:
 
 
 def drop_relaxed_failures(stuck: dict[Hashable, FailedPlacement]) -> None:
-    """Jobs that would accept more than the fewest nodes are tried again in every pass."""
+    """Forget failed placements of jobs that accept more than the fewest nodes: try them in every pass."""
     for group in [each for each in stuck if not _is_strict(each)]:
         del stuck[group]
 
@@ -194,13 +194,13 @@ def _is_strict(group: Hashable) -> bool:
 
 
 def use_locality(p: Pass) -> None:
-    """Place gangs by what is known of distance."""
+    """Use delay scheduling to place gangs in this pass."""
     if p.settings.locality is not None:
         p.locality = DelayScheduling(p, p.settings.locality)
 
 
 def learn_locality(p: Pass) -> None:
-    """Observe the speeds of gangs, if a look is due; a change ranks all jobs again."""
+    """Observe the speeds of gangs if that is due; if corrections change, all jobs are ranked again."""
     terms, seen = p.settings.locality, p.memo.locality
     if terms is None:
         return

@@ -14,12 +14,12 @@ from trainmaster.placement.gang import NodesByFree, Share, bits, in_domains, pla
 from trainmaster.placement.placers import LocalityRule, Placer
 
 NodeLimits = tuple[int, ...]
-"""For each level above `node`, outermost first: on how many nodes of one domain; 0 = not so far."""
+"""For each level above `node`, outermost first: most nodes in one domain; 0: not at this level."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundedSpread(Placer):
-    """The innermost level first; there the fewest nodes, if these are few enough."""
+    """Tries the innermost level first, and there the fewest nodes within the limit."""
 
     locality: LocalityRule = field(default=LocalityRule.CONSOLIDATED, init=False)
     limits: NodeLimits
@@ -39,18 +39,18 @@ class BoundedSpread(Placer):
 
 
 Harm = Callable[[JobRecord, int], int]
-"""What a job on a node that others use would cost it and them."""
+"""Loss to the job and to the gangs already on a node if it ran there."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContentionAware(Placer):
-    """As another placer says; on one node, the one with the least harm, then the fewest free GPUs."""
+    """Wraps a placer; a gang on one node goes to the node with the least harm, then the fewest free GPUs."""
 
     locality: LocalityRule = field(init=False)
     inner: Placer
     harm: Harm
     empty_node_harm: int
-    """What it costs to begin an empty node."""
+    """Harm assigned to using an empty node."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "locality", self.inner.locality)

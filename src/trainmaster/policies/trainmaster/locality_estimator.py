@@ -1,10 +1,10 @@
-"""Locality and interference: what a gang loses when its GPUs lie apart, or beside another gang on its node.
+"""Estimates what a gang loses when its GPUs are spread, or when another gang is on its node.
 
-Published is a table of speeds by span and number of nodes (perf/locality.py) and by neighbours
-(perf/network_contention.py). It is corrected by observation: every few minutes, in passes that are made
-anyway, the speed of each gang is looked at once a run. Gangs as near as can be tell what is normal for
-their model; the others, what distance costs; small gangs that share a node, what a neighbour costs. Until
-enough runs of a model were seen, those of all models count. What was observed is a value, for the memo.
+Published speeds by span, number of nodes (perf/locality.py) and neighbours (perf/network_contention.py) are
+corrected by observation. Every few minutes, during a pass that is made anyway, the speed of each gang is
+recorded, once per run. Gangs placed as close as possible give the normal speed of their model, spread gangs
+the cost of distance, and small gangs that share a node the cost of a neighbour. Until enough runs of a model
+have been observed, runs of all models count.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from trainmaster.perf.network_contention import Wire
 from trainmaster.perf.perf_model import PerfModel, Speeds
 
 PRIOR_RUNS = 1
-"""Runs that what is believed without them counts for."""
+"""Weight of the prior, in observed runs."""
 HALVED_AFTER_RUNS = 64
-"""Runs after which older ones count half."""
+"""After this many runs, earlier ones count half."""
 LEAST_LOSS = 15_000
-"""A model that is said to lose nothing is predicted this much wherever unknown models lose anything."""
+"""Minimum predicted loss wherever an unknown model would lose anything."""
 MOST_LOSS = 950_000
-"""No loss is predicted beyond this."""
+"""Largest predicted loss."""
 
 
 def upgraded(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Older stores call predicted losses foretold."""
+    """Renames a field of older stores."""
     return {("predicted" if name == "foretold" else name): held for name, held in body.items()}
 
 
 @stored_as("locality.Penalty", upgraded)
 @dataclass(frozen=True, slots=True)
 class Penalty:
-    """What was seen of some runs, summed up; speeds and losses in parts per million."""
+    """Sums over observed runs; speeds and losses in parts per million."""
 
     near: int = 0
-    """Runs that lay as near as can be ..."""
+    """Number of runs placed as close as possible ..."""
     near_speed: int = 0
     apart: int = 0
-    """... and those that did not."""
+    """... and of spread runs."""
     predicted: int = 0
     lost: int = 0
 
@@ -72,15 +72,15 @@ class Penalty:
         return replace(self, **{name: getattr(self, name) // 2 for name in names})
 
     def near_ppm(self) -> int:
-        """Speed of runs that lie near: nominal until some were seen."""
+        """Mean speed of runs placed as close as possible; nominal until some were observed."""
         return (self.near_speed + PRIOR_RUNS * NOMINAL) // (self.near + PRIOR_RUNS)
 
-    def correction_ppm(self, believed_ppm: int = NOMINAL) -> int:
-        """What a predicted loss is to be multiplied with."""
+    def correction_ppm(self, prior_ppm: int = NOMINAL) -> int:
+        """Factor by which predicted losses are multiplied."""
         if not self.predicted:
-            return believed_ppm
+            return prior_ppm
         seen = self.lost * self.apart * NOMINAL // self.predicted
-        return (seen + PRIOR_RUNS * believed_ppm) // (self.apart + PRIOR_RUNS)
+        return (seen + PRIOR_RUNS * prior_ppm) // (self.apart + PRIOR_RUNS)
 
 
 class PublishedLosses:
@@ -91,13 +91,13 @@ class PublishedLosses:
         self._speeds = Speeds(PerfModel("published", locality=LOCALITY), topology)
 
     def loss(self, model: str, demand: Demand, count: int, span: int, nodes: int) -> int:
-        """Part of its speed that a gang is said to lose there, at its nearest nothing."""
+        """Published loss of a gang placed there, relative to the closest placement."""
         unknown = NOMINAL - self._speeds.placed("", demand, count, span, nodes)
         own = NOMINAL - self._speeds.placed(model, demand, count, span, nodes)
         return max(own, LEAST_LOSS) if unknown or own else 0
 
     def neighbour_loss(self, model: str) -> int:
-        """Part of its speed that a gang is said to lose to another one on its node."""
+        """Published loss of a gang to another gang on its node."""
         return max(LEAST_LOSS, NOMINAL - NEIGHBOURS.remaining_speed(model, Wire.SERVER, 2))
 
     def fewest_nodes(self, demand: Demand, count: int) -> int:
@@ -105,18 +105,18 @@ class PublishedLosses:
 
 
 INFORMATIVE_LOSS = 50_000
-"""A gang that is predicted to lose less tells nothing about other models, nor about other places."""
+"""A predicted loss below this says nothing about other models or placements."""
 LEAST_CHANGE_PART = 4
-"""A correction is believed when it differs from the one before by this part, one in four."""
+"""A correction is updated when it has changed by more than a quarter."""
 LEAST_CORRECTION = NOMINAL // 32
-"""One below this is none at all."""
+"""A correction below this counts as 0."""
 
 PenaltyKey = tuple[str, ...]
-"""Model, as tables name it, and type of GPU; in which situation, where it is not plain distance."""
+"""Model (by its table name) and GPU type; plus the situation, if it is not plain distance."""
 SMALL_LOSS = "quiet"
-"""Apart, where it is said to lose next to nothing."""
+"""Spread, with a very small predicted loss."""
 ALONE, BESIDE = "alone", "beside"
-"""Small gangs on one node: alone there, and beside others."""
+"""Small gangs on one node: alone there, or with other gangs."""
 ANY: PenaltyKey = ()
 ANY_BESIDE: PenaltyKey = (BESIDE,)
 
@@ -124,15 +124,15 @@ ANY_BESIDE: PenaltyKey = (BESIDE,)
 @stored_as("locality.Observations")
 @dataclass(frozen=True, slots=True)
 class LocalityObservations:
-    """What was seen of distance and neighbours."""
+    """Observed penalties of distance and of neighbours, and the corrections derived from them."""
 
     felt: FrozenMap[PenaltyKey, Penalty] = field(default_factory=FrozenMap)
     believed: FrozenMap[PenaltyKey, int] = field(default_factory=FrozenMap)
-    """What predicted losses are multiplied with, in parts per million."""
+    """Corrections: predicted losses are multiplied by these, in parts per million."""
     witnesses: int = 0
-    """Runs apart that this rests on."""
+    """Number of spread runs behind the corrections."""
     looked_at: FrozenMap[int, int] = field(default_factory=FrozenMap)
-    """Runs that go on and have been observed at: attempts by number of the job."""
+    """Current runs that have been observed: attempt by job number."""
     next_look_ms: int = 0
 
 
@@ -140,7 +140,7 @@ NOTHING_SEEN = LocalityObservations()
 
 
 class LocalityEstimator:
-    """Losses of jobs at places: as published for a topology, corrected by what was observed."""
+    """Losses of jobs at placements: published for a topology, corrected by observations."""
 
     def __init__(self, view: View, published: PublishedLosses, seen: LocalityObservations) -> None:
         self.view = view
@@ -151,11 +151,11 @@ class LocalityEstimator:
     # -- answering ---------------------------------------------------------------------------------
 
     def loss(self, record: JobRecord, placement: Placement) -> int:
-        """Part of its speed that the job is expected to lose there."""
+        """Part of its speed that the job is expected to lose at this placement."""
         return self._corrected(self._predicted_at(record, placement), self._kind(record, placement))
 
     def loss_at(self, model: str, demand: Demand, span: int, nodes: int) -> int:
-        """The same for a gang on so many nodes of one domain, on the worst of its types of GPU."""
+        """The same for a gang on this many nodes of one domain, on the worst GPU type that it may use."""
         predicted = self.published.loss(model, demand, demand.nominal.count, span, nodes)
         name = table_name(model)
         kinds = [kind.name for kind in self.topology.types if demand.allows(kind.name)]
@@ -170,7 +170,7 @@ class LocalityEstimator:
 
     @cached_property
     def training_gangs(self) -> list[JobRecord]:
-        """Gangs that train on what they asked for, in order of submission; found by node, not by job."""
+        """Running gangs with the GPUs they asked for, in order of submission."""
         found = {
             each.seq: each
             for node in range(len(self.topology.nodes))
@@ -201,41 +201,45 @@ class LocalityEstimator:
     # -- looking -----------------------------------------------------------------------------------
 
     def observed(self, seen: LocalityObservations, next_look_ms: int) -> LocalityObservations:
-        """What is known after a look at all runs that were not observed at before."""
+        """The observations with those of all runs that had not been observed yet."""
         gangs = self.training_gangs
         known = seen.looked_at
         new = [record for record in gangs if known.get(record.seq) != record.attempt]
         if not new:
             return replace(seen, next_look_ms=next_look_ms)
-        felt = dict(seen.felt)
+        penalties = dict(seen.felt)
         for record in new:
             assert record.placement is not None
-            self._observe(felt, record, record.placement)
+            self._observe(penalties, record, record.placement)
         looked_at = FrozenMap({record.seq: record.attempt for record in gangs})
-        believed = _corrections(felt, seen.believed)
-        witnesses = seen.witnesses if believed is seen.believed else felt.get(ANY, Penalty()).apart
-        return LocalityObservations(FrozenMap(felt), believed, witnesses, looked_at, next_look_ms)
+        corrections = _updated_corrections(penalties, seen.believed)
+        spread_runs = (
+            seen.witnesses if corrections is seen.believed else penalties.get(ANY, Penalty()).apart
+        )
+        return LocalityObservations(
+            FrozenMap(penalties), corrections, spread_runs, looked_at, next_look_ms
+        )
 
     def _observe(
-        self, felt: dict[PenaltyKey, Penalty], record: JobRecord, placement: Placement
+        self, penalties: dict[PenaltyKey, Penalty], record: JobRecord, placement: Placement
     ) -> None:
         kind, speed = self._kind(record, placement), record.speed_ppm
-        own = felt.get(kind, Penalty())
+        own = penalties.get(kind, Penalty())
         predicted = self._predicted_at(record, placement)
         if not predicted:
-            felt[kind] = own.with_near(speed)
-            self._observe_neighbours(felt, record, placement, kind)
+            penalties[kind] = own.with_near(speed)
+            self._observe_neighbours(penalties, record, placement, kind)
             return
         lost = max(0, NOMINAL - speed * NOMINAL // own.near_ppm())
         if predicted >= INFORMATIVE_LOSS:
-            _add(felt, kind, predicted, lost)
-            _add(felt, ANY, predicted, lost)
+            _add(penalties, kind, predicted, lost)
+            _add(penalties, ANY, predicted, lost)
         else:
-            _add(felt, (*kind, SMALL_LOSS), predicted, lost)
+            _add(penalties, (*kind, SMALL_LOSS), predicted, lost)
 
     def _observe_neighbours(
         self,
-        felt: dict[PenaltyKey, Penalty],
+        penalties: dict[PenaltyKey, Penalty],
         record: JobRecord,
         placement: Placement,
         kind: PenaltyKey,
@@ -244,27 +248,27 @@ class LocalityEstimator:
         is_whole_node = len(placement.slices) == self.topology.nodes[node].gpus
         if is_whole_node or len(placement.nodes) > 1:
             return
-        alone = felt.get((*kind, ALONE), Penalty())
+        alone = penalties.get((*kind, ALONE), Penalty())
         if len(self.gangs_on(node)) == 1:
-            felt[*kind, ALONE] = alone.with_near(record.speed_ppm)
+            penalties[*kind, ALONE] = alone.with_near(record.speed_ppm)
             return
         predicted = self.published.neighbour_loss(record.job.model)
         lost = max(0, NOMINAL - record.speed_ppm * NOMINAL // alone.near_ppm())
-        _add(felt, (*kind, BESIDE), predicted, lost)
+        _add(penalties, (*kind, BESIDE), predicted, lost)
         if predicted >= INFORMATIVE_LOSS:
-            _add(felt, ANY_BESIDE, predicted, lost)
+            _add(penalties, ANY_BESIDE, predicted, lost)
 
 
 def _holds_several(record: JobRecord) -> bool:
     return record.placement is not None and len(record.placement.slices) > 1
 
 
-def _add(felt: dict[PenaltyKey, Penalty], kind: PenaltyKey, predicted: int, lost: int) -> None:
-    felt[kind] = felt.get(kind, Penalty()).with_spread(predicted, lost)
+def _add(penalties: dict[PenaltyKey, Penalty], kind: PenaltyKey, predicted: int, lost: int) -> None:
+    penalties[kind] = penalties.get(kind, Penalty()).with_spread(predicted, lost)
 
 
 def _trains(record: JobRecord) -> bool:
-    """Whether it trains alone on the GPUs that it asked for, several of them."""
+    """Whether this gang runs exclusively on as many GPUs as it asked for."""
     placement, count = record.placement, record.demand.nominal.count
     return (
         count > 1
@@ -276,23 +280,23 @@ def _trains(record: JobRecord) -> bool:
     )
 
 
-def _corrections(
-    felt: Mapping[PenaltyKey, Penalty], before: FrozenMap[PenaltyKey, int]
+def _updated_corrections(
+    penalties: Mapping[PenaltyKey, Penalty], before: FrozenMap[PenaltyKey, int]
 ) -> FrozenMap[PenaltyKey, int]:
-    """Corrections, changed where they differ much from those believed so far."""
+    """The corrections, updated where they have changed enough."""
     changed: dict[PenaltyKey, int] = {}
-    for kind, seen in felt.items():
+    for kind, seen in penalties.items():
         if seen.apart:
-            found = seen.correction_ppm(_of_other_models(felt, kind))
+            found = seen.correction_ppm(_of_other_models(penalties, kind))
             correction, old = found if found >= LEAST_CORRECTION else 0, before.get(kind, NOMINAL)
             if abs(correction - old) * LEAST_CHANGE_PART > max(correction, old):
                 changed[kind] = correction
     return before.updated(changed) if changed else before
 
 
-def _of_other_models(felt: Mapping[PenaltyKey, Penalty], kind: PenaltyKey) -> int:
-    """What is believed of a model in a situation before it was seen."""
+def _of_other_models(penalties: Mapping[PenaltyKey, Penalty], kind: PenaltyKey) -> int:
+    """The prior of a model: the correction over all models in the same situation."""
     if kind in (ANY, ANY_BESIDE) or SMALL_LOSS in kind:
         return NOMINAL
     others = ANY_BESIDE if BESIDE in kind else ANY
-    return felt.get(others, Penalty()).correction_ppm()
+    return penalties.get(others, Penalty()).correction_ppm()

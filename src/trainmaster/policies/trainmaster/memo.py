@@ -20,12 +20,12 @@ from trainmaster.policies.trainmaster.starvation_guard import NO_GUARANTEED_RUNS
 @stored_as("colocation.Group")
 @dataclass(frozen=True, slots=True)
 class ColocatedJobs:
-    """Jobs that share a GPU, or that one of them has left."""
+    """Jobs that share a GPU, or the ones that stayed after another left."""
 
     jobs: tuple[str, ...]
     """In order of joining."""
     speeds: tuple[int, ...] = ()
-    """How fast they were when they were last judged; none: they have not been yet."""
+    """Their speeds when they were last evaluated; empty: not evaluated yet."""
 
     @property
     def is_evaluated(self) -> bool:
@@ -35,15 +35,15 @@ class ColocatedJobs:
 @stored_as("colocation.Memo")
 @dataclass(frozen=True, slots=True)
 class ColocationMemo:
-    """What is remembered from pass to pass."""
+    """What colocation remembers between passes."""
 
     rates: ColocationSpeeds = NOTHING_MEASURED
     crowds: FrozenMap[int, ColocatedJobs] = field(default_factory=FrozenMap)
     """By GPU."""
     due_ms: int | None = None
-    """When a group can be judged, or one of its jobs may move."""
+    """When a group can be evaluated, or one of its jobs may move."""
     is_held_up: bool = False
-    """Whether something waits for a run to start or to leave: somebody to join, or to hold more."""
+    """Whether a job that could join or get a larger share waits for a run to start or to leave."""
 
 
 NOTHING_COLOCATED = ColocationMemo()
@@ -52,14 +52,14 @@ NOTHING_COLOCATED = ColocationMemo()
 @stored_as("resizing.Memo")
 @dataclass(frozen=True, slots=True)
 class ResizingMemo:
-    """What is remembered: measured speeds, and when runs were last resized."""
+    """What resizing remembers: measured speeds, and when runs were last resized."""
 
     measured: MeasuredSpeeds = field(default_factory=MeasuredSpeeds)
     resized_ms: FrozenMap[str, int] = field(default_factory=FrozenMap)
     tried: FrozenMap[str, int] = field(default_factory=FrozenMap)
-    """By model and nominal size, or by job: the most GPUs that were seen at work."""
+    """By model and nominal size, or by job: the largest number of GPUs observed."""
     due_ms: int | None = None
-    """When a run that could grow will have rested, if GPUs are idle."""
+    """If GPUs are idle: when the next run may grow."""
 
 
 NOTHING_RESIZED = ResizingMemo()
@@ -74,11 +74,11 @@ FORMER = {
     },
     "line": {"packed": "colocation", "breaths": "resizing", "nearness": "locality"},
 }
-"""In memos of older stores: the value that each field was part of, and what it was called there."""
+"""In memos of older stores: which value each field was part of, and its former name."""
 
 
 def upgraded(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A memo in the form that older stores have, in today's form."""
+    """Converts a memo of an older store to the current form."""
     found = {name: value for name, value in body.items() if name not in FORMER}
     for part, names in FORMER.items():
         held = body.get(part, {})
@@ -89,11 +89,11 @@ def upgraded(body: Mapping[str, Any]) -> Mapping[str, Any]:
 @stored_as("trainmaster.Memo", upgraded)
 @dataclass(frozen=True, slots=True)
 class TrainmasterMemo:
-    """What was learned, what was promised, and how runs and queues have fared."""
+    """What was learned, what was promised, and the past usage of queues."""
 
     service: Observations = field(default_factory=Observations)
     switch_ms: int = 0
-    """What a preemption costs, as it was when the tables of service were last made."""
+    """Cost of a preemption when the service tables were last built."""
     owed: GuaranteedRuns = NO_GUARANTEED_RUNS
     deadlines: Commitments = NO_COMMITMENTS
     colocation: ColocationMemo = NOTHING_COLOCATED

@@ -19,7 +19,7 @@ class TrainmasterOptions(QueueWeightOptions):
     min_run_s: float = option(
         60.0,
         at_least_zero,
-        "a run is not preempted for this long, in seconds, except for deadlines and owed runs",
+        "a run is not preempted for this many seconds, except for deadlines and guaranteed runs",
     )
     learn: str = option(
         "on",
@@ -33,7 +33,7 @@ class TrainmasterOptions(QueueWeightOptions):
     siblings: str = option(
         "on",
         SWITCH,
-        "predict it from the jobs that the same source submitted just before and after",
+        "predict it from jobs of the same user, program, queue and size submitted just before and after it",
     )
     hysteresis: float = option(
         0.65, fraction, "a running job's Gittins cost is multiplied by this; 1: off"
@@ -41,37 +41,46 @@ class TrainmasterOptions(QueueWeightOptions):
     cap: float = option(
         4.0,
         at_least_zero,
-        "most that a Gittins cost counts, in multiples of (attained service + 1 h on its GPUs); 0: off",
+        "upper limit of a Gittins cost, in multiples of (attained service + 1 h on the job's GPUs); 0: off",
     )
     charge_switches: str = option(
-        "on", SWITCH, "add what a preemption costs to the Gittins cost of waiting jobs"
+        "on", SWITCH, "add the cost of a preemption to the Gittins cost of waiting jobs"
     )
     guard_ratio: float = option(
         10.0,
         at_least_zero,
-        "a waiting job is owed a run once its fair age is this many times its run time; 0: off",
+        "guarantee a waiting job a run once its time under equal sharing exceeds this many times its run "
+        "time; 0: off",
     )
     guard_slack_s: float = option(
-        86400.0, at_least_zero, "extra fair age, in seconds, allowed on top of guard_ratio"
+        86400.0, at_least_zero, "seconds added to the limit of guard_ratio"
     )
     locality: str = option(
-        "on", SWITCH, "gangs wait for near GPUs while that pays; off: they take what is free"
+        "on",
+        SWITCH,
+        "gangs wait for GPUs close together while that pays; off: they take any free GPUs",
     )
     packing: str = option(
         "mps",
         choice("off", "time", "mps"),
-        "how single-GPU jobs share a GPU while jobs wait: by MPS, by time slices, or not",
+        "how single-GPU jobs share a GPU while jobs wait: by MPS, by time slices, or not at all",
     )
     pack_kept: float = option(
-        0.8, fraction, "least part of its speed alone that each job on a shared GPU must keep"
+        0.8, fraction, "fraction of its speed alone that each job on a shared GPU must keep"
     )
     grow: str = option("on", SWITCH, "elastic jobs grow into idle GPUs")
     half_life_s: float = option(
-        86400.0, at_least_zero, "half-life of a queue's past use of GPUs, in seconds; 0: no memory"
+        86400.0,
+        at_least_zero,
+        "half-life of a queue's past usage, in seconds; 0: count current usage only",
     )
-    deadlines: str = option("on", SWITCH, "accept deadlines that can be kept, and keep them")
+    deadlines: str = option(
+        "on", SWITCH, "accept deadlines that can be met, and reserve capacity for them"
+    )
     deadline_margin: float = option(
-        0.1, at_least_zero, "part added to predicted run times of jobs with deadlines, at least"
+        0.1,
+        at_least_zero,
+        "minimum safety margin on predicted run times of deadline jobs, as a fraction",
     )
 
 
@@ -80,15 +89,15 @@ class LocalityTerms:
     """How much locality is worth."""
 
     ignored_ppm: int = 30_000
-    """A loss of this part of its speed is accepted at once."""
+    """A loss up to this is accepted immediately."""
     patience_ppm: int = 2 * NOMINAL
-    """A gang waits for near GPUs this many times what distance would cost it."""
+    """A gang waits for near GPUs up to this many times the run time that distance would cost it."""
     avoids_gangs: bool = True
     """Whether small gangs keep away from each other's nodes."""
     look_ms: int = 5 * MINUTE
-    """How often speeds of gangs are observed, and spread gangs gathered."""
+    """How often speeds of gangs are observed and spread gangs are consolidated."""
     rest_ms: int = 10 * MINUTE
-    """A run is left where it is for so long before it is migrated."""
+    """A run is not migrated earlier than this after it started or moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +106,17 @@ class PackingTerms:
 
     sharing: Sharing
     kept_ppm: int
-    """What every job must keep of its speed alone."""
+    """Part of its speed alone that every job must keep."""
     most: int = 2
     """Jobs on one GPU."""
     gain_ppm: int = 300_000
-    """What a job that joins must add to the sum of speeds, as predicted."""
+    """Predicted increase of the sum of speeds that a joining job must bring."""
     least_ppm: int = 100_000
-    """What the last to join must have added, as measured."""
+    """Measured increase that the last member must have brought."""
     trial_ms: int = 30 * SECOND
-    """How long jobs that share are measured for."""
+    """How long jobs run together before they are evaluated."""
     move_ms: int = 30 * SECOND
-    """What a migration is taken to cost until some have been seen."""
+    """Assumed cost of a migration until some have been observed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +124,13 @@ class ResizingTerms:
     """When runs grow."""
 
     rest_ms: int = MINUTE
-    """Between a start or a resizing of a run and its growth, at least."""
+    """Minimum time between a start or resize of a run and its growth."""
     rest_switches: int = 10
-    """The same in multiples of what a preemption costs: growth is to last longer than it takes."""
+    """The same in multiples of the cost of a preemption, so that growth lasts longer than it takes."""
     gain_ppm: int = 50_000
     """A run grows only if that makes it faster by more than this."""
     spare_part: int = 16
-    """One GPU in so many is left idle for new jobs, where a preemption takes time."""
+    """If preemptions take time, one GPU in this many is left idle for new jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +141,9 @@ class Settings:
     learns_programs: bool
     learns_siblings: bool
     hysteresis_ppm: int
-    """Part of its cost that counts for a job that runs."""
+    """A running job's cost is multiplied by this."""
     cap_ppm: int
-    """A cost counts for at most this many times the service attained and an hour more; 0: no cap."""
+    """Limit of a cost, in multiples of attained service plus one hour; 0: no limit."""
     charges_switches: bool
     guard: StarvationGuard
     guards: PreemptionGuards

@@ -1,22 +1,23 @@
-"""Trainmaster's own policy: what the published systems taught, as stages of one pass.
+"""Trainmaster's own policy: the mechanisms of the published systems as stages of one pass.
 
-Priority (priority.py). Jobs run in order of the Gittins index (Tiresias, NSDI'19): the service that a
-completion is expected to take, predicted from jobs like it that have ended or still run: its class
-(`learn`), its user's runs of the same program (`history`), and above all its `siblings`, the jobs
-submitted just before and after it. Until anything is known the order is least attained service. A cost
-counts for at most `cap` times what a job has had, and a job that falls too far behind its fair share is
-owed a run (`guard_ratio`).
+Priority (priority.py). Jobs run in order of the Gittins index (Tiresias, NSDI'19), the expected service per
+completion. It is predicted from similar jobs that have ended or still run: jobs of the same class (`learn`),
+the user's earlier runs of the same program (`history`), and above all the job's `siblings`, submitted just
+before and after it. Until anything is known the order is least attained service. A cost is limited to `cap`
+times the attained service, and a job that falls too far behind its fair share is guaranteed a run
+(`guard_ratio`).
 
-Preemption has to pay. A waiting job is charged what a preemption was seen to cost (`charge_switches`), a
-running one counts `hysteresis` of its cost, and no run is younger than `min_run_s` or twice that cost.
+Preemption has to pay. The observed cost of a preemption is added to the cost of waiting jobs
+(`charge_switches`), a running job's cost is multiplied by `hysteresis`, and no run is preempted earlier than
+`min_run_s` or twice that cost after its start.
 
-Placement. A gang waits for near GPUs as long as that pays, by what distance was seen to cost its model
-(`locality`). While jobs wait, single-GPU jobs share a GPU where that gains (`packing`); elastic ones grow
-into GPUs that nobody waits for (`grow`).
+Placement. A gang waits for GPUs close together as long as that pays, given what distance costs its model
+(`locality`). While jobs wait, single-GPU jobs share a GPU if that gains throughput (`packing`). Elastic jobs
+grow into idle GPUs (`grow`).
 
-Queues (queues.py). Between stated queues GPUs are divided max-min, with a memory of which used more than
-its share (`half_life_s`); inside a queue the order is the one above. A job with a deadline is told at
-submission whether it can be kept (`deadlines`), and an accepted one goes first when it has to.
+Queues (queues.py). GPUs are divided between stated queues by max-min fairness, taking past usage into account
+(`half_life_s`); inside a queue the order is the one above. A job with a deadline is told at submission
+whether the deadline can be met (`deadlines`), and an accepted one is ranked first when it has to be.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from trainmaster.policies.trainmaster.scheduling_pass import Caches, Pass, Stage
 
 
 def learn_service(p: Pass) -> None:
-    """Take in the service of jobs that have ended, and what preemptions cost."""
+    """Record the service of jobs that have ended, and the cost of preemptions."""
     before = p.memo.service
     service = p.caches.predictor.learn(before, p.view, p.now)
     p.remember(service=service)
@@ -67,14 +68,14 @@ def find_guaranteed_runs(p: Pass) -> None:
 
 
 def admit_deadlines(p: Pass) -> None:
-    """Answer new deadlines, and look after those that were accepted."""
+    """Answer new deadlines, and check the accepted ones."""
     if p.settings.deadline_margin_ppm is not None:
         deadlines, p.notices = p.deadlines().follow(p.view, p.memo.deadlines, p.now)
         p.remember(deadlines=deadlines)
 
 
 def start_jobs(p: Pass) -> None:
-    """The best-ranked jobs that fit together run, within the budgets of queues if some were stated."""
+    """Run the best-ranked jobs that fit together, within the budgets of stated queues."""
     if isinstance(p.ranks, RankIndex):
         run_in_order(p.view, p.draft, p.ranks, p.now, p.group, p.placer, p.caches.stuck)
         drop_relaxed_failures(p.caches.stuck)
@@ -97,7 +98,7 @@ STAGES: tuple[tuple[str, Stage], ...] = (
     ("locality", consolidate_gangs),
     ("resizing", grow_runs),
 )
-"""The stages in their order, and the setting without which each is left out."""
+"""The stages in their order, each with the setting that enables it."""
 
 
 def enabled_stages(stages: tuple[tuple[str, Stage], ...], settings: Settings) -> tuple[Stage, ...]:
@@ -154,7 +155,7 @@ class Trainmaster(BasePolicy[TrainmasterOptions, TrainmasterMemo]):
         return Pass(self.settings, self._caches, view, memo, now, Draft(view), has_queues)
 
     def wake(self, view: View, memo: TrainmasterMemo, now: int) -> int | None:
-        """A run that has just started comes to another rank at a time that is known now."""
+        """When to plan again after a run has started: its rank will change at a known time."""
         p = self._pass(view, memo, now)
         use_locality(p)
         p.wake_by(_next_check(p))
@@ -166,7 +167,7 @@ class Trainmaster(BasePolicy[TrainmasterOptions, TrainmasterMemo]):
         return p.due_ms
 
     def explain(self, view: View, memo: TrainmasterMemo, record: JobRecord, now: int) -> Reason:
-        """Why it waits, by the places that it would accept now."""
+        """Why the job waits, given the placements that it accepts now."""
         p = self._pass(view, memo, now)
         use_locality(p)
         reason = waiting_reason(view, record, p.own_placer(record))
@@ -176,7 +177,7 @@ class Trainmaster(BasePolicy[TrainmasterOptions, TrainmasterMemo]):
 
 
 def rank_jobs(p: Pass) -> None:
-    """Put all jobs in rank order: together, or those of each stated queue."""
+    """Rank all jobs: together, or per stated queue."""
     if p.has_queues:
         p.queue_pass = TrainmasterQueuePass(p)
         p.draft = p.queue_pass.draft
@@ -186,26 +187,26 @@ def rank_jobs(p: Pass) -> None:
 
 
 def _is_idle(p: Pass) -> bool:
-    """Whether there is nothing to do: no job waits, none shares a GPU, none could grow."""
+    """Whether there is nothing to do: no job waits, shares a GPU, or could grow."""
     return p.view.has_nothing_to_schedule() and not (
         p.has_queues or p.is_observation_due or _is_busy(p)
     )
 
 
 def _is_stable(p: Pass) -> bool:
-    """Whether ranks have merely run out, so that the pass would decide what the last one decided."""
+    """Whether only ranks have expired, so that the pass would repeat the last decisions."""
     is_due = p.is_observation_due or resizing.is_due(p) or colocation.is_due(p)
     return isinstance(p.ranks, RankIndex) and p.view.is_stable(p.ranks, p.now) and not is_due
 
 
 def _is_busy(p: Pass) -> bool:
-    """Whether there is something to do although no job waits."""
+    """Whether a stage has work although no job waits."""
     grows = p.settings.resizing is not None and resizing.has_elastic(p)
     return grows or bool(p.memo.colocation.crowds)
 
 
 def _next_due(p: Pass) -> int | None:
-    """When ranks or what a stage waits for will have changed by themselves."""
+    """When ranks expire or a stage is due, without any event."""
     grown = p.memo.resizing.due_ms
     grown = grown if grown is not None and grown > p.now else None
     times = (p.ranks.next_expiry(), colocation.next_due(p), grown)
@@ -213,7 +214,7 @@ def _next_due(p: Pass) -> int | None:
 
 
 def _next_check(p: Pass) -> int | None:
-    """When owed runs or deadlines are looked at again, should nothing happen before."""
+    """When guaranteed runs or deadlines must be checked again, without any event."""
     times: list[int] = []
     if p.settings.guard.is_on and not (p.view.has_nothing_to_schedule() or p.view.is_idle()):
         times.append(max(p.memo.owed.next_look_ms, p.now + 1))

@@ -1,26 +1,26 @@
 """Priority: the only place that says which job goes before which.
 
-A rank is a level and, among jobs of one level, a value; the lowest goes first. Jobs that wait and jobs
-that run are ranked alike, and a run gives way to a waiting job of a better rank. The levels, best first:
+A rank is a level and, among jobs of one level, a value; the lowest goes first. Waiting and running jobs are
+ranked alike, and a run is preempted for a waiting job of a better rank. The levels, best first:
 
 | level | which jobs | among them first |
 |---|---|---|
-| `DUE` | accepted deadline that leaves no more time, and is expected to be kept | the earlier deadline |
+| `DUE` | accepted deadline that leaves no slack, and is expected to be met | the earlier deadline |
 | `LATE` | the same, but expected to be missed | the earlier deadline |
-| `GUARANTEED_RUN` | owed a run by the starvation guard (starvation_guard.py) | the earlier submission |
+| `GUARANTEED_RUN` | guaranteed a run by the starvation guard (starvation_guard.py) | the earlier submission |
 | `PROTECTED` | a run younger than `min_run_s` | the earlier submission |
 | `STARVING` | has waited `starve_after_s` | the longer wait |
-| cost | all others: a step per unit of `priority`, and within it the Gittins cost | see below |
+| cost | all others, by `priority`, then by Gittins cost | see below |
 
-The Gittins cost 1/G is the service (GPUs x time) that a completion of such a job is expected to take
-(Tiresias, NSDI'19; `gittins_cost` in estimators/service/gittins_by_bin.py). It counts for at most `cap` times
-what the job has had, so that no job is passed for ever. A waiting job's cost includes what its start costs
-(`charge_switches`), and a run's cost counts only in part (`hysteresis`), so that a run stays where a swap
-gains less than it costs. Equal costs: the earlier first start; between runs that suspending does not save,
-the one with the older checkpoint, since it would lose more.
+The Gittins cost 1/G is the expected service (GPUs x time) per completion of such a job
+(Tiresias, NSDI'19; `gittins_cost` in estimators/service/gittins_by_bin.py). It is limited to `cap` times the
+job's attained service, so that no job is overtaken indefinitely. A waiting job's cost includes the cost of a
+preemption (`charge_switches`), and a run's cost is reduced (`hysteresis`), so that a run stays if a swap
+gains less than it costs. Ties: the earlier first start; among runs that are not saved when suspended, the one
+with the older checkpoint, since it would lose more.
 
-A rank holds until `until_ms`, when the job comes to another level, to another bin of service, or accepts
-GPUs farther apart (delay_scheduling.py).
+A rank is valid until `until_ms`, when the job reaches another level or service bin, or accepts GPUs farther
+apart (delay_scheduling.py).
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ STEP = NO_END << 1
 STEPS = 1 << 16
 """... and the most that count, so that costs stay behind the levels above."""
 CAP_FROM_MS = HOUR
-"""The cap of a cost counts this much time on the job's GPUs besides what it has had."""
+"""The limit of a cost counts this much time on the job's GPUs on top of its attained service."""
 NOT_STARTED = 1 << 62
-"""Value of a job that has not started: behind equals that have."""
+"""Value of a job that has not started: ranked behind jobs of equal cost that have."""
 
 
 def rank_order(p: Pass) -> RankIndex:
-    """Every job at its rank."""
+    """All jobs in rank order."""
     return p.view.ranked(lambda each: rank(p, each), p.now, group=p.group, with_running=True)
 
 
@@ -69,7 +69,7 @@ def rank(p: Pass, record: JobRecord) -> Rank:
 
 
 def _by_deadline(p: Pass, record: JobRecord) -> tuple[Rank | None, int | None]:
-    """Its rank while it has to hold GPUs for its deadline; else when it will have to."""
+    """The rank of a job that must hold GPUs for its deadline now; else when it will have to."""
     commitment = p.memo.deadlines.accepted.get(record.id)
     if commitment is None:
         return None, None
@@ -92,7 +92,7 @@ def _by_guaranteed_run(p: Pass, record: JobRecord) -> Rank | None:
 
 
 def _by_cost(p: Pass, record: JobRecord) -> Rank:
-    """By priority, cost, then first start; holds until the job has come to another bin of service."""
+    """By priority, cost, then first start; valid until the job reaches the next service bin."""
     now, since = p.now, record.since_ms
     seen_at = now if since is None else max(since, now // SECOND * SECOND)
     step = bin_of(record.attained_at(seen_at))
@@ -121,17 +121,17 @@ def _capped(p: Pass, record: JobRecord, step: int, expense: int) -> int:
 
 
 def cost(p: Pass, record: JobRecord) -> int:
-    """1/G: the service that its completion is expected to take, in thousandths of a GPU x ms."""
+    """1/G: expected service per completion, in thousandths of a GPU x ms."""
     return p.forecast(record).gittins_cost(bin_of(record.attained_at(p.now)))
 
 
 def left_ms(p: Pass, record: JobRecord) -> int:
-    """How long the job is expected to go on, should it end when jobs like it mostly do."""
+    """Expected remaining time of the job on its nominal GPUs, from its Gittins cost."""
     return cost(p, record) // record.demand.nominal.total_share
 
 
 def promised_now(p: Pass) -> list[JobRecord]:
-    """Jobs that are owed a run or have a deadline to keep now, the most pressing first."""
+    """Jobs that are guaranteed a run or must hold GPUs for a deadline now, best rank first."""
     found = list[tuple[Rank, int, JobRecord]]()
     for job in {**p.memo.owed.until, **p.memo.deadlines.accepted}:
         record = p.view.jobs.get(job)

@@ -1,8 +1,8 @@
-"""Queues as a stage: GPUs are divided between stated queues, and within its part each queue has its order.
+"""Queues as a stage: GPUs are divided between stated queues, and each queue runs its jobs in rank order.
 
-Budgets are max-min shares by weight within guarantees and maxima, lessened by past use
-(mechanisms/fair_share/). This stage takes the place of starting jobs in rank order; all other stages are
-the same with queues and without (docs/design/0016-queues-are-a-stage.md).
+Budgets are max-min shares by weight within guarantees and maxima, reduced by past usage
+(mechanisms/fair_share/). This stage replaces starting jobs in one common rank order; all other stages are
+the same with and without queues (docs/design/0016-queues-are-a-stage.md).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ UNLIMITED = 1 << 60
 
 
 class QueueOrder(BasePolicy[object]):
-    """The order and the placement of all queues' jobs in one pass, for the round between queues."""
+    """The rank order and the placers of this pass, as the inner policy of every queue."""
 
     def __init__(self, p: Pass) -> None:
         super().__init__(None)
@@ -52,7 +52,7 @@ class QueueOrder(BasePolicy[object]):
 
 
 class TrainmasterQueuePass(QueuePass):
-    """One round between the queues, on the draft that all stages share."""
+    """The division between queues in one pass, on the draft that all stages share."""
 
     def __init__(self, p: Pass) -> None:
         self.shares = with_decayed_usage(p.memo.shares, p.now, p.settings.half_life_ms)
@@ -67,7 +67,7 @@ class TrainmasterQueuePass(QueuePass):
         self._ranks: dict[str, RankIndex] = {}
 
     def ranking_of(self, part: QueueView) -> RankIndex:
-        """The queue's jobs in their order, ranked once a pass."""
+        """The queue's jobs in rank order, ranked once per pass."""
         found = self._ranks.get(part.queue)
         if found is None:
             ranks = self._order.queue_ranking(part, None, self.now)
@@ -77,7 +77,7 @@ class TrainmasterQueuePass(QueuePass):
     # -- dividing ----------------------------------------------------------------------------------
 
     def _divide(self, promised: list[JobRecord]) -> None:
-        """Give every queue its budget; it does not depend on what the draft has changed."""
+        """Compute the budget of every queue, once; it does not depend on the draft."""
         if not self._is_divided:
             remembers = self._pass.settings.half_life_ms > 0
             divide(self.tree, self._total, self.shares.counted if remembers else None, promised)
@@ -94,7 +94,7 @@ class TrainmasterQueuePass(QueuePass):
         return {name: leaves[name].room_below(budget) for name, budget in budgets.items()}
 
     def start_jobs(self) -> None:
-        """Every queue's jobs run within its budget; then GPUs are taken back, and lent."""
+        """Run every queue's jobs within its budget; then reclaim and lend GPUs."""
         if self._pass.view.has_nothing_to_schedule():
             self.take_note()
         elif not (self.is_enough_for_all(self._total) and self.serve_all()):
@@ -105,7 +105,7 @@ class TrainmasterQueuePass(QueuePass):
             reclaim_and_lend(self)
 
     def _planned(self, part: QueueView, leaf: QueueNode, budget: int | None) -> None:
-        """Run the queue's jobs in its order, within what it may hold more."""
+        """Run the queue's jobs in rank order within its budget."""
         p, draft = self._pass, self.draft
         self._to_ask.discard(part.queue)
         if part.has_nothing_to_schedule():
@@ -121,7 +121,7 @@ class TrainmasterQueuePass(QueuePass):
         self._set_wake(part.queue, ranks.next_expiry())
 
     def _may_fit(self, part: QueueView, room: int | None) -> bool:
-        """A job that can share may fit where no GPU is free."""
+        """A job that can share may fit although no GPU is free."""
         if super()._may_fit(part, room):
             return True
         smallest = part.smallest_waiting
@@ -139,7 +139,7 @@ class TrainmasterQueuePass(QueuePass):
     # -- what queues hold --------------------------------------------------------------------------
 
     def recount(self) -> None:
-        """Count what each queue holds in the draft, whichever stage has changed it."""
+        """Count what each queue holds in the draft after the changes of all stages."""
         held = {name: part.allocated for name, part in self.parts.items()}
         for job in self.draft.touched():
             record = self.draft.view.jobs[job]
@@ -161,13 +161,13 @@ class TrainmasterQueuePass(QueuePass):
 
 
 class QueueRanks:
-    """The ranks of all queues' jobs together, for stages that look at the whole cluster."""
+    """The ranks of all queues' jobs together, for stages that work on the whole cluster."""
 
     def __init__(self, queue_pass: TrainmasterQueuePass) -> None:
         self._queue_pass = queue_pass
 
     def _by_queue(self) -> dict[str, RankIndex]:
-        """Made when a stage asks: a queue that is not looked at in a pass need not be ranked."""
+        """Ranked on demand: a queue that no stage looks at is not ranked."""
         return {
             name: self._queue_pass.ranking_of(part) for name, part in self._queue_pass.parts.items()
         }
@@ -211,7 +211,7 @@ class QueueRanks:
 
 
 class QueueCandidates:
-    """Waiting jobs of several queues that fit the room of their queue, best rank first."""
+    """Waiting jobs of several queues that fit within the headroom of their queue, best rank first."""
 
     def __init__(self, by_queue: Mapping[str, tuple[Candidates, int | None]]) -> None:
         self._by_queue = by_queue
@@ -223,7 +223,7 @@ class QueueCandidates:
         self._by_queue[queue][0].drop(inner)
 
     def __iter__(self) -> Iterator[tuple[Key, Hashable, JobRecord]]:
-        # keys are of different jobs, so that nothing behind them is ever compared
+        # keys are unique per job, so groups and records are never compared
         return merge(*(self._of(queue) for queue in self._by_queue))
 
     def _of(self, queue: str) -> Iterator[tuple[Key, Hashable, JobRecord]]:
@@ -245,7 +245,7 @@ def divide_between_queues(p: Pass) -> None:
 
 
 def remember_shares(p: Pass) -> None:
-    """Take note of what queues hold after this pass."""
+    """Record what queues hold after this pass."""
     queue_pass = p.queue_pass
     assert queue_pass is not None
     queue_pass.recount()

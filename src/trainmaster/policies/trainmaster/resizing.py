@@ -1,19 +1,17 @@
-"""Resizing elastic runs: they grow into idle GPUs, and give those back as soon as a job waits.
+"""Resizing of elastic runs: they grow into idle GPUs, and give them back as soon as a job waits.
 
-Before jobs are started in rank order, growth is reclaimed. Jobs that wait are looked at in rank order;
-one that finds no room gets it from runs that have grown beyond their nominal number. A GPU is worth what
-it adds to the run's speed, divided by what a completion of such a job is expected to cost: the hazard of
-completion that goes with it. Where the waiting job fits on one node, one node is cleared; else the GPUs
-that are worth least go, wherever they are.
+Reclaiming, before jobs are started. For each waiting job in rank order that finds no placement, runs that
+have grown beyond their nominal size give up GPUs. A GPU's value is what it adds to the run's speed, divided
+by the expected service of a completion (the Gittins cost). If the waiting job fits on one node, one node is
+cleared; otherwise the least valuable GPUs of the cluster are taken.
 
-Afterwards idle GPUs go to runs to which they are worth most. A run doubles, or takes what is left, if it
-has rested since its start or last resizing and the very GPUs make it faster by more than the least gain.
-What was never tried is hoped to scale as jobs mostly do: trying is how one learns, and what turns out to
-be in vain is given back. Gangs side by side slow each other down: a run becomes one beside others only
-where it gains more than they lose, by what was seen so far.
+Growing, after jobs are started. Idle GPUs go to the runs to which they are most valuable. A run doubles its
+size, or takes what is left, if enough time has passed since its start or last resize and the actual GPUs make
+it faster by more than `gain_ppm`. Untried sizes are assumed to scale like the average job, and GPUs that turn
+out to be useless are released. A run expands to a node that hosts another gang only if it gains more than
+that gang loses.
 
-So nothing goes to and fro: a run shrinks only where a job starts, and does not grow again before it has
-rested.
+To avoid oscillation, a run shrinks only if a job starts in its place, and waits before it grows again.
 """
 
 from __future__ import annotations
@@ -41,14 +39,14 @@ from trainmaster.policies.trainmaster.scheduling_pass import Pass
 
 
 def reclaim_growth(p: Pass) -> None:
-    """Runs that have grown give GPUs to waiting jobs that find no room."""
+    """Shrink runs that have grown, for waiting jobs that find no placement."""
     if p.settings.resizing is not None and has_elastic(p):
         p.resizing = Resizing(p, p.settings.resizing)
         p.resizing.reclaim()
 
 
 def grow_runs(p: Pass) -> None:
-    """Idle GPUs go to elastic runs that gain by them."""
+    """Give idle GPUs to elastic runs that gain from them."""
     if p.resizing is not None:
         memo = p.resizing.grow()
         p.wake_by(memo.due_ms)
@@ -56,7 +54,7 @@ def grow_runs(p: Pass) -> None:
 
 
 class ElasticJobs:
-    """Which live jobs are elastic, kept up with the changes of the view."""
+    """Index of the live elastic jobs, updated with the changes of the view."""
 
     def __init__(self) -> None:
         self._jobs: set[int] = set()
@@ -71,26 +69,26 @@ class ElasticJobs:
 
 
 def has_elastic(p: Pass) -> bool:
-    """Whether there is an elastic job: else there is nothing to resize."""
+    """Whether there is any elastic job."""
     return p.view.index(ElasticJobs).exist(p.view)
 
 
 def is_due(p: Pass) -> bool:
-    """Whether a pass is worth it although nothing has happened."""
+    """Whether this stage needs a pass although no event has happened."""
     due = p.memo.resizing.due_ms
     return due is not None and due <= p.now
 
 
 @dataclass(slots=True)
 class GrownRun:
-    """A run that has more GPUs than it asked for."""
+    """A run with more GPUs than its nominal size."""
 
     record: JobRecord
     curve: SpeedupCurve
     cost: int
-    """Service that its completion is expected to take."""
+    """Expected service of a completion (Gittins cost)."""
     slices: tuple[Slice, ...]
-    """What it has left."""
+    """Its GPUs after what was reclaimed in this pass."""
 
     @property
     def nominal(self) -> int:
@@ -101,7 +99,7 @@ class GrownRun:
         return len(self.slices) > self.nominal
 
     def worth(self, count: int) -> float:
-        """What the last of so many GPUs is worth to it."""
+        """Value of the last GPU when the run has this many."""
         curve = self.curve
         return (
             (curve.speeds[count] - curve.speeds[count - 1]) * self.nominal / curve.unit / self.cost
@@ -112,7 +110,7 @@ Reclaimed = list[tuple[GrownRun, list[Slice]]]
 
 
 class Resizing:
-    """Resizings of one pass: `reclaim` before jobs are started, `grow` after."""
+    """Resizes of one pass: `reclaim` before jobs are started, `grow` after."""
 
     def __init__(self, p: Pass, terms: ResizingTerms) -> None:
         if p.caches.curves is None:
@@ -131,7 +129,7 @@ class Resizing:
         self._grown: list[GrownRun] = []
 
     def _most_tried(self) -> FrozenMap[str, int]:
-        """The most GPUs at which jobs of one kind were seen."""
+        """The largest size at which jobs of each kind were observed."""
         before, after, known = self._memo.measured.seen, self._measured.seen, self._memo.tried
         tried = dict[str, int]()
         for record in self._runs if before is not after else ():
@@ -146,7 +144,7 @@ class Resizing:
         return max(1, cost(self._pass, record))
 
     def _resizable(self) -> Iterator[tuple[JobRecord, Placement, SpeedupCurve]]:
-        """Elastic runs that can be resized in this pass, what they hold, and how they scale."""
+        """Elastic runs that can be resized in this pass, with their placement and speedup curve."""
         for record in self._runs:
             held = record.placement
             if held is None or self._draft.is_touched(record):
@@ -157,7 +155,7 @@ class Resizing:
     # -- reclaiming --------------------------------------------------------------------------------
 
     def reclaim(self) -> None:
-        """Shrink runs for waiting jobs that find no room, best rank first."""
+        """Shrink runs for waiting jobs that find no placement, best rank first."""
         p, draft = self._pass, self._draft
         if not p.ranks.has_waiting():
             return
@@ -184,7 +182,7 @@ class Resizing:
             draft.cancel_start(record)
 
     def _place_by_shrinking(self, record: JobRecord) -> Placement | None:
-        """Where the job could start if runs gave way, which they then do."""
+        """Shrink grown runs so that the job can start, and return where; None if that is not possible."""
         reclaimed = self._gpus_to_reclaim(record) if record.is_whole else []
         if not reclaimed:
             return None
@@ -207,7 +205,7 @@ class Resizing:
         run.slices = slices
 
     def _gpus_to_reclaim(self, record: JobRecord) -> Reclaimed:
-        """The GPUs that are worth least and make room for the job; an empty list where nothing helps."""
+        """The least valuable GPUs that make room for the job; empty if none do."""
         space, need = self._draft.space, record.demand.nominal.count
         kinds = space.kinds_for(record.demand)
         usable = {
@@ -229,7 +227,7 @@ class Resizing:
         return min(found, key=lambda each: each[0])[1] if found else []
 
     def _least_valuable(self, nodes: set[int], missing: int) -> tuple[float, Reclaimed] | None:
-        """So many GPUs of these nodes that are worth least, and what they are worth; None: too few."""
+        """The `missing` least valuable GPUs of these nodes and their total value; None if too few."""
         heap: list[tuple[float, int, int]] = []
         offers: list[list[Slice]] = []
         for index, run in enumerate(self._grown):
@@ -252,7 +250,7 @@ class Resizing:
         return total, [(self._grown[index], offers[index][-n:]) for index, n in taken.items()]
 
     def _undo_futile(self) -> None:
-        """A run that shrank for no job, since others have better uses for the room, does not shrink."""
+        """Cancel the shrinking of runs whose GPUs no job took."""
         draft, space = self._draft, self._draft.space
         for run in self._grown:
             held, planned = run.record.placement, draft.placement_of(run.record)
@@ -268,7 +266,7 @@ class Resizing:
     # -- growing -----------------------------------------------------------------------------------
 
     def grow(self) -> ResizingMemo:
-        """Let runs grow; what to remember."""
+        """Grow runs, and return the memo."""
         self._undo_futile()
         self._release_useless_gpus()
         return self._new_memo(self._grow_into_idle() if self._draft.space.total_free() else None)
@@ -283,7 +281,7 @@ class Resizing:
         return ResizingMemo(self._measured, times, self._tried, due)
 
     def _release_useless_gpus(self) -> None:
-        """Runs that are no faster for all their GPUs give back those that are in vain."""
+        """Release GPUs that do not make the run faster."""
         for record, held, curve in self._resizable():
             count, nominal = len(held.slices), record.demand.nominal.count
             if nominal < count <= curve.high:
@@ -293,7 +291,7 @@ class Resizing:
                     self._draft.resize(record, resized(self._view, held, kept))
 
     def _grow_into_idle(self) -> int | None:
-        """Let runs grow while GPUs are idle; when the next of the others will have rested."""
+        """Grow runs while GPUs are idle; returns when the next run may grow."""
         rest_ms = max(self._terms.rest_ms, self._terms.rest_switches * self._view.switch_ms)
         wake_at: int | None = None
         ready: list[tuple[float, int, JobRecord, int]] = []
@@ -313,7 +311,7 @@ class Resizing:
         return wake_at
 
     def _value(self, record: JobRecord, curve: SpeedupCurve, count: int, more: int) -> float | None:
-        """What so many more GPUs would be worth to a run at best; None: not enough."""
+        """Best-case value per GPU of growing from `count` to `more`; None if the gain is too small."""
         if count >= more:
             return None
         before, after = curve.speeds[count], curve.speeds[more]
@@ -324,7 +322,7 @@ class Resizing:
         return gained / self._cost(record)
 
     def _optimistic_speed(self, record: JobRecord, before: int, count: int, more: int) -> int:
-        """How fast the run may be on more GPUs, for all that is known; 0 where it has been tried."""
+        """Speed on an untried size if the run scaled like the average job; 0 if a larger size was tried."""
         if self._tried.get(key_of(record.job), 0) > count:
             return 0
         return before * ELASTICITY.speedup("", more) // ELASTICITY.speedup("", count)
@@ -333,9 +331,9 @@ class Resizing:
         return (after - before) * NOMINAL > before * self._terms.gain_ppm
 
     def _room_for(self, record: JobRecord, held: int, count: int) -> int:
-        """How many GPUs a run may take to have so many.
+        """How many more GPUs a run may take on its way to `count`.
 
-        Where preemptions take time, growth beyond its nominal number leaves some idle for new jobs.
+        If preemptions take time, growth beyond the nominal size leaves some GPUs idle for new jobs.
         """
         owed = max(0, record.demand.nominal.count - held)
         free, room = self._draft.space.total_free(), self._pass.headroom(record)
@@ -345,7 +343,7 @@ class Resizing:
         return min(count - held, max(min(owed, free), free - spare))
 
     def _grow(self, record: JobRecord, count: int) -> None:
-        """The fastest GPUs near it; where they will not do, those of its own nodes."""
+        """Take the fastest GPUs nearby; if they do not gain enough, those of its own nodes."""
         draft, held = self._draft, record.placement
         assert held is not None
         room = self._room_for(record, len(held.slices), count)
@@ -365,7 +363,7 @@ class Resizing:
                 draft.resize(record, grown)
 
     def _speed(self, record: JobRecord, placement: Placement) -> int:
-        """As measured or predicted there, or as hoped."""
+        """Speed at a placement: measured or predicted, or the optimistic one for an untried size."""
         held, count, corrections = (
             record.placement,
             len(placement.slices),
@@ -378,7 +376,7 @@ class Resizing:
         return max(predicted, self._optimistic_speed(record, before, len(held.slices), count))
 
     def _is_worthwhile(self, record: JobRecord, held: Placement, grown: Placement) -> bool:
-        """Whether the GPUs are there, gain enough, and lie apart from other gangs."""
+        """Whether the GPUs are available now and gain more than they cost neighbouring gangs."""
         had = set(held.gpus())
         if any(gpu not in had and not self._draft.is_at_hand(gpu) for gpu in grown.gpus()):
             return False
@@ -402,7 +400,7 @@ class Resizing:
     def _new_neighbours(
         self, record: JobRecord, held: Placement, grown: Placement
     ) -> list[JobRecord]:
-        """Gangs on nodes where the run would become one."""
+        """Gangs on the nodes to which the run would expand."""
         placement_of = self._draft.placement_of
         known = set(held.nodes) if _size(held) > 1 else set()
         found = {
@@ -420,7 +418,7 @@ def _size(placement: Placement | None) -> int:
 
 
 def _elastic_runs(p: Pass) -> list[JobRecord]:
-    """Runs that could have another number of GPUs, in order of submission."""
+    """Elastic runs, in order of submission."""
     runs = [
         record
         for line in p.ranks.running.values()

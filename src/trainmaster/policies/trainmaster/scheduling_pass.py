@@ -1,4 +1,4 @@
-"""One scheduling pass of `trainmaster`: the value that every stage reads and adds to."""
+"""One scheduling pass of `trainmaster`: the state that its stages share."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from trainmaster.policies.trainmaster.resizing import Resizing
 
 PREEMPTIONS_PER_RUN = 2
-"""A run is left alone at least so many times as long as a preemption costs."""
+"""A run is protected from preemption for at least this many times the cost of a preemption."""
 
 
 @dataclass(slots=True)
 class Caches:
-    """What can be rebuilt from view and memo at any time."""
+    """Caches that can be rebuilt from view and memo at any time."""
 
     predictor: ServicePredictor[BinProbabilityForecast]
     trees: TreeCache
@@ -63,7 +63,7 @@ class Caches:
 
 @dataclass(slots=True)
 class Pass:
-    """View, draft, memo and time of one pass, and what its stages have found out."""
+    """View, draft, memo and time of one pass, and the results of its stages."""
 
     settings: Settings
     caches: Caches
@@ -72,7 +72,7 @@ class Pass:
     now: int
     draft: Draft
     has_queues: bool = False
-    """Whether queues were stated: where they were not, all jobs are ranked together."""
+    """Whether queues were stated; if not, all jobs are ranked together."""
     queue_pass: TrainmasterQueuePass | None = None
     guards: PreemptionGuards = field(init=False)
     """`starve_after_s` and `min_run_s`, the latter lengthened by what a preemption costs."""
@@ -81,7 +81,7 @@ class Pass:
     colocation: Colocation | None = None
     resizing: Resizing | None = None
     is_observation_due: bool = False
-    """Whether speeds of gangs are observed in this pass, and spread ones gathered."""
+    """Whether this pass observes speeds of gangs and consolidates spread ones."""
     due_ms: int | None = None
     """When a stage wants to be called again."""
     notices: tuple[DeadlineNotice, ...] = ()
@@ -104,26 +104,26 @@ class Pass:
         return guards if least == guards.min_run_ms else replace(guards, min_run_ms=least)
 
     def wake_by(self, time: int | None) -> None:
-        """Plan again at that time at the latest."""
+        """Plan again no later than this."""
         if time is not None and (self.due_ms is None or time < self.due_ms):
             self.due_ms = time
 
     def plan(self) -> Plan[TrainmasterMemo]:
-        """What the stages have decided."""
+        """The plan of all stages."""
         return self.draft.plan(self.memo, self.due_ms, self.notices)
 
-    # -- what is known of a job --------------------------------------------------------------------
+    # -- about a job -------------------------------------------------------------------------------
 
     def forecast(self, record: JobRecord) -> BinProbabilityForecast:
-        """What is known of the service that it will take."""
+        """The forecast of the job's total service."""
         return self.caches.predictor.forecast(self.memo.service, record)
 
     def is_promised(self, record: JobRecord) -> bool:
-        """Whether it is owed a run or has a deadline to keep, so that it must run as it is."""
+        """Whether the job is guaranteed a run or has an accepted deadline, so that it must not share."""
         return record.id in self.memo.owed.until or record.id in self.memo.deadlines.accepted
 
     def deadlines(self) -> DeadlineAdmission:
-        """The rules of admission, with what is known now."""
+        """Deadline admission with the current cost of a preemption and service estimates."""
 
         def bound(record: JobRecord) -> int | None:
             return service_bound(self.caches.predictor, self.memo.service, record)
@@ -134,7 +134,7 @@ class Pass:
     # -- what its queue may hold -------------------------------------------------------------------
 
     def headroom(self, record: JobRecord) -> int | None:
-        """Thousandths of a GPU that its queue may hold besides; None: any amount."""
+        """How much more the job's queue may hold, in thousandths of a GPU; None: no limit."""
         return None if self.queue_pass is None else self.queue_pass.headroom(record)
 
     def has_room(self, record: JobRecord, share: int) -> bool:
@@ -144,16 +144,16 @@ class Pass:
     # -- where a job may go ------------------------------------------------------------------------
 
     def own_placer(self, record: JobRecord) -> Placer:
-        """Where it may have GPUs for itself."""
+        """The placer for exclusive GPUs."""
         return RELAXING if self.locality is None else self.locality.placer(record)
 
     def placer(self, record: JobRecord) -> Placer:
-        """Where it may run: on GPUs for itself, or on one that it shares."""
+        """The placer for exclusive GPUs or, with colocation, also for a share of one."""
         own = self.own_placer(record)
         return own if self.colocation is None else self.colocation.placer(record, own)
 
     def group(self, record: JobRecord) -> Hashable:
-        """Jobs of one group fit or do not fit alike."""
+        """The job's group: jobs of one group either all fit or none does."""
         group: Hashable = by_demand(record)
         if self.locality is not None:
             group = self.locality.group(record, group)

@@ -1,8 +1,8 @@
-"""Which jobs are on which shared GPU in the course of a pass, and where one more whole job may join.
+"""Which jobs are on which shared GPU during a pass, and where one more single-GPU job may join.
 
-A shared GPU is one whose jobs were launched to share it: jobs of one whole GPU whose memory is known. Alone
-such a job holds all of it; n together hold 1/n each. Only shares change when one comes or goes: nobody
-is launched again for it.
+A shared GPU is one whose jobs were launched in sharing mode: single-GPU jobs whose memory is known. Alone,
+such a job holds the whole GPU; n together hold 1/n each. When a job joins or leaves, only shares change; no
+run is relaunched.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.units import WHOLE
 
 KEPT_FREE = 20
-"""One part in so many of a GPU's memory stays free where jobs share it: they may need more than stated."""
+"""A twentieth of a shared GPU's memory stays free, because jobs may need more than stated."""
 
 
 def can_share(record: JobRecord) -> bool:
-    """A rigid job of one whole GPU whose memory is known, which does not ask for anything else."""
+    """Whether this is a rigid, guaranteed single-GPU job with known memory and no sharing mode of its own."""
     demand, shape = record.demand, record.demand.nominal
     is_single = shape.count == demand.min_count == demand.max_count == 1 and shape.is_whole
     is_free = demand.sharing is None and record.job.role is Role.GUARANTEED
@@ -31,7 +31,7 @@ def can_share(record: JobRecord) -> bool:
 
 
 def shared_gpu(placement: Placement | None, sharing: Sharing) -> int | None:
-    """The GPU that a job was launched on to share it in this way; None: it was not."""
+    """The GPU of a job that was launched in this sharing mode; None for all others."""
     if placement is None or placement.sharing is not sharing or len(placement.slices) != 1:
         return None
     return placement.slices[0].gpu
@@ -39,14 +39,14 @@ def shared_gpu(placement: Placement | None, sharing: Sharing) -> int | None:
 
 @dataclass(slots=True)
 class SharedGpus:
-    """All shared GPUs, as the draft has them."""
+    """All shared GPUs in the current draft."""
 
     view: View
     draft: Draft
     sharing: Sharing
     is_exempt: Callable[[JobRecord], bool]
     _before: dict[int, list[JobRecord]] | None = field(default=None, init=False)
-    """By GPU: the jobs on it before this pass; looked up when first asked for."""
+    """By GPU: the jobs on it before this pass; computed on first use."""
 
     def _jobs_before_pass(self) -> dict[int, list[JobRecord]]:
         if self._before is None:
@@ -91,7 +91,7 @@ class SharedGpus:
         return sorted(found, key=lambda each: each.seq)
 
     def is_open(self, gpu: int, tenants: list[JobRecord], most: int) -> bool:
-        """Whether one more may join these: all can be told to hold less, and share at all."""
+        """Whether one more job may join: all jobs there may share, and their shares can be reduced now."""
         space, count = self.draft.space, len(tenants)
         if not 0 < count < most or space.node_of[gpu] in space.closed:
             return False
@@ -102,7 +102,7 @@ class SharedGpus:
         )
 
     def _can_hold(self, record: JobRecord, gpu: int, share: int) -> bool:
-        """Whether it holds so much, or can be told to: not while others have still to leave."""
+        """Whether the job has this share or can be resized to it now, with no job still leaving the GPU."""
         placement = self.draft.placement_of(record)
         assert placement is not None
         if self.draft.is_placed(record) or placement.slices[0].share == share:
@@ -110,7 +110,7 @@ class SharedGpus:
         return record.phase is Phase.RUNNING and self.is_fully_released(gpu)
 
     def is_fully_released(self, gpu: int) -> bool:
-        """Whether nobody has yet to leave it, as things stand and as drafted."""
+        """Whether no job is still leaving this GPU, now or in the draft."""
         if gpu in self.view.releasing:
             return False
         draft = self.draft
@@ -120,13 +120,13 @@ class SharedGpus:
         )
 
     def has_memory(self, gpu: int, record: JobRecord) -> bool:
-        """Whether its memory fits beside the others', with a margin."""
+        """Whether the job's memory fits on the GPU, with a margin."""
         space = self.draft.space
         margin = space.topology.type_of_gpu[gpu].memory // KEPT_FREE
         return space.free_memory[gpu] - record.demand.nominal.memory >= margin
 
     def make_room(self, gpu: int, tenants: list[JobRecord], record: JobRecord) -> Placement | None:
-        """Let the others hold less, so that it can join them; None, and all as before, if it cannot."""
+        """Reduce the shares of the jobs there so that this one can join; None, unchanged, if it cannot."""
         draft, share = self.draft, WHOLE // (len(tenants) + 1)
         mark = draft.checkpoint()
         for each in tenants:
@@ -138,7 +138,7 @@ class SharedGpus:
         return None
 
     def set_share(self, record: JobRecord, gpu: int, share: int) -> None:
-        """Let a job hold so much of the GPU that it is on."""
+        """Resize a job to this share of its GPU."""
         draft, placement = self.draft, self.slice_of(record, gpu, share)
         if draft.placement_of(record) == placement:
             return
@@ -148,7 +148,7 @@ class SharedGpus:
             draft.resize(record, placement)
 
     def slice_of(self, record: JobRecord, gpu: int, share: int = WHOLE) -> Placement:
-        """So much of a GPU for a job, launched to share it."""
+        """A placement of the job on this share of a GPU, in sharing mode."""
         space = self.draft.space
         piece = Slice(space.node_of[gpu], gpu, share, record.demand.nominal.memory)
         return Placement((piece,), space.topology.span_of_gpus([gpu]), self.sharing)

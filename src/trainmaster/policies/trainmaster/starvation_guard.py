@@ -1,13 +1,13 @@
-"""Runs owed to jobs that have fallen too far behind: a cap on how unfairly any job is served.
+"""Guarantees a run to jobs that have fallen too far behind, which bounds how unfairly a job is served.
 
-A job's fair age is how long it would have run by now had all jobs shared the GPUs evenly since it came:
-its age, divided by the crowd that wanted its GPUs (GPUs x mean jobs beside it / GPUs of the cluster).
-One that waits and whose fair age exceeds `ratio` x what it has run + `slack` is owed a run: it goes
-before everybody until it has received a tenth of its progress, at least ten minutes and at most an hour;
-before protected runs too, for a gang would wait for ever where others keep starting. Owed runs hold at
-most a quarter of the GPUs, or are one: so that a burst of owed does not turn the order over. Predicted
-finish-time ratio of a job that is served at once and ends there = fair age / run time: the guard keeps
-it near `ratio`.
+A job's fair age is how long it would have run by now if all jobs had shared the GPUs equally since its
+submission: its age divided by the demand for its GPUs (its GPUs x mean number of jobs / GPUs of the cluster).
+A waiting job whose fair age exceeds `ratio` x its run time + `slack` is guaranteed a run. It is ranked before
+all other jobs, protected runs included, because otherwise a gang could wait indefinitely while small jobs
+keep starting. The run lasts a tenth of the job's service so far, at least ten minutes and at most an hour.
+Guaranteed runs hold at most a quarter of the GPUs (one job is always allowed), so a burst of them cannot
+override the normal order. A job that is served at once and ends there has a finish-time ratio of fair age /
+run time, so the guard keeps that near `ratio`.
 
 Checking all waiting jobs takes time in proportion to their number, so the next check is made when the first
 of them can have become due, at least ten minutes after the last one.
@@ -34,7 +34,7 @@ PART_OF_GPUS = 4
 @stored_as("starvation.Owed")
 @dataclass(frozen=True, slots=True)
 class GuaranteedRuns:
-    """Which jobs are owed a run, up to which attained service, and when to look again."""
+    """Jobs that are guaranteed a run, up to which attained service, and when to check again."""
 
     until: FrozenMap[str, int] = field(default_factory=FrozenMap)
     next_look_ms: int = 0
@@ -48,7 +48,7 @@ class StarvationGuard:
     """How far behind a job may fall."""
 
     ratio_ppm: int
-    """Fair age over run time; 0 = nobody is owed anything."""
+    """Limit of fair age over run time; 0: the guard is off."""
     slack_ms: int
 
     @property
@@ -56,7 +56,7 @@ class StarvationGuard:
         return self.ratio_ppm > 0
 
     def guaranteed_runs(self, view: View, owed: GuaranteedRuns, now: int) -> GuaranteedRuns:
-        """GuaranteedRuns after those that are paid and, where the time has come, those that are due."""
+        """Without the runs that have been served and, if a check is due, with new ones."""
         if not self.is_on:
             return owed
         until = {
@@ -79,7 +79,7 @@ class StarvationGuard:
         return GuaranteedRuns(FrozenMap(until), next_look)
 
     def _due(self, view: View, owed: dict[str, int], now: int) -> tuple[list[JobRecord], int]:
-        """The most overdue that may be owed a run now, and when to look again."""
+        """The most overdue jobs that are guaranteed a run now, and when to check again."""
         gpus = view.topology.training_gpus
         next_look = now + max(APART_MS, self.slack_ms)
         due: list[tuple[int, int, JobRecord]] = []
@@ -102,7 +102,7 @@ class StarvationGuard:
         return chosen, max(next_look, now + APART_MS)
 
     def _bound(self, record: JobRecord) -> int:
-        """The fair age in ms from which it is owed a run."""
+        """The fair age in ms from which the job is guaranteed a run."""
         ran = record.attained // record.demand.nominal.total_share
         return self.ratio_ppm * ran // NOMINAL + self.slack_ms
 
@@ -126,7 +126,7 @@ def _is_unserved(view: View, job: str, most: int, now: int) -> bool:
 
 
 def _guaranteed_service(record: JobRecord) -> int:
-    """Service of the run that it is owed."""
+    """Service of the guaranteed run."""
     size = record.demand.nominal.total_share
     tenth = record.attained // PART_OF_PROGRESS
     return min(max(tenth, SHORTEST_MS * size), LONGEST_MS * size)

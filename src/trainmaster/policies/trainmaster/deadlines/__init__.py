@@ -1,1 +1,1 @@
-"""Which deadlines can be met, and how commitments are kept."""
+"""Deadlines: admission, booking of capacity, and replanning."""

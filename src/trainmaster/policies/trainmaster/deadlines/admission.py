@@ -1,10 +1,10 @@
-"""Admission of deadlines: which can be kept, and whether accepted ones still can.
+"""Admission of deadlines: which can be met, and whether accepted ones still can.
 
-In each pass `follow` answers new deadlines and looks after accepted ones; `wake` says when to look again.
-Until its latest safe start an accepted job is ranked like any other, so that commitments cost other jobs
-no more than they must. Then it goes before all others, `min_run_s` included (priority.py): an accepted
-deadline is the stronger promise. A job that is predicted to be late all the same goes before all but
-those that are in time.
+In each pass `follow` answers new deadlines and checks accepted ones; `wake` says when to check again. Until
+its latest safe start an accepted job is ranked like any other, so that deadlines cost other jobs as little as
+possible. From then on it is ranked before all others, even runs protected by `min_run_s` (priority.py),
+because an accepted deadline is the stronger promise. A job that is predicted to miss its deadline comes right
+after the jobs that are expected to meet theirs.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ from trainmaster.policies.trainmaster.deadlines.runtime_bounds import (
 )
 
 WORSE_PART = 10
-"""A slip that grows is told again when it has grown by this part of the job's age ..."""
+"""The owner is notified again when the delay has grown by this part of the job's age ..."""
 WORSE_LEAST_MS = MINUTE
-"""... and by this."""
+"""... and by at least this."""
 ORDINARY = (Why.NOT_ENOUGH_FREE, Why.FRAGMENTED, Why.BEHIND_OTHERS)
-"""Why a job waits that would not wait if it went first."""
+"""Reasons to wait that would not apply if the job were ranked first."""
 
 DeadlineUpdate = tuple[Commitments, tuple[DeadlineNotice, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class DeadlineAdmission:
-    """The terms on which deadlines are accepted; holds no memory."""
+    """The rules by which deadlines are accepted; has no state of its own."""
 
     margin_ppm: int
-    """Part of the predicted work that is added for error, at least."""
+    """Minimum safety margin, as part of the predicted work."""
     switch_ms: int = 0
-    """What it takes to make room for a job and start it."""
+    """Time needed to preempt other runs and start the job."""
     expected_service: ExpectedService | None = None
-    """What the policy has learned, for jobs without an estimate."""
+    """Learned service, for jobs without an estimate."""
 
     # -- each pass -------------------------------------------------------------------------------
 
     def follow(self, view: View, commitments: Commitments, now: int) -> DeadlineUpdate:
-        """Look after what was accepted, and answer new ones."""
+        """Check accepted deadlines, and answer new ones."""
         if view.ended:
             commitments = _without_ended(commitments, view)
         if view.requeued:
@@ -85,7 +85,7 @@ class DeadlineAdmission:
         return commitments, tuple(notices)
 
     def wake(self, view: View, commitments: Commitments, now: int) -> int | None:
-        """When to look again, should nothing happen before; ranks have ends of their own."""
+        """When to check again without any event; ranks expire separately."""
         times: list[int] = []
         for job, commitment in commitments.accepted.items():
             record = view.jobs.get(job)
@@ -106,7 +106,7 @@ class DeadlineAdmission:
     def with_notice(
         self, commitments: Commitments, record: JobRecord, reason: Reason, now: int
     ) -> Reason:
-        """The reason why it waits, with what was said of its deadline."""
+        """The reason why the job waits, with the last notice about its deadline."""
         told = commitments.told(record.id)
         if told is None:
             return reason
@@ -117,12 +117,12 @@ class DeadlineAdmission:
                 return replace(reason, why=Why.DEADLINE_LEAVES_TIME, told=told, until_ms=until)
         return replace(reason, told=told)
 
-    # -- looking after accepted ones -------------------------------------------------------------
+    # -- accepted deadlines ----------------------------------------------------------------------
 
     def _check_accepted(
         self, view: View, commitments: Commitments, now: int
     ) -> tuple[Commitments, list[DeadlineNotice]]:
-        """Book again where what was booked is not enough any more."""
+        """Plan the bookings again if they are no longer sufficient."""
         accepted: dict[str, Commitment] = {}
         for job, commitment in commitments.accepted.items():
             record = view.jobs.get(job)
@@ -146,7 +146,7 @@ class DeadlineAdmission:
     def _with_current_work(
         self, commitments: Commitments, commitment: Commitment, record: JobRecord, now: int
     ) -> Commitment:
-        """With what is known now of the work that it needs."""
+        """The commitment with the current estimate of its work."""
         known, needs = record.estimate, commitment.needs
         estimate = commitment.estimate if known is None else known.work
         if estimate != commitment.estimate:
@@ -162,12 +162,12 @@ class DeadlineAdmission:
         errors = commitments.errors_ppm
         return padded_work(record, self.expected_service, self.margin_ppm, errors)
 
-    # -- answering new ones ----------------------------------------------------------------------
+    # -- new deadlines ---------------------------------------------------------------------------
 
     def _decide_new(
         self, view: View, commitments: Commitments, asking: Sequence[JobRecord], now: int
     ) -> tuple[Commitments, list[DeadlineNotice]]:
-        """Each in order of submission: accepted if all accepted ones and it can be in time."""
+        """Decide in order of submission: accept a deadline if it and all accepted ones can be met."""
         accepted = dict(commitments.accepted)
         declined = dict(commitments.declined)
         gpus = _gpus(view, [*(view.jobs[job] for job in accepted), *asking])
@@ -240,7 +240,7 @@ class DeadlineAdmission:
 
 
 def _new_jobs(view: View, judged: int) -> list[JobRecord]:
-    """Live jobs with this number of submission or a higher one, in that order."""
+    """Live jobs from this submission number on, in order of submission."""
     found = []
     for record in view.newest_first():
         if record.seq < judged:
@@ -250,7 +250,7 @@ def _new_jobs(view: View, judged: int) -> list[JobRecord]:
 
 
 def _without_changed(commitments: Commitments, view: View) -> Commitments:
-    """What was said of deadlines that have been changed holds no more."""
+    """Drop answers about deadlines that have been changed since."""
     accepted, declined = dict(commitments.accepted), dict(commitments.declined)
     for record in view.requeued:
         told = commitments.told(record.id)
@@ -263,7 +263,7 @@ def _without_changed(commitments: Commitments, view: View) -> Commitments:
 def _jobs_to_decide_again(
     view: View, commitments: Commitments, new: Sequence[JobRecord]
 ) -> list[JobRecord]:
-    """Others that are to be judged: released, with a new deadline, and not answered yet."""
+    """Requeued jobs whose deadline has no answer yet: released from hold, or with a new deadline."""
     known = {record.id for record in new}
     found = {
         record.id: record
@@ -274,7 +274,7 @@ def _jobs_to_decide_again(
 
 
 def _has_enough_booked(commitment: Commitment, record: JobRecord, now: int) -> bool:
-    """Whether what is booked for it will do."""
+    """Whether its bookings are sufficient."""
     is_there = record.phase in ALLOCATED
     room = room_after(commitment.stretches, now, commitment.switch_ms, is_there=is_there)
     return room >= commitment.need_ms(record, now)
@@ -290,7 +290,7 @@ def _claims(view: View, accepted: Mapping[str, Commitment], now: int) -> list[De
 
 
 def _gpus(view: View, records: Iterable[JobRecord]) -> dict[Kinds, int]:
-    """GPUs on open nodes, for each set of types that one of these jobs may use."""
+    """GPUs on open nodes, for each set of GPU types that one of these jobs may use."""
     space = view.occupancy
     sets = dict.fromkeys(space.kinds_for(record.demand) for record in records)
     by_type: dict[int, int] = {}
@@ -304,7 +304,7 @@ def _gpus(view: View, records: Iterable[JobRecord]) -> dict[Kinds, int]:
 def _rebooked(
     view: View, accepted: Mapping[str, Commitment], found: BookingPlan, now: int
 ) -> tuple[dict[str, Commitment], list[DeadlineNotice]]:
-    """The commitments as they are booked now, and what their owners should know of it."""
+    """The commitments with their new bookings, and notices to their owners."""
     commitments: dict[str, Commitment] = {}
     notices: list[DeadlineNotice] = []
     for job, commitment in accepted.items():
@@ -322,7 +322,7 @@ def _rebooked(
 
 
 def _notice(old: Commitment, new: Commitment, record: JobRecord) -> DeadlineNotice | None:
-    """What there is to tell: it slips, slips further, or is in time again."""
+    """The notice due, if any: the deadline slips, slips further, or can be met again."""
     told = old.told
     if new.is_late != old.is_late:
         what = DeadlineOutcome.SLIPPED if new.is_late else DeadlineOutcome.RECOVERED

@@ -1,14 +1,14 @@
-"""Which GPUs are booked for accepted deadlines, and when: exact, in whole GPUs and milliseconds.
+"""Capacity booked for accepted deadlines, exact, in whole GPUs and milliseconds.
 
-Only accepted jobs are booked: all others can be preempted for them. A job is booked in stretches, each of
-which begins with the time that it takes to switch. Backward from its deadline, it takes the latest
-stretches that are free, so that others may use the GPUs before; forward from now, the earliest, which
-says when it could be done. On one GPU, deadlines booked latest first leave the most room before every
-instant, so what is accepted is what earliest-deadline-first could keep.
+Only accepted jobs are booked, because all others can be preempted for them. A job is booked in stretches of
+time, each of which begins with the cost of a preemption. `latest` takes the latest free stretches before the
+deadline, so that other jobs may use the GPUs until then; `earliest` takes the earliest ones, which gives the
+earliest possible finish. On one GPU, booking the latest deadlines first leaves the most capacity before every
+instant, so what is accepted is what earliest-deadline-first could meet.
 
-Jobs that may use different types of GPU are counted apart: one row for each set of types that some job
-accepts, in which every job counts that could take any of those GPUs. Whoever finds room in its own row
-finds it on the cluster.
+GPU types are counted separately: there is one step function of free GPUs for each set of types that some job
+accepts, and a booking counts in every set that overlaps its own. So capacity that is free in a job's own set
+is free on the cluster.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Kinds = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class CapacityRequest:
-    """What a job needs to be done by its deadline."""
+    """The GPU time that a job needs before its deadline."""
 
     kinds: Kinds
     count: int
@@ -40,24 +40,24 @@ class CapacityRequest:
     switch_ms: int
     deadline_ms: int
     is_there: bool = False
-    """Whether it holds its GPUs: going on costs no switch."""
+    """Whether the job holds its GPUs, so that continuing costs no preemption."""
 
 
 class FreeCapacity:
-    """Free GPUs of some types as a step function of time."""
+    """Free GPUs of one set of types, as a step function of time."""
 
     def __init__(self, now: int, gpus: int) -> None:
         self.times = [now]
         self.free = [gpus]
 
     def book(self, start: int, end: int, count: int) -> None:
-        """Take so many GPUs from then to then."""
+        """Book `count` GPUs from `start` to `end`."""
         first, last = self._cut(start), self._cut(end)
         for place in range(first, last):
             self.free[place] -= count
 
     def _cut(self, time: int) -> int:
-        """Where a step begins at that time, made if need be."""
+        """Index of the step that begins at this time, inserted if necessary."""
         place = bisect_left(self.times, time)
         if place == len(self.times) or self.times[place] != time:
             self.times.insert(place, time)
@@ -70,7 +70,7 @@ class FreeCapacity:
         return all(free >= count for free in self.free[first:last])
 
     def gaps(self, count: int, until: int) -> list[Stretch]:
-        """Maximal stretches before `until` in which so many GPUs are free, in order of time."""
+        """Maximal stretches before `until` with `count` free GPUs, in order of time."""
         found: list[Stretch] = []
         ends = [*self.times[1:], FOREVER]
         for start, end, free in zip(self.times, ends, self.free, strict=True):
@@ -86,14 +86,14 @@ class FreeCapacity:
 
 
 class CapacityCalendar:
-    """All rows from now on."""
+    """Free capacity of all sets of GPU types from now on."""
 
     def __init__(self, now: int, gpus: Mapping[Kinds, int]) -> None:
         self._now = now
         self._rows = {kinds: FreeCapacity(now, count) for kinds, count in gpus.items()}
 
     def book(self, request: CapacityRequest, stretches: Iterable[Stretch]) -> None:
-        """Count these stretches wherever the job could take a GPU."""
+        """Book these stretches in every set of types that the job could use."""
         ahead = clip(stretches, self._now)
         for kinds, row in self._rows.items():
             if not set(kinds).isdisjoint(request.kinds):
@@ -106,7 +106,7 @@ class CapacityCalendar:
         return all(row.has_room(start, end, request.count) for start, end in ahead)
 
     def latest(self, request: CapacityRequest) -> Stretches | None:
-        """The latest free stretches by its deadline that are enough; None where they are not."""
+        """The latest free stretches that suffice before the deadline; None if there are not enough."""
         left = request.need_ms
         found: list[Stretch] = []
         for start, end in reversed(self._gaps(request, request.deadline_ms)):
@@ -122,7 +122,7 @@ class CapacityCalendar:
         return None
 
     def earliest(self, request: CapacityRequest) -> Stretches | None:
-        """The earliest free stretches that are enough; None where there never are so many GPUs."""
+        """The earliest free stretches that suffice; None if there are never enough GPUs."""
         left = request.need_ms
         found: list[Stretch] = []
         for start, end in self._gaps(request, FOREVER):
@@ -141,7 +141,7 @@ class CapacityCalendar:
         return self._rows[request.kinds].gaps(request.count, until)
 
     def _cost(self, request: CapacityRequest, start: int) -> int:
-        """What beginning there costs."""
+        """Cost of a preemption at this start."""
         return 0 if request.is_there and start == self._now else request.switch_ms
 
 
@@ -149,7 +149,7 @@ class CapacityCalendar:
 
 
 def trim(stretches: Sequence[Stretch], need_ms: int, switch_ms: int) -> Stretches | None:
-    """As little of the last of them as is enough; None where all are not."""
+    """The latest parts of these stretches that suffice; None if even all of them do not."""
     found: list[Stretch] = []
     for start, end in reversed(stretches):
         taken = min(end - start - switch_ms, need_ms)
@@ -162,13 +162,13 @@ def trim(stretches: Sequence[Stretch], need_ms: int, switch_ms: int) -> Stretche
 
 
 def latest_start(stretches: Sequence[Stretch], need_ms: int, switch_ms: int) -> int | None:
-    """Until when it may be kept from them; None where it should have begun before."""
+    """The latest start that still suffices; None if the job should have started already."""
     least = trim(stretches, need_ms, switch_ms)
     return None if least is None else least[0][0]
 
 
 def room_after(stretches: Sequence[Stretch], now: int, switch_ms: int, *, is_there: bool) -> int:
-    """How long it can train in them from now on."""
+    """Training time left in these stretches from now on."""
     room = 0
     for start, end in clip(stretches, now):
         cost = 0 if is_there and start == now else switch_ms
@@ -177,14 +177,14 @@ def room_after(stretches: Sequence[Stretch], now: int, switch_ms: int, *, is_the
 
 
 def clip(stretches: Iterable[Stretch], now: int) -> Stretches:
-    """What is left of them."""
+    """The parts of these stretches after `now`."""
     return tuple((max(start, now), end) for start, end in stretches if end > now)
 
 
 def keep_needed(
     stretches: Sequence[Stretch], request: CapacityRequest, now: int
 ) -> Stretches | None:
-    """As much of what was booked as the job still needs; None where that is not enough."""
+    """The part of its bookings that the job still needs; None if they do not suffice."""
     ahead = clip(stretches, now)
     enough = trim(ahead, request.need_ms, request.switch_ms)
     if enough is not None:

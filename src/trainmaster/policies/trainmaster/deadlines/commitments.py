@@ -1,4 +1,4 @@
-"""What has been said about deadlines: a frozen value, for the memo."""
+"""Answers given about deadlines, and the bookings behind them; part of the memo."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from trainmaster.policies.trainmaster.deadlines.capacity_calendar import (
 @stored_as("deadlines.Commitment")
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """An accepted deadline, and what is booked to keep it."""
+    """An accepted deadline and its bookings."""
 
     deadline_ms: int
     estimate: int | None
-    """The estimate of work that it was made of; None where service was guessed."""
+    """The job's estimate of work when booked; None if learned service was used."""
     needs: int
-    """Work that it is expected to need in all, error included: ms x parts per million."""
+    """Total work expected, with the safety margin: ms x parts per million."""
     count: int
-    """GPUs that it is booked with."""
+    """Number of GPUs booked."""
     pace_ppm: int
     """Its speed on them."""
     switch_ms: int
@@ -44,11 +44,11 @@ class Commitment:
 
     @property
     def finish_ms(self) -> int | None:
-        """When it will be done at the latest; None while there are too few GPUs to say."""
+        """End of its bookings; None if there are too few GPUs to book any."""
         return self.stretches[-1][1] if self.stretches else None
 
     def need_ms(self, record: JobRecord, at: int) -> int:
-        """Time on its GPUs that it still needs then; at its present speed, if that is slower."""
+        """Time on its GPUs still needed at `at`; at its current speed if that is lower than booked."""
         left = max(1, self.needs - record.work_at(at))
         pace = self.pace_ppm
         if record.since_ms is not None and record.speed_ppm < pace:
@@ -56,7 +56,7 @@ class Commitment:
         return ceil_div(left, pace)
 
     def request(self, record: JobRecord, kinds: Kinds, now: int) -> CapacityRequest:
-        """The same as something to be booked."""
+        """The request for the capacity that it still needs."""
         return CapacityRequest(
             kinds=kinds,
             count=self.count,
@@ -67,16 +67,16 @@ class Commitment:
         )
 
     def latest_start(self, record: JobRecord) -> int | None:
-        """Until when it may be kept waiting; None where it should have begun before.
+        """The latest start that still meets the deadline; None if the job should have started already.
 
-        Of a run that trains: as of when it began to, or was booked. While it goes on at that speed
-        it gains on its bookings, so a job that could spare its GPUs then can do so later.
+        For a run in progress this is computed as of its start or booking. While it continues at that
+        speed it only gets ahead of its bookings, so a job that could wait then can also wait later.
         """
         at = self.booked_ms if record.since_ms is None else max(record.since_ms, self.booked_ms)
         return latest_start(self.stretches, self.need_ms(record, at), self.switch_ms)
 
     def due(self, record: JobRecord, now: int) -> tuple[bool, int | None]:
-        """Whether it has to hold its GPUs now, and until when that is so; None = as long as it runs."""
+        """Whether the job must hold its GPUs now, and until when this holds; None: as long as it runs."""
         start = self.latest_start(record)
         if start is not None:
             if record.since_ms is None and now < start:
@@ -95,16 +95,16 @@ class Commitment:
 @stored_as("deadlines.Commitments")
 @dataclass(frozen=True, slots=True)
 class Commitments:
-    """All that is known of deadlines; jobs that have ended are forgotten."""
+    """All answers about deadlines of live jobs, and errors of past predictions."""
 
     judged: int = 0
-    """Jobs with a lower number of submission have had their answer."""
+    """Jobs with a lower submission number have been answered."""
     accepted: FrozenMap[str, Commitment] = field(default_factory=FrozenMap)
     declined: FrozenMap[str, DeadlineNotice] = field(default_factory=FrozenMap)
     gpus: FrozenMap[Kinds, int] = field(default_factory=FrozenMap)
-    """GPUs by types when the accepted ones were booked."""
+    """GPUs by set of types when the accepted deadlines were booked."""
     errors_ppm: tuple[int, ...] = ()
-    """Measured over predicted run times of the jobs that ended last, in that order."""
+    """Measured over predicted run times of the jobs that ended last, oldest first."""
 
     def told(self, job: str) -> DeadlineNotice | None:
         """What the owner of a live job was told last."""

@@ -1,8 +1,8 @@
-"""Booking all accepted deadlines together, so that as few as possible are missed.
+"""Books all accepted deadlines together so that as few as possible are missed.
 
-Two ways are tried: keep what is booked as far as it still does and move only the others; or book all
-afresh, the latest deadline first. The second is tried where the first leaves a job late. A job that
-cannot be in time gets the earliest GPUs that the others leave.
+Two plans are tried. The first keeps all bookings that still suffice and moves only the others. If it leaves a
+job late, the second books all jobs again, latest deadline first. A job that cannot meet its deadline gets the
+earliest capacity that the others leave.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trainmaster.policies.trainmaster.deadlines.commitments import Commitment
 
 @dataclass(frozen=True, slots=True)
 class DeadlineClaim:
-    """An accepted job with what it needs now."""
+    """An accepted job with the capacity that it needs now."""
 
     record: JobRecord
     commitment: Commitment
@@ -37,7 +37,7 @@ class DeadlineClaim:
 
 @dataclass(slots=True)
 class BookingPlan:
-    """A way to serve all claims."""
+    """Bookings for all claims, and which of them are late."""
 
     calendar: CapacityCalendar
     stretches: dict[str, Stretches]
@@ -48,7 +48,7 @@ class BookingPlan:
         self.stretches[claim.record.id] = stretches
 
     def book_late(self, claims: Sequence[DeadlineClaim]) -> None:
-        """As early as the others leave room; no stretches where there are too few GPUs at all."""
+        """Book the earliest capacity left; no stretches if there are never enough GPUs."""
         for claim in sorted(claims, key=lambda each: each.order):
             self.late.add(claim.record.id)
             self.take(claim, self.calendar.earliest(claim.request) or ())
@@ -57,7 +57,7 @@ class BookingPlan:
 def plan_bookings(
     claims: Sequence[DeadlineClaim], gpus: Mapping[Kinds, int], now: int
 ) -> BookingPlan:
-    """The better of the two ways; the first where they are alike."""
+    """The plan with fewer late jobs; on a tie, the one that keeps current bookings."""
     first = _keep_bookings(claims, gpus, now)
     if not first.late:
         return first
@@ -68,7 +68,7 @@ def plan_bookings(
 def compact_bookings(
     claims: Sequence[DeadlineClaim], gpus: Mapping[Kinds, int], now: int
 ) -> BookingPlan:
-    """As late as possible, to make room before a newcomer is judged; as it is where that harms."""
+    """Book as late as possible to make room for new deadlines, unless that makes a job late."""
     afresh = _book_all_again(claims, gpus, now)
     return afresh if not afresh.late else plan_bookings(claims, gpus, now)
 
@@ -96,7 +96,7 @@ def _book_all_again(
 
 
 def _in_time_or_late(found: BookingPlan, claims: Sequence[DeadlineClaim]) -> BookingPlan:
-    """One after the other; a job that finds no room before its deadline comes after all the others."""
+    """Book one claim after another; claims that do not fit before their deadline are booked last."""
     late = []
     for claim in claims:
         stretches = found.calendar.latest(claim.request)

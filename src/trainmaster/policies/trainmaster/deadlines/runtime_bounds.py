@@ -1,10 +1,9 @@
-"""How long a job with a deadline will take, on the safe side.
+"""Upper bounds on the run time of jobs with deadlines.
 
-Work comes from the job's estimate (declared iterations, a fit, history), else from what the policy has
-learned of such jobs' service. It is padded by `deadline_margin`, or by what the run times of the jobs
-that ended last exceeded their prediction by, in all but the worst cases, if that is more: Clockwork's
-rolling percentile. A job that outlives its padded work is given a tenth of what it has done more each
-time.
+Work comes from the job's estimate (declared iterations, a fit, history), else from the learned service of
+similar jobs. It is padded by `deadline_margin` or, if larger, by a rolling percentile of the prediction
+errors of recently ended jobs (as in Clockwork, OSDI'20). A job that exceeds its padded work is extended by a
+tenth of the work it has done, repeatedly.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from trainmaster.model.units import MINUTE, NOMINAL, ceil_div
 from trainmaster.policies.trainmaster.deadlines.capacity_calendar import Kinds
 
 MOST_ERRORS = 32
-"""Errors that are remembered, ..."""
+"""Number of recent errors kept, ..."""
 ERROR_PERCENTILE = 95
-"""... and the percentile of them that counts."""
+"""... and the percentile of them that is used."""
 EXTENSION_PART = 10
 EXTENSION_LEAST = MINUTE * NOMINAL
 
 ExpectedService = Callable[[JobRecord], int | None]
-"""Service (thousandths of a GPU x ms) that a job will hardly exceed in all; None where nobody knows."""
+"""Upper bound of a job's total service (thousandths of a GPU x ms); None if unknown."""
 
 
 def padded_work(
@@ -34,7 +33,7 @@ def padded_work(
     margin_ppm: int,
     errors_ppm: Sequence[int],
 ) -> int | None:
-    """Work that the job needs in all, on the safe side; None where nobody knows."""
+    """Total work of the job with a safety margin; None if it cannot be estimated."""
     if record.estimate is not None:
         work = record.estimate.work
     else:
@@ -46,7 +45,7 @@ def padded_work(
 
 
 def error_percentile(errors_ppm: Sequence[int]) -> int:
-    """Measured over predicted run time, exceeded by few; 0 where nothing has been measured."""
+    """The percentile of measured over predicted run times; 0 if nothing has been measured."""
     if not errors_ppm:
         return 0
     place = min(len(errors_ppm) - 1, len(errors_ppm) * ERROR_PERCENTILE // 100)
@@ -54,12 +53,12 @@ def error_percentile(errors_ppm: Sequence[int]) -> int:
 
 
 def extended_work(done: int) -> int:
-    """What a job that has done more than was expected is taken to need in all."""
+    """Total work now assumed for a job that has exceeded its expected work."""
     return done + max(EXTENSION_LEAST, done // EXTENSION_PART)
 
 
 def with_errors(errors_ppm: tuple[int, ...], ended: Sequence[JobRecord]) -> tuple[int, ...]:
-    """The same after these jobs; elastic ones ran on other numbers of GPUs than predicted for."""
+    """The errors with those of jobs that just ended; elastic jobs are left out, as their size varied."""
     found = [
         record.attained * NOMINAL * NOMINAL // (demand.nominal.total_share * record.estimate.work)
         for record in ended
@@ -73,6 +72,6 @@ def with_errors(errors_ppm: tuple[int, ...], ended: Sequence[JobRecord]) -> tupl
 
 
 def type_speed(view: View, kinds: Kinds) -> int:
-    """Speed of the slowest GPU that it may be given."""
+    """Speed of the slowest GPU type that the job may get."""
     types = view.topology.types
     return min((types[kind].speed_ppm for kind in kinds), default=NOMINAL)
