@@ -56,7 +56,7 @@ PERFS = (IDEAL, ALONE, DEFAULT)
 def run(
     trace: Trace, cluster: str, perf: PerfModel, name: str, options: dict[str, str]
 ) -> tuple[Summary, float]:
-    """What one policy made of it, and the CPU seconds that it took."""
+    """One policy's result, and the CPU seconds that it took."""
     kind = policy_class(name)
     policy = kind(read_options(name, kind.options_type, options))
     simulation = Simulation(Scenario(trace, parse_shorthand(cluster), cluster, perf), policy)

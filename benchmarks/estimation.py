@@ -130,7 +130,7 @@ NOTES = "## What this says"
 
 @dataclass(frozen=True)
 class ModelErrors:
-    """All that is said of one model on one testbed."""
+    """The errors of one model on one testbed."""
 
     model: str
     is_teacher: bool

@@ -1,4 +1,4 @@
-"""Measuring in a process of its own, and writing down on what machine it was."""
+"""Measure in a fresh process, and record the machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 def in_fresh_process(measure: Callable[..., R], *args: object, limit_s: int | None = None) -> R:
-    """What it finds there; raises TimeoutError where it takes longer than the limit."""
+    """Run `measure` in a fresh process; raises TimeoutError when it takes longer than the limit."""
     with ProcessPool(max_workers=1, context=get_context("spawn")) as pool:
         found: R = pool.schedule(measure, args=args, timeout=limit_s).result()
         return found

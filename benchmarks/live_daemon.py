@@ -1,4 +1,4 @@
-"""One connection to a real `trainmaster up` that stays open, and what one may ask by it."""
+"""A persistent connection to a real `trainmaster up`, and the requests that benchmarks send."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IDLE_S = 2.0
 
 
 class MeasuringClient:
-    """A connection as a client of any length has it."""
+    """A client with one persistent connection."""
 
     def __init__(self, daemon: LiveDaemon) -> None:
         assert daemon.url is not None
@@ -57,7 +57,7 @@ class MeasuringClient:
         return found
 
     def memory(self) -> dict[str, float]:
-        """MiB of the manager: now, and at most so far."""
+        """Memory of the manager in MiB: now, and peak."""
         named = {"VmRSS:": "rss_mib", "VmHWM:": "peak_mib"}
         lines = Path(f"/proc/{self._pid}/status").read_text().splitlines()
         split = (line.split() for line in lines)

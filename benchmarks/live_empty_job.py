@@ -19,7 +19,7 @@ PATIENCE_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """From asking for a job to its program's own word, in ms."""
+    """From the request to the program's own timestamp, in ms."""
 
     median_ms: float
     p95_ms: float
@@ -33,9 +33,9 @@ class Burst:
 
     jobs: int
     took_s: float
-    """From the first word of the request until the client knows that all have ended."""
+    """From the request until the client knows that all have ended."""
     starts_per_s: float
-    """By the programs' own times: from the first word of the request to the last start."""
+    """By the programs' own timestamps: from the request to the last start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Measured:
 
     name: str
     includes: str
-    """What a start of it is made of, in words."""
+    """Steps that a start includes, in words."""
     latency: Latency | None = None
     burst: Burst | None = None
     absent: str = ""
@@ -106,7 +106,7 @@ def one_by_one(count: int, folder: Path, ask: Callable[[Path], int], warm: int =
 
 
 def burst(jobs: int, folder: Path, ask_all: Callable[[Path], object]) -> Burst:
-    """Ask for so many at once, which stamp files of that folder; `ask_all` returns when all have ended."""
+    """Submit all jobs at once; each writes its start time into the folder. `ask_all` returns at the end."""
     folder.mkdir(parents=True, exist_ok=True)
     began = time.time_ns()
     ask_all(folder)

@@ -29,7 +29,7 @@ Found = dict[str, Any]
 
 @contextmanager
 def probe_latency(daemon: LiveDaemon) -> Iterator[Found]:
-    """Ask for one job again and again meanwhile: the delay that another client sees, filled in at the end."""
+    """Query one job repeatedly in the background; the delays are filled in at the end."""
     felt: Found = {}
     times: list[float] = []
     is_over = threading.Event()
@@ -112,7 +112,7 @@ def submitted(count: int, folder: Path) -> list[Found]:
 
 
 def queued(client: MeasuringClient, count: int) -> Found:
-    """How long passes and lists take while so many wait."""
+    """How long passes and lists take while `count` jobs wait."""
     return {
         "memory": client.memory(),
         "passes": [passes(client, policy) for policy in ("trainmaster", "fifo", "tiresias-l")],
@@ -121,10 +121,10 @@ def queued(client: MeasuringClient, count: int) -> Found:
 
 
 def passes(client: MeasuringClient, policy: str, changes: int = 20) -> Found:
-    """By the daemon's own meter: one newcomer, then it is withdrawn, a step for each."""
+    """By the daemon's own metrics, while jobs are submitted and cancelled one by one."""
     client.call("PUT", "/api/v1/policy", {"name": policy, "options": {}})
     time.sleep(0.5)
-    job = client.call("POST", "/api/v1/jobs", EMPTY)["jobs"][0]["id"]  # builds what is kept
+    job = client.call("POST", "/api/v1/jobs", EMPTY)["jobs"][0]["id"]  # builds the caches
     client.call("POST", f"/api/v1/jobs/{job}/cancel")
     before, waits = _metered(client), []
     for _ in range(changes):
@@ -208,8 +208,8 @@ def _run(words: list[str]) -> None:
 def ended(really: int, count: int, folder: Path) -> Found:
     """Memory of one daemon under which `count` jobs have ended, and of one that is started on their store.
 
-    So many of them really run; the others are arrays that are submitted, wait, and are cancelled: whatever a
-    job leaves in memory when it has ended, they leave too, and a hundred thousand take a minute.
+    `really` of them run; the others are arrays that are submitted, wait, and are cancelled: they leave as
+    much in memory as jobs that ran, and a hundred thousand take a minute.
     """
     grown: list[Found] = []
     with live(folder, "--slots", str(cores())) as daemon:

@@ -36,7 +36,7 @@ CLI_INCLUDES = "the same, and one start of Python for the command line"
 
 
 def measured(count: int, jobs: int, folder: Path) -> Iterator[Measured]:
-    """Everybody, one after the other."""
+    """All contenders, one after the other."""
     yield floor(count, jobs, folder / "floor")
     yield from ours(count, jobs, folder / "ours")
     yield from live_slurm.measure(count, jobs, folder / "slurm")
@@ -44,7 +44,7 @@ def measured(count: int, jobs: int, folder: Path) -> Iterator[Measured]:
 
 
 def floor(count: int, jobs: int, folder: Path) -> Measured:
-    """What any of them must spend."""
+    """The minimum cost: a bare `Popen`."""
     folder.mkdir(parents=True)
     program = str(written_program(folder))
 

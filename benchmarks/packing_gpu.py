@@ -55,7 +55,7 @@ def train(hidden: int, seconds: float, start_at: float) -> None:
 
 
 def together(hidden: int, count: int, seconds: float, env: dict[str, str]) -> dict[str, float]:
-    """So many processes at once; their mean."""
+    """Run `count` processes at once; their mean."""
     start_at = time.time() + 12 + 2 * count
     command = [sys.executable, __file__, "--train", str(hidden), str(seconds), str(start_at)]
     runs = [

@@ -2,8 +2,8 @@
 
 Runs: 20,000 Philly-like jobs on 8x39x8 at load 0.95, and half as many to see growth; CPU time as a
 ratio to `tiresias-l` in the same run of this script. Passes: 10,000 jobs wait on a full cluster of
-10,000 GPUs, then of 100,000, one job arrives or ends at a time; what one decision takes. Each in a
-process of its own. `trainmaster/queues` is `trainmaster` with stated queues, three of the trace's.
+10,000 GPUs, then of 100,000, one job arrives or ends at a time; what one decision takes. Each in
+its own process. `trainmaster/queues` is `trainmaster` with stated queues, three of the trace's.
 
     python -m benchmarks.policies [--quick] [--only NAME,...] [--out benchmarks/results/policies.json]
 """
@@ -60,7 +60,7 @@ def simulate(policy: str, jobs: int) -> dict[str, object]:
 
 
 def decide(policy: str, cluster: str) -> dict[str, object]:
-    """Single passes with so many jobs waiting on a full cluster."""
+    """Time single passes with `WAITING` jobs on a full cluster."""
     topology = parse_shorthand(cluster)
     scenario = Scenario(_crowd(topology.training_gpus), topology, cluster, IDEAL, seed=SEED)
     simulation = Simulation(scenario, policy_of(policy))
@@ -89,7 +89,7 @@ def decide(policy: str, cluster: str) -> dict[str, object]:
 
 
 def _crowd(gpus: int) -> Trace:
-    """Jobs that fill the cluster and so many more, all at once; then one every ten seconds."""
+    """Jobs that fill the cluster and `WAITING` more, all at once; then one every ten seconds."""
     random = Random(SEED)
     demands = {size: demand.gpus(size) for size in (1, 2, 4, 8, 16)}
     models = ("", "vgg16", "resnet50", "alexnet", "inception3")
@@ -115,7 +115,7 @@ def _crowd(gpus: int) -> Trace:
 def in_subprocess(
     measure: Callable[..., dict[str, object]], *args: object, limit_s: int
 ) -> dict[str, object]:
-    """The same in a fresh process, or how long was not enough."""
+    """Measure in a fresh process; a time-out or an error is a result."""
     try:
         return in_fresh_process(measure, *args, limit_s=limit_s)
     except TimeoutError:

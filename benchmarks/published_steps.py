@@ -1,4 +1,4 @@
-"""Steps that others measured, each with what was known of it before.
+"""Published step times, each with the profile known before it was measured.
 
 AdaptDL's (Pollux, OSDI'21), ElasticFlow's (ASPLOS'23) and Gavel's (OSDI'20) published tables.
 """
@@ -49,7 +49,7 @@ BYTES = {model: round(4 * count) for model, count in PARAMETERS.items()}
 
 @dataclass(frozen=True)
 class Point:
-    """One measured step, and all that is known of it before."""
+    """One measured step, and the profile known before."""
 
     model: str
     allocation: Allocation

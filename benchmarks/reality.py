@@ -2,7 +2,7 @@
 
 `python -m benchmarks.reality` (`make reality`) calibrates, runs the workload through a real daemon once for
 each policy, simulates the same with the calibrated costs, replays the event logs, and writes the report into
-docs/results/reality. It takes about nine minutes; keep the machine quiet meanwhile.
+docs/results/reality. It takes about nine minutes; keep the machine otherwise idle.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OUT = Path(__file__).parents[1] / "docs" / "results" / "reality"
 
 
 def lived(jobs: Sequence[Planned], policy: PolicySetup) -> LiveRun:
-    """In a folder of its own, which goes away with it."""
+    """Run in a temporary folder."""
     folder = Path(tempfile.mkdtemp(prefix="tm-reality-"))
     try:
         run = run_live(folder, jobs, policy)

@@ -1,4 +1,4 @@
-"""The same workload simulated with calibrated costs, held against what really happened."""
+"""The same workload simulated with calibrated costs, compared with the live run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class JobTimes:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleErrors:
-    """How far one schedule is from another; parts of the first."""
+    """Differences between two schedules, as fractions of the first."""
 
     mean_jct: float
     makespan: float
@@ -59,7 +59,7 @@ class RealityComparison:
     differing: int
     """Jobs that were suspended another number of times."""
     residuals_ms: dict[str, float]
-    """Mean over jobs of what each part took beyond its calibrated cost."""
+    """Mean over jobs of the time each part took beyond its calibrated cost."""
     sensitivity: ScheduleErrors
     """The median of simulations with jitter against the one without: no model can predict better."""
     steps: int

@@ -192,7 +192,7 @@ PARTS = {
 
 
 def beyond(story: LiveStory, costs: Costs, difference_ms: float) -> dict[str, float]:
-    """How far each part was from its calibrated cost; what is left of the difference is waiting."""
+    """Each part's difference from its calibrated cost; the rest of the difference is waiting."""
     spent, planned = spent_by(story), story.planned
     found = {
         "launch": spent["launch"] - spent["launches"] * costs.launch,

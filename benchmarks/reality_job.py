@@ -21,7 +21,7 @@ REPORT_EVERY = 20
 
 
 class Device:
-    """Works through what is queued for it, tick by tick, while the host may be late.
+    """Works through its queue, tick by tick, while the host may be late.
 
     As a GPU does: launches run ahead of it, so that a host that is late by less than the queue costs
     nothing. Beyond that it stands idle, and while its program is frozen it does nothing but the queue.

@@ -1,4 +1,4 @@
-"""One workload through a real daemon: what its event log, its runs' journals and its jobs' logs say."""
+"""One workload through a real daemon: read its event log, its runs' journals and its jobs' logs."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ class LiveRun:
     load: tuple[float, ...]
     """The machine's load average, before and after."""
     cpu_part: float
-    """Of the machine's processors, used by anybody meanwhile."""
+    """Fraction of the machine's processors in use, by any process."""
 
 
 def run_live(folder: Path, jobs: Sequence[Planned], policy: PolicySetup) -> LiveRun:
-    """Submit each at its time, wait for all, and gather what is known."""
+    """Submit each job at its time, wait for all, and collect the records."""
     options = [part for key, value in policy.options for part in ("--set", f"{key}={value}")]
     before, idle_before = os.getloadavg()[0], _processor_s()
     with live(folder, "--slots", SLOTS, "--policy", policy.name, *options) as daemon:
@@ -181,7 +181,7 @@ def _note_fact(found: dict[str, LiveStory], event: object, now: int) -> None:
 
 
 def _read_folder(folder: Path, attempt: Attempt) -> None:
-    """What its supervisor and its ranks wrote down."""
+    """The records of its supervisor and its ranks."""
     journal = folder / "journal.jsonl"
     if journal.exists():
         entries = map(json.loads, journal.read_text().splitlines())

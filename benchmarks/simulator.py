@@ -1,6 +1,6 @@
 """How fast the simulator is: jobs/s, events/s, memory, and time in units that compare machines.
 
-Each measurement runs in a process of its own, so that its peak memory is its own. A unit is the time
+Each measurement runs in its own process, so that its peak memory is its own. A unit is the time
 that `sum(range(10**7))` takes, measured in the same process just before.
 
     python -m benchmarks.simulator [--quick] [--out benchmarks/results/simulator.json]

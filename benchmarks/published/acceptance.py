@@ -43,7 +43,7 @@ ALIKE = 1.01
 TAIL_FACTOR = 1.1
 WORST_ROOM = 1.0
 CLOSE = 1e-9
-"""Of a bound that is met exactly, nothing may be lost to rounding."""
+"""Tolerance for rounding where a bound is met exactly."""
 
 
 rho_p99: Measure = attrgetter("rho_p99")
@@ -62,7 +62,7 @@ class Criterion(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One criterion: what was found, what is allowed."""
+    """One criterion: the value found, and the value allowed."""
 
     criterion: Criterion
     found: float
@@ -86,9 +86,9 @@ class AcceptanceVerdict:
     best: ContenderScores
     las: ContenderScores | None
     bound: ContenderScores | None
-    """The oracle that none can reach: what is left to gain."""
+    """The oracle: how much is left to gain."""
     matters: bool
-    """Whether LAS's excess is large enough for the 10 % to be asked."""
+    """Whether LAS's excess is large enough to ask for the 10 %."""
     to_best: IntervalEstimate | None
     """Our excess over the best's; None where one is negative, or a job did not end or was rejected."""
     checks: tuple[Check, ...]
@@ -108,7 +108,7 @@ class AcceptanceVerdict:
 
     @property
     def is_sure(self) -> bool:
-        """Whether the whole interval of the excess lies on one side of what is allowed."""
+        """Whether the whole interval of the excess lies on one side of the allowed value."""
         check = self.excess_check
         if check is None or self.to_best is None or self.to_best.interval is None:
             return False
@@ -198,7 +198,7 @@ def _worst(ours: ContenderScores, las: ContenderScores | None) -> Iterator[Check
 
 
 def goal_context(judged: Sequence[AcceptanceVerdict]) -> dict[str, object]:
-    """What the template says of the goal; nothing of it when our own policy took no part."""
+    """The template's values about the goal; empty when our own policy took no part."""
     if not judged:
         return {}
     to_best = [each.to_best for each in judged if each.to_best is not None]

@@ -29,7 +29,7 @@ ALIKE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class PublishedClaim:
-    """Somebody's ordering of two contenders by label: the measure of `better` is the lower one."""
+    """A published ordering of two contenders by label: the measure of `better` is the lower one."""
 
     better: str
     worse: str
@@ -56,8 +56,8 @@ class Instance:
     comparison: Comparison
     found: IntervalEstimate
     in_excess: IntervalEstimate | None
-    """The same pair by excess. Service is the same for both, so what parts them here parts them there;
-    and of a fixed trace only the excess is known block by block."""
+    """The same pair by excess. Service is the same for both, so a difference in one is a difference in
+    the other, and for a fixed trace only the excess is known block by block."""
 
     @property
     def outcome(self) -> ClaimOutcome:
@@ -73,7 +73,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class ClaimEvidence:
-    """A claim and all that speaks for or against it."""
+    """A claim with all comparisons for or against it."""
 
     claim: PublishedClaim
     instances: tuple[Instance, ...]
@@ -97,9 +97,7 @@ CLAIMS = (
     PublishedClaim("las", "fifo", "heavy-tailed run times favour least attained service"),
     PublishedClaim("gittins", "las", GITTINS),
     PublishedClaim("gittins global", "las", GITTINS),
-    PublishedClaim(
-        "gittins by class", "gittins global", "what is known of a job's class is worth knowing"
-    ),
+    PublishedClaim("gittins by class", "gittins global", "knowing a job's class helps"),
     PublishedClaim("qssf", "fifo", "Helios (SC 2021): shortest first by history"),
     PublishedClaim("fifo easy", "fifo", "EASY backfill (Lifka 1995)"),
     PublishedClaim("max-min", "fifo", "dynamic max-min sharing of elastic jobs", tracks=ELASTIC),

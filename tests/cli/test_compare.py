@@ -51,7 +51,7 @@ def test_run_again_it_only_reads_and_says_so_and_gives_the_same_bytes(tm: Tm) ->
     first, second = tm(line), tm(line)
     assert (first.code, second.code) == (0, 0)
     assert first.out == second.out
-    assert "5 of 5 trials are known from before." in second.err
+    assert "5 of 5 trials are in the cache." in second.err
     assert "done in" not in second.err
     assert [each["seed"] for each in json.loads(first.out)["trials"]] == [0, 0, 0, 0, 0]
 
@@ -96,13 +96,13 @@ def test_ctrl_c_ends_it_with_a_sentence_and_the_same_command_goes_on(folder: Pat
     os.kill(started.pid, signal.SIGINT)
     _, words = started.communicate(timeout=60)
     assert started.returncode == 130, words
-    assert "trials are done and kept; the same command goes on from there." in words
+    assert "trials are done and kept; run the same command again to continue." in words
     assert "Traceback" not in words
     kept = len(list(trials.glob("*.json")))
     assert 0 < kept < 31
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
-    assert f"{kept} of 31 trials are known from before." in ended.stderr
+    assert f"{kept} of 31 trials are in the cache." in ended.stderr
     assert len(list(trials.glob("*.json"))) == 31
     assert (folder / "here/small/index.html").is_file()
 
@@ -189,7 +189,7 @@ def test_settings_reach_the_policies_that_have_them(tm: Tm, own: Path) -> None:
 def test_seeds_are_for_what_is_left_to_chance(tm: Tm, own: Path) -> None:
     line = "compare trace.csv --cluster 1x4 --policy fifo --perf ideal --json - --processes 1"
     fixed = tm(f"{line} --seeds 3")
-    assert "nothing is left to chance here" in fixed.err
+    assert "nothing is random here" in fixed.err
     assert [each["seed"] for each in json.loads(fixed.out)["trials"]] == [0]
     drawn = tm(f"{line} --seeds 3 --estimates noisy:0.3")
     assert [each["seed"] for each in json.loads(drawn.out)["trials"]] == [0, 1, 2]
@@ -238,7 +238,7 @@ def test_where_no_job_fits_there_is_nothing_to_equal(tm: Tm, write: Write) -> No
         "compare trace.csv --cluster 1x1 --fewer-gpus --policy las --against fifo --perf ideal"
     )
     assert said.code == 1
-    assert "none fits: there is nothing to equal." in said.err
+    assert "none fits: there is nothing to match." in said.err
 
 
 # -- bad input ---------------------------------------------------------------------------------------

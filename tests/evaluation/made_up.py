@@ -141,7 +141,7 @@ def order(**changes: object) -> Experiment:
     plain = Experiment(
         name="order",
         title="Order alone",
-        question="Who lets jobs wait least when GPUs are all alike and switching is free?",
+        question="Which policy makes jobs wait least when GPUs are all alike and switching is free?",
         track="order",
         workloads=(
             Workload("generated", Generated(800, 0.9), "16x4", SEEDS),
@@ -157,7 +157,7 @@ def order(**changes: object) -> Experiment:
 PLACEMENT = order(
     name="placement",
     title="With locality and the cost of switching",
-    question="Who is best when placement matters and suspending costs time?",
+    question="Which policy is best when placement matters and suspending costs time?",
     track="placement",
     conditions=(Conditions("default"),),
     workloads=tuple(

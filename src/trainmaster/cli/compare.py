@@ -1,4 +1,4 @@
-"""`trainmaster compare`: many policies on many traces and seeds, by rules that make it fair."""
+"""`trainmaster compare`: many policies on many traces and seeds, under equal conditions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.files import check_directory, check_writable
 
 USUAL = "las,tiresias-l,trainmaster"
-"""The policies that are compared on a trace of one's own where none is named."""
+"""Default policies of a comparison on the user's own trace."""
 RESULTS = Path("results")
 PART = "-part"
-"""Ends the name of the folder of a suite that was not run whole: it must not replace the whole one."""
+"""Suffix of the folder of a partly run suite, so that it does not replace a complete one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class OwnTrace:
-    """What the command line says about a comparison on a trace of one's own, by the names of options."""
+    """The options of a comparison on the user's own trace."""
 
     trace: Path | None
     format: str | None
@@ -49,7 +49,7 @@ class OwnTrace:
     seeds: int | None
 
     def options_given(self) -> list[str]:
-        """Those that only go with a trace of one's own."""
+        """The given options that need a trace of one's own."""
         own = (each.name for each in fields(self) if each.name not in ("trace", "seeds"))
         return [f"--{name.replace('_', '-')}" for name in own if getattr(self, name)]
 
@@ -67,11 +67,13 @@ def compare(
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="EXPERIMENT", help="Of the suite, this one; may be given again."),
+        typer.Option(
+            metavar="EXPERIMENT", help="Run only this experiment of the suite (repeatable)."
+        ),
     ] = None,
     list_suites: Annotated[
         bool,
-        typer.Option("--list", help="List the suites; with --suite, all that one compares."),
+        typer.Option("--list", help="List the suites; with --suite, its experiments in detail."),
     ] = False,
     cluster: Annotated[str | None, options.CLUSTER] = None,
     policy: Annotated[
@@ -98,33 +100,35 @@ def compare(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="With --fewer-gpus: the policy to equal.",
+            help="With --fewer-gpus: the policy to match.",
             autocompletion=completion.one_policy,
         ),
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="How many seeds, where anything is left to chance."),
+        typer.Option(metavar="N", min=1, help="Number of seeds, if anything is random."),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where finished trials are kept and the report goes: into DIR/NAME for a suite"
-            " (default: results), into DIR itself for TRACE"
-            " (default: nowhere).",
+            help="Folder for finished trials and the report: the report of a suite goes into DIR/NAME"
+            " (default: results), that of a TRACE into DIR itself"
+            " (default: not written).",
         ),
     ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where the public traces are, for suites that read some.",
+            help="Folder of the public traces, for suites that need them.",
         ),
     ] = None,
     processes: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="How many at a time (default: one per core)."),
+        typer.Option(
+            metavar="N", min=1, help="Number of parallel processes (default: one per core)."
+        ),
     ] = None,
     json: Annotated[
         Path | None, typer.Option(metavar="FILE|-", help="Write all scores, or the list, as JSON.")
@@ -134,10 +138,12 @@ def compare(
         typer.Option("--wide", help="Show every measure, whatever the width of the screen."),
     ] = False,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Run everything again, whatever is known already.")
+        bool, typer.Option("--fresh", help="Run everything again, ignoring cached trials.")
     ] = False,
 ) -> None:
-    """Compare policies on many traces and seeds, with intervals; stopped, the same command goes on.
+    """Compare policies on many traces and seeds, with intervals.
+
+    Run the same command again to continue after an interruption.
 
     The options on cluster, policies, queues, speeds and estimates (none unless given) go with a TRACE of
     your own.
@@ -186,7 +192,7 @@ def _compare_suite(name: str, only: list[str], seeds: int | None, outputs: Outpu
 
 
 def _check_modes(own: OwnTrace, suite: str | None, only: list[str], *, is_list: bool) -> None:
-    """A suite or a trace of one's own, and only what goes with it."""
+    """A suite or a trace, and only options that go with it."""
     trace, given = own.trace, own.options_given()
     if is_list and trace is not None:
         raise BadInput(f"--list shows what suites there are; leave {trace} out.")

@@ -2,8 +2,8 @@
 
 Nodes are taken away from the end of the cluster, until the policy's excess is that of the other policy
 on the whole cluster. The search halves the range, and takes excess to fall with every node added; that
-holds within the noise of placement, so the answer is a bracket: so many nodes are enough, and one fewer
-was seen to be too few.
+holds within the noise of placement, so the answer is a bracket: a number of nodes that is enough, and one
+fewer, which was seen to be too few.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainmaster.evaluation.suite import SuiteError
 from trainmaster.model.topology import parse_shorthand
 
 Excess = Callable[[int], float | None]
-"""Mean excess in seconds on so many nodes; None where some job did not end or cannot fit."""
+"""Mean excess in seconds on this number of nodes; None where some job did not end or cannot fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Saving:
 def fewest_nodes(
     excess: Excess, target_s: float, nodes: int, least: int, gpus_per_node: int
 ) -> Saving:
-    """Search between the least that the largest job needs and all nodes."""
+    """Search between the nodes that the largest job needs and all nodes."""
     found = cache(excess)
 
     def is_enough(count: int) -> bool:
@@ -69,7 +69,7 @@ def fewest_nodes(
 
 
 def nodes_of(shape: str) -> tuple[int, int]:
-    """Nodes in all and GPUs of each, of a shorthand."""
+    """Number of nodes and GPUs per node of a shorthand."""
     topology = parse_shorthand(shape)
     return len(topology.nodes), topology.nodes[0].gpus
 
@@ -79,7 +79,7 @@ def least_nodes(largest_gpus: int, gpus_per_node: int) -> int:
 
 
 def shrunk(shape: str, nodes: int) -> str | Mapping[str, object]:
-    """The shorthand's cluster with its first so many nodes: full racks, and a last one that may not be."""
+    """The shorthand's cluster cut to its first `nodes` nodes; only the last rack may be incomplete."""
     counts = [int(part) for part in shape.lower().split("x")]
     if len(counts) == 2:
         return f"{nodes}x{counts[1]}"

@@ -1,4 +1,4 @@
-"""A digest of the code that a result depends on, so that an old one is never taken for a new one."""
+"""A digest of the code that a result depends on, so that an outdated result is never reused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parents[1]
 
 @cache
 def digest_of_policy(name: str) -> str:
-    """Changes with the versions, any source file of ours, or the file of a policy from elsewhere."""
+    """Changes with the versions of Python and NumPy, with our code, and with the file of a user's policy."""
     own = getsourcefile(policy_named(name))
     assert own is not None, f"{name} has no source file"
     files = sorted(PACKAGE.rglob("*.py"))

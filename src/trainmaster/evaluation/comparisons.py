@@ -1,4 +1,4 @@
-"""The scores as they are compared: contenders on the same workload under the same conditions."""
+"""Scores grouped for comparison: all contenders on one workload under the same conditions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ mean_jct: Measure = attrgetter("mean_jct_s")
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What contenders are ranked by and put in relation to each other."""
+    """The measure that contenders are ranked by and compared on."""
 
     name: str
     measure: Measure
@@ -38,7 +38,7 @@ class Subject:
 
 EXCESS = Subject("excess", excess)
 MEAN_JCT = Subject("mean JCT", mean_jct)
-"""Where jobs grow an excess can be negative, and then there are no ratios of it."""
+"""Used where jobs grow: their excess can be negative, and ratios of it then mean nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,12 @@ class ContenderScores:
         return {seed: score.jobs for seed, score in self.scores.items()}
 
     def values(self, measure: Measure) -> dict[int, float]:
-        """By seed, those that have it."""
+        """By seed, without seeds that lack the measure."""
         found = ((seed, measure(score)) for seed, score in sorted(self.scores.items()))
         return {seed: value for seed, value in found if value is not None}
 
     def mean(self, measure: Measure) -> float | None:
-        """Over all seeds; None when one of them lacks it, for the rest would not be comparable."""
+        """Over all seeds; None when a seed lacks it, because the rest would not be comparable."""
         values = self.values(measure).values()
         return fsum(values) / len(values) if values and len(values) == len(self.scores) else None
 
@@ -95,7 +95,7 @@ class ContenderScores:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What was compared with what: one workload, one set of conditions, all contenders."""
+    """All contenders on one workload under one set of conditions."""
 
     experiment: Experiment
     workload: Workload
@@ -120,7 +120,7 @@ class Comparison:
         return tuple(each for each in self.contenders if each.role in roles)
 
     def of_policy(self, policy: str) -> ContenderScores | None:
-        """The first that runs this policy, tuned ones last."""
+        """The first contender that runs this policy; tuned contenders come last."""
         found = [each for each in self.contenders if each.contender.policy == policy]
         return min(found, key=lambda each: bool(each.contender.grid), default=None)
 
@@ -182,7 +182,7 @@ def ratio(
 
 
 def _has_negligible_excess(contender: ContenderScores) -> bool:
-    """Whether its excess hardly counts beside the time that jobs need in any case."""
+    """Whether its excess is at most `NEGLIGIBLE` of its mean JCT."""
     above, whole = contender.mean(excess), contender.mean(mean_jct)
     return above is not None and above <= max(SMALLEST, NEGLIGIBLE * (whole or 0.0))
 
@@ -202,7 +202,7 @@ def _observed(contender: ContenderScores, measure: Measure) -> dict[int, Observe
 
 
 def common_subject(found: Iterable[Comparison]) -> Subject:
-    """What all of them can be compared by."""
+    """The measure that all of these can be compared on."""
     return MEAN_JCT if any(each.subject is MEAN_JCT for each in found) else EXCESS
 
 
@@ -233,7 +233,7 @@ def typical(contenders: Iterable[ContenderScores], measure: Measure) -> dict[str
 
 
 def lowest(contenders: Iterable[ContenderScores], measure: Measure) -> ContenderScores | None:
-    """The one with the lowest typical value; the first of equals."""
+    """The contender with the lowest typical value; the first of equals."""
     candidates = tuple(contenders)
     values = typical(candidates, measure)
     scored = [each for each in candidates if each.label in values]

@@ -2,8 +2,8 @@
 
 Run times, arrivals, queues and ends are those of a Philly-like stream. Three of four gangs ask for one
 GPU instead, which leaves about nine of ten jobs on one, as in the released Philly trace; each job is one
-of seven models whose pairs were measured side by side. What each keeps of a GPU and of its memory is
-ours: no trace says it.
+of seven models whose pairs were measured side by side. Their utilisation and memory are our own
+assumption: traces do not record them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GANGS_KEPT = 0.25
 
 
 class PackedModel(NamedTuple):
-    """What a model keeps of one GPU while it runs alone."""
+    """Memory and utilisation of one GPU by a model that runs alone."""
 
     name: str
     memory_gib: int
@@ -41,7 +41,7 @@ MODELS = (
 
 
 def generate(jobs: int, gpus: int, load: float, seed: int) -> Trace:
-    """So many jobs; the caller stretches their arrivals to the load."""
+    """Generate the jobs; the caller stretches their arrivals to the load."""
     chance = Random(f"one-gpu-mix/{seed}")
     stream = philly_like.generate(jobs, gpus, load, seed)
     demands = {(model, size): _demand(model, size) for model in MODELS for size in SIZES}

@@ -1,4 +1,4 @@
-"""Work spread over processes: one piece each at a time, and none lost when a process dies.
+"""Spread work over processes, one piece per process at a time; no piece is lost when a process dies.
 
 `concurrent.futures` neither says which piece a process died of, nor stops pieces that run: pebble does.
 """
@@ -20,16 +20,16 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 SPAWN = get_context("spawn")
-"""Fresh interpreters: what they find cannot depend on what this one has imported or drawn."""
+"""Fresh interpreters, so that results cannot depend on this process's imports or random state."""
 COLLECT_EVERY = 8
-"""Pieces after which a process looks for cycles: the parts of a simulation know each other, and the
-interpreter looks among old objects so rarely that thousands of simulations pile up to gigabytes."""
+"""Pieces after which a process collects garbage: the objects of a simulation form cycles, and Python's
+own collector runs so rarely on old objects that thousands of simulations pile up to gigabytes."""
 _pieces = count(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Done(Generic[R]):
-    """What became of the piece at that place of the list: a result, or the reason why there is none."""
+    """The outcome of the piece at this place of the list: a result, or an error."""
 
     place: int
     result: R | None
@@ -78,7 +78,7 @@ def _work(work: Callable[[P], R], piece: P) -> R:
 
 
 def _worded(error: Exception) -> str:
-    """Errors of our own are sentences; of others the kind tells more than the words."""
+    """Our own errors are sentences; for others, the type is shown as well."""
     kind = type(error)
     is_ours = kind.__module__.partition(".")[0] == __name__.partition(".")[0]
     return str(error) if is_ours else f"{kind.__name__}: {error}"

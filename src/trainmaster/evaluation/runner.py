@@ -1,4 +1,4 @@
-"""Running a suite: every trial once, over several processes, each kept as soon as it is finished."""
+"""Run a suite: every trial once, over several processes, each stored as soon as it is finished."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class SuiteProgress:
 
 
 class Interrupted(Exception):
-    """Stopped by Ctrl-C: one sentence on where it stands."""
+    """Stopped by Ctrl-C; the message says how far it got."""
 
     def __init__(self, done: int, in_all: int) -> None:
         super().__init__(
-            f"{done:,} of {in_all:,} trials are done and kept; the same command goes on from there."
+            f"{done:,} of {in_all:,} trials are done and kept; run the same command again to continue."
         )
         self.done = done
         self.in_all = in_all

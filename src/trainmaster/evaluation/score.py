@@ -1,4 +1,4 @@
-"""What a trial found, and all that a suite's trials found: what reports are made of."""
+"""The score of a trial and the result of a suite, from which reports are made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SERVICE_FLOOR_S = 600
 TRANSIENT = 1.0
 """From this load on the queue grows for as long as jobs arrive: means depend on the span."""
 BLOCKS = 20
-"""So many are enough for an interval, and long enough to hold most of a queue's memory."""
+"""Blocks per trace: enough for an interval, and each long enough that blocks are nearly independent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class SizeDelay:
 
 
 SMALL_GPUS, SHORT_S = 2, 800
-"""Up to so many GPUs a job is small, up to such a run time short: the bins of Tiresias' testbed."""
+"""Largest small job and longest short job: the bins of Tiresias' testbed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,9 @@ class Score:
     mean_jct_s: float | None = None
     """Over all ended jobs, however they ended."""
     passed_jct_s: float | None = None
-    """Over those that ended well."""
+    """Over the jobs that succeeded."""
     floor_s: float | None
-    """Mean service: what the mean JCT would be if no job ever waited."""
+    """Mean service: the mean JCT if no job ever waited."""
     excess_s: float | None = None
     """Mean of JCT - service alone at best placement."""
     p50_s: float | None = None
@@ -96,7 +96,7 @@ class Score:
     cost: float | None
     """Price of the GPU time that the measured jobs held; None without prices."""
     chosen: Mapping[str, str] | None
-    """PolicySettings that tuning picked; None for a contender that is not tuned."""
+    """Settings that tuning picked; None for a contender that is not tuned."""
     tuning_jobs: int
     """Jobs of the disjoint prefix that it was tuned on."""
     delays: tuple[SizeDelay, ...] = ()
@@ -106,11 +106,11 @@ class Score:
     run_max_s: float | None = None
     run_std_s: float | None = None
     bins: tuple[BinTimes, ...] = ()
-    """Small-short, small-long, large-short and large-long jobs, those of them that there are."""
+    """Small-short, small-long, large-short and large-long jobs; bins without jobs are left out."""
     excess_blocks_s: tuple[float, ...] = ()
     """Mean excess of each of `BLOCKS` runs of consecutive submissions: a fixed trace's own spread."""
     remarks: tuple[str, ...] = ()
-    """What went wrong without ending the trial: refused actions, a policy that raised."""
+    """Problems that did not end the trial: refused actions, a policy that raised."""
 
 
 @cache
@@ -121,7 +121,7 @@ def _reader() -> Any:
 
 
 def score_from(mapping: Mapping[str, object]) -> Score:
-    """A score as it was written; one with other measures than today's raises ValueError."""
+    """Read a stored score; one with other measures than today's raises ValueError."""
     if set(mapping) != {each.name for each in fields(Score)}:
         raise ValueError("other measures")
     score: Score = _reader().validate_python(mapping)
@@ -130,7 +130,7 @@ def score_from(mapping: Mapping[str, object]) -> Score:
 
 @dataclass(frozen=True, slots=True)
 class ScoredTrial:
-    """A trial, what it found, and how long that took (which no result depends on)."""
+    """A trial with its score and its wall time (which no result depends on)."""
 
     trial: Trial
     score: Score
@@ -139,7 +139,7 @@ class ScoredTrial:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Something of the suite that could not be run here, and why."""
+    """A workload or contender that could not be run here, and why."""
 
     experiment: str
     what: str

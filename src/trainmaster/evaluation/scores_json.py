@@ -23,7 +23,7 @@ def to_json(result: SuiteResult) -> str:
 
 
 def from_json(text: str, suite_of: Callable[[str], Suite]) -> SuiteResult:
-    """The result that was written, of a suite as it stands today; trials that it lost are left out."""
+    """Read a written result; trials that the suite no longer has are left out."""
     found = json.loads(text)
     suite = suite_of(found["suite"])
     trials = {str(trial): trial for trial in suite.trials()}

@@ -92,7 +92,7 @@ def _window_load(traced: Sequence[TracedJob], window: MeasurementWindow, gpus: i
 
 
 def _times(simulation: Simulation, jobs: Sequence[JobResult]) -> dict[str, Any]:
-    """What a score has only if every measured job has ended."""
+    """The measures that exist only if every measured job has ended."""
     if not jobs or any(each.finish_ms is None for each in jobs):
         return {}
     jcts = metrics.jcts_of(jobs)
@@ -156,7 +156,7 @@ def _jct_s(job: JobResult) -> float:
 
 
 def _queue_s(job: JobResult) -> float:
-    """A job that was stopped without ever running queued for all its life."""
+    """A job that was stopped without ever running was queued until then."""
     return _jct_s(job) if job.queue_ms is None else job.queue_ms / SECOND
 
 

@@ -1,4 +1,4 @@
-"""Which part of a suite is run: what the user wants of it, and what can be run here."""
+"""Select the part of a suite to run: by the user's choice, and by what is available here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainmaster.policy_files import is_path
 
 
 def narrowed(suite: Suite, only: Sequence[str], seeds: int | None) -> Suite:
-    """The suite with these experiments alone, and so many seeds for what is drawn."""
+    """The suite with only these experiments, and this number of seeds where anything is random."""
     known = [each.name for each in suite.experiments]
     for name in only:
         if name not in known:
@@ -35,7 +35,7 @@ def narrowed(suite: Suite, only: Sequence[str], seeds: int | None) -> Suite:
 
 
 def _reseeded(workloads: Iterable[Workload], count: int) -> tuple[Workload, ...]:
-    """The first so many seeds; more follow the last. A workload with one seed has no use for others."""
+    """The first `count` seeds, continued after the last; a workload with one seed keeps only that."""
     found = []
     for each in workloads:
         after = range(max(each.seeds) + 1, max(each.seeds) + 1 + count)
@@ -68,7 +68,7 @@ def runnable(suite: Suite, folder: Path | None) -> tuple[Suite, tuple[Skipped, .
 
 
 def _missing(source: TraceFile, folder: Path | None) -> str:
-    """Why its file cannot be had; empty if it can."""
+    """Why its file is missing; empty if it is there."""
     if folder is None and not Path(source.path).is_absolute():
         return f"{source.path} is not here; --data names the folder of the public traces"
     file = file_of(source, folder)
@@ -76,7 +76,7 @@ def _missing(source: TraceFile, folder: Path | None) -> str:
 
 
 def _without(experiment: Experiment, left_out: Mapping[str, str]) -> Experiment | None:
-    """What remains of it; None if there is nothing to compare any more."""
+    """The experiment without these; None if nothing is left to compare."""
     workloads = tuple(each for each in experiment.workloads if each.name not in left_out)
     contenders = tuple(each for each in experiment.contenders if each.label not in left_out)
     if not workloads or not contenders:

@@ -1,7 +1,7 @@
-"""Paired comparisons with intervals: what a difference between two contenders is worth.
+"""Paired ratios and means with bootstrap intervals.
 
 Everything here is seeded and the same on every machine: the resamples of a bootstrap depend only on
-how many things are resampled, so two reports of the same scores have the same bytes.
+the number of things resampled, so two reports of the same scores have the same bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RESAMPLES = 2_000
 TAIL = 0.025
 """Left out on either side: the interval holds 95 %."""
 SMALLEST = 1.0
-"""Two values below this many (seconds) are alike: a ratio of two negligible values says nothing."""
+"""Smaller values (in seconds) count as this: a ratio of two negligible values says nothing."""
 
 
 class Basis(Enum):
@@ -95,7 +95,7 @@ def paired_ratio(
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds or any(min(ours[s].value, theirs[s].value) < 0 for s in seeds):
         return None
-    if len({(ours[seed], theirs[seed]) for seed in seeds}) == 1:  # chance changes nothing for them
+    if len({(ours[seed], theirs[seed]) for seed in seeds}) == 1:  # seeds make no difference
         return _single_trace(ours[seeds[0]], theirs[seeds[0]], smallest)
     logs = [math.log(_ratio(ours[s].value, theirs[s].value, smallest)) for s in seeds]
     means = np.array(logs)[_bootstrap_indices(len(logs))].mean(axis=1)
@@ -117,7 +117,7 @@ def _single_trace(ours: Observed, theirs: Observed, smallest: float) -> Interval
 
 
 def _around(interval: Interval, value: float) -> Interval:
-    """Blocks are only nearly equal in size: the interval holds what was measured on the whole."""
+    """Widen the interval to hold the value: blocks are only nearly equal in size."""
     return Interval(min(interval.low, value), max(interval.high, value))
 
 
@@ -140,7 +140,7 @@ def geometric_mean(ratios: Sequence[float]) -> float | None:
 
 
 def ranks(values: Mapping[str, float]) -> dict[str, float]:
-    """1 for the lowest; equals share the mean of their places."""
+    """1 for the lowest; ties get the mean of their ranks."""
     ordered = sorted(values.values())
     return {
         name: (bisect_left(ordered, value) + bisect_right(ordered, value) + 1) / 2

@@ -32,9 +32,9 @@ TRACKS = {
     "paper": ("papers", "Experiments from the papers"),
     "ablation": ("ablations", "Ablations"),
 }
-"""Groups of experiments by what is allowed and charged in them: in a table, and in a heading."""
+"""Groups of experiments with the same permissions and costs: name in tables, and heading."""
 RANKED_TRACKS = ("order", "placement", "packing", "elastic")
-"""Those whose contenders are ranked over a whole suite; the others try settings of their own."""
+"""Tracks whose contenders are ranked over a whole suite; the others vary settings."""
 
 
 def track_words(name: str) -> str:
@@ -49,12 +49,12 @@ def track_title(name: str) -> str:
 
 
 class ContenderRole(Enum):
-    """What a contender is in an experiment: only published ones are what ours must beat."""
+    """What a contender is compared for; the goal is to beat the published ones."""
 
     OURS = "ours"
     PUBLISHED = "published"
     BOUND = "bound"
-    """Knows what no policy can know: how much is left to gain."""
+    """Knows all run times: shows how much is left to gain."""
     ABLATION = "ablation"
     """Ours with a part switched off."""
 
@@ -67,7 +67,7 @@ class Contender:
     policy: str
     settings: PolicySettings = field(default_factory=dict)
     grid: tuple[PolicySettings, ...] = ()
-    """PolicySettings tried on the jobs before the measured ones; the best is added to `settings`."""
+    """Settings tried on the jobs before the measured ones; the best is added to `settings`."""
     role: ContenderRole = ContenderRole.PUBLISHED
 
 
@@ -76,14 +76,14 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadChanges:
-    """What is declared of jobs beyond what their source says; drawn by the trial's seed."""
+    """Changes to the jobs of a source, drawn by the trial's seed."""
 
     elastic: float = 0.0
-    """Part of the jobs that may run on other numbers of GPUs than they ask for."""
+    """Fraction of the jobs that are elastic."""
     shrink: int = 4
-    """An elastic job does with its GPUs divided by this, and at least one."""
+    """An elastic job runs on no fewer than its GPUs divided by this."""
     grow: int = 4
-    """An elastic job can use its GPUs times this, and at most the cluster's."""
+    """An elastic job can use up to its GPUs times this, or the whole cluster."""
     models: tuple[str, ...] = ()
     """Models, one drawn for each job, instead of the source's own."""
     memory_gib: tuple[float, ...] = ()
@@ -93,9 +93,9 @@ class WorkloadChanges:
     longest_s: float | None = None
     """Run times are cut here."""
     rigid: bool = False
-    """Every job runs on what it asks for, whatever the source says."""
+    """Every job runs on exactly the GPUs it asks for, whatever the source says."""
     passes: bool = False
-    """Every job ends well at its first attempt, whatever the source says."""
+    """Every job succeeds at its first attempt, whatever the source says."""
     first_attempts: bool = False
     """Failed attempts before a job's last one are left out: no policy can shorten them, and the load
     does not count them. How a job ends stays."""
@@ -110,26 +110,26 @@ class Generated:
     like: str = "philly"
     changes: WorkloadChanges = WorkloadChanges()
     tail: float = TAIL
-    """Part of the span that goes on after the measured window, so that it ends under load."""
+    """Fraction of the span after the measured window, so that the window ends under load."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceSubset:
-    """Which jobs of a file: the cuts are made in the order of these fields."""
+    """Which jobs of a file are used; the fields are applied in this order."""
 
     queue: str | None = None
-    """Those of one queue (virtual cluster)."""
+    """Only jobs of this queue (virtual cluster)."""
     busiest_days: int | None = None
-    """So many days in a row, those in which the most GPU time was submitted."""
+    """Only this number of consecutive days: those with the most GPU time submitted."""
     first: int | None = None
     last: int | None = None
     at_most: int | None = None
-    """Thinned evenly to so many."""
+    """Largest number of jobs; more are thinned evenly."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceFile:
-    """A trace under the data folder; a fixed one, so that seeds only matter for what is drawn."""
+    """A trace under the data folder. It is fixed: seeds matter only for changes, estimates and failures."""
 
     path: str
     format: str | None = None
@@ -152,7 +152,7 @@ JobSource = Generated | TraceFile | SyntheticTrace
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Jobs and the cluster that they meet."""
+    """Jobs and the cluster that they run on."""
 
     name: str
     source: JobSource
@@ -163,16 +163,16 @@ class Workload:
     """Part of the span before the measured jobs; 0 measures all."""
     title: str = ""
     queues: Mapping[str, object] | None = None
-    """What a queues file would say; without one every queue has weight 1 and no bounds."""
+    """Content of a queues file; without one every queue has weight 1 and no bounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What is true of speeds and costs, and what policies are told of run times."""
+    """The performance model, and what policies are told about run times."""
 
     name: str
     perf: str | Mapping[str, object] = "default"
-    """`ideal`, `default`, or what a perf file would say."""
+    """`ideal`, `default`, or the content of a perf file."""
     estimates: str = "none"
     """`exact`, `noisy:F` or `none`."""
 
@@ -188,7 +188,7 @@ class Experiment:
     title: str
     question: str
     track: str
-    """One of `TRACKS`, or a word of one's own: where the report puts it."""
+    """One of `TRACKS`, or another word: the report's section."""
     workloads: tuple[Workload, ...]
     contenders: tuple[Contender, ...]
     conditions: tuple[Conditions, ...] = (Conditions("default"),)
@@ -237,7 +237,7 @@ class Suite:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One simulation to be run: who, on what, under what, with which seed."""
+    """One simulation to be run."""
 
     experiment: str
     workload: Workload

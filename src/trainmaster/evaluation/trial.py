@@ -28,7 +28,7 @@ class TrialError(RuntimeError):
 
 
 def empty_scenario(workload: Workload, conditions: Conditions, seed: int) -> Scenario:
-    """Everything of a trial but its jobs and its contender."""
+    """The scenario of a trial, without its jobs."""
     cluster, named = cluster_of(workload), f"the queues of {workload.name}"
     return Scenario(
         trace=Trace(()),
@@ -43,7 +43,7 @@ def empty_scenario(workload: Workload, conditions: Conditions, seed: int) -> Sce
 
 
 def perf_model_of(conditions: Conditions) -> PerfModel:
-    """What is true of speeds and costs under these conditions."""
+    """The performance model of these conditions."""
     perf = conditions.perf
     if isinstance(perf, Mapping):
         return perf_model_from(perf, conditions.name)
@@ -80,7 +80,7 @@ def simulate(
     accounts = simulation.ledger.accounts
 
     def have_ended() -> bool:
-        """At one look a step: it waits for the measured jobs one by one."""
+        """Checks one job per step: it waits for the measured jobs one after the other."""
         while running:
             account = accounts.get(running[-1])
             if account is None or account.finish_ms is None:
@@ -96,14 +96,13 @@ def simulate(
 
 
 # -- tuning ------------------------------------------------------------------------------------------
-# PolicySettings that a contender earns on other jobs than those it is measured on: every setting of its grid
-# serves the jobs before the measured ones, alone and to their end; the one with the least excess wins,
-# and of equals the first.
+# A contender is tuned on other jobs than it is measured on: every setting of its grid is simulated on the
+# jobs before the measured ones, until all of them end; the lowest excess wins, the first of equals.
 
 
 def tuned(contender: Contender, scenario: Scenario, prefix: Sequence[TracedJob]) -> PolicySettings:
     """The best of the contender's grid on these jobs."""
-    assert contender.grid, f"{contender.label} has nothing to choose from"
+    assert contender.grid, f"{contender.label} has no grid"
     if not prefix or len(contender.grid) == 1:
         return contender.grid[0]
     found = [_excess(contender, settings, scenario, prefix) for settings in contender.grid]
@@ -113,7 +112,7 @@ def tuned(contender: Contender, scenario: Scenario, prefix: Sequence[TracedJob])
 def _excess(
     contender: Contender, settings: PolicySettings, scenario: Scenario, prefix: Sequence[TracedJob]
 ) -> float:
-    """Worst of all where some job does not end."""
+    """Infinite if some job does not end."""
     policy = policy_of(contender.policy, {**contender.settings, **settings})
     excess = excess_of(simulate(scenario, policy, prefix, prefix))
     return float("inf") if excess is None else round(excess, 6)
@@ -123,7 +122,7 @@ def _excess(
 
 
 def run_trial(trial: Trial, folder: Path | None = None) -> ScoredTrial:
-    """What the trial finds; files of its workload are looked for in the data folder."""
+    """Run the trial; the files of its workload are looked for in `folder`."""
     began = time.perf_counter()
     scenario = empty_scenario(trial.workload, trial.conditions, trial.seed)
     stream = stream_of(trial.workload, scenario.topology.training_gpus, trial.seed, folder)

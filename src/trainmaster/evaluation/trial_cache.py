@@ -1,4 +1,4 @@
-"""Finished trials on disk, one file each, named by everything that determines what is in it."""
+"""Finished trials on disk, one file each, named by a digest of everything that determines its content."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAME_LENGTH = 40
 
 
 def key_of(trial: Trial, folder: Path | None) -> str:
-    """The name of the trial's file: equal for equal recipes, whatever they are called."""
+    """The name of the trial's file; equal trials have the same name, whatever their labels."""
     workload, contender = trial.workload, trial.contender
     recipe = {
         "workload": {
@@ -61,7 +61,7 @@ def key_of(trial: Trial, folder: Path | None) -> str:
 
 
 def _content(source: object, folder: Path | None) -> str | None:
-    """What a recipe only names: a file's bytes."""
+    """Digest of the trace file, which the recipe only names."""
     if not isinstance(source, TraceFile):
         return None
     file = file_of(source, folder)
@@ -86,13 +86,13 @@ def _plain(value: object) -> object:
 
 
 class TrialCache:
-    """The folder of finished trials; a file is there whole or not at all."""
+    """The folder of finished trials; files are written atomically."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def find(self, key: str, trial: Trial) -> ScoredTrial | None:
-        """What is known of the trial; None if nothing, or nothing that can be read."""
+        """The stored trial; None if there is none that can be read."""
         try:
             kept = json.loads(self._file(key).read_text(encoding="utf-8"))
             return ScoredTrial(trial, score_from(kept["score"]), float(kept["wall_s"]))

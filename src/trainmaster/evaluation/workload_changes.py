@@ -1,4 +1,4 @@
-"""What is declared of jobs beyond what their source says: elasticity, models, memory, idle cycles."""
+"""Apply a workload's changes to its jobs: elasticity, models, memory, utilisation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainmaster.model.units import GIB, NOMINAL, SECOND
 def changed(
     jobs: Sequence[TracedJob], changes: WorkloadChanges, gpus: int, seed: int
 ) -> list[TracedJob]:
-    """The jobs as declared, for a cluster of so many GPUs; drawn by the seed."""
+    """The jobs with the changes applied, drawn by the seed; `gpus` are those of the cluster."""
     if changes == WorkloadChanges():
         return list(jobs)
     drawing = _Drawing(changes, gpus, seed)
@@ -23,7 +23,7 @@ def changed(
 
 
 class _Drawing:
-    """Each kind of change has its own stream of chance: one more of them changes no other."""
+    """Each kind of change has its own random stream, so that adding one does not alter the others."""
 
     def __init__(self, changes: WorkloadChanges, gpus: int, seed: int) -> None:
         self._changes = changes
@@ -58,7 +58,7 @@ class _Drawing:
         return job if busy is None else replace(job, gpu_util_ppm=round(busy * NOMINAL))
 
     def _demand(self, demand: Demand, is_elastic: bool, memory_gib: float | None) -> Demand:
-        """One object for equal demands, as the readers of traces have it."""
+        """One object for equal demands, as trace readers produce."""
         memory = None if memory_gib is None else round(memory_gib * GIB)
         key = (demand, is_elastic, memory)
         if key not in self._demands:

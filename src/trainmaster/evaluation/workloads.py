@@ -1,4 +1,4 @@
-"""From a workload's recipe to its jobs: the same for every contender with the same seed."""
+"""Make the jobs of a workload: the same for every contender with the same seed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class MeasurementWindow:
         return [each for each in jobs if self.from_ms <= each.job.submit_ms <= self.until_ms]
 
     def before(self, jobs: Sequence[TracedJob]) -> list[TracedJob]:
-        """The disjoint prefix: what contenders are tuned on."""
+        """The disjoint prefix, on which contenders are tuned."""
         return [each for each in jobs if each.job.submit_ms < self.from_ms]
 
 
@@ -72,7 +72,7 @@ class Stream:
 
 
 def cluster_of(workload: Workload) -> Cluster:
-    """The cluster that the workload's jobs meet."""
+    """The workload's cluster."""
     if isinstance(workload.cluster, str):
         return Cluster(parse_shorthand(workload.cluster))
     return cluster_from(workload.cluster, f"the cluster of {workload.name}")
@@ -116,7 +116,7 @@ def _wanted_load(source: JobSource) -> float | None:
 
 
 def check_load(name: str, realised: float | None, wanted: float) -> None:
-    """A result under another load than the one it is filed under would mislead: better none."""
+    """Raise if the realised load is not the one asked for: the result would mislead."""
     if realised is None or abs(realised / wanted - 1) > TOLERANCE:
         found = "no span at all" if realised is None else f"a load of {realised:.3f}"
         raise SuiteError(f"{name} was to offer a load of {wanted:g} and has {found}.")
@@ -142,7 +142,7 @@ def _times(traced: TracedJob, first: int, factor: float) -> int:
 
 
 def file_of(source: TraceFile, folder: Path | None) -> Path:
-    """Where the file is; an absolute path needs no folder."""
+    """Path of the file; an absolute one needs no folder."""
     return Path(source.path) if folder is None else folder / source.path
 
 
@@ -152,7 +152,7 @@ def _read(path: Path, format: str | None) -> tuple[TracedJob, ...]:
 
 
 def cut(jobs: Sequence[TracedJob], part: TraceSubset) -> list[TracedJob]:
-    """The jobs of a slice, in the order of its fields."""
+    """The jobs of a subset, its fields applied in order."""
     found = list(jobs)
     if part.queue is not None:
         found = [each for each in found if each.job.queue == part.queue]
@@ -168,7 +168,7 @@ def cut(jobs: Sequence[TracedJob], part: TraceSubset) -> list[TracedJob]:
 
 
 def busiest(jobs: Sequence[TracedJob], days: int) -> list[TracedJob]:
-    """Those of so many days in a row, from midnight on, in which the most GPU time was submitted."""
+    """The jobs of the consecutive days (from midnight) in which the most GPU time was submitted."""
     if not jobs:
         return []
     work: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Files into a directory, all of them or none."""
+"""Write files into a directory, all of them or none."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def _remove_empty(directories: Iterable[Path]) -> None:
-    """Take back the parents that were made for a report that did not come."""
+    """Remove the parents that were created for a report that failed."""
     for directory in directories:
         try:
             directory.rmdir()

@@ -29,7 +29,7 @@ TITLE_IN = 0.4
 """Above every drawing: where its PNG has a title, which a page has elsewhere."""
 PNG_DPI = 150
 STAMPS = {"png": "Software", "svg": "Date", "pdf": "CreationDate"}
-"""What would make two equal charts differ."""
+"""Metadata that would make two equal charts differ."""
 INK, SOFT, HAIR, AXIS, CARD, IDLE = (palette.PAPER[name].light for name in palette.PAPER)
 STYLE = Path(__file__).with_name("house.mplstyle")
 COLOURS: dict[Any, Any] = {
@@ -79,7 +79,7 @@ def time_unit(longest_s: float) -> TimeUnit:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a page adds to a part of a drawing: classes, data for scripts, the words of a tooltip."""
+    """Attributes that a page adds to a part of a drawing: classes, data for scripts, a tooltip."""
 
     css: str
     title: str = ""
@@ -216,7 +216,7 @@ def empty_chart(why: str, width_in: float = WIDE_IN) -> Chart:
 
 
 def standalone(svg: str) -> str:
-    """A page's drawing as a file of its own, with the colours of light and dark paper in it."""
+    """A page's drawing as a separate file, with the colours of light and dark paper in it."""
     box = re.search(r'viewBox="0 [\d.]+ ([\d.]+) ([\d.]+)"', svg)
     assert box is not None
     size = f'<svg data-by="trainmaster" width="{box[1]}pt" height="{box[2]}pt" '
@@ -294,6 +294,6 @@ def set_log_duration(axis: Any, low_s: float, high_s: float, title: str) -> None
 
 
 def dashes(slot: int) -> Any:
-    """A line style that tells policies of like colours apart."""
+    """A line style that distinguishes policies of similar colours."""
     lengths = tuple(float(length) / 2 for length in palette.policy_dash(slot).split())
     return (0, lengths) if lengths else "-"

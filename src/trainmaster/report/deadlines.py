@@ -1,4 +1,4 @@
-"""The report's part on deadlines: what each policy made of them, and what it had to take back."""
+"""The report's part on deadlines: how each policy answered and met them, and which promises slipped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[Tally], int]], ...] = (
     ("late, warned", "Promised, missed, and told before", lambda t: t.late - t.late_silently),
     ("late, silent", "Promised, missed, and not told before", lambda t: t.late_silently),
     ("declined", "Not promised: a feasible deadline was named if known", lambda t: t.declined),
-    ("of these met", "Not promised, and met all the same", lambda t: t.declined_met),
+    ("of these met", "Declined, but met anyway", lambda t: t.declined_met),
     ("met in all", "Deadlines that were met, promised or not", lambda t: t.met),
 )
 
@@ -42,13 +42,13 @@ def _row(run: PolicyRun) -> Row:
 
 
 def slips_by_policy(runs: Sequence[PolicyRun]) -> list[tuple[PolicyRun, list[str]]]:
-    """What was told of promises that slipped, for each policy that had any."""
+    """Notices about slipped promises, for each policy that had any."""
     found = ((run, list(_slips(run))) for run in runs)
     return [(run, slips) for run, slips in found if slips]
 
 
 def _slips(run: PolicyRun) -> Iterator[str]:
-    """What was told of accepted deadlines after their acceptance; long lists are cut, and say so."""
+    """Notices about accepted deadlines after their acceptance; a long list is cut and says so."""
     said = [
         f"{wording.clock(to_seconds(when))}: {worded(notice, job)}"
         for job in run.result.jobs
@@ -82,5 +82,5 @@ WORDINGS: dict[DeadlineOutcome, Callable[[DeadlineNotice, JobResult], str]] = {
 
 
 def worded(notice: DeadlineNotice, job: JobResult) -> str:
-    """What its owner is told, in times after the submission."""
+    """The notice to the job's owner, with times since the submission."""
     return f"{notice.job} {WORDINGS[notice.what](notice, job)}"

@@ -310,7 +310,7 @@ def strips(quantity: Quantity, drawn: Sequence[Drawn], span_s: float) -> Chart:
     return chart
 
 
-# -- who held which GPU ------------------------------------------------------------------------------
+# -- GPUs over time ----------------------------------------------------------------------------------
 
 
 @styled
@@ -373,7 +373,7 @@ def _draw_stays(
 
 
 def described(stay: Stay, origin_s: float) -> str:
-    """What a pointer over a bar is told."""
+    """The tooltip of a bar."""
     stint = stay.stint
     length_s = to_seconds(stint.end_ms - stint.start_ms)
     start_s, end_s = to_seconds(stint.start_ms) - origin_s, to_seconds(stint.end_ms) - origin_s

@@ -1,4 +1,4 @@
-"""Who held which GPU in the busiest hour: the bars of the Gantt charts, before they are drawn."""
+"""The bars of the Gantt charts: which job held which GPU in the busiest hour."""
 
 from __future__ import annotations
 

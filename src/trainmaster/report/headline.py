@@ -1,4 +1,4 @@
-"""The report's finding in words: which policy is best, by how much, and what is unsure."""
+"""The report's finding in words: which policy is best, by how much, and how sure that is."""
 
 from __future__ import annotations
 

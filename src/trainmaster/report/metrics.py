@@ -95,7 +95,7 @@ METRICS = {
                "lower", _COST, True),
         Metric("cost_idle", "idle cost", "Price of GPUs that no job held, over the makespan",
                _decimal, "lower", _COST, True),
-        Metric("preemptions", "preemptions", "Suspensions, migrations apart", _count, None, _MOVES),
+        Metric("preemptions", "preemptions", "Suspensions, without migrations", _count, None, _MOVES),
         Metric("migrations", "migrations", "Moves to other GPUs", _count, None, _MOVES),
         Metric("p99_rho", f"p99 {RHO}", "99th percentile of JCT over that of a fair share", _decimal,
                "lower", _FAIR, score_key="rho_p99"),

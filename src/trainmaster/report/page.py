@@ -170,7 +170,7 @@ def _gain(run: PolicyRun, first: PolicyRun) -> Cell:
 
 
 def _queue_costs(runs: Sequence[PolicyRun]) -> Table | None:
-    """What each queue's jobs cost under each policy; nothing where GPUs have no price."""
+    """Cost of each queue's jobs under each policy; None if GPUs have no price."""
     queues = list(dict.fromkeys(q.queue for run in runs for q in run.result.queues))
     costs = {(q.queue, run.slot): q.cost for run in runs for q in run.result.queues}
     if len(queues) < 2 or all(cost is None for cost in costs.values()):
@@ -249,7 +249,7 @@ def gantts(hour: GanttHour | None, origin_s: float) -> Iterator[Plot]:
         own = gantt.run
         yield Plot(
             f"gantt-{own.slug}",
-            f"{own.label}: who held which GPU in the busiest hour",
+            f"{own.label}: which job held which GPU in the busiest hour",
             " ".join(_cuts(gantt)),
             figures.gantt_chart(gantt, hour.window, origin_s),
             partial(csvs.stints_csv, own.result.stints, hour.window),

@@ -22,7 +22,7 @@ class PolicyRun:
 
 
 def name_runs(results: Sequence[Result]) -> tuple[PolicyRun, ...]:
-    """Give every result a label and a file name of its own, also when a policy runs twice."""
+    """Give every result a unique label and file name, also when a policy runs twice."""
     labels: set[str] = set()
     slugs: set[str] = set()
     return tuple(

@@ -33,7 +33,7 @@ class Cell:
 
     words: str
     tone: str = ""
-    """How it is set off: best, met, missed or soft."""
+    """Its style: best, met, missed or soft."""
     value: float | None = None
     """What it is sorted by."""
 
@@ -81,7 +81,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a report says first."""
+    """The head of a report."""
 
     title: str
     kicker: str

@@ -94,7 +94,7 @@ def in_words(found: Tally) -> str:
     """`41 asked, 30 accepted, 30 met; 11 declined; 0 late without warning`."""
     if not found.is_judged:
         return f"{found.asked:,} asked, none judged, {found.met:,} met"
-    anyway = f" ({found.declined_met:,} met all the same)" if found.declined_met else ""
+    anyway = f" ({found.declined_met:,} met anyway)" if found.declined_met else ""
     return (
         f"{found.asked:,} asked, {found.accepted:,} accepted, {found.accepted_met:,} met;"
         f" {found.declined:,} declined{anyway}; {found.late_silently:,} late without warning"

@@ -94,7 +94,7 @@ def _nothing_kept(error: Interrupted) -> str:
 
 
 def _skipped(skipped: Sequence[Skipped]) -> Iterator[str]:
-    """Each reason once, with what it concerns."""
+    """Each reason once, with the experiments and workloads it applies to."""
     by_reason: dict[str, list[str]] = {}
     for each in skipped:
         by_reason.setdefault(each.why, []).append(f"{each.experiment}/{each.what}")
@@ -104,7 +104,7 @@ def _skipped(skipped: Sequence[Skipped]) -> Iterator[str]:
 
 
 def _write(result: SuiteResult, folder: Path) -> None:
-    """The report, and the scores that it is made of."""
+    """Write the report and its scores."""
     from trainmaster.evaluation.report import ReportError, write_report
 
     text = to_json(result)
@@ -117,7 +117,7 @@ def _write(result: SuiteResult, folder: Path) -> None:
 
 
 class Meter:
-    """How far the trials are: a bar on a screen, now and then a line in a log."""
+    """Shows the progress of the trials: a bar on a screen, now and then a line in a log."""
 
     def __init__(self, bar: ProgressBar, *, is_quiet: bool) -> None:
         self._bar = bar
@@ -131,7 +131,7 @@ class Meter:
             self._known = progress.done
             if progress.done and not self._is_quiet:
                 self._bar.say(
-                    f"{progress.done:,} of {plural(progress.in_all, 'trial')} are known from before."
+                    f"{progress.done:,} of {plural(progress.in_all, 'trial')} are in the cache."
                 )
             return
         if progress.error is not None:

@@ -1,4 +1,4 @@
-"""The tables that a comparison ends with: contenders by excess, or who leads where."""
+"""The tables that a comparison ends with: contenders by excess, or the best of each comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparing policies on a trace of one's own: a suite of one experiment, by the same rules."""
+"""Compare policies on the user's own trace: a suite of one experiment, by the same rules."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from trainmaster.traces.formats import load
 
 NAME = "own"
 SEEDS = 10
-"""Where anything is left to chance and nothing else is asked for."""
+"""Default number of seeds, if anything is random."""
 OURS = "trainmaster"
 PAGES, SCORES = ("README.md", "index.html"), "scores.csv"
-"""What a report replaces, and what tells that it was there before."""
+"""Files that a report replaces, and the file that identifies an earlier report."""
 
 
 def compare_own(own: OwnTrace, outputs: Outputs) -> None:
@@ -55,7 +55,7 @@ def compare_own(own: OwnTrace, outputs: Outputs) -> None:
 
 
 def _check_pages(out: Path) -> None:
-    """A project's own pages are not to be lost to a report: an earlier report may be."""
+    """Do not overwrite a project's own pages; an earlier report may be replaced."""
     for name in PAGES:
         if (out / name).exists() and not (out / SCORES).exists():
             raise Failed(f"--out {out} has a {name} already; name another directory.")
@@ -84,7 +84,7 @@ def experiment_of(own: OwnTrace, policies: str) -> Experiment:
     return Experiment(
         name=NAME,
         title=f"{own.trace.name} on {own.cluster}",
-        question="Who lets these jobs wait least?",
+        question="Which policy makes these jobs wait least?",
         track="own",
         workloads=(workload,),
         conditions=(conditions,),
@@ -96,7 +96,7 @@ def experiment_of(own: OwnTrace, policies: str) -> Experiment:
 def _queues(
     own: OwnTrace, trace: Trace, topology: Topology, policies: Sequence[Any]
 ) -> Mapping[str, object] | None:
-    """The content of the queues file, after what should be known of it was said."""
+    """The content of the queues file; notes and warnings about it are printed."""
     found = inputs.queues_of(own.queues)
     options = {each.name: effective(each.options) for each in policies}
     remark("Note", inputs.idle_limits(found, policies))
@@ -114,7 +114,7 @@ def _contender(chosen: Chosen) -> Contender:
 
 
 def cluster_of(text: str) -> str | Mapping[str, object]:
-    """A shape as it is, a YAML file's content; either is checked now."""
+    """A shorthand as it is, or a YAML file's content; both are checked here."""
     inputs.cluster_of(text)
     if inputs.SHORTHAND.fullmatch(text):
         return text
@@ -130,13 +130,13 @@ def conditions_of(own: OwnTrace) -> Conditions:
 
 
 def _seeds(own: OwnTrace, conditions: Conditions) -> int:
-    """One, where nothing is left to chance: the others would only repeat it."""
+    """One if nothing is random: the others would only repeat it."""
     perf, estimates = perf_model_of(conditions), inputs.estimates_of(conditions.estimates)
     is_drawn = perf.node_failures.mtbf_ms is not None or perf.locality.error_ppm or estimates.error
     if is_drawn:
         return SEEDS if own.seeds is None else own.seeds
     if own.seeds is not None and own.seeds > 1:
         remark(
-            "Note", ["nothing is left to chance here, so every seed would give the same: 1 seed."]
+            "Note", ["nothing is random here, so every seed would give the same result: 1 seed."]
         )
     return 1

@@ -31,7 +31,7 @@ from trainmaster.traces.formats import load
 
 
 def answer(own: OwnTrace, outputs: Outputs) -> None:
-    """Search for the fewest nodes, and say what was found."""
+    """Search for the fewest nodes, and print the answer."""
     shape = _checked(own)
     assert own.policy is not None
     assert own.against is not None
@@ -40,7 +40,7 @@ def answer(own: OwnTrace, outputs: Outputs) -> None:
     target = _excess(experiment, theirs, experiment.workloads[0], outputs)
     if target is None:
         raise Failed(
-            f"under {theirs} on {shape} not every job ends, or none fits: there is nothing to equal."
+            f"under {theirs} on {shape} not every job ends, or none fits: there is nothing to match."
         )
 
     def excess_on(nodes: int) -> float | None:

@@ -1,4 +1,4 @@
-"""`trainmaster compare --list`: what suites there are, or what one of them compares."""
+"""`trainmaster compare --list`: list the suites, or the experiments of one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def show_suites(
     named: str | None, only: Sequence[str], seeds: int | None, json: Path | None
 ) -> None:
-    """Every suite with its experiments, or one with all that takes part in them."""
+    """Show every suite with its experiments, or one suite in detail."""
     names = suite_names() if named is None else [named]
     suites = [narrowed(suite_of(name), only, seeds) for name in names]
     if json is not None:

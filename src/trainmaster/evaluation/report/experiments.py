@@ -1,4 +1,4 @@
-"""The section of each experiment: what was run, its figures, and all metrics."""
+"""The section of each experiment: its workloads, figures and metrics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from trainmaster.report.rendering import Cell, Column, Figure, Row, Table, slug
 from trainmaster.text import formatting as wording
 
 MOST_OPEN = 2
-"""So many tables of an experiment are open."""
+"""Tables of an experiment that are shown open."""
 GREY = 7
 """The palette's slot for the first bound, which is not a rival."""
 METRICS = named(
@@ -54,7 +54,7 @@ class ShownDots:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What the report shows of one experiment."""
+    """The report's section on one experiment."""
 
     experiment: Experiment
     workloads: Table
@@ -115,7 +115,7 @@ def colour_slots(found: Sequence[Comparison]) -> dict[str, int]:
 
 
 def _workloads(found: Sequence[Comparison]) -> Table:
-    """What ran: jobs, cluster, load as realised, seeds."""
+    """The workloads: jobs, cluster, realised load, seeds."""
     columns = (
         *("workload", "jobs measured", "GPUs", "load, realised", "seeds", "rejected"),
         "ended after the last arrival, at most",
@@ -142,7 +142,7 @@ def _workload(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _dots(experiment: Experiment, found: Sequence[Comparison]) -> ShownDots | None:
-    """Nothing where no two rivals can be compared."""
+    """None where no two rivals can be compared."""
     subject = common_subject(found)
     panels = [DotPanel(each.title, ratios_to_baseline(each, subject.measure)) for each in found]
     if not any(
@@ -175,7 +175,7 @@ def _rows(experiment: Experiment, panels: Sequence[DotPanel]) -> dict[str, str]:
 
 
 def metrics_table(comparison: Comparison, is_folded: bool) -> Table:
-    """All contenders in the order of their excess; the best of those without an oracle is marked."""
+    """All contenders in the order of their excess; the best without an oracle is marked."""
     subject, contenders = comparison.subject, comparison.contenders
     scores = [score for each in contenders for score in each.scores.values()]
     metrics = shown(METRICS, scores)

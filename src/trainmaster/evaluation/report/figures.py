@@ -26,7 +26,7 @@ HOLLOW = ("bound", "missed")
 def _grid(
     label: str, number: int, rows: Sequence[str], height_in: Callable[[int], float]
 ) -> tuple[Chart, list[Any]]:
-    """So many panels side by side and below each other, all with the same rows."""
+    """A grid of this many panels, all with the same rows."""
     columns = min(MOST_COLUMNS, number)
     lines = -(-number // columns)
     chart = Chart(label, WIDE_IN, height_in(lines))
@@ -48,7 +48,7 @@ class DotPanel:
     title: str
     ratios: Mapping[str, IntervalEstimate]
     limits: Mapping[str, float] = field(default_factory=dict)
-    """Rows with a mark of their own, such as what an oracle reaches."""
+    """An extra mark in some rows, such as an oracle's value."""
 
 
 @styled
@@ -80,7 +80,7 @@ def dot_plot(
 
 
 def _reach(panel: DotPanel) -> list[float]:
-    """What has to be on the axis: marks, and intervals as far as they do not dwarf them."""
+    """Values that the axis must show: marks, and intervals unless they dwarf the marks."""
     values = [estimate.value for estimate in panel.ratios.values()]
     if not values:
         return []
@@ -117,7 +117,7 @@ def _dot(chart: Chart, axes: Any, place: int, name: str, role: str, panel: DotPa
 
 @dataclass(frozen=True, slots=True)
 class SweptValues:
-    """What was varied: its name, the values in their order and how they are written."""
+    """The varied quantity: its name, its values in order, and their labels."""
 
     title: str
     values: tuple[float, ...]
@@ -155,7 +155,7 @@ class LinePanel:
     is_log: bool = True
     reference: float | None = None
     room: float = 1.0
-    """So much is left around the lines of a log axis; bands are cut off there."""
+    """Margin around the lines of a log axis, as a factor; bands are cut off there."""
 
     @property
     def points(self) -> list[IntervalEstimate]:

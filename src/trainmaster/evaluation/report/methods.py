@@ -1,4 +1,4 @@
-"""The tables of the section on methods: who took part, under what conditions, and what is missing."""
+"""The tables of the section on methods: contenders, conditions, and what is missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_OPEN = 12
 
 
 def contenders_table(found: Sequence[Comparison]) -> Table:
-    """Who is behind each label, over the whole suite."""
+    """The policy and settings of each label, over the whole suite."""
     rows = list(dict.fromkeys(_contender(each.contender) for c in found for each in c.contenders))
     titles = ("contender", "policy", "standing", "settings", "tuned over")
     return _words_table(titles, rows)
@@ -29,7 +29,7 @@ def _contender(contender: Contender) -> tuple[str, ...]:
 
 
 def conditions_table(found: Sequence[Comparison]) -> Table:
-    """What each name of conditions stands for."""
+    """The definition of each set of conditions."""
     used: dict[tuple[str, ...], dict[str, None]] = {}
     for each in found:
         perf, conditions = each.conditions.perf, each.conditions

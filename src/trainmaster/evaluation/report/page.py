@@ -26,7 +26,7 @@ from trainmaster.text import formatting as wording
 TEMPLATE = Path(__file__).with_name("comparison.md")
 NOTES = {DAGGER: FOOTNOTE}
 MARK = 'data-by="trainmaster"'
-"""Tells a figure of ours from any other."""
+"""Marks figures that a report wrote and may replace."""
 TRIAL = ("experiment", "track", "workload", "conditions", "contender", "policy", "standing", "seed")
 APART = ("chosen", "delays", "bins", "excess_blocks_s", "remarks")
 SCORES = tuple(each.name for each in fields(Score) if each.name not in APART)
@@ -43,7 +43,9 @@ def write_report(result: SuiteResult, directory: Path, compose: Compose | None =
     made = list(report_files(result, compose))
     publish(made, directory)
     written = {directory / each.name for each in made}
-    for path in sorted((directory / FIGURES).glob("*.svg")):  # figures that this report has not
+    for path in sorted(
+        (directory / FIGURES).glob("*.svg")
+    ):  # figures that this report does not have
         if path not in written and MARK in path.read_text(encoding="utf-8", errors="replace"):
             path.unlink()
     return directory / PAGE
@@ -60,7 +62,7 @@ def report_files(result: SuiteResult, compose: Compose | None = None) -> Iterato
 
 
 def compose_report(result: SuiteResult, found: tuple[Comparison, ...]) -> Article:
-    """Who comes first where, every experiment, why jobs waited, and the method."""
+    """The report: rankings, every experiment, causes of waiting, and methods."""
     return article(header_of(result, found), TEMPLATE, context_of(result, found), NOTES)
 
 

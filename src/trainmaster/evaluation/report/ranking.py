@@ -1,4 +1,4 @@
-"""The section on who wins where: over everything, by track, and comparison by comparison."""
+"""The section on rankings: over everything, by track, and comparison by comparison."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def wins(found: Sequence[Comparison]) -> tuple[Win, ...]:
 
 
 def rivals(comparison: Comparison) -> tuple[ContenderScores, ...]:
-    """Those that could be used: no bounds, no ablations."""
+    """Contenders that a user could choose: no bounds, no ablations."""
     return comparison.of_role(ContenderRole.OURS, ContenderRole.PUBLISHED)
 
 

@@ -66,7 +66,7 @@ def sweeps(found: Sequence[Comparison]) -> tuple[Sweep, ...]:
 
 
 def _sweeps(found: Sequence[Comparison], fixed: Name, varied: Name) -> tuple[Sweep, ...]:
-    """A sweep over what is varied for each that is fixed; none when one of them is not a sweep."""
+    """One sweep over `varied` for each value of `fixed`; empty when one of them is not a sweep."""
     groups: dict[str, list[Comparison]] = {}
     for each in found:
         groups.setdefault(fixed(each), []).append(each)
@@ -169,7 +169,7 @@ def shown_sweeps(
 
 
 def _averages(comparison: Comparison, measure: Measure) -> dict[str, IntervalEstimate]:
-    """By label, without intervals, which are those of the traces and would hide those of the differences."""
+    """By label. Without intervals: they show how traces differ and would hide how contenders differ."""
     means = ((each.label, each.mean(measure)) for each in comparison.contenders)
     return {
         label: IntervalEstimate(max(value, SMALLEST), None, 1, Basis.NOTHING)
@@ -244,7 +244,7 @@ class ShownSpread:
 
 
 def shown_spreads(experiment: Experiment, found: Sequence[SettingSweep]) -> Iterator[ShownSpread]:
-    """Of every time that was kept."""
+    """One figure for each of `SPREADS` that was measured."""
     alike = [each for each in found if each.steps == found[0].steps]
     for key, name, average, longest, deviation in SPREADS:
         if not any(contender.has(average) for each in alike for contender in each.contenders):

@@ -1,4 +1,4 @@
-"""Suites by name, loaded when asked for: each is a table in a module of its own."""
+"""Suites by name, loaded on demand: each is a table in its own module."""
 
 from __future__ import annotations
 

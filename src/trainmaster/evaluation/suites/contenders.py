@@ -1,13 +1,13 @@
-"""Who takes part: the published baselines, our own policy, its parts switched off, and the bounds."""
+"""The contenders: published baselines, our own policy and its ablations, and the bounds."""
 
 from __future__ import annotations
 
 from trainmaster.evaluation.suite import Contender, ContenderRole, PolicySettings
 
 LEAST_RUN_S = "600"
-"""LAS and AFS-L let whom they have chosen run for so long. By their defaults they compare at every event:
+"""LAS and AFS-L let a chosen job run for this long. By their defaults they compare at every event:
 where switching costs 30 s they do little else. On philly1k LAS's excess was 78,000 s and is 12,000 so
-(9,700 and 9,600 where switching is free), and AFS-L without run times got nothing done at all."""
+(9,700 and 9,600 where switching is free), and AFS-L without run times finished nothing."""
 
 THRESHOLDS = (
     "3250,7200,18000",
@@ -17,7 +17,7 @@ THRESHOLDS = (
     "3600,36000,360000",
     "60,240,960,3840,15360,61440,245760,983040",
 )
-"""Limits that Tiresias is tuned over, in GPU-seconds: the released ones, those of others who ran it as a
+"""Limits that Tiresias is tuned over, in GPU-seconds: the released ones, those used where it was a
 baseline (one hour, 16 GPU-hours), and series that grow by 6, 10 and 4."""
 
 TUNED: tuple[PolicySettings, ...] = tuple({"thresholds_gpu_s": limits} for limits in THRESHOLDS)
@@ -55,7 +55,7 @@ CONTENDERS = {
 
 
 def named(labels: str) -> tuple[Contender, ...]:
-    """Those with these labels, in this order."""
+    """The contenders with these labels, in this order."""
     return tuple(CONTENDERS[label] for label in labels.split(", "))
 
 
@@ -64,11 +64,11 @@ ORDERING = named(
     "trainmaster, fifo, fifo easy, las, tiresias-l, tiresias-l tuned, tiresias-g, tiresias-g tuned,"
     " gittins global, gittins by class, qssf, srsf"
 )
-"""Everybody whose subject is who runs first."""
+"""Contenders that differ in the order of jobs."""
 BEST_ORDERING = named(
     "trainmaster, las, tiresias-l tuned, tiresias-g, gittins by class, qssf, srsf"
 )
-"""Those that are near each other: what a sweep follows."""
+"""Contenders with similar results, which sweeps follow."""
 
 
 def altered(label: str, option: str, value: str) -> Contender:

@@ -1,4 +1,4 @@
-"""All 82,247 jobs of Philly's trace: too long for every day, so a suite of its own."""
+"""All 82,247 jobs of Philly's trace: too slow for every day, so it is a separate suite."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUITE = Suite(
         Experiment(
             name="philly-82k",
             title="82,247 jobs, order alone",
-            question="Who lets jobs wait least over 15 weeks of a real cluster?",
+            question="Which policy makes jobs wait least over 15 weeks of a real cluster?",
             track="order",
             workloads=(
                 Workload(

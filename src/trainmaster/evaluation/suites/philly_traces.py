@@ -30,7 +30,7 @@ MOST_JOBS = 2_000
 
 
 class Split(Enum):
-    """What a trace may be used for: our defaults were chosen on the one kind, and judged on the other."""
+    """Whether a trace was used to choose our defaults, or only to judge them."""
 
     TUNE = "tune"
     TEST = "test"
@@ -38,13 +38,13 @@ class Split(Enum):
 
 @dataclass(frozen=True, slots=True)
 class VirtualCluster:
-    """Jobs of one of Philly's virtual clusters, on so many GPUs that queues form."""
+    """Jobs of one of Philly's virtual clusters, on few enough GPUs that queues form."""
 
     name: str
     cluster: str
     split: Split
     last: int | None = None
-    """Of those with more than 2,000 jobs: the number of the last of the 2,000 in a row that are taken."""
+    """Virtual clusters with more than 2,000 jobs: number of the last of the 2,000 consecutive jobs used."""
 
     def workload(self, changes: WorkloadChanges = AS_THEY_ARE) -> Workload:
         part = TraceSubset(queue=self.name)

@@ -33,7 +33,7 @@ from trainmaster.evaluation.suites.philly_traces import (
 )
 
 SEEDS = tuple(range(101, 111))
-"""Paired: each seed is the same trace for every contender. None of them served to choose a default."""
+"""Paired: each seed is the same trace for every contender. No default was chosen on them."""
 IDEAL = Conditions("ideal", "ideal")
 RIGID = WorkloadChanges(rigid=True, first_attempts=True)
 HALF_ELASTIC = WorkloadChanges(elastic=0.5, first_attempts=True)
@@ -43,7 +43,7 @@ SHAPES = {"16x4": "16 nodes of 4 GPUs", "8x8": "8 nodes of 8 GPUs", "4x8x4": "4 
 
 
 def stream(name: str, load: float, cluster: str, jobs: int = JOBS, title: str = "") -> Workload:
-    """Philly-like jobs that run on what they ask for."""
+    """Rigid Philly-like jobs."""
     return Workload(name, Generated(jobs, load, changes=RIGID), cluster, SEEDS, title=title)
 
 
@@ -62,7 +62,7 @@ ORDER = (
     order(
         name="order-generated",
         title="Order alone, Philly-like jobs",
-        question="Who lets jobs wait least when GPUs are all alike and switching is free?",
+        question="Which policy makes jobs wait least when GPUs are all alike and switching is free?",
         workloads=ORDERED,
     ),
     order(
@@ -78,7 +78,7 @@ PLACEMENT = (
     placement(
         name="placement-generated",
         title="With locality and the cost of switching, Philly-like jobs",
-        question="Who is best when distance slows jobs down and changing hands costs time?",
+        question="Which policy is best when distance slows jobs down and switching costs time?",
         workloads=PLACED,
         contenders=ORDERING,
     ),
@@ -99,7 +99,7 @@ ASSIGNED = WorkloadChanges(
     memory_gib=tuple(model.memory_gib for model in one_gpu_mix.MODELS),
     gpu_util=tuple(model.busy for model in one_gpu_mix.MODELS),
 )
-"""Models, memory and idle cycles, drawn apart: no trace of Philly has them."""
+"""Models, memory and utilisation are drawn separately: Philly's traces do not record them."""
 ONE_GPU_MIX_STREAM = Workload(
     "one-GPU mix 2x8",
     Generated(FEWER_JOBS, 0.95, "one-gpu-mix", WorkloadChanges(first_attempts=True)),
@@ -188,7 +188,7 @@ SWEEPS = (
     sweep(
         name="switch-cost",
         title="Cost of switching",
-        question="What is left of preemption when each change of hands costs seconds to minutes?",
+        question="What is left of preemption when each switch costs seconds to minutes?",
         conditions=tuple(
             Conditions(f"switch cost {cost} s", {"base": "ideal", "switch": {"resume_s": cost}})
             for cost in (0, 10, 60, 300)
@@ -198,7 +198,7 @@ SWEEPS = (
     sweep(
         name="estimates",
         title="Error of estimates",
-        question="What are estimates of run times worth when they are wrong by up to so much?",
+        question="What are estimates of run times worth when they are wrong by up to this much?",
         workloads=(
             Workload("half elastic 2x8", Generated(200, 0.9, changes=HALF_ELASTIC), "2x8", SEEDS),
         ),
@@ -211,7 +211,7 @@ SWEEPS = (
     sweep(
         name="packing-table",
         title="Error of the packing table",
-        question="What remains of packing when the table of speeds is wrong by up to so much?",
+        question="What remains of packing when the table of speeds is wrong by up to this much?",
         workloads=(ONE_GPU_MIX_STREAM,),
         conditions=tuple(
             Conditions(f"table error {error}", {"base": "default", "table_error": error})
@@ -236,7 +236,7 @@ SWEEPS = (
     sweep(
         name="failures",
         title="Failing nodes",
-        question="Who suffers most when nodes fail every so many hours and are away for four?",
+        question="Which policy suffers most when nodes fail at this interval and are down for four hours?",
         conditions=tuple(
             Conditions(
                 f"node MTBF {hours} h",

@@ -40,7 +40,7 @@ SUITE = Suite(
         Experiment(
             name="order",
             title="Order alone",
-            question="Who lets jobs wait least when GPUs are all alike and switching is free?",
+            question="Which policy makes jobs wait least when GPUs are all alike and switching is free?",
             track="order",
             workloads=(GENERATED,),
             conditions=(Conditions("ideal", "ideal"),),
@@ -49,7 +49,7 @@ SUITE = Suite(
         Experiment(
             name="placement",
             title="With locality and the cost of switching",
-            question="Who is best when placement matters and suspending costs time?",
+            question="Which policy is best when placement matters and suspending costs time?",
             track="placement",
             workloads=(
                 GENERATED,

@@ -1,6 +1,6 @@
 """Traces made for one experiment, by name: functions of the cluster's GPUs and the seed.
 
-Most are like what the published systems were tried on, drawn from what is public of it.
+Most resemble the workloads of published systems, as far as those are public.
 """
 
 from __future__ import annotations
