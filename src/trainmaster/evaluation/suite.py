@@ -49,7 +49,7 @@ def track_title(name: str) -> str:
 
 
 class ContenderRole(Enum):
-    """What a contender is compared for; the goal is to beat the published ones."""
+    """What a contender is; ours is to beat the published ones."""
 
     OURS = "ours"
     PUBLISHED = "published"

@@ -9,13 +9,13 @@ from trainmaster.model.result import JobResult
 from trainmaster.model.units import to_seconds
 from trainmaster.report.policy_run import PolicyRun
 from trainmaster.report.rendering import Column, Row, Table
-from trainmaster.sim.deadlines import Tally, tally
+from trainmaster.sim.deadlines import DeadlineCounts, count_deadlines
 from trainmaster.text import formatting as wording
 
 MOST_SLIPS = 20
 """Slips that are listed for one policy."""
 
-COLUMNS: tuple[tuple[str, str, Callable[[Tally], int]], ...] = (
+COLUMNS: tuple[tuple[str, str, Callable[[DeadlineCounts], int]], ...] = (
     ("asked", "Submitted jobs with a deadline, rejected ones left out", lambda t: t.asked),
     ("accepted", "Deadlines that were promised at submission", lambda t: t.accepted),
     ("of these met", "Promised, and kept", lambda t: t.accepted_met),
@@ -36,7 +36,7 @@ def deadline_table(runs: Sequence[PolicyRun]) -> Table | None:
 
 
 def _row(run: PolicyRun) -> Row:
-    found = tally(run.result.jobs)
+    found = count_deadlines(run.result.jobs)
     counts = (wording.ABSENT if found is None else wording.count(of(found)) for _, _, of in COLUMNS)
     return Row((run.label, *counts), slot=run.slot)
 

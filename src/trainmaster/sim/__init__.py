@@ -1,1 +1,1 @@
-"""Virtual time: a driver and a simulated engine around the controller, and what they measured."""
+"""Virtual time: a driver and a simulated engine around the controller, and their measurements."""

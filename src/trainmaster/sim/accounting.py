@@ -1,4 +1,4 @@
-"""What each job used: exact integer accounts of work, GPU time, waiting and fairness."""
+"""Exact integer accounts of each job's work, GPU time, waiting and fairness."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainmaster.sim.cost import CostMeter, OverlapMeter
 
 @dataclass(slots=True, eq=False)
 class Account:
-    """One job's books; times in ms, GPU time in thousandths of a GPU x ms."""
+    """One job's account; times in ms, GPU time in thousandths of a GPU x ms."""
 
     traced: TracedJob
     has_failures: InitVar[bool]
@@ -27,13 +27,13 @@ class Account:
     failed_attempts: tuple[int, ...] = ()
     outcome: Outcome = Outcome.SUCCEEDED
     profiling_ms: int = 0
-    """Profiling that is still to be done before it can train."""
+    """Profiling time left before it can train."""
     attempt_index: int = 0
     credited: int = 0
     """Work done in all; at the end it is needed + lost."""
     lost: int = 0
     held: int = 0
-    """GPU time from taking to leaving; at the end it is trained + charged."""
+    """GPU time held; at the end it is trained + charged."""
     trained: int = 0
     on_slots: int = 0
     """The part of it on CPU slots, for jobs that may use either."""
@@ -44,9 +44,9 @@ class Account:
     holding: int = 0
     holding_since_ms: int = 0
     rate: int = 0
-    """What it pays per hour for what it holds now."""
+    """Price per hour of the GPUs it holds now."""
     spent: int = 0
-    """What it has paid for what it held before."""
+    """Cost of the GPUs it held before."""
     start_ms: int | None = None
     finish_ms: int | None = None
     status: Outcome | None = None
@@ -65,18 +65,18 @@ class Account:
 
     @property
     def target(self) -> int:
-        """Work at which the present attempt ends."""
+        """Work at which the current attempt ends."""
         if self.has_failures_left:
             return self.failed_attempts[self.attempt_index] * NOMINAL
         return self.needed
 
     def work_left(self) -> int:
-        """All work from the start of the present attempt to the end for good."""
+        """All work from the start of the current attempt to the job's end."""
         return self.needed + NOMINAL * sum(self.failed_attempts[self.attempt_index :])
 
 
 class Ledger:
-    """All accounts, and the sums over them that a run is judged by."""
+    """All accounts, and the sums over them."""
 
     def __init__(
         self,
@@ -103,11 +103,11 @@ class Ledger:
         self.waiting: defaultdict[tuple[str, int], int] = defaultdict(int)
         """Jobs that hold nothing, by queue and demand number."""
         self.queued = 0
-        """The same in all."""
+        """Their total."""
         self.using: defaultdict[str, int] = defaultdict(int)
         """Thousandths of a GPU held, by queue."""
         self.notices: defaultdict[str, list[tuple[int, DeadlineNotice]]] = defaultdict(list)
-        """What the policy said of each job's deadline, and when."""
+        """The policy's notices about each job's deadline, and when."""
 
     def submitted(self, account: Account, now: int) -> None:
         self._count(1, now)
@@ -152,7 +152,7 @@ class Ledger:
             self.stints.append(Stint(job.id, gpus, account.holding_since_ms, now))
 
     def progress(self, placement: Placement, sign: int, now: int) -> None:
-        """A run begins (1) or ceases (-1) to make progress there; a GPU counts once, however shared."""
+        """A run starts (1) or stops (-1) making progress on these GPUs; a shared GPU counts once."""
         if placement.sharing is Sharing.EXCLUSIVE:
             self.progressing += sign * placement.total_share
         else:
@@ -165,13 +165,13 @@ class Ledger:
         account.credited += work
 
     def failed(self, account: Account, work: int) -> None:
-        """An attempt came to nothing."""
+        """An attempt failed."""
         account.lost += work
         account.wasted += account.attempt_trained
         account.attempt_trained = 0
 
     def fell_back(self, account: Account, work: int, share: int, speed_ppm: int) -> None:
-        """Work after the last checkpoint is gone with its run."""
+        """Count the work after the last checkpoint as lost."""
         account.lost += work
         lost_time = share * work // speed_ppm if speed_ppm else 0
         lost_time = min(lost_time, account.attempt_trained)  # some of it was done at other speeds
@@ -198,14 +198,14 @@ class Ledger:
 
 
 class Fairness:
-    """What each queue was entitled to while it had unfinished jobs: its part of the active tree."""
+    """Each queue's fair share while it had unfinished jobs: its part of the active tree."""
 
     def __init__(self, queues: Mapping[str, Queue], gpus_milli: int) -> None:
         self._queues = queues
         self._gpus_milli = gpus_milli
         self._jobs: Counter[str] = Counter()
         self._parts: dict[str, float] = {}
-        """Of the active queues: which part of the GPUs is theirs."""
+        """Fraction of the GPUs that each active queue is entitled to."""
         self._since_ms = 0
         self.entitled: defaultdict[str, float] = defaultdict(float)
         """GPU time by queue: thousandths of a GPU x ms."""
@@ -221,7 +221,7 @@ class Fairness:
             self._share_out(now)
 
     def _share_out(self, now: int) -> None:
-        """Another queue has become active or idle: count up to now, then divide again."""
+        """A queue became active or idle: count up to now, then divide again."""
         self.count_up_to(now)
         self._parts = self.parts([queue for queue, jobs in self._jobs.items() if jobs])
 
@@ -232,7 +232,7 @@ class Fairness:
         self._since_ms = now
 
     def parts(self, active: Sequence[str]) -> dict[str, float]:
-        """Weights shared out level by level, among those with active jobs below."""
+        """Divide by weight, level by level, among queues with active jobs below."""
         paths = {queue: self._path(queue) for queue in active}
         children: dict[str | None, dict[str, int]] = {}
         for path in paths.values():
@@ -260,7 +260,7 @@ class Fairness:
 
 
 def jain(ratios: Sequence[float]) -> float | None:
-    """Jain's index: 1 when all are equal, 1/n when one has everything."""
+    """Jain's index: 1 when all are equal, 1/n when one queue has everything."""
     squares = sum(ratio * ratio for ratio in ratios)
     if not squares:
         return None

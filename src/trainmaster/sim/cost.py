@@ -1,4 +1,4 @@
-"""What GPU time costs: a price per device and hour gives the cost of jobs, queues and idle GPUs.
+"""Cost of GPU time: a price per device and hour gives the cost of jobs, queues and idle GPUs.
 
 Prices are integers, millionths of the currency per device and hour; money that adds up during a run
 is in those x thousandths of a GPU x ms, so that the books close exactly.
@@ -15,7 +15,7 @@ from trainmaster.model.units import HOUR, SECOND, WHOLE
 
 MILLION = 1_000_000
 UNIT = MILLION * WHOLE * HOUR
-"""One of the currency, in what the books are kept in."""
+"""One unit of the currency, in the unit of the accounts."""
 
 
 def unpriced_types(topology: Topology) -> list[str]:
@@ -25,12 +25,12 @@ def unpriced_types(topology: Topology) -> list[str]:
 
 
 def money(booked: int) -> float:
-    """What was booked, in the currency of the prices."""
+    """A cost of the accounts, in the currency of the prices."""
     return booked / UNIT
 
 
 class OverlapMeter:
-    """Adds up, over time, what runs have of shared GPUs beyond the whole of each of them.
+    """Integrates the GPU share that runs hold beyond a whole GPU, where GPUs are shared.
 
     Opportunistic runs use a GPU in addition to others: GPU time and cost must not count it twice.
     """
@@ -63,7 +63,7 @@ class OverlapMeter:
 
 
 class CostMeter:
-    """Who holds what at which price, and how much of it is the same GPU held twice."""
+    """Meters the cost of held GPUs, and how much of it counts one GPU twice."""
 
     def __init__(self, topology: Topology) -> None:
         self._prices = [
@@ -74,11 +74,11 @@ class CostMeter:
 
     @classmethod
     def of(cls, topology: Topology) -> CostMeter | None:
-        """None where a GPU type has no price: no sum would mean anything."""
+        """None if a GPU type has no price: sums would be meaningless."""
         return None if unpriced_types(topology) else cls(topology)
 
     def took(self, job: str, placement: Placement, now: int) -> int:
-        """What these GPUs cost their holder per hour: by the share of each that it holds."""
+        """Price per hour of these GPUs, by the share of each that is held."""
         prices = self._prices
         if placement.sharing is Sharing.EXCLUSIVE:
             return WHOLE * sum([prices[piece.gpu] for piece in placement.slices])
@@ -92,18 +92,18 @@ class CostMeter:
             self._overlap.count(placement, -1, now)
 
     def idle(self, makespan_ms: int, spent: int, now: int) -> int:
-        """What the cluster cost over the makespan while no job held it."""
+        """Cost of GPUs that no job held, over the makespan."""
         whole_cluster = sum(self._prices) * WHOLE
         return whole_cluster * makespan_ms - (spent - self._overlap.up_to(now))
 
 
 def wasted_part(spent: int, wasted: int, held: int) -> int:
-    """The cost of wasted GPU time, at the mean price of all that the job held."""
+    """The cost of wasted GPU time, at the mean price of the GPUs the job held."""
     return spent * wasted // held if held else 0
 
 
 def queue_costs(jobs: Sequence[JobResult]) -> tuple[QueueCost, ...]:
-    """What each queue's jobs held and cost, by name; no cost where none is known."""
+    """GPU time and cost of each queue's jobs, by name; no cost without prices."""
     by_queue: dict[str, list[JobResult]] = {}
     for job in jobs:
         by_queue.setdefault(job.queue, []).append(job)
@@ -120,6 +120,6 @@ def queue_costs(jobs: Sequence[JobResult]) -> tuple[QueueCost, ...]:
 
 
 def total(costs: Sequence[float | None]) -> float | None:
-    """Their sum; None as soon as one is not known, or there is none."""
+    """Their sum; None if one is unknown, or there are none."""
     known = [cost for cost in costs if cost is not None]
     return sum(known) if known and len(known) == len(costs) else None

@@ -1,4 +1,4 @@
-"""What came of deadlines: of each job, and of all in one line."""
+"""How deadlines were answered and met: for each job, and in one line for all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERDICTS = {DeadlineOutcome.ACCEPTED: Verdict.ACCEPTED, DeadlineOutcome.DECLINED
 
 
 def with_deadlines(results: list[JobResult], simulation: Simulation) -> list[JobResult]:
-    """The results of all jobs of a trace, those that have a deadline with what came of it."""
+    """Add the outcome of its deadline to the result of each job that has one."""
     jobs = simulation.scenario.trace.jobs
     if all(traced.job.deadline_ms is None for traced in jobs):
         return results
@@ -46,7 +46,7 @@ def _outcome(job: Job, finish_ms: int | None, simulation: Simulation) -> Deadlin
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class DeadlineCounts:
     """All deadlines of one run."""
 
     asked: int
@@ -58,15 +58,15 @@ class Tally:
     late: int
     """Accepted and missed."""
     late_silently: int
-    """The same without a warning before."""
+    """Accepted and missed, without a warning."""
 
     @property
     def is_judged(self) -> bool:
-        """Whether the policy answers deadlines at all."""
+        """Whether the policy answers deadlines."""
         return bool(self.accepted or self.declined)
 
 
-def tally(jobs: Iterable[JobResult]) -> Tally | None:
+def count_deadlines(jobs: Iterable[JobResult]) -> DeadlineCounts | None:
     """None where no job asked for a deadline."""
     stated = [job.deadline for job in jobs if job.deadline is not None]
     found = [each for each in stated if each.is_asked]
@@ -74,7 +74,7 @@ def tally(jobs: Iterable[JobResult]) -> Tally | None:
         return None
     accepted = [each for each in found if each.verdict is Verdict.ACCEPTED]
     declined = [each for each in found if each.verdict is Verdict.DECLINED]
-    return Tally(
+    return DeadlineCounts(
         asked=len(found),
         met=_met(found),
         accepted=len(accepted),
@@ -90,7 +90,7 @@ def _met(deadlines: Iterable[DeadlineResult]) -> int:
     return sum(each.is_met is True for each in deadlines)
 
 
-def in_words(found: Tally) -> str:
+def in_words(found: DeadlineCounts) -> str:
     """`41 asked, 30 accepted, 30 met; 11 declined; 0 late without warning`."""
     if not found.is_judged:
         return f"{found.asked:,} asked, none judged, {found.met:,} met"

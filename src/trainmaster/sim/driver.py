@@ -1,4 +1,4 @@
-"""The simulator's loop: advance to the next instant, take all its facts in one step, obey."""
+"""The simulator's loop: advance to the next instant, hand its facts to the controller, execute the orders."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ FOREVER = 1 << 62
 PROGRESS_EVERY = 2_048
 """Steps between two calls of the progress callback."""
 MOST_FUTILE_SUSPENSIONS = 500
-"""After so many suspensions per job, in a row, that left nothing of a run's work, no job will ever end."""
+"""Consecutive suspensions per job that lost all of a run's work, after which no job will ever end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """What policies may know of run times: nothing, the truth, or the truth with an error."""
+    """What policies are told about run times: nothing, the truth, or the truth with an error."""
 
     known: bool = True
     error: float = 0.0
@@ -65,12 +65,12 @@ def estimates_from(text: str) -> Estimates:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Everything that a run depends on, but the policy."""
+    """Everything that a simulation depends on, except the policy."""
 
     trace: Trace
     topology: Topology
     cluster: str
-    """What the user calls the topology."""
+    """The user's name for the topology."""
     perf: PerfModel
     estimates: Estimates = Estimates()
     queues: Mapping[str, Queue] = field(default_factory=dict)
@@ -80,12 +80,12 @@ class Scenario:
     keep_stints: bool = False
 
 
-Progress = Callable[[int, int, int], None]
+OnProgress = Callable[[int, int, int], None]
 """(jobs ended, jobs in all, now)."""
 
 
 class Simulation:
-    """One policy over one scenario; can be interrupted and asked for what is known so far."""
+    """One policy over one scenario; it can be interrupted and gives the result so far."""
 
     def __init__(self, scenario: Scenario, policy: Policy) -> None:
         self.scenario = scenario
@@ -126,9 +126,9 @@ class Simulation:
         self._profiles: dict[tuple[str, int, int], Profile] = {}
 
     def run(
-        self, on_progress: Progress | None = None, is_enough: Callable[[], bool] | None = None
+        self, on_progress: OnProgress | None = None, is_enough: Callable[[], bool] | None = None
     ) -> None:
-        """Until every job has ended, the horizon, or enough is known; interrupted, what is so far."""
+        """Run until every job has ended, the horizon is reached, or `is_enough`."""
         with paused_garbage_collection():
             try:
                 self.define_queues()
@@ -143,7 +143,7 @@ class Simulation:
                 self.ledger.fairness.count_up_to(self.now)
 
     def define_queues(self) -> None:
-        """State the queues before anything happens, be it to a node ahead of the first arrival."""
+        """Define the queues before the first event, which may be a node's before the first arrival."""
         queues, changes = self.scenario.queues.values(), self.scenario.node_changes
         if queues:
             start = min([self.now, *(change.at_ms for change in changes)])
@@ -170,7 +170,7 @@ class Simulation:
         return True
 
     def _progress_reports(self) -> ProgressReports | None:
-        """For a policy that asks, where some job could be given another number of GPUs."""
+        """Reports for policies that use them, if any job is elastic."""
         every, estimates = self.policy.progress_every_ms, self.scenario.estimates
         if every is None or not any(each.job.demand.is_elastic for each in self.accepted):
             return None
@@ -186,7 +186,7 @@ class Simulation:
         self._next_arrival = jobs[self.arrived].job.submit_ms if more else FOREVER
 
     def _next_time(self) -> int | None:
-        """The earliest of what is due; None when every job has ended or nothing ever will happen."""
+        """Time of the next event; None when every job has ended or no event will ever come."""
         if self.engine.has_facts():
             return self.now
         if self.is_thrashing:
@@ -223,12 +223,12 @@ class Simulation:
             self.engine.execute(order, now)
         for job, phase in ended_unsuccessfully:
             self._note_unsuccessful_end(job, phase, now)
-        self.sampler.note(now)
+        self.sampler.record(now)
         if now >= self.sampler.next_ms:
-            self.sampler.look(now)
+            self.sampler.sample(now)
 
     def _note_unsuccessful_end(self, job: str, phase: Phase, now: int) -> None:
-        """Close the books of a job that ended without its engine knowing: stopped, or out of retries."""
+        """Close the account of a job that ended outside the engine: stopped, or out of retries."""
         account = self.ledger.accounts[job]
         if account.finish_ms is None:
             is_failed = phase is Phase.FAILED
@@ -255,9 +255,9 @@ class Simulation:
         return e.JobSubmitted(traced.job, estimate, oracle, profile)
 
     def _measured_speedups(self, job: Job) -> Profile | None:
-        """How fast an elastic job is on more GPUs: the truth, unless nothing is to be known.
+        """Speed of an elastic job on more GPUs: the truth, unless estimates are `none`.
 
-        It is known at once, for the pass has to choose a size; paid for ahead of the first run.
+        Known at once, because the pass must choose a size; its cost is charged before the first run.
         """
         demand = job.demand
         if not demand.is_elastic or not self.scenario.estimates.known:
@@ -271,12 +271,12 @@ class Simulation:
         return profile
 
     def _profile(self, account: Account) -> e.JobProfiled:
-        """The news after a failed attempt."""
+        """The new estimate after a failed attempt."""
         estimate, oracle = self._known(account)
         return e.JobProfiled(account.traced.job.id, estimate=estimate, oracle=oracle)
 
     def _known(self, account: Account) -> tuple[Estimate | None, Oracle | None]:
-        """What a policy may know of the work that is left, from the present attempt on."""
+        """What a policy is told about the remaining work, from the current attempt on."""
         truth = account.work_left()
         return self._estimate(truth), Oracle(truth) if self.policy.needs_oracle else None
 
@@ -291,11 +291,11 @@ class Simulation:
 
     @property
     def is_thrashing(self) -> bool:
-        """Whether runs are suspended so early, again and again, that no job will ever end."""
+        """Whether runs are suspended so early, so often, that no job will ever end."""
         return self.engine.futile_suspensions > MOST_FUTILE_SUSPENSIONS * len(self.accepted)
 
     def stuck(self) -> list[str]:
-        """Jobs that wait although nothing more will ever happen."""
+        """Jobs that still wait when no event will ever come."""
         jobs = self.controller.state.jobs.values()
         return [record.id for record in jobs if record.phase in WAITING]
 
@@ -303,7 +303,7 @@ class Simulation:
 def split_by_fit(
     jobs: Iterable[TracedJob], topology: Topology, *, is_moldable: bool
 ) -> tuple[list[TracedJob], list[TracedJob]]:
-    """Jobs that the empty cluster could hold, and those that it never can."""
+    """Jobs that fit on the empty cluster, and jobs that never fit."""
     space = Occupancy(topology)
     fits: dict[Demand, bool] = {}
     accepted: list[TracedJob] = []
@@ -322,13 +322,13 @@ def arrival_span(jobs: Sequence[TracedJob]) -> int:
 
 @contextmanager
 def paused_garbage_collection() -> Iterator[None]:
-    """Values here hold no cycles: counting references is enough, and collecting them is slow."""
+    """Pause the collector: values here hold no cycles, and looking for them is slow."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
-        gc.unfreeze()  # what lives on counts as old, and is not walked at the next small collection
+        gc.unfreeze()  # moves survivors to the oldest generation, which small collections skip
         if was_enabled:
             gc.enable()

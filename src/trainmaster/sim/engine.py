@@ -19,7 +19,7 @@ from trainmaster.sim.sim_run import Activity, SimRun
 
 
 class SimEngine:
-    """Executes orders at once in virtual time; what takes time comes back as a later fact."""
+    """Executes orders at once in virtual time; anything that takes time becomes a later fact."""
 
     def __init__(
         self, speeds: Speeds, ledger: Ledger, profile: Callable[[Account], e.JobProfiled]
@@ -28,7 +28,7 @@ class SimEngine:
         self._perf = speeds.perf
         self._ledger = ledger
         self._profile = profile
-        """What is newly known of a job whose attempt has failed."""
+        """New estimate of a job whose attempt has failed."""
         self.runs: dict[str, SimRun] = {}
         self.interference = InterferenceTracker(speeds) if speeds.perf.interferes else None
         """Which runs slow each other down; None in a model without interference."""
@@ -41,9 +41,9 @@ class SimEngine:
         self._save_every = self._perf.node_failures.checkpoint_ms * NOMINAL
         """Work between two checkpoints."""
         self._dead: set[int] = set()
-        """Nodes whose failure is not known yet."""
+        """Failed nodes whose failure is not detected yet."""
         self.futile_suspensions = 0
-        """Suspensions in a row, of all runs, that lost all that the run had done."""
+        """Consecutive suspensions, of any run, that lost all of the run's work."""
 
     # -- time ----------------------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ class SimEngine:
         return facts
 
     def has_facts(self) -> bool:
-        """Whether facts wait that are true already."""
+        """Whether facts of the current instant are left."""
         return bool(self.pending_facts)
 
     def _schedule(self, run: SimRun, time: int) -> None:
@@ -100,7 +100,7 @@ class SimEngine:
             self._begin_training(run, now, self.pending_facts)
 
     def _begin_training(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
-        """It has been started, thawed or resized."""
+        """The run was started, thawed or resized."""
         account, was = run.account, run.activity
         self._charge(run, now)
         if was is Activity.STARTING:
@@ -112,7 +112,7 @@ class SimEngine:
             self._reprice(felt_by, now, facts)
 
     def _train(self, run: SimRun, now: int) -> Sequence[SimRun]:
-        """Make progress from now on, until the end of this attempt; the runs that this may slow down."""
+        """Train from now on; returns the runs that this may slow down."""
         tracker, felt_by = self.interference, NOBODY
         run.activity = Activity.TRAINING
         if tracker is None:
@@ -133,7 +133,7 @@ class SimEngine:
         self._schedule(run, now + ceil_div(max(0, left), run.speed_ppm))
 
     def _settle(self, run: SimRun, now: int) -> None:
-        """Credit the work done since, never more than the attempt needs."""
+        """Credit the work done since the last update, at most what the attempt needs."""
         if run.activity is Activity.TRAINING:
             done = min((now - run.since_ms) * run.speed_ppm, run.account.target - run.work)
             run.work += done
@@ -143,7 +143,7 @@ class SimEngine:
             run.since_ms = now
 
     def _charge(self, run: SimRun, now: int) -> None:
-        """Charge the time since as overhead on its GPUs."""
+        """Charge the time since the last update as overhead on its GPUs."""
         if now > run.since_ms:
             run.account.charged += run.share * (now - run.since_ms)
             run.since_ms = now
@@ -192,7 +192,7 @@ class SimEngine:
             facts.append(e.RunStopped(run.run))
 
     def _leave(self, run: SimRun, now: int) -> None:
-        """Off its GPUs."""
+        """Release its GPUs."""
         run.ticket = 0
         del self.runs[run.run.job]
         if run.activity is not Activity.FROZEN:
@@ -205,7 +205,7 @@ class SimEngine:
         if run is None:
             return
         if run.activity is Activity.FROZEN:
-            # It saves and ends as others do, but holds no GPUs meanwhile.
+            # It saves and ends like others, but holds no GPUs while doing so.
             run.freezes = False
             self._schedule(run, now + self._perf.preemption_cost.suspending(self._size(run)))
             return
@@ -233,13 +233,13 @@ class SimEngine:
         facts.append(e.RunSuspended(run.run, run.work, frozen=run.freezes))
 
     def _fall_back(self, run: SimRun) -> None:
-        """What no checkpoint keeps is lost, where ending a run does not save."""
+        """Lose the work since the last checkpoint, if ending a run does not save."""
         if not self._saves_on_demand:
             has_lost_all = self._lose_unsaved(run) and run.work == run.base_work
             self.futile_suspensions += 1 if has_lost_all else 0
 
     def _lose_unsaved(self, run: SimRun) -> int:
-        """Back to its last checkpoint; the work that is lost."""
+        """Roll back to its last checkpoint; returns the lost work."""
         saved = run.saved(self._save_every)
         lost, run.work = run.work - saved, saved
         self._ledger.fell_back(run.account, lost, run.share, run.speed_ppm)
@@ -305,7 +305,7 @@ class SimEngine:
                 yield run.run, traced, done, len(run.placement.slices), run.speed_ppm
 
     def settle_all(self, now: int) -> None:
-        """Bring every account up to this instant: the run is cut here."""
+        """Bring every account up to this instant, at the end of the simulation."""
         for run in self.runs.values():
             if run.activity is Activity.TRAINING:
                 self._settle(run, now)
@@ -315,7 +315,7 @@ class SimEngine:
     # -- nodes -----------------------------------------------------------------------------------
 
     def break_node(self, node: int, now: int) -> list[e.Event]:
-        """The machine stops, unnoticed: gangs with a part there stand still and hold their GPUs."""
+        """The machine stops, undetected: gangs with a part there make no progress but hold their GPUs."""
         facts: list[e.Event] = []
         self._dead.add(node)
         hit = [run for run in self._on(node) if run.activity is not Activity.FROZEN]
@@ -326,7 +326,7 @@ class SimEngine:
         return facts
 
     def lose_node(self, node: int, now: int) -> list[e.Event]:
-        """It is known to be gone: what ran there falls back to its last checkpoint."""
+        """The failure is detected: runs there roll back to their last checkpoint."""
         if node not in self._dead:
             return []
         facts: list[e.Event] = []
@@ -345,11 +345,11 @@ class SimEngine:
         return [run for run in self.runs.values() if node in run.placement.nodes]
 
     def _is_cut_off(self, run: SimRun) -> bool:
-        """Whether a part of it is on a node that has failed: nothing there can train or take orders."""
+        """Whether a part of it is on a failed node, where it can neither train nor take orders."""
         return bool(self._dead) and not self._dead.isdisjoint(run.placement.nodes)
 
     def _stalls(self, run: SimRun) -> bool:
-        """Whether it was just sent to where nothing will ever happen."""
+        """Whether it was just launched on a failed node."""
         if not self._is_cut_off(run):
             return False
         run.activity, run.ticket = Activity.STALLED, 0
@@ -360,7 +360,7 @@ class SimEngine:
         return run if run is not None and run.run == name else None
 
     def _find(self, name: Run) -> SimRun | None:
-        """The run that is to obey an order; None if it is gone, or cut off."""
+        """The run that an order is for; None if it has ended, or is on a failed node."""
         run = self._named(name)
         return None if run is None or self._is_cut_off(run) else run
 

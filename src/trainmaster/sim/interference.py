@@ -12,7 +12,7 @@ from trainmaster.perf.perf_model import Speeds
 if TYPE_CHECKING:
     from trainmaster.sim.sim_run import SimRun
 
-Crowd = dict[int, dict[str, "SimRun"]]
+RunsByResource = dict[int, dict[str, "SimRun"]]
 """By GPU or wire: the runs that train there, by job."""
 
 
@@ -25,8 +25,8 @@ class InterferenceTracker:
     def __init__(self, speeds: Speeds) -> None:
         self._speeds = speeds
         self._has_wires = bool(speeds.perf.neighbours)
-        self._on_gpu: Crowd = {}
-        self._on_wire: Crowd = {}
+        self._on_gpu: RunsByResource = {}
+        self._on_wire: RunsByResource = {}
 
     def join(self, run: SimRun) -> Sequence[SimRun]:
         """Start training; the runs that this may slow down."""
@@ -98,10 +98,10 @@ class InterferenceTracker:
         return max(1, speed)
 
 
-def _without(crowd: Crowd, place: int, run: SimRun) -> dict[str, SimRun]:
+def _without(runs: RunsByResource, place: int, run: SimRun) -> dict[str, SimRun]:
     """Remove a run from a GPU or link; the runs that remain there."""
-    there = crowd[place]
+    there = runs[place]
     del there[run.run.job]
     if not there:
-        del crowd[place]
+        del runs[place]
     return there

@@ -1,4 +1,4 @@
-"""From accounts to the numbers that people compare: the summary of the contract, bins, curves."""
+"""Make results from accounts: the summary, size bins, curves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def mean(values: Sequence[float]) -> float | None:
 
 
 def result_of(simulation: Simulation) -> Result:
-    """What the run found; also of one that was interrupted, up to where it came."""
+    """The result of a simulation; of an interrupted one, up to that point."""
     scenario = simulation.scenario
     jobs = with_deadlines(_job_results(simulation), simulation)
     sampler = simulation.sampler
@@ -52,7 +52,7 @@ def result_of(simulation: Simulation) -> Result:
 
 
 def _is_on_gpus(traced: TracedJob) -> bool:
-    """Jobs on CPU slots are left out of what is counted in GPUs."""
+    """Jobs on CPU slots are left out of numbers counted in GPUs."""
     return traced.job.demand.gpu_type != CPU_TYPE
 
 
@@ -107,7 +107,7 @@ def _job_result(account: Account, status: Status, simulation: Simulation) -> Job
 def _cost(
     account: Account, ledger: Ledger, held: int, now: int
 ) -> tuple[float | None, float | None]:
-    """What the job has cost up to now, and what of it for nothing."""
+    """The job's cost up to now, and the wasted part of it."""
     if ledger.cost_meter is None:
         return None, None
     spent = _spent(account, now)
@@ -161,7 +161,7 @@ TIMES = (
     *("avg_jct_s", "avg_excess_s", "p50_jct_s", "p95_jct_s", "p99_jct_s", "avg_queue_s"),
     *("makespan_s", "gpu_util", "max_rho", "p99_rho"),
 )
-"""What is None in a summary as soon as one job has not ended."""
+"""Fields that are None in a summary if any job has not ended."""
 
 
 def _times(simulation: Simulation, jobs: Sequence[JobResult]) -> dict[str, float | None]:
@@ -227,7 +227,7 @@ def load_of(jobs: Sequence[TracedJob], gpus: int) -> float | None:
 
 
 def lower_bound_s(jobs: Sequence[JobResult], now: int) -> float | None:
-    """Mean JCT if every unfinished job ended at the horizon; those submitted later count nothing."""
+    """Mean JCT if every unfinished job ended at the horizon; jobs submitted later are left out."""
     counted = [job for job in jobs if job.status is not Status.REJECTED and job.submit_ms <= now]
     ends = [(now if job.finish_ms is None else job.finish_ms) - job.submit_ms for job in counted]
     return mean([end / SECOND for end in ends])

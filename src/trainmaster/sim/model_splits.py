@@ -1,4 +1,4 @@
-"""One-GPU jobs as they could run on two: the split shapes that a profiler would report."""
+"""Splits of one-GPU jobs over two GPUs, as a profiler would report them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainmaster.model.trace import TracedJob
 def with_splits(jobs: Iterable[TracedJob], speed_ppm: int) -> tuple[TracedJob, ...]:
     """Adds a split in two equal halves to each job that has one GPU or a part of one."""
     known: dict[Demand, Demand] = {}
-    """Equal demands stay one value: they are told apart by identity elsewhere."""
+    """Equal demands stay one object: other code compares them by identity."""
     found = []
     for traced in jobs:
         demand, nominal = traced.job.demand, traced.job.demand.nominal

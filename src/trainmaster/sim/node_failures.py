@@ -1,4 +1,4 @@
-"""What happens to nodes in a simulation: changes as planned, and failures drawn by the seed."""
+"""Node events of a simulation: planned changes, and failures drawn by the seed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from trainmaster.perf.perf_model import FailureModel
 from trainmaster.sim.engine import SimEngine
 
 
-class Turn(IntEnum):
-    """What happens next to a node that fails now and then."""
+class NodeTransition(IntEnum):
+    """The next event of a node that fails at random."""
 
     FAILS = 0
     NOTICED = 1
-    """Its failure becomes known, and repair begins."""
+    """The failure is detected, and repair begins."""
     RETURNS = 2
 
 
 class NodeSchedule:
-    """Planned changes of the cluster, and failures from the seed."""
+    """Planned changes of the cluster, and random failures."""
 
     def __init__(
         self,
@@ -37,14 +37,14 @@ class NodeSchedule:
         self._random = Random(f"nodes/{seed}")
         self._planned = deque(sorted(planned, key=lambda planned: planned.at_ms))
         self.is_busy = bool(self._planned) or self._node_failures.mtbf_ms is not None
-        """Whether anything will ever happen to nodes."""
+        """Whether there are any node events."""
         self._gone: set[int] = set()
-        """Nodes that left by plan: nothing breaks or is repaired there."""
-        self._due: list[tuple[int, int, Turn]] = []
+        """Nodes that left by plan: they neither fail nor return from repair."""
+        self._due: list[tuple[int, int, NodeTransition]] = []
         """(when, node, what) for failures and repairs."""
         if self._node_failures.mtbf_ms is not None:
             for node in range(nodes):
-                self._due.append((start_ms + self._lifetime(), node, Turn.FAILS))
+                self._due.append((start_ms + self._lifetime(), node, NodeTransition.FAILS))
             self._due.sort()
 
     def _lifetime(self) -> int:
@@ -52,8 +52,10 @@ class NodeSchedule:
         return 1 + round(self._random.expovariate(1.0 / self._node_failures.mtbf_ms))
 
     def next_time(self, *, is_idle: bool) -> int | None:
-        """The next change; while nothing runs or arrives, failures of healthy nodes change nothing."""
-        is_waited_for = not is_idle or any(turn is not Turn.FAILS for _, _, turn in self._due)
+        """Time of the next event; while nothing runs or arrives, failures of healthy nodes do not matter."""
+        is_waited_for = not is_idle or any(
+            transition is not NodeTransition.FAILS for _, _, transition in self._due
+        )
         times = [self._due[0][0]] if self._due and is_waited_for else []
         if self._planned:
             times.append(self._planned[0].at_ms)
@@ -72,16 +74,16 @@ class NodeSchedule:
                     self._gone.discard(event.node)
                 facts.append(event)
         while self._due and self._due[0][0] <= now:
-            _, node, turn = self._due.pop(0)
+            _, node, transition = self._due.pop(0)
             is_here = node not in self._gone
-            if turn is Turn.FAILS:
+            if transition is NodeTransition.FAILS:
                 facts += engine.break_node(node, now) if is_here else ()
-                after, following = self._node_failures.detection_ms, Turn.NOTICED
-            elif turn is Turn.NOTICED:
+                after, following = self._node_failures.detection_ms, NodeTransition.NOTICED
+            elif transition is NodeTransition.NOTICED:
                 facts += engine.lose_node(node, now) if is_here else ()
-                after, following = self._node_failures.repair_ms, Turn.RETURNS
+                after, following = self._node_failures.repair_ms, NodeTransition.RETURNS
             else:
                 facts += [e.NodeJoined(node)] if is_here else ()
-                after, following = self._lifetime(), Turn.FAILS
+                after, following = self._lifetime(), NodeTransition.FAILS
             insort(self._due, (now + after, node, following))
         return facts

@@ -27,17 +27,17 @@ EPOCHS = (20, 40)
 STARTS = (0.5, 2.0)
 """Range of the part of the loss that training removes, 1/b1."""
 FLOOR = 0.1
-"""The loss that remains, b2, is at most this part of what training removes."""
+"""The loss that remains, b2, is at most this fraction of the loss that training removes."""
 MEASURING_ERROR = 0.02
 """Relative error of a report where estimates are unknown."""
 
-Progress = tuple[Run, TracedJob, int, int, int]
+RunProgress = tuple[Run, TracedJob, int, int, int]
 """(run, its job, work done, GPUs, speed)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """How one job's training goes."""
+    """Steps, epochs and loss curve of one job's training."""
 
     steps: int
     epoch_steps: int
@@ -61,7 +61,7 @@ def training_of(traced: TracedJob, seed: int) -> Training:
 
 
 class ProgressReports:
-    """What elastic runs report at every whole multiple of an interval."""
+    """Progress reports of elastic runs, at every multiple of an interval."""
 
     def __init__(self, every_ms: int, error: float, seed: int) -> None:
         self.every_ms = every_ms
@@ -77,7 +77,7 @@ class ProgressReports:
             return now
         return (now // self.every_ms + 1) * self.every_ms
 
-    def facts_at(self, now: int, runs: Iterable[Progress]) -> list[e.Event]:
+    def facts_at(self, now: int, runs: Iterable[RunProgress]) -> list[e.Event]:
         """One report per run where one is due."""
         if now % self.every_ms or self.reported_ms == now:
             return []

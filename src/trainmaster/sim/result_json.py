@@ -77,7 +77,7 @@ def job_fields(job: JobResult) -> dict[str, object]:
 
 
 def deadline_fields(job: JobResult) -> dict[str, object]:
-    """What a trace with deadlines adds to each job: deadlines count from the submission, as in it."""
+    """Fields that a trace with deadlines adds to each job; deadlines count from the submission."""
     known = job.deadline
     if known is None:
         return dict.fromkeys(DEADLINE_FIELDS) | {"deadline_verdict": Verdict.NONE.value}

@@ -11,7 +11,7 @@ from trainmaster.sim.accounting import Account
 
 
 class Activity(IntEnum):
-    """What a simulated run is busy with; the number is also the kind of its next event."""
+    """What a simulated run is doing; the number is also the kind of its next event."""
 
     STARTING = 0
     TRAINING = 1
@@ -20,7 +20,7 @@ class Activity(IntEnum):
     THAWING = 4
     RESIZING = 5
     STALLED = 6
-    """Nothing: a node of its gang has failed, and that is not known yet."""
+    """No progress: a node of its gang has failed, undetected so far."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +34,7 @@ class SimRun:
     """Work done in this attempt's line of checkpoints, up to `since_ms`."""
     share: int = 0
     base_work: int = 0
-    """What the checkpoint that it was launched from keeps."""
+    """Work saved in the checkpoint that it was launched from."""
     activity: Activity = Activity.STARTING
     since_ms: int = 0
     speed_ppm: int = 0
@@ -54,13 +54,13 @@ class SimRun:
         self.share, self.base_work = self.placement.total_share, self.work
 
     def reshape(self, placement: Placement) -> bool:
-        """Put it elsewhere; whether its program will notice."""
+        """Move it; returns whether its program will notice."""
         before, self.placement = self.placement, placement
         self.share = placement.total_share
         return _holdings(before) != _holdings(placement)
 
     def saved(self, every: int) -> int:
-        """What its last checkpoint keeps, where it writes one after every so much work."""
+        """Work saved in its last checkpoint, if it writes one after every `every` of work."""
         return self.base_work + (self.work - self.base_work) // every * every
 
     def until_saved(self, every: int) -> int:
@@ -69,5 +69,5 @@ class SimRun:
 
 
 def _holdings(placement: Placement) -> tuple[object, ...]:
-    """What a program notices of its placement: GPUs, memory and mode, not its role or its share."""
+    """The part of a placement that the program notices: GPUs, memory and mode, not role or share."""
     return (placement.sharing, {(piece.gpu, piece.memory) for piece in placement.slices})

@@ -1,4 +1,4 @@
-"""Curves over time, exact; fragmentation and causes of delay, looked at as often as a chart can show."""
+"""Exact curves of load; fragmentation and causes of delay, sampled as often as a chart can show."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainmaster.placement.placers import CONSOLIDATED
 from trainmaster.sim.accounting import Ledger
 
 SAMPLES = 1_500
-"""At most about this many looks at fragmentation and causes over the arrivals' span."""
+"""About the largest number of samples of fragmentation and causes over the arrivals' span."""
 
 SIZE_BINS = (
     ("under 1 GPU", 0, WHOLE - 1),
@@ -36,7 +36,7 @@ def size_label(share: int) -> str:
 
 
 class DelayCause(Enum):
-    """What a delay is put down to."""
+    """The cause that a delay is attributed to."""
 
     FAIR_SHARE = "fair share"
     FRAGMENTATION = "fragmentation"
@@ -44,23 +44,23 @@ class DelayCause(Enum):
 
 
 CAUSE_OF = {Why.SHARE_USED_UP: DelayCause.FAIR_SHARE, Why.FRAGMENTED: DelayCause.FRAGMENTATION}
-"""A policy's own reasons; the others are contention."""
+"""Causes of a policy's own reasons; the other reasons are contention."""
 
-Blamed = tuple[str, DelayCause]
-"""A size class, and why its jobs wait."""
+SizeAndCause = tuple[str, DelayCause]
+"""A size class, and the cause of its jobs' waiting."""
 
 
 @runtime_checkable
-class Attributing(Protocol):
-    """A policy that puts delays down to causes itself."""
+class DelayExplainer(Protocol):
+    """A policy that attributes delays to causes itself."""
 
     def causes(self, view: View, memo: object, now: int) -> Callable[[str, Demand], Why]:
-        """Why jobs of a queue that ask for so much wait now."""
+        """Why jobs of a queue with this demand wait now."""
         ...
 
 
 class Sampler:
-    """Looks at a run after each step, at most every `grain_ms`."""
+    """Records curves after each step, and samples the rest at most every `_grain`."""
 
     def __init__(self, controller: Controller, ledger: Ledger, span_ms: int) -> None:
         self._controller = controller
@@ -72,15 +72,15 @@ class Sampler:
         self._progressing = array("q")
         self._queued = array("q")
         self._noted: tuple[int, int] | None = None
-        self._looks = array("q")
+        self._sampled = array("q")
         self._fragmented = array("d")
-        self._causes = Counter[Blamed]()
-        self._delays = Counter[Blamed]()
+        self._causes = Counter[SizeAndCause]()
+        self._delays = Counter[SizeAndCause]()
         self._demands: list[Demand] = []
         self._gpus = max(1, state.topology.training_gpus)
 
-    def note(self, now: int) -> None:
-        """Every change of the GPUs in progress and of the waiting jobs, exactly."""
+    def record(self, now: int) -> None:
+        """Record every change of the GPUs in progress and of the waiting jobs."""
         noted = progressing, queued = self._ledger.progressing, self._ledger.queued
         if noted == self._noted:
             return
@@ -92,31 +92,31 @@ class Sampler:
             self._progressing.append(progressing)
             self._queued.append(queued)
 
-    def look(self, now: int) -> None:
-        """Fragmentation and the causes of waiting from now on, as they stand at this look."""
-        looks = self._looks
-        if looks:
-            span = now - looks[-1]
-            for blamed, jobs in self._causes.items():
-                self._delays[blamed] += jobs * span
+    def sample(self, now: int) -> None:
+        """Sample fragmentation and the causes of waiting."""
+        sampled = self._sampled
+        if sampled:
+            span = now - sampled[-1]
+            for cause, jobs in self._causes.items():
+                self._delays[cause] += jobs * span
         self.next_ms = now + self._grain
-        if looks and looks[-1] == now:
-            looks.pop()
+        if sampled and sampled[-1] == now:
+            sampled.pop()
             self._fragmented.pop()
-        looks.append(now)
+        sampled.append(now)
         self._fragmented.append(self._fragmentation())
         self._causes = self._count_causes(now) if self._ledger.queued else Counter()
 
     def end(self, now: int) -> None:
-        """The last point of every curve."""
-        self.look(now)
+        """Record the last point of every curve."""
+        self.sample(now)
         if not self._times or self._times[-1] < now:
             self._times.append(now)
             self._progressing.append(self._ledger.progressing)
             self._queued.append(self._ledger.queued)
 
     def _fragmentation(self) -> float:
-        """Part of the free GPUs that lie on partly used nodes."""
+        """Fraction of the free GPUs that are on partly used nodes."""
         space = self._state.occupancy
         free = space.total_free()
         if not free:
@@ -127,9 +127,9 @@ class Sampler:
                 empty += space.largest[kind] * row[space.largest[kind]].bit_count()
         return 1.0 - empty / free
 
-    def _count_causes(self, now: int) -> Counter[Blamed]:
+    def _count_causes(self, now: int) -> Counter[SizeAndCause]:
         """Waiting jobs by size class and cause."""
-        ledger, found = self._ledger, Counter[Blamed]()
+        ledger, found = self._ledger, Counter[SizeAndCause]()
         if len(self._demands) != len(self._state.groups):
             self._demands = list(self._state.groups)
         cause_of = self._causes_now(now)
@@ -141,14 +141,14 @@ class Sampler:
         return found
 
     def _causes_now(self, now: int) -> Callable[[str, Demand], DelayCause]:
-        """The policy's own reasons where it gives them, else what the occupancy shows."""
+        """The policy's own reasons if it gives any, else causes derived from the occupancy."""
         policy = self._controller.policy
-        if not isinstance(policy, Attributing):
-            return self._as_it_looks()
+        if not isinstance(policy, DelayExplainer):
+            return self._causes_by_occupancy()
         why = policy.causes(self._controller.view, self._controller.memo, now)
         return lambda queue, demand: CAUSE_OF.get(why(queue, demand), DelayCause.CONTENTION)
 
-    def _as_it_looks(self) -> Callable[[str, Demand], DelayCause]:
+    def _causes_by_occupancy(self) -> Callable[[str, Demand], DelayCause]:
         ledger, space = self._ledger, self._state.occupancy
         parts = ledger.fairness.parts(list(ledger.using))
         fits: dict[Demand, bool] = {}
@@ -187,7 +187,7 @@ class Sampler:
         return _curve(self._times, [float(count) for count in self._queued])
 
     def fragmentation(self) -> Curve:
-        return _curve(self._looks, list(self._fragmented))
+        return _curve(self._sampled, list(self._fragmented))
 
 
 def _curve(times_ms: array[int], values: list[float]) -> Curve:

@@ -39,7 +39,7 @@ _PERCENT = 100
 
 @dataclass(slots=True)
 class _Gang:
-    """What the GPU tasks of one job add up to."""
+    """The sum of a job's GPU tasks."""
 
     start_ms: int | None = None
     end_ms: int = 0

@@ -78,7 +78,7 @@ def _pod(row: TraceRow, builder: TraceBuilder) -> TracedJob | None:
 
 
 def read_nodes(path: Path) -> Topology:
-    """The cluster in a node list: one rack, because the list knows none; CPU-only nodes left out."""
+    """The cluster in a node list: one rack, because the list has no racks; without CPU-only nodes."""
     with open_table(path) as table:
         table.read_header(NODE_COLUMNS)
         return one_rack(path, [_node(row) for row in table.rows() if row.gpus("gpu", least=0)])

@@ -33,7 +33,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class TraceRow(dict[str, str]):
-    """One row of a table by column; its methods read a cell, and name it where it is bad."""
+    """One row of a table by column; its methods read a cell, and name it in errors."""
 
     __slots__ = ("_table",)
 
@@ -98,7 +98,7 @@ class TraceRow(dict[str, str]):
             raise self.problem(column, _not_a(wanted, self[column])) from None
 
     def choice(self, column: str, words: Mapping[str, T]) -> T:
-        """What one of these words stands for."""
+        """The value of one of these words."""
         text = self[column]
         word = text if text in words else text.lower()
         if word not in words:
@@ -125,7 +125,7 @@ class TraceTable:
 
     @property
     def line(self) -> int:
-        """Line of the row that was read last."""
+        """Line number of the last row read."""
         return self._reader.line_num
 
     def read_header(self, required: Sequence[str], optional: Sequence[str] = ()) -> None:
@@ -179,7 +179,7 @@ def _not_a(what: str, shown: str) -> str:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIO]:
-    """A text file open for reading; what goes wrong with it is said in one sentence."""
+    """Open a text file for reading; errors become one sentence."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as source:
             yield source
@@ -205,7 +205,7 @@ def read_json(path: Path) -> object:
 
 
 def one_rack(path: Path, nodes: Sequence[NodeSpec]) -> Topology:
-    """The cluster of a list of machines that knows no racks."""
+    """The cluster of a list of machines without racks."""
     try:
         return build(("cluster", "rack", "node", "gpu"), nodes)
     except TopologyError as error:
@@ -250,7 +250,7 @@ class TraceBuilder:
         return job_id
 
     def claim_at(self, job_id: str, place: int, column: str) -> None:
-        """Take an id for a job; the second job that wants it is an error that names both."""
+        """Register a job's id; a duplicate raises an error that names both lines."""
         first = self._seen.setdefault(job_id, place)
         if first != place:
             raise TraceError(

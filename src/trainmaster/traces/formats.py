@@ -1,4 +1,4 @@
-"""The trace formats by name, how to tell one from another, and the one way to load a file."""
+"""The trace formats by name, how they are recognised, and how a file is loaded."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _HEADERS: Mapping[str, tuple[str, ...]] = {
 }
 _HEAD = 65_536
 _ENOUGH = 0.5
-"""Part of a format's columns that makes a file its own, so that its reader names what is missing."""
+"""Fraction of a format's columns that identifies it, so that its reader can name missing columns."""
 
 
 def load(path: Path, format: str | None = None) -> Trace:

@@ -102,7 +102,7 @@ def _util(row: TraceRow) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ExtraColumns:
-    """Columns of a native file that mean nothing to Trainmaster, kept so that they survive."""
+    """Unknown columns of a native file, kept so that they are written out again."""
 
     names: tuple[str, ...] = ()
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -123,7 +123,7 @@ def extra_columns(path: Path) -> ExtraColumns:
 
 
 def write(trace: Trace, out: TextIO, extra: ExtraColumns | None = None) -> None:
-    """Write a trace as native CSV: the required columns, and those optional ones that say anything.
+    """Write a trace as native CSV: the required columns, and the optional ones in use.
 
     Not in the format, so not written: splits, CPUs and host memory, sharing mode, grace period.
     """
@@ -143,7 +143,7 @@ def write(trace: Trace, out: TextIO, extra: ExtraColumns | None = None) -> None:
 
 
 def save(trace: Trace, path: Path, extra: ExtraColumns | None = None) -> None:
-    """Write a trace to a file, whole or not at all."""
+    """Write a trace to a file, atomically."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         with partial.open("w", encoding="utf-8", newline="") as out:

@@ -57,7 +57,7 @@ def read(path: Path) -> Trace:
 
 
 def _add(builder: TraceBuilder, entry: _Entry) -> int:
-    """Add a job of the log, or leave it out; how many of its earlier attempts have no times."""
+    """Add a job of the log, or leave it out; returns how many earlier attempts have no times."""
     job_id = entry.text("jobid")
     if not job_id:
         raise entry.problem("jobid", "the id is missing")
@@ -92,7 +92,7 @@ def _add(builder: TraceBuilder, entry: _Entry) -> int:
 
 
 class _Entry(NamedTuple):
-    """One job object of the log, taken apart with complaints that name its fields."""
+    """One job object of the log; errors name its fields."""
 
     path: Path
     number: int
@@ -137,7 +137,7 @@ class _Entry(NamedTuple):
 
 
 def read_machines(path: Path) -> Topology:
-    """The cluster in a machine list: one rack, because the list knows none."""
+    """The cluster in a machine list: one rack, because the list has no racks."""
     with open_table(path) as table:
         table.read_header(MACHINE_COLUMNS)
         return one_rack(path, [_node(row) for row in table.rows()])

@@ -1,4 +1,4 @@
-"""A synthetic trace like Philly's: sizes, run times, ends and failures from what is published of it.
+"""A synthetic trace like Philly's: sizes, run times, ends and failures as published.
 
 Everything is drawn by inversion from uniform numbers of one seeded PCG64 stream, in a fixed order, so
 that the same arguments give the same bytes. `docs/traces.md` has the distributions and their sources.
@@ -39,7 +39,7 @@ _WEEK_HOURS = 7 * 24
 
 
 def generate(jobs: int, gpus: int, load: float, seed: int) -> Trace:
-    """A trace of so many jobs that offers this load to so many GPUs, exactly, to the millisecond."""
+    """A trace of `jobs` jobs that offers exactly this load to `gpus` GPUs, to the millisecond."""
     _check(jobs, gpus, load, seed)
     rng = np.random.Generator(np.random.PCG64(seed))
     sizes = _sizes(rng.random(jobs), gpus)
@@ -93,14 +93,14 @@ def _pick(weights: Sequence[float], uniform: Floats) -> Ints:
 
 
 def _sizes(uniform: Floats, gpus: int) -> Ints:
-    """GPUs of each job: the size mix without what the cluster cannot hold."""
+    """GPUs of each job: the size mix without sizes that the cluster cannot hold."""
     fitting = [(size, weight) for size, weight in philly.SIZE_MIX if size <= gpus]
     chosen = _pick([weight for _, weight in fitting], uniform)
     return np.array([size for size, _ in fitting], dtype=np.int64)[chosen]
 
 
 def quantile(curve: philly.Quantiles, part: Floats) -> Floats:
-    """Minutes by which these parts are done: between points the part is linear in log time."""
+    """Run times in minutes at these quantiles, interpolated linearly in log time."""
     points = curve if curve[0][1] == 0 else ((philly.SHORTEST_MIN, 0.0), *curve)
     if points[-1][1] < 1:
         points = (*points, (philly.LONGEST_MIN, 1.0))
@@ -109,7 +109,7 @@ def quantile(curve: philly.Quantiles, part: Floats) -> Floats:
 
 
 def _whole_seconds(minutes: Floats) -> Ints:
-    """Milliseconds, to whole seconds as in the real trace, and never nothing."""
+    """Milliseconds, rounded to whole seconds as in the real trace, at least one second."""
     seconds = np.maximum(1, np.rint(minutes * (MINUTE // SECOND)))
     return (seconds * SECOND).astype(np.int64)
 
@@ -133,7 +133,7 @@ def _outcomes(ranks: Floats, uniform: Floats) -> Ints:
 
 
 def _arrivals(uniform: Floats, span: int) -> Ints:
-    """Submit times in order: given their number, a Poisson process is so many independent draws.
+    """Submit times in order: given their number, a Poisson process is that many independent draws.
 
     The first is at 0 and the last at `span`, so that the load is met; between them the draws follow
     the daily and weekly cycle.

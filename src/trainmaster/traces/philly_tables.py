@@ -1,4 +1,4 @@
-"""What is published of Philly's workload (ATC'19 and its released trace), as tables to draw from.
+"""Published statistics of Philly's workload (ATC'19 and its released trace), as tables to draw from.
 
 Read off the paper's tables and the notebook of the released trace: `docs/traces.md` gives the sources.
 Points of a curve are (minutes, part of the jobs or trials that are done by then).

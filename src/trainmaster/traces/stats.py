@@ -1,4 +1,4 @@
-"""What a trace holds, as numbers: sizes, ends, run times, arrivals, tenants, models."""
+"""Statistics of a trace: sizes, ends, run times, arrivals, tenants, models."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class RunTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
-    """What one queue, user or model has of the trace."""
+class GroupUsage:
+    """Jobs and GPU hours of one queue, user or model."""
 
     name: str
     jobs: int
@@ -55,7 +55,7 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class TraceStats:
-    """A trace in numbers; GPU hours are GPUs x service, failed attempts apart."""
+    """Statistics of a trace; GPU hours are GPUs x service, without failed attempts."""
 
     jobs: int
     first_submit_s: float
@@ -68,10 +68,10 @@ class TraceStats:
     run_times: tuple[RunTimes, ...]
     arrivals_by_hour: tuple[int, ...]
     """24 counts; hour 0 begins at time 0 of the trace."""
-    queues: tuple[Portion, ...]
+    queues: tuple[GroupUsage, ...]
     """The ten with the most GPU hours, largest first; so too users and models."""
-    users: tuple[Portion, ...]
-    models: tuple[Portion, ...]
+    users: tuple[GroupUsage, ...]
+    models: tuple[GroupUsage, ...]
     queue_count: int
     user_count: int
     model_count: int
@@ -88,7 +88,7 @@ class TraceStats:
 
 
 def describe(trace: Trace, gpus: int | None = None) -> TraceStats:
-    """All of a trace's numbers, with the load that it offers to so many GPUs."""
+    """All statistics of a trace, with the load that it offers to `gpus` GPUs."""
     jobs = trace.jobs
     submits = [traced.job.submit_ms for traced in jobs]
     first = min(submits, default=0)
@@ -159,7 +159,7 @@ def _run_times(jobs: Iterable[TracedJob]) -> tuple[RunTimes, ...]:
 
 
 def size_class(share: int) -> str:
-    """The class of a job of so many thousandths of a GPU."""
+    """The size class of a job with this share, in thousandths of a GPU."""
     return next((label for label, largest in SIZE_CLASSES if share <= largest), LARGEST_CLASS)
 
 
@@ -172,7 +172,7 @@ def _summary(label: str, times: list[int]) -> RunTimes:
 
 def _portions(
     jobs: Iterable[TracedJob], name_of: Callable[[TracedJob], str]
-) -> tuple[Portion, ...]:
+) -> tuple[GroupUsage, ...]:
     """Jobs and GPU hours by name, the most hours first; the nameless are not counted."""
     counts: Counter[str] = Counter()
     work: Counter[str] = Counter()
@@ -182,4 +182,4 @@ def _portions(
             counts[name] += 1
             work[name] += _work(traced)
     order = sorted(counts, key=lambda name: (-work[name], name))
-    return tuple(Portion(name, counts[name], _gpu_hours(work[name])) for name in order)
+    return tuple(GroupUsage(name, counts[name], _gpu_hours(work[name])) for name in order)

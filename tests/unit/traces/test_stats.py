@@ -9,7 +9,7 @@ from trainmaster.model.placement import Role
 from trainmaster.model.trace import Outcome, Trace, TracedJob
 from trainmaster.model.units import HOUR
 from trainmaster.traces.csv_reader import demand_for
-from trainmaster.traces.stats import OutcomeShare, Portion, SizeCount, describe
+from trainmaster.traces.stats import GroupUsage, OutcomeShare, SizeCount, describe
 
 TRACE = Trace(
     jobs=(
@@ -44,7 +44,7 @@ def test_a_small_trace():
     )
     assert [times.label for times in found.run_times] == ["<1", "2-4", "5-8"]
     assert [hour for hour, count in enumerate(found.arrivals_by_hour) if count] == [1, 2, 3]
-    assert found.queues == (Portion("x", 1, 8.0), Portion("y", 2, 4.0))
+    assert found.queues == (GroupUsage("x", 1, 8.0), GroupUsage("y", 2, 4.0))
     assert (found.user_count, found.model_count) == (1, 1)
     assert (found.elastic, found.fractional, found.opportunistic) == (1, 1, 1)
     assert (found.with_failures, found.failed_attempts, found.notes) == (1, 2, ("said",))

@@ -15,7 +15,7 @@ from trainmaster.model.units import GIB, WHOLE
 from trainmaster.report.metrics import Metric, named
 from trainmaster.report.metrics import shown as visible
 from trainmaster.sim.cost import unpriced_types
-from trainmaster.sim.deadlines import in_words, tally
+from trainmaster.sim.deadlines import count_deadlines, in_words
 from trainmaster.sim.driver import Scenario
 from trainmaster.text.formatting import ABSENT, duration, plural
 
@@ -53,7 +53,7 @@ def show(scenario: Scenario, trace_name: str, runs: Sequence[Ran]) -> None:
 def _deadlines(runs: Sequence[Ran]) -> Iterator[str]:
     """What came of deadlines, if there were any: a line for each policy."""
     for ran in runs:
-        found = tally(ran.result.jobs)
+        found = count_deadlines(ran.result.jobs)
         if found is not None:
             under = f" under {ran.result.policy}" if len(runs) > 1 else ""
             yield f"deadlines{under}: {in_words(found)}"

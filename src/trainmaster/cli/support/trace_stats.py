@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from trainmaster.text.formatting import count, decimal, duration, plural, share
-from trainmaster.traces.stats import Portion, TraceStats
+from trainmaster.traces.stats import GroupUsage, TraceStats
 
 BAR = 24
 EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -137,7 +137,7 @@ def _bar_and_share(part: float) -> str:
     return f"{bar(part, 1, 12):12} {share(part)}"
 
 
-def _tenants(title: str, portions: Sequence[Portion], known: int) -> Table:
+def _tenants(title: str, portions: Sequence[GroupUsage], known: int) -> Table:
     largest = max((each.gpu_hours for each in portions), default=0.0)
     rows = (
         (
