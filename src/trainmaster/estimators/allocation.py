@@ -16,7 +16,7 @@ from trainmaster.model.units import NOMINAL
 @stored_as("throughput.GpuCount")
 @dataclass(frozen=True, slots=True)
 class GpuCount:
-    """So many GPUs of one type."""
+    """A number of GPUs of one type."""
 
     name: str
     speed_ppm: int
@@ -50,7 +50,7 @@ class Allocation:
 
     @staticmethod
     def plain(*per_node: int, span: str | None = None) -> Allocation:
-        """GPUs of nominal speed on so many nodes each; by default nodes are in one rack."""
+        """GPUs of nominal speed, this many on each node; by default nodes are in one rack."""
         count = sum(per_node)
         if span is None:
             span = "rack" if len(per_node) > 1 else "node" if count > 1 else "gpu"
@@ -59,7 +59,7 @@ class Allocation:
 
     @staticmethod
     def of(placement: Placement, topology: Topology) -> Allocation:
-        """What a placement looks like from here."""
+        """The allocation of a placement."""
         per_node = Counter(piece.node for piece in placement.slices)
         types = Counter(topology.type_of_gpu[gpu] for gpu in placement.gpus())
         return Allocation(
@@ -83,7 +83,7 @@ class EmptyCluster:
         ]
 
     def best(self, count: int) -> Allocation:
-        """So many GPUs inside the innermost domain that can hold them, on its largest nodes."""
+        """This many GPUs inside the innermost domain that can hold them, on its largest nodes."""
         if not 0 < count <= self.room:
             raise ValueError(f"the cluster cannot hold {count} GPUs of one job at once.")
         for domains in self._levels:
@@ -112,7 +112,7 @@ class EmptyCluster:
 
 
 def _distinct_domains(nodes: Sequence[Node], level: int) -> list[tuple[int, list[Node]]]:
-    """(GPUs, nodes) of each domain of a level, those that look like an earlier one left out."""
+    """(GPUs, nodes) of each domain of a level, without domains equal to an earlier one."""
     domains: dict[int, list[Node]] = {}
     for node in nodes:
         domains.setdefault(node.domains[level], []).append(node)
@@ -123,7 +123,7 @@ def _distinct_domains(nodes: Sequence[Node], level: int) -> list[tuple[int, list
 
 
 def _look(node: Node) -> tuple[int, int, str, int]:
-    """All that tells one node from another here."""
+    """All that distinguishes nodes here."""
     return node.gpus, len(node.islands), node.type.name, node.type.speed_ppm
 
 

@@ -3,7 +3,7 @@
     loss(k) = 1 / (b0 k + b1) + b2,   all b >= 0,   k in epochs
 
 A job has converged when the loss has fallen, over the last `WINDOW` epochs, by less than `THRESHOLD`
-of where it began. Reports are scaled by the largest, outliers are left out, and the later two thirds
+of its initial value. Reports are scaled by the largest, outliers are left out, and the later two thirds
 weigh more than the first.
 """
 
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from math import sqrt
 
 WINDOW = 10
-"""Epochs over which a loss must have stood nearly still."""
+"""Epochs over which the loss must hardly have fallen."""
 THRESHOLD = 0.05
-"""What nearly still means, as a part of the loss at the beginning."""
+"""The most that it may have fallen, as a fraction of the initial loss."""
 ENOUGH = 5
 """Reports that a fit of three unknowns needs."""
 SEGMENT_WEIGHTS = (1.0, 4.0, 16.0)
 """1 / sigma in each third of the reports: divided by 4 from one to the next."""
 OUTLYING = 2.0
-"""A loss more than so many times off all its neighbours is an outlier."""
+"""A loss that differs from all its neighbours by more than this factor is an outlier."""
 FLOORS = (0.0, 0.3, 0.6, 0.9)
 """Guesses of b2, as parts of the smallest loss, to begin the fit from."""
 ROUNDS = 30
@@ -61,7 +61,7 @@ class LossCurve:
 def curve_converging_at(epochs: float, b1: float, b2: float) -> LossCurve:
     """The steeper of the two curves that begin at 1/b1 + b2 and converge, by the rule, at that epoch.
 
-    There is none where so slow a curve would fall too little to notice: then the slowest that does.
+    There is none where such a slow curve would fall too little to count; then it is the slowest that counts.
     """
     start = max(0.0, epochs - WINDOW)
     decrease = THRESHOLD * (1 / b1 + b2)
@@ -76,7 +76,7 @@ def curve_converging_at(epochs: float, b1: float, b2: float) -> LossCurve:
 def fit_loss_curve(points: Points) -> LossCurve | None:
     """The curve through these reports; None where they are too few or do not fall.
 
-    No curve of this form reaches 0, so losses that do say nothing of it.
+    No curve of this form reaches 0, so losses of 0 are ignored.
     """
     points = without_outliers([(k, loss) for k, loss in points if loss > 0])
     if len(points) < ENOUGH:
@@ -98,7 +98,7 @@ def fit_loss_curve(points: Points) -> LossCurve | None:
 
 
 def without_outliers(points: Points) -> Points:
-    """Those that are within a factor of two of their neighbours, two on each side."""
+    """The points within a factor of two of their neighbours, two on each side."""
     kept = []
     for i, (k, loss) in enumerate(points):
         beside = [other for _, other in (*points[max(0, i - 2) : i], *points[i + 1 : i + 3])]

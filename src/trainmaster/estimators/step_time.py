@@ -1,8 +1,8 @@
-"""One training step as a timeline: compute, exchange of gradients partly behind it, update.
+"""One training step as a timeline: computing, exchange of gradients that partly overlaps it, update.
 
 CoDDL (KAIST): a profile of one GPU and the figures of the links predict the
 step on any allocation. Of the computing, a third is the forward pass and two thirds the backward one;
-gradients are exchanged as the backward pass releases them, so part of the exchange hides behind it.
+gradients are exchanged as the backward pass produces them, so part of the exchange overlaps with it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from trainmaster.model.units import NOMINAL
 BACKWARD = 2 / 3
 """The part of the computing that the backward pass takes: twice the products of the forward one."""
 FIXED = 0.05
-"""The part of a step on one GPU that a smaller batch does not shorten, where the profile is silent."""
+"""The part of a step on one GPU that a smaller batch does not shorten, where the profile does not say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """What measuring says of each part of the timeline: so many times the prediction."""
+    """Measured over predicted time, for each part of the timeline."""
 
     compute: float = 1.0
     fixed: float = 1.0
@@ -43,18 +43,18 @@ class StepTime:
     compute_ns: int
     """The busiest GPU with its samples."""
     fixed_ns: int
-    """What it spends whatever their number, the update of the parameters included."""
+    """Its time that does not depend on the number of samples, including the parameter update."""
     inside_ns: int
     """Exchange within the nodes."""
     between_ns: int
     """Exchange between them."""
     tail_ppm: int
-    """The part of the exchange that comes after the last gradient, and hides behind nothing."""
+    """The part of the exchange after the last gradient, which overlaps with nothing."""
     overlap_ppm: int
-    """The part of the computing that the rest may hide behind."""
+    """The part of the computing that the rest can overlap with."""
 
     def parts_ns(self, scales: Scales = AS_PREDICTED) -> tuple[float, float, float, float]:
-        """What compute, fixed, inside and between add to the step, what is hidden being taken off."""
+        """What compute, fixed, inside and between add to the step, without the overlapped part."""
         compute, fixed = self.compute_ns * scales.compute, self.fixed_ns * scales.fixed
         inside, between = self.inside_ns * scales.inside, self.between_ns * scales.between
         tail, cover = self.tail_ppm / NOMINAL, self.overlap_ppm / NOMINAL

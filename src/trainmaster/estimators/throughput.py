@@ -1,8 +1,8 @@
-"""Throughput estimation: how fast would this job be there? (CoDDL, KAIST.)
+"""Throughput estimation: how fast a job would be on an allocation (CoDDL, KAIST).
 
-What policies hold is an `Estimator`; what they keep in their memo is `Corrections`. Trusted in this
-order: a measured speed of this very allocation; the declared table of speed-ups; the timeline predicted
-from one GPU, corrected by what was measured elsewhere; a default curve when nothing is known.
+Policies hold an `Estimator`, and keep `Corrections` in their memo. The estimate is, in this order: the
+measured speed of this very allocation; the declared table of speed-ups; the timeline predicted from one
+GPU, corrected by measurements of other allocations; a default curve when nothing is known.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ SpeedTable = tuple[tuple[int, int], ...]
 UNKNOWN = Profile()
 """The profile of a job of which nothing is known."""
 NEWS = 100
-"""A repeated measurement that differs by less than one part in so many tells nothing new."""
+"""A repeated measurement that differs by less than one part in this many is ignored."""
 MOST_CACHED = 20_000
 """Timelines and curves kept before the cache is emptied."""
 UNIT_NS = 1_000_000_000
-"""Step of an unknown model on one GPU: any will do, only ratios count."""
+"""Step of an unknown model on one GPU; arbitrary, because only ratios count."""
 
 
 def key_of(job: Job) -> str:
-    """Which measurements may be put together: those of jobs of one model and one nominal size.
+    """The key of measurements that are used together: jobs of one model and one nominal size.
 
-    Speeds are relative to the nominal shape, so those of other sizes have another unit.
+    Speeds are relative to the nominal shape, so speeds of other sizes have another unit.
     """
     return f"{job.model}/{job.demand.nominal.count}" if job.model else f"{job.id}/"
 
@@ -121,7 +121,7 @@ class Estimator:
         counts: Iterable[int],
         corrections: Corrections = NOTHING_MEASURED,
     ) -> SpeedTable:
-        """(GPUs, speed at best placement) for those counts that the cluster can hold."""
+        """(GPUs, speed at best placement) for the counts that the cluster can hold."""
         counts = tuple(counts)
         demand = job.demand
         measured = corrections.of(key_of(job))
@@ -201,7 +201,7 @@ def _keep(cache: dict[K, V], key: K, value: V) -> None:
 def _completed(profile: Profile, job: Job) -> Profile:
     """The profile, or, where it predicts nothing, the published one of the job's model.
 
-    Published batches are those of one GPU; a job is taken to give as much to each nominal GPU.
+    Published batches are for one GPU; a job is assumed to use the same on each nominal GPU.
     """
     if profile.is_predictive:
         return profile

@@ -2,7 +2,7 @@
 
 For each model, the measured steps on other allocations are fitted by scaling the parts of their
 predicted timelines: the most probable scales, given that a prediction of each part is off by the
-factors of `TRUST` and a measurement by `NOISE`. What has been measured itself is believed as it is.
+factors of `TRUST` and a measurement by `NOISE`. A measured allocation itself uses its measurement.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MOST_MEASURED = 24
 @stored_as("throughput.Measurement")
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What was predicted of a step, and what it took."""
+    """A predicted step time, and the measured one."""
 
     allocation: Allocation
     predicted: StepTime
@@ -65,7 +65,7 @@ class Corrections:
     def updated(
         self, key: str, allocation: Allocation, predicted: StepTime, step_ns: int
     ) -> Corrections:
-        """With one more measurement; a repeated one is averaged with what was known of it."""
+        """With one more measurement; a repeated one is averaged with the earlier one."""
         kept = []
         for known in self.of(key):
             if known.allocation == allocation and known.predicted == predicted:
@@ -118,7 +118,7 @@ def _scales(logs: list[float]) -> Scales:
 
 
 def _misfit(measured: Measured, logs: list[float]) -> float:
-    """Minus twice the logarithm of how probable these scales are."""
+    """Minus twice the log-probability of these scales."""
     scales = _scales(logs)
     prior = sum((each / trust) ** 2 for each, trust in zip(logs, TRUST, strict=True))
     return prior + sum(

@@ -1,10 +1,10 @@
-"""From numbers to GPUs: carry out a division {job: GPUs} with as few moves as possible.
+"""Place an allocation {job: number of GPUs} with as few moves as possible.
 
-Runs that get nothing are suspended, others shrink to the nodes where they have most, newcomers start,
-and runs grow: first on their own nodes, then on the nearest with idle GPUs. Where more GPUs over more
-nodes would be slower than fewer on fewer nodes, fewer are taken, and the division is told, so that it
-can give the rest to somebody else. GPUs that a run has yet to leave may be promised to newcomers, but
-not given to a run that grows: that growth is owed until they are free.
+Runs that get nothing are suspended, others shrink to the nodes where they have most GPUs, waiting jobs
+start, and runs grow: first on their own nodes, then on the nearest with idle GPUs. Where more GPUs over
+more nodes would be slower than fewer on fewer nodes, fewer are taken, and the result says so, so that the
+rest can be allocated to another job. A waiting job may start on GPUs that a run has yet to leave, but a
+run cannot grow onto them: that growth is pending until they are free.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trainmaster.placement.placers import RELAXING, can_thaw
 SpeedOf = Callable[[JobRecord, Placement], int]
 """How fast a job would be there, in any unit of its own."""
 IsWorth = Callable[[JobRecord, int], bool]
-"""Whether a run should be resized to so many GPUs, given what resizing costs."""
+"""Whether a run should be resized to this many GPUs, given what resizing costs."""
 
 
 def always(record: JobRecord, count: int) -> bool:
@@ -37,14 +37,14 @@ def always(record: JobRecord, count: int) -> bool:
 
 @dataclass(slots=True)
 class Shortfall:
-    """Where the cluster did not follow the numbers."""
+    """Where the allocation could not be placed."""
 
     fewer: dict[int, int] = field(default_factory=dict)
-    """By seq: jobs that are better off with so many GPUs than with as many as they were given."""
+    """By seq: the smaller number of GPUs with which a job is at least as fast as with its allocation."""
     unplaced: list[JobRecord] = field(default_factory=list)
-    """Waiting jobs that fit nowhere, whatever the numbers say."""
+    """Waiting jobs that fit nowhere."""
     is_owed: bool = False
-    """Whether growth waits for GPUs that others are leaving."""
+    """Whether growth is pending: it waits for GPUs that other runs are leaving."""
 
     def __bool__(self) -> bool:
         return bool(self.fewer or self.unplaced)
@@ -58,22 +58,22 @@ def carry_out(
     *,
     shrinks_for_growth: bool = True,
 ) -> Shortfall:
-    """Draft what makes each of these jobs have its number of GPUs; 0 suspends, others stay as they are.
+    """Give each of these jobs its number of GPUs in the draft; 0 suspends it. Other jobs are left alone.
 
-    Waiting jobs are placed and runs grow in the order given. Nobody shrinks or leaves unless somebody
-    needs it: a newcomer, or, where that is wanted, a run that grows.
+    Waiting jobs are placed and runs grow in the order given. A run shrinks or is suspended only if its GPUs
+    are needed by a waiting job or, with `shrinks_for_growth`, by a run that grows.
     """
     return _Division(draft, speed_of, is_worth).carry_out(targets, shrinks_for_growth)
 
 
 class Reallocation:
-    """What a draft takes from some runs and gives to others, to make numbers of GPUs true."""
+    """Takes GPUs from some runs in a draft, to give them to others."""
 
     def __init__(self, draft: Draft) -> None:
         self.draft = draft
         self.space = draft.space
         self.freed: set[int] = set()
-        """GPUs that this takes from a run: not yet there for runs that grow."""
+        """GPUs that this takes from a run; runs cannot grow onto them yet."""
 
     def suspend(self, record: JobRecord) -> None:
         assert record.placement is not None
@@ -189,7 +189,7 @@ class _Division(Reallocation):
         return frozen if is_clear and self.draft.affords(frozen.total_share) else None
 
     def _grow(self, record: JobRecord, count: int) -> None:
-        """Take what is near and makes it faster; where others have yet to leave it, that is owed."""
+        """Take near GPUs that make it faster; growth onto GPUs that runs have yet to leave is pending."""
         held = record.placement
         assert held is not None
         room = count - len(held.slices)
@@ -248,9 +248,9 @@ class _Division(Reallocation):
     def _by_nodes(
         self, like: Placement, slices: Sequence[Slice], beyond: int = 0
     ) -> list[Placement]:
-        """All of these slices; all but those of the last node; those up to the end of the first node.
+        """Placements on all of these slices, on all but the last node's, and on the first node's only.
 
-        Only choices of more than `beyond` slices. What lies between is hardly ever the fastest.
+        Only placements of more than `beyond` slices. The ones in between are hardly ever the fastest.
         """
         ends = [i for i in range(1, len(slices)) if slices[i].node != slices[i - 1].node]
         ends = [end for end in ends if end > beyond]

@@ -1,4 +1,4 @@
-"""Starting jobs in order without preemption, and who may overtake a head that does not fit."""
+"""Start jobs in order without preemption, and backfill: which jobs may overtake a head that does not fit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainmaster.placement.placers import RELAXING
 
 BACKFILL = ("none", "skip", "easy")
 Remaining = Callable[[JobRecord, int], int | None]
-"""How long a job is expected to go on from now, if anyone knows."""
+"""A job's expected remaining time; None if unknown."""
 
 
 def start_in_order(
@@ -80,12 +80,12 @@ class BackfillWindow:
     """What may be used until the head is expected to start, and how much of it for longer."""
 
     shadow_ms: int | None
-    """When enough GPUs are expected to be free; None when nobody knows."""
+    """When enough GPUs are expected to be free; None if unknown."""
     spare: int
     """Whole GPUs that the head will not need then."""
 
     def admits(self, left: int | None, placement: Placement, now: int) -> bool:
-        """Ends in time, or takes only what the head can spare."""
+        """Whether the job ends in time, or takes only GPUs that the head does not need."""
         if self.shadow_ms is not None and left is not None and now + left <= self.shadow_ms:
             return True
         size = len(placement.slices)
@@ -98,7 +98,7 @@ class BackfillWindow:
 def easy_window(
     view: View, draft: Draft, head: JobRecord, now: int, remaining: Remaining
 ) -> BackfillWindow:
-    """Look ahead: when will the head fit, and what is left over then?"""
+    """EASY backfill: when the head is expected to fit, and how many GPUs it leaves over then."""
     space, need = draft.space, head.demand.nominal.count
     kinds = space.kinds_for(head.demand)
     free = sum(space.free_gpus[kind] for kind in kinds)
@@ -118,7 +118,7 @@ def easy_window(
 
 
 def expected_end(left: int | None, record: JobRecord, now: int) -> int | None:
-    """By what is left; one that has outlived it is given a tenth of its run time more each time."""
+    """By its remaining time; a job that has exceeded its estimate gets a tenth of its run time more."""
     if left is None:
         return None
     if left > 0:

@@ -1,4 +1,4 @@
-"""What would be free if runs were preempted for a gang, counted run by run without booking anything."""
+"""Choose victims for a gang: count, run by run, what preemption would free, without booking anything."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from trainmaster.model.units import WHOLE
 class NodeVictimCount:
     """Counts, victim by victim, what would be free together, without booking anything.
 
-    A gang that fits on one node needs a node with that many GPUs; a larger one needs so many nodes
-    cleared wholly, and one more with room for the rest.
+    A gang that fits on one node needs a node with that many GPUs; a larger one needs as many fully free
+    nodes as it fills, and one more with room for the rest.
     """
 
     def __init__(self, space: Occupancy, kinds: tuple[int, ...], need: int, largest: int) -> None:
@@ -75,7 +75,7 @@ class GpuVictimCount:
         self._kinds = space.kinds_for(demand)
         free = sum(space.free_gpus[kind] for kind in self._kinds)
         self.missing = demand.nominal.count - free
-        """GPUs that are still not enough; with none missing there may be room, or not yet."""
+        """GPUs still missing; with none missing there may be room, but need not."""
         self._left: dict[int, int] = {}
         """By GPU: the share that would be free."""
 

@@ -1,4 +1,4 @@
-"""Which jobs are on a GPU in the course of a pass."""
+"""Which jobs remain on a GPU during a pass."""
 
 from __future__ import annotations
 

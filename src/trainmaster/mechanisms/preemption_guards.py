@@ -1,6 +1,6 @@
-"""Two guards that any preemptive policy can have: no job starves, and none is evicted too soon.
+"""Two guards of every preemptive policy: no job starves, and no run is preempted too soon.
 
-A job that has waited `starve_after_s` goes before all others but protected runs, and keeps that place
+A job that has waited `starve_after_s` goes before all others but protected runs, and keeps that rank
 until it has run as long. A run younger than `min_run_s` is not preempted. Both are ranks, so policies
 that order jobs by rank have them at once; a policy that does not asks `is_starving` and `is_protected`.
 """
@@ -18,12 +18,12 @@ from trainmaster.model.units import to_ms
 PROTECTED = -(1 << 81)
 """Level of a run that may not be preempted yet: before all jobs that wait."""
 STARVING = -(1 << 80)
-"""Level of a job that has waited too long: before everybody but the protected."""
+"""Level of a job that has waited too long: before all but protected runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptiveOptions:
-    """What every preemptive policy can be told."""
+    """Options of every preemptive policy."""
 
     starve_after_s: float = option(
         0.0, at_least_zero, "seconds of waiting after which a job goes first; 0: off"
@@ -42,7 +42,7 @@ class PreemptionGuards:
 
     @classmethod
     def of(cls, options: object) -> PreemptionGuards:
-        """Those that the policy's options state, if it has any."""
+        """The guards of the policy's options; none if it has no such options."""
         if not isinstance(options, PreemptiveOptions):
             return cls()
         return cls(to_ms(options.starve_after_s), to_ms(options.min_run_s))

@@ -17,7 +17,7 @@ from trainmaster.placement.placers import LocalityRule, Placer
 ELASTIC_MODES = ("rigid", "moldable", "malleable")
 
 IsWorth = Callable[[JobRecord, Placement], bool]
-"""Whether a job gains by this placement instead of its present one."""
+"""Whether a job gains by this placement instead of its current one."""
 
 
 class CurrentSizePlacer(Placer):
@@ -40,7 +40,7 @@ def at_current_size(record: JobRecord) -> Placer:
 
 
 def is_open(space: Occupancy, placement: Placement) -> bool:
-    """Whether none of its nodes is closed: what is left on a closed one is to be moved, not reshaped."""
+    """Whether none of its nodes is closed: runs on closed nodes are to be moved, not resized."""
     return not space.closed or space.closed.isdisjoint(placement.nodes)
 
 
@@ -57,7 +57,7 @@ def can_resize(record: JobRecord, space: Occupancy) -> bool:
 
 
 def shrink_to_nominal(draft: Draft, runs: Iterable[JobRecord]) -> bool:
-    """Every job that has grown gives back what is beyond its nominal number; whether any did."""
+    """Shrink every job that has grown beyond its nominal size; returns whether any did."""
     has_shrunk = False
     for record, placement in _resizable(draft, runs):
         nominal = record.demand.nominal.count
@@ -86,7 +86,7 @@ def grow_into_idle(
 
 
 def _resizable(draft: Draft, runs: Iterable[JobRecord]) -> Iterator[tuple[JobRecord, Placement]]:
-    """Those that run on GPUs of their own and that this draft has left alone."""
+    """The jobs that run on exclusive GPUs and that this draft has not touched."""
     for record in runs:
         placement = record.placement
         if record.phase is not Phase.RUNNING or placement is None or draft.is_touched(record):
@@ -120,7 +120,7 @@ def slices_on(node: int, gpus: Iterable[int], record: JobRecord) -> list[Slice]:
 
 
 def fullest_first(slices: Sequence[Slice]) -> list[Slice]:
-    """The same slices, those on the nodes that hold most of them first."""
+    """The same slices; nodes with most of them come first."""
     per_node: dict[int, int] = {}
     for piece in slices:
         per_node[piece.node] = per_node.get(piece.node, 0) + 1

@@ -2,8 +2,8 @@
 
 Declared tables are taken as they are; else the estimator predicts the curve at best placements,
 corrected by what runs have shown (`MeasuredSpeeds`, part of the policy's memo). Greedy division needs curves
-that bend one way only: `SpeedupCurve.speeds` is the concave hull, and `useful` says how many of so many GPUs
-really speed the job up.
+that bend one way only: `SpeedupCurve.speeds` is the concave hull, and `useful` says how many of a number
+of GPUs really speed the job up.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SpeedupCurve:
     """Speed on one GPU, even where the job may not run on one."""
 
     def time_ms(self, work: int, count: int) -> int:
-        """How long so much work takes on so many GPUs."""
+        """How long this work takes on `count` GPUs."""
         return work * self.unit // (self.speeds[count] * NOMINAL)
 
     def gain(self, count: int) -> tuple[int, int, int]:
@@ -92,7 +92,7 @@ def _is_below(a: tuple[int, int], b: tuple[int, int], c: tuple[int, int]) -> boo
 @stored_as("throughput.Measured")
 @dataclass(frozen=True, slots=True)
 class MeasuredSpeeds:
-    """What runs have shown so far: a policy's memory of speeds."""
+    """Speeds observed so far; part of a policy's memo."""
 
     corrections: Corrections = NOTHING_MEASURED
     seen: FrozenMap[str, tuple[int, int]] = field(default_factory=FrozenMap)
@@ -126,9 +126,9 @@ class Curves:
     def learned(
         self, records: Iterable[JobRecord], memo: MeasuredSpeeds, live: Mapping[str, JobRecord]
     ) -> MeasuredSpeeds:
-        """The memory after looking at what these jobs run at now, each speed once.
+        """The memo after observing the current speeds of these jobs, each once.
 
-        What was predicted to within a hundredth tells nothing new.
+        A speed that was predicted to within a hundredth is ignored.
         """
         self._drop_ended(live)
         corrections, news = memo.corrections, dict[str, tuple[int, int]]()

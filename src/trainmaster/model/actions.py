@@ -17,7 +17,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Go on after a suspension, where it was (thaw) or elsewhere (launch from its checkpoint)."""
+    """Continue after a suspension, in place (thaw) or elsewhere (launch from its checkpoint)."""
 
     job: str
     placement: Placement
@@ -46,7 +46,7 @@ class Stop:
 
 
 class OpenTo(Enum):
-    """Who may use reserved GPUs in the meantime."""
+    """Which jobs may use reserved GPUs in the meantime."""
 
     NOBODY = "nobody"
     OPPORTUNISTIC = "opportunistic"
@@ -82,7 +82,9 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """Suspend in place: the process stays on its node, its GPUs are free."""
+    """Suspend in memory. Only for engines with `can_freeze` (the local engine: CPU slots), because SIGSTOP
+    does not free GPU memory.
+    """
 
     run: Run
 
@@ -94,7 +96,7 @@ class Thaw:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Save and end; the job goes on later as a new attempt."""
+    """Save and end; the job continues later as a new attempt."""
 
     run: Run
 

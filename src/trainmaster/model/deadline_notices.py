@@ -12,7 +12,7 @@ class DeadlineOutcome(Enum):
     ACCEPTED = "accepted"
     """It will be met, as far as can be predicted."""
     DECLINED = "declined"
-    """It is not promised; the job runs all the same."""
+    """It is not promised; the job runs anyway."""
     SLIPPED = "slipped"
     """It was accepted, and is now predicted to be missed; or by notably more than last said."""
     RECOVERED = "recovered"
@@ -27,7 +27,7 @@ class Decline(Enum):
     TOO_LARGE = "too large"
     """It needs more GPUs than there are now."""
     NO_ESTIMATE = "no estimate"
-    """Nobody knows how long the job takes."""
+    """The job's run time is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

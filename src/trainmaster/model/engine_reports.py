@@ -1,6 +1,6 @@
-"""What an engine says of its runs: what was seen, when, with the details that a user asks for.
+"""What an engine reports about its runs: what happened, when, with the details that a user asks for.
 
-The daemon makes facts of them (events.py): only it knows how much work had been done by then.
+The daemon turns them into events (events.py), because only it knows how much work had been done by then.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from trainmaster.model.job import Run
 
 
 class StopOrder(Enum):
-    """What a run had been told when it ended."""
+    """What a run had been ordered when it ended."""
 
     NOTHING = "nothing"
     HALT = "halt"
@@ -30,7 +30,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """All its processes stand still, and its devices are free."""
+    """All its processes are stopped (suspended in memory), and its devices are free."""
 
     run: Run
     at_ms: int
@@ -44,7 +44,7 @@ class Thawed:
 
 @dataclass(frozen=True, slots=True)
 class Reshaped:
-    """It goes on with another number of ranks, from its last checkpoint."""
+    """It continues with another number of ranks, from its last checkpoint."""
 
     run: Run
     at_ms: int
@@ -53,7 +53,7 @@ class Reshaped:
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """Its program said how far it has come."""
+    """Its program reported progress."""
 
     run: Run
     at_ms: int
@@ -85,7 +85,7 @@ class Ended:
     rank: int | None = None
     """The first rank that failed; None where none did."""
     has_left: bool = False
-    """It was told to stop, saved what it had, and said so: it is to go on later."""
+    """It was ordered to stop and reported that it saved its work, so it continues later."""
     was_killed: bool = False
     """It did not end within its grace period."""
     why: str = ""
@@ -96,7 +96,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Nothing of it is left and nobody saw it end: its machine or its supervisor was killed."""
+    """All its processes are gone and its end was not recorded: its machine or supervisor was killed."""
 
     run: Run
     at_ms: int

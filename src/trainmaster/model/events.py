@@ -56,7 +56,7 @@ class JobReleased:
 
 @dataclass(frozen=True, slots=True)
 class JobChanged:
-    """Its owner wants it otherwise: another priority, queue, deadline, grace or number of retries.
+    """Its owner changed it: another priority, queue, deadline, grace period or number of retries.
 
     What it asks for and its role change only while it holds nothing.
     """
@@ -66,7 +66,7 @@ class JobChanged:
 
 @dataclass(frozen=True, slots=True)
 class ActionRequested:
-    """Somebody with the right to asked for a move, a resize or a suspension."""
+    """An authorised user asked for a move, a resize or a suspension."""
 
     action: Action
 
@@ -89,7 +89,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class RunSuspended:
-    """It has let go of its GPUs with its work saved; frozen = still bound to its node."""
+    """It has released its GPUs with its work saved; frozen = still in memory on its node."""
 
     run: Run
     work: int
@@ -120,7 +120,7 @@ class RunSpeedChanged:
 
 @dataclass(frozen=True, slots=True)
 class RunSaved:
-    """A checkpoint with so much of its work has become durable: that is left whatever happens."""
+    """A checkpoint with this much of its work has become durable."""
 
     run: Run
     work: int
@@ -158,7 +158,7 @@ class RunLost:
 
 @dataclass(frozen=True, slots=True)
 class RunStopped:
-    """Ended because somebody wanted it to: a stop order, or its owner."""
+    """Ended because it was asked to: by a stop order, or by its owner."""
 
     run: Run
 

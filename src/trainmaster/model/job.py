@@ -122,7 +122,7 @@ class Source(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """How much work a job is thought to need in all, and who says so."""
+    """The estimated total work of a job, and where the estimate comes from."""
 
     work: int
     """ms x parts per million of nominal speed."""
@@ -138,7 +138,7 @@ class Oracle:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A training program that somebody submitted."""
+    """A submitted training program."""
 
     id: str
     submit_ms: int

@@ -1,4 +1,4 @@
-"""What a policy answers: actions, its memory, and when to be asked again."""
+"""What a policy returns: actions, its memo, and when to be asked again."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class FrozenMap(Mapping[K, V], Generic[K, V]):
 
 
 class Rank(NamedTuple):
-    """A job's place in line as a straight line in time: (level, value + rate x now), lower first.
+    """A job's priority as a linear function of time: (level, value + rate x now), lower first.
 
     It holds until `until_ms`; then the policy is asked again. Ties: earlier submission, then the
     order of submission.
@@ -84,7 +84,7 @@ class Rank(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan(Generic[M]):
-    """The actions in order, the policy's memory, and when to ask again at the latest."""
+    """The actions in order, the policy's memo, and the latest time to ask it again."""
 
     actions: tuple[Action, ...]
     memo: M = None  # type: ignore[assignment]  # of a plan that is not a policy's answer

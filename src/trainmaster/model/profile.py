@@ -11,7 +11,7 @@ Speedups = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A job on one GPU of nominal speed, and, where somebody knows, on several at best placement."""
+    """A job's speed on one GPU of nominal speed, and, where known, on several at best placement."""
 
     step_us: int = 0
     """Microseconds that one step with its whole batch takes on one GPU; 0 = unknown."""

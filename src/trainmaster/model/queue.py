@@ -1,4 +1,4 @@
-"""Queues: who shares with whom, by which weight, within which bounds."""
+"""Queues: their parents, weights, guarantees and maxima."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A tenant's line, possibly inside another's."""
+    """A tenant's queue, possibly inside another queue."""
 
     name: str
     parent: str | None = None

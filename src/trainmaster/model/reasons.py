@@ -39,9 +39,9 @@ class Reason:
     largest_block: int = 0
     held_by: tuple[str, ...] = ()
     until_ms: int | None = None
-    """Until when this holds at the latest, where that is known."""
+    """The latest time until which this holds, where known."""
     told: DeadlineNotice | None = None
-    """What was said of its deadline last, if it has one."""
+    """The last notice about its deadline, if it has one."""
 
 
 class Refused(Enum):

@@ -28,7 +28,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DeadlineResult:
-    """What was said of a job's deadline, and what came of it; times in ms."""
+    """The notices about a job's deadline, and whether it was met; times in ms."""
 
     deadline_ms: int
     is_asked: bool = True
@@ -43,7 +43,7 @@ class DeadlineResult:
     warned_ms: int | None = None
     """When it was first said that an accepted one would be missed."""
     notices: tuple[tuple[int, DeadlineNotice], ...] = ()
-    """Everything that was said, and when."""
+    """All notices, with their times."""
 
     @property
     def is_late(self) -> bool:
@@ -52,7 +52,7 @@ class DeadlineResult:
 
     @property
     def is_silently_late(self) -> bool:
-        """Accepted, missed, and nobody was told before."""
+        """Accepted and missed without a warning before the deadline."""
         is_warned = self.warned_ms is not None and self.warned_ms <= self.deadline_ms
         return self.is_late and not is_warned
 
@@ -165,7 +165,7 @@ class Delays:
     contention_s: float
     """Too few GPUs free, or held back by the policy's order, with the queue inside its share."""
     by_size: tuple[SizeDelays, ...] = ()
-    """The same for each size class in which somebody waited."""
+    """The same for each size class in which a job waited."""
 
 
 @dataclass(frozen=True, slots=True)

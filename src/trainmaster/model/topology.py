@@ -1,4 +1,4 @@
-"""The cluster as an immutable, indexed tree of named levels: who is near whom.
+"""The cluster as an immutable, indexed tree of named levels: which devices are near each other.
 
 Levels run from the outermost (`cluster`) to the innermost (`gpu`); `node` is always among them, and
 islands (`socket`, `pcie` switch, or plain `island`) lie between `node` and `gpu`. A *span* is a level:

@@ -1,6 +1,6 @@
 """Integer units, used all through: milliseconds, thousandths of a GPU, bytes, parts per million.
 
-Integers because float time makes timers re-arm for ever: (t + 30.0) - t < 30.0 for some t.
+Integers because float time makes timers re-arm endlessly: (t + 30.0) - t < 30.0 for some t.
 """
 
 from __future__ import annotations

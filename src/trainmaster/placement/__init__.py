@@ -1,1 +1,1 @@
-"""Where: pure functions from free GPUs and a shape to slices. Who and how much is the policies' business."""
+"""Placement: pure functions from free GPUs and a shape to slices. Policies choose the job and the shape."""

@@ -63,7 +63,7 @@ def _by_fit(space: Occupancy, demand: Demand, part: Part, sharing: Sharing) -> I
 
 
 def idle_gpus(space: Occupancy, kinds: Sequence[int]) -> Iterator[int]:
-    """GPUs of these types that no job uses, those of the fullest nodes first."""
+    """GPUs of these types that no job uses, on the fullest nodes first."""
     for kind in kinds:
         for nodes in space.by_free[kind][1:]:
             for node in bits(nodes):
@@ -79,7 +79,7 @@ def shared_gpus(
     *,
     emptiest_first: bool = False,
 ) -> Iterator[int]:
-    """GPUs of these types in such use with so much free, the fullest or the emptiest first."""
+    """GPUs of these types shared in this mode with this much free, the fullest or the emptiest first."""
     for kind in kinds:
         table = space.partial[kind]
         for free in sorted([each for each in table if each >= share], reverse=emptiest_first):

@@ -112,7 +112,7 @@ def _carried(
 
 
 def anywhere(space: Occupancy, row: NodesByFree, demand: Demand, count: int) -> list[Share] | None:
-    """The fullest nodes first: leaves empty nodes whole for those who need them."""
+    """The fullest nodes first, so that empty nodes stay free for gangs that need them."""
     everywhere = (1 << len(space.topology.nodes)) - 1
     return _carried(space, row, demand, count, everywhere, range(1, len(row)))
 
@@ -195,7 +195,7 @@ def placement_of(space: Occupancy, shares: Sequence[Share], shape: Shape, role: 
 
 
 def _on_one_node(space: Occupancy, node: int, count: int) -> Placement:
-    """The usual placement, one shared value for all jobs that ever have these GPUs."""
+    """The usual placement; all jobs that ever have these GPUs share one value."""
     chosen = _lowest(_island(space, node, count), count)
     known = space.on_one_node[node].get(chosen)
     if known is None:
@@ -208,7 +208,7 @@ def _on_one_node(space: Occupancy, node: int, count: int) -> Placement:
 
 
 def _lowest(mask: int, count: int) -> int:
-    """The lowest so many of the set bits."""
+    """The lowest `count` set bits."""
     rest = mask
     while count:
         rest &= rest - 1

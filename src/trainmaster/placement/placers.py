@@ -23,7 +23,7 @@ from trainmaster.placement.gang import (
 
 
 class LocalityRule(Enum):
-    """How much a job insists on being close together."""
+    """How close together a job's GPUs must be."""
 
     CONSOLIDATED = "consolidated"
     """The fewest nodes that could ever hold it, in one rack if possible, or it waits."""
@@ -93,7 +93,7 @@ class Placer:
     def _shares(
         self, space: Occupancy, row: NodesByFree, demand: Demand, count: int, kinds: tuple[int, ...]
     ) -> list[Share] | None:
-        """How many GPUs of which nodes, out of one row; placers with other ideas override this."""
+        """How many GPUs of which nodes, out of one row; other placers override this."""
         shares = one_node(space, row, demand, count) if count < len(row) else None
         if self.locality is LocalityRule.SPREAD:
             return shares if count == 1 else anywhere(space, row, demand, count)
@@ -141,7 +141,7 @@ def can_thaw(space: Occupancy, record: JobRecord, frozen: Placement) -> bool:
 
 
 def ever_fits(space: Occupancy, demand: Demand, *, is_moldable: bool = False) -> bool:
-    """Whether the empty cluster could hold the nominal shape, or the smallest for who molds."""
+    """Whether the empty cluster could hold the nominal shape, or the smallest one if the policy molds."""
     shapes = [demand.nominal]
     if is_moldable and demand.is_elastic:
         shapes.append(demand.sized(demand.min_count))

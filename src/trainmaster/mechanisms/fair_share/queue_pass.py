@@ -1,14 +1,14 @@
-"""One pass of a policy between queues: the inner policy within budgets, then taking back, then lending.
+"""One pass of a policy that divides between queues: the inner policies plan, then reclaim, then lending.
 
 1. In the order of offers, each queue's inner policy plans for its own jobs within the queue's budget
-   (and what nobody else can claim), and jobs that fit the budget start. A queue above its budget may
+   (and what no other queue can claim), and jobs that fit the budget start. A queue above its budget may
    still swap its own jobs for each other. The inner policy is asked only where a job of the queue has
    changed or its own time has come.
 2. Queues that are owed GPUs get them back from queues that hold more than theirs (reclaim.py).
 3. What is left is lent, job by job, to the first in the order of offers, up to its maximum.
 
-Nobody is touched twice in a round, so no job goes back and forth at one instant: what is taken back is
-given within a budget, and what is within a budget is not taken back while demands stay the same.
+No job is touched twice in a pass, so no job goes back and forth at one instant: reclaimed GPUs are given
+within a budget, and GPUs within a budget are not reclaimed while demands stay the same.
 """
 
 from __future__ import annotations
@@ -67,15 +67,15 @@ class QueuePass:
         self._new_memos: dict[str, object] = {}
         self._wakes = dict(memo.wakes)
         self._is_moldable = any(inner_of(name).is_moldable for name in list(parts)[:1])
-        self._to_ask = self._those_to_ask(view)
+        self._to_ask = self._queues_to_ask(view)
         self._due: int | None = None
         self._collecting: list[JobRecord] = []
         """Starving jobs for which free GPUs collect, once all that is within budgets has started."""
 
-    def _those_to_ask(self, view: View) -> set[str]:
-        """Queues with news, those whose inner policy's time has come, and all where nodes drain.
+    def _queues_to_ask(self, view: View) -> set[str]:
+        """Queues with changes, queues whose inner policy asked to be woken by now, and all if a node drains.
 
-        A policy that gives jobs other sizes than they ask for has to say itself what fits: all.
+        All too if the inner policy molds jobs, because only it can say what fits.
         """
         if view.draining or self._is_moldable:
             return set(self.parts)
@@ -117,15 +117,15 @@ class QueuePass:
         return sum([part.wanted for part in self.parts.values()]) <= total
 
     def serve_all(self) -> bool:
-        """Let everybody start who can; False where somebody is left waiting nevertheless."""
+        """Start every job that fits; False where a job is left waiting nevertheless."""
         is_done = True
         for name, part in self.parts.items():
             leaf = self.tree.leaves[name]
             leaf.budget = part.wanted
             if name in self._to_ask:
-                self._planned(part, leaf, 0 if self._keeps_line(part) else None)
+                self._planned(part, leaf, 0 if self._must_not_overtake(part) else None)
             if part.waiting_count and self._may_fit(part, None):
-                self._start_in_line(part, leaf, None)
+                self._start_by_rank(part, leaf, None)
             is_done = is_done and (not part.waiting_count or leaf.used >= part.wanted)
         return is_done
 
@@ -139,11 +139,11 @@ class QueuePass:
             if leaf.name in self._to_ask:
                 self._ask(part, leaf, is_contended=is_contended)
             if part.waiting_count:
-                self._start_in_line(part, leaf, leaf.budget)
+                self._start_by_rank(part, leaf, leaf.budget)
         self.take_note()
 
     def take_note(self) -> None:
-        """Ask those that have not been asked yet though they have news."""
+        """Ask the inner policies of queues with changes that have not been asked yet."""
         for name in sorted(self._to_ask & self.parts.keys()):
             self._planned(self.parts[name], self.tree.leaves[name], None)
 
@@ -156,8 +156,8 @@ class QueuePass:
         return min(left, part.wanted - part.allocated)
 
     def _ask(self, part: QueueView, leaf: QueueNode, *, is_contended: bool) -> None:
-        """Let the inner policy plan with what is the queue's, and what nobody else waits for."""
-        if self._keeps_line(part):
+        """Let the inner policy plan with the queue's budget, and with GPUs that no other queue waits for."""
+        if self._must_not_overtake(part):
             self._planned(part, leaf, 0)
             return
         free = 0 if is_contended else self.draft.space.total_free() * WHOLE
@@ -196,14 +196,14 @@ class QueuePass:
             leaf for leaf in self.tree.offers() if leaf.used < leaf.budget and self._claimed(leaf)
         ]
 
-    # -- starting in line ------------------------------------------------------------------------
+    # -- starting by rank ------------------------------------------------------------------------
 
     def ranking_of(self, part: QueueView) -> RankIndex | None:
         """The queue's jobs in the order of its inner policy, if that keeps one."""
         return self._inner_of(part.queue).queue_ranking(part, self._memo_of(part.queue), self.now)
 
-    def _keeps_line(self, part: QueueView) -> bool:
-        """Whether the first in line starves, and the inner policy does not know that it must not pass it."""
+    def _must_not_overtake(self, part: QueueView) -> bool:
+        """Whether the best-ranked job starves, and the inner policy would let others overtake it."""
         if part.overrule is None or not self.guards.starve_after_ms or not part.waiting_count:
             return False
         ranks = self.ranking_of(part)
@@ -237,8 +237,8 @@ class QueuePass:
             return False
         return smallest < WHOLE or smallest <= self.draft.space.total_free() * WHOLE
 
-    def _start_in_line(self, part: QueueView, leaf: QueueNode, limit: int | None) -> None:
-        """Start waiting jobs, first in line first, while the queue holds no more than the limit."""
+    def _start_by_rank(self, part: QueueView, leaf: QueueNode, limit: int | None) -> None:
+        """Start waiting jobs, best rank first, while the queue holds no more than the limit."""
 
         def room() -> int | None:
             return leaf.headroom if limit is None else leaf.room_below(limit)
@@ -253,16 +253,16 @@ class QueuePass:
     def waiting_by_rank(
         self, part: QueueView, room: Callable[[], int | None]
     ) -> Iterator[JobRecord]:
-        """Waiting jobs that nobody has placed yet and the room affords, first in line first.
+        """Waiting jobs that are not placed yet and that the room allows, best rank first.
 
-        A job that the caller does not place is taken as one that does not fit: others like it
-        are passed over, and where the inner policy does not skip, so is everybody else. Where it
-        starves, so is any job that could use the same GPUs (`may_accumulate`).
+        A job that the caller does not place is assumed not to fit: jobs with the same demand are
+        skipped, and so are all others where the inner policy does not allow overtaking. If it starves,
+        so is any job that could use the same GPUs (`may_accumulate`).
         """
         allows_overtaking = self._inner_of(part.queue).allows_overtaking
         ranks = self.ranking_of(part)
         if ranks is None:
-            yield from self._without_line(part, room)
+            yield from self._by_priority(part, room)
             return
         candidates, space, barred = (
             ranks.candidates(self.now),
@@ -288,7 +288,7 @@ class QueuePass:
         others = [each for each in self._collecting if each.job.queue != part.queue]
         return {kind for each in others for kind in self.draft.space.kinds_for(each.demand)}
 
-    def _without_line(self, part: QueueView, room: Callable[[], int | None]) -> Iterator[JobRecord]:
+    def _by_priority(self, part: QueueView, room: Callable[[], int | None]) -> Iterator[JobRecord]:
         ranked = sorted(part.waiting(), key=lambda record: (-record.job.priority, record.seq))
         failed: set[int] = set()
         for record in ranked:
@@ -329,7 +329,7 @@ class QueuePass:
         leaf.give(placement.total_share)
 
     def give(self, record: JobRecord, sign: int) -> None:
-        """Count what a job of before this pass holds for its queue again (1), or no longer (-1)."""
+        """Count the GPUs of a job that ran before this pass for its queue again (1), or no longer (-1)."""
         queue = record.job.queue
         self.tree.leaves[queue].give(sign * self.parts[queue].allocated_to(record))
 
@@ -340,24 +340,24 @@ class QueuePass:
         if self.guards.starve_after_ms:
             parts = self.parts.values()
             self._collecting = [each for part in parts for each in self._first_that_collects(part)]
-        lines = {
+        borrowers = {
             leaf.name: self._borrowers(self.parts[leaf.name], leaf)
             for leaf in self.tree.leaves.values()
             if leaf.wanted and self._may_fit(self.parts[leaf.name], leaf.headroom)
         }
-        while lines:
+        while borrowers:
             for leaf in self.tree.offers():
-                if leaf.name in lines:
-                    if not self._lend_one(leaf, lines[leaf.name]):
-                        del lines[leaf.name]
+                if leaf.name in borrowers:
+                    if not self._lend_one(leaf, borrowers[leaf.name]):
+                        del borrowers[leaf.name]
                     break
 
     def _borrowers(self, part: QueueView, leaf: QueueNode) -> Iterator[JobRecord]:
         return self.waiting_by_rank(part, lambda: leaf.headroom)
 
-    def _lend_one(self, leaf: QueueNode, line: Iterator[JobRecord]) -> bool:
-        """Start the next that fits; what did not fit before does not fit now."""
-        for record in line:
+    def _lend_one(self, leaf: QueueNode, borrowers: Iterator[JobRecord]) -> bool:
+        """Start the next job that fits; jobs that did not fit before do not fit now."""
+        for record in borrowers:
             placement = self.placed(record, leaf.headroom)
             if placement is not None:
                 self.start(leaf, record, placement)
@@ -366,9 +366,9 @@ class QueuePass:
 
 
 def sooner(inner: Inner, part: QueueView, memo: Any, wake: int | None, now: int) -> int | None:
-    """That time, or when a guard of a job of the queue begins or ends to hold."""
-    line = inner.queue_ranking(part, memo, now) if part.overrule is not None else None
-    due = line.next_expiry() if line is not None else None
+    """That time, or the earlier one at which a guard of a job of the queue begins or ends."""
+    ranks = inner.queue_ranking(part, memo, now) if part.overrule is not None else None
+    due = ranks.next_expiry() if ranks is not None else None
     return wake if due is None or (wake is not None and wake < due) else due
 
 

@@ -1,13 +1,12 @@
-"""Taking GPUs back from queues that hold more than theirs: whole gangs, no more than needed.
+"""Reclaim GPUs from queues that hold more than their share: whole gangs, no more than needed.
 
-A run goes only while its queue, and every queue around that which the claimant is not in, keeps what
-is its own, and never while it is protected by `min_run_s`. Runs are counted before anything is booked:
-an attempt that cannot succeed costs a look at each run and no more.
+A run is preempted only if its queue, and every ancestor that the claimant is not in, keeps its own share,
+and never while it is protected by `min_run_s`. Runs are counted before anything is booked, so that an
+attempt that cannot succeed costs a look at each run and no more.
 
-Some jobs are due now, whatever the queues' budgets are: starving ones, and those with deadlines to meet.
-What they need counts as guaranteed to their queue. One that waits starts at the cost of its own queue
-first, the worst in line before the others, then of those that have had most; never at the cost of another
-job that is due.
+Some jobs are due now, whatever the queues' budgets are: starving jobs, and jobs with deadlines to meet.
+What they need counts as guaranteed to their queue. A due job preempts runs of its own queue first, the
+worst-ranked before the others, then runs of the queues that hold most; never another job that is due.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from trainmaster.model.placement import Placement
 from trainmaster.model.units import WHOLE
 
 Own = Callable[[QueueNode], int]
-"""What is a queue's own: nobody takes that from it."""
+"""A queue's own share, which is not reclaimed."""
 ToGo = Callable[["Reclaim", Sequence[QueueView]], Iterator[JobRecord]]
-"""Runs of these queues in the order in which they have to go."""
+"""Runs of these queues in the order in which they are preempted."""
 
 
 class Reclaim:
-    """One rule of what may be taken from whom, applied in one round."""
+    """One rule of what may be reclaimed from which queues, applied in one pass."""
 
     def __init__(self, round_: QueuePass, own: Own, to_go: ToGo) -> None:
         self.round = round_
         self._own = own
         self._to_go = to_go
         self._hopeless: dict[Hashable, int] = {}
-        """The fewest GPUs for which nobody could make room: room only shrinks during a round."""
+        """The smallest size for which reclaiming has failed; room only shrinks during a pass."""
 
     def serve(self, leaf: QueueNode, owed: int) -> None:
-        """Start waiting jobs of a queue while it holds less than it is owed, at the cost of others."""
+        """Start waiting jobs of a queue up to what it is owed, preempting runs of other queues."""
         round_ = self.round
         part = round_.parts[leaf.name]
         smallest = part.smallest_waiting
@@ -58,7 +57,7 @@ class Reclaim:
         return leaf.used - self._own(leaf)
 
     def _make_room(self, leaf: QueueNode, record: JobRecord, *, has_gpus: bool) -> None:
-        """Start the job where runs give way; those that are not in its way stay."""
+        """Preempt runs so that the job starts; runs that are not in its way stay."""
         round_, draft, size = self.round, self.round.draft, record.demand.nominal.total_share
         givers = [
             each
@@ -108,7 +107,7 @@ class Reclaim:
         return self.round.parts[victim.job.queue].allocated_to(victim)
 
     def _can_go(self, victim: JobRecord, claimant: QueueNode, wanted: int) -> bool:
-        """Whether it would help, and its queue and those around keep what is their own without it."""
+        """Whether preempting it would help and leaves its queue and ancestors their own share."""
         round_, size, leaf = self.round, self._size(victim), self._leaf(victim)
         if not 0 < size <= self.excess(leaf):
             return False
@@ -130,7 +129,7 @@ class Reclaim:
 
 
 class ReclaimFeasibility:
-    """Counts what runs would free if they went, to say when a job may have room."""
+    """Counts what preempted runs would free, to say when a job may fit."""
 
     def __init__(self, round_: QueuePass, record: JobRecord, *, has_gpus: bool) -> None:
         space, demand = round_.draft.space, record.demand
@@ -148,17 +147,17 @@ class ReclaimFeasibility:
 
     @property
     def cache_key(self) -> Hashable:
-        """A key of jobs of which larger ones find no room where a smaller one finds none; None = no key."""
+        """A key of jobs such that if one does not fit, larger ones do not either; None = no key."""
         if not self._is_counted:
             return None
         return (self._kinds, self._clearing is not None)
 
     def could_fit(self, excess: int) -> bool:
-        """Whether so much more could be enough."""
+        """Whether this much more could be enough."""
         return not self._is_counted or self._free * WHOLE + excess >= self._need * WHOLE
 
     def fits_after(self, victim: JobRecord) -> bool:
-        """Whether, this run gone too, there may be room."""
+        """Whether the job may fit once this run is preempted too."""
         if not self._is_counted:
             return True
         if self._clearing is not None:
@@ -171,14 +170,14 @@ class ReclaimFeasibility:
         return self._free >= self._need
 
     def is_needed(self, victim: JobRecord) -> bool:
-        """Whether a run counted is one of those that make the room."""
+        """Whether the job needs the GPUs of this run, which has been counted."""
         if not self._is_counted or self._clearing is None:
             return True
         return self._clearing.is_needed(victim)
 
 
 def reclaim_and_lend(round_: QueuePass) -> None:
-    """Give every queue its part back from queues that hold more, guarantees too, and lend what is left."""
+    """Reclaim every queue's budget and guarantee from queues that hold more, then lend what is left."""
     budgets = Reclaim(round_, _budget, worst_ranked_first)
     guarantees = Reclaim(round_, guaranteed, worst_ranked_first)
     for leaf in round_.needy():
@@ -196,7 +195,7 @@ def guaranteed(node: QueueNode) -> int:
 
 
 def worst_ranked_first(reclaim: Reclaim, parts: Sequence[QueueView]) -> Iterator[JobRecord]:
-    """Queue by queue, as they come, the worst in line first."""
+    """Queue by queue, as they come, the worst-ranked run first."""
     round_ = reclaim.round
     for part in parts:
         order, leaf = round_.ranking_of(part), round_.tree.leaves[part.queue]
@@ -208,7 +207,7 @@ def worst_ranked_first(reclaim: Reclaim, parts: Sequence[QueueView]) -> Iterator
 
 
 def latest_started(reclaim: Reclaim, parts: Sequence[QueueView]) -> Iterator[JobRecord]:
-    """Of all together, those that have run for the shortest time: the least work is lost."""
+    """Runs of all these queues, the latest started first, because they lose the least work."""
     runs = [record for part in parts for record in part.running()]
     yield from sorted(runs, key=_latest_first)
 
@@ -222,7 +221,7 @@ def _latest_first(record: JobRecord) -> tuple[bool, int, int]:
 
 
 def start_due_jobs(round_: QueuePass, records: Sequence[JobRecord]) -> None:
-    """Start those that wait, in this order; all queues have planned within their parts before."""
+    """Start the due jobs that wait, in this order, after all queues have planned within their budgets."""
     spared = {record.seq for record in records}
     for record in records:
         if record.phase in WAITING and not round_.draft.is_touched(record):
@@ -263,7 +262,7 @@ def _place_due(round_: QueuePass, record: JobRecord) -> Placement | None:
 
 
 def _giving_way(round_: QueuePass, record: JobRecord, spared: set[int]) -> Iterator[JobRecord]:
-    """Runs that it may cost, the first to go first."""
+    """Runs that may be preempted for it, in order."""
     mine = round_.tree.leaves[record.job.queue]
     others = [leaf for leaf in reversed(round_.tree.offers()) if leaf is not mine]
     for leaf in (mine, *others):
