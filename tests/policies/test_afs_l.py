@@ -22,7 +22,7 @@ from trainmaster.model.job import gpus
 from trainmaster.model.units import NOMINAL, SECOND, WHOLE
 from trainmaster.perf.perf_model import IDEAL
 from trainmaster.perf.scaling import Elasticity
-from trainmaster.policies.afs_l import AfsL, EqualJobs, TopPriority, beats
+from trainmaster.policies.afs_l import AfsL, IdenticalJobs, AfsAllocator, beats
 from trainmaster.sim.driver import Estimates, Scenario
 
 SUB = (1.0, 1.9, 2.7, 3.4, 4.0, 4.5)
@@ -56,7 +56,7 @@ def claim(number: int, units: float, speeds: Speeds, low: int = 1) -> GpuClaim:
 def divided(count: int, jobs: list[tuple[float, Speeds]], low: int = 1) -> list[int]:
     """Shares of so many GPUs; jobs come to the tournament shortest first."""
     claims = [claim(n, units, speeds, low) for n, (units, speeds) in enumerate(jobs)]
-    allocator = TopPriority(Pool([count * WHOLE], None))
+    allocator = AfsAllocator(Pool([count * WHOLE], None))
     for each in sorted(claims, key=lambda made: made.work):
         allocator.admit(each)
     allocator.finish()
@@ -260,11 +260,11 @@ def test_two_gpus_in_a_node_beat_three_over_two() -> None:
 # -- what the comparison is worth ----------------------------------------------------------------------
 
 
-class ShortestTakesAll(TopPriority):
+class ShortestTakesAll(AfsAllocator):
     """The comparison switched off: the job that ends soonest gets the next GPU."""
 
-    def _top(self) -> EqualJobs | None:
-        winner: EqualJobs | None = None
+    def _top(self) -> IdenticalJobs | None:
+        winner: IdenticalJobs | None = None
         for _, _, tie in self._by_gain:
             if winner is None or tie.ends_before(winner):
                 winner = tie

@@ -26,7 +26,7 @@ from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import GIB, NOMINAL, SECOND, WHOLE
 from trainmaster.perf.gpu_interference import SharedGpu
 from trainmaster.perf.perf_model import IDEAL, PerfModel
-from trainmaster.policies.gandiva.policy import Memo
+from trainmaster.policies.gandiva.policy import GandivaMemo
 from trainmaster.policies.gandiva.trial_packing import is_worth_it
 from trainmaster.sim.driver import Scenario
 
@@ -386,7 +386,7 @@ def test_after_a_bad_pair_the_next_lowest_gpu_is_tried_and_the_models_are_rememb
     tried: set[frozenset[str]] = set()
     while drive.simulation.step():
         memo = drive.simulation.controller.memo
-        assert isinstance(memo, Memo)
+        assert isinstance(memo, GandivaMemo)
         tried |= {frozenset(pair) for pair in memo.pairs}
     assert frozenset(("light", "busy")) in tried
     bad = {frozenset(("light", name)) for name in ("middle", "middle2")}

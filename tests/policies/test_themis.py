@@ -217,7 +217,7 @@ def test_gpus_are_collected_for_a_gang_that_is_worst_off(options: dict[str, floa
 
 def test_without_collecting_it_waits_for_the_others_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """GPUs are lent for full leases, whichever jobs wait."""
-    monkeypatch.setattr(themis, "together_at", lambda *_: None)
+    monkeypatch.setattr(themis, "collection_time", lambda *_: None)
     result = outcome_of(a_scenario(WIDE, "1x4"), a_policy("themis"))
     assert one(result, "wide").start_ms > 4_000_000
 

@@ -33,11 +33,11 @@ from trainmaster.model.units import NOMINAL, WHOLE
 NEVER_STARTED = (1, 1)
 """Gain of the first GPU as the longer job sees it: (p' - p)/p' = 1."""
 ROUNDING = 1e-9
-"""Floats that differ by a greater part of themselves are in the right order."""
+"""Relative difference above which two floats are compared without the exact integers."""
 
 
-class EqualJobs:
-    """Jobs of one curve and one share: equal in what a GPU would bring them, the shortest first."""
+class IdenticalJobs:
+    """Jobs with the same speedup curve and share, so that a GPU gains them the same; shortest first."""
 
     __slots__ = ("curve", "due", "jobs", "more", "now", "rise", "share")
 
@@ -48,20 +48,20 @@ class EqualJobs:
         self.jobs: list[tuple[int, int, GpuClaim]] = []
         """A heap of (work left, order of asking, claim)."""
         self.due = 0.0
-        """When its first job ends at this share, roughly: most comparisons need no more."""
+        """Approximate end of its first job at this share; enough for most comparisons."""
 
     def add(self, order: int, claim: GpuClaim) -> None:
         heappush(self.jobs, (claim.work, order, claim))
         self.due = self.jobs[0][0] * self.curve.unit / self.now
 
     def pop(self) -> tuple[int, GpuClaim]:
-        """The shortest, taken out."""
+        """Remove and return the shortest job."""
         _, order, claim = heappop(self.jobs)
         if self.jobs:
             self.due = self.jobs[0][0] * self.curve.unit / self.now
         return order, claim
 
-    def ends_before(self, other: EqualJobs) -> bool:
+    def ends_before(self, other: IdenticalJobs) -> bool:
         """Whether its first job ends sooner than the other's, at their present shares."""
         if abs(self.due - other.due) > ROUNDING * self.due:
             return self.due < other.due
@@ -76,19 +76,19 @@ def beats(longer: tuple[int, int], shorter: tuple[int, int]) -> bool:
     return longer[0] * shorter[1] > shorter[0] * longer[1]
 
 
-class TopPriority:
-    """Gives GPUs to the job of top priority, one by one."""
+class AfsAllocator:
+    """Gives GPUs one by one to the job of top priority."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._groups: dict[tuple[int, int], EqualJobs] = {}
+        self._groups: dict[tuple[int, int], IdenticalJobs] = {}
         """By curve and share."""
-        self._by_gain: list[tuple[float, int, EqualJobs]] = []
-        """All of them, largest p'/p first."""
+        self._by_gain: list[tuple[float, int, IdenticalJobs]] = []
+        """All groups, largest p'/p first."""
         self._asked = 0
 
     def admit(self, claim: GpuClaim) -> bool:
-        """A job without GPUs comes to its turn as soon as no job with some beats it."""
+        """Admit a job without GPUs as soon as no job with GPUs has priority over it."""
         while self._pool.total >= WHOLE and self._has_linear():
             top = self._top()
             if top is None or beats(NEVER_STARTED, (top.rise, top.now)):
@@ -109,17 +109,17 @@ class TopPriority:
             self._grant(top)
 
     def _has_linear(self) -> bool:
-        """Whether some job with GPUs would go twice as fast with one more: no other beats a first GPU."""
+        """Whether a job with GPUs would double its speed with one more; only such a job beats a first GPU."""
         return any(group.rise >= group.now for _, _, group in self._by_gain[:1])
 
-    def _top(self) -> EqualJobs | None:
+    def _top(self) -> IdenticalJobs | None:
         """The winner among jobs that have GPUs.
 
         Coming by falling gain u = p'/p - 1, a challenger is never the longer winner: with
         v = 1 - p/p' < u, it would need v > u of the champion. It wins if it is shorter and its u is at
         least the champion's v; below that none wins any more.
         """
-        champion: EqualJobs | None = None
+        champion: IdenticalJobs | None = None
         for _, _, group in self._by_gain:
             if champion is None:
                 champion = group
@@ -129,8 +129,8 @@ class TopPriority:
                 champion = group
         return champion
 
-    def _grant(self, group: EqualJobs) -> None:
-        """One GPU more for the shortest of these; one that cannot have it is out."""
+    def _grant(self, group: IdenticalJobs) -> None:
+        """Give one GPU to the shortest job of the group; a job that cannot take it gets no more."""
         order, claim = group.pop()
         if not group.jobs:
             self._leave(group)
@@ -145,16 +145,16 @@ class TopPriority:
         key = (id(curve), claim.count)
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = EqualJobs(curve, claim.count)
+            group = self._groups[key] = IdenticalJobs(curve, claim.count)
             insort(self._by_gain, (-group.rise / group.now, order, group), key=_gain)
         group.add(order, claim)
 
-    def _leave(self, group: EqualJobs) -> None:
+    def _leave(self, group: IdenticalJobs) -> None:
         del self._groups[id(group.curve), group.share]
         self._by_gain = [each for each in self._by_gain if each[2] is not group]
 
 
-def _gain(entry: tuple[float, int, EqualJobs]) -> tuple[float, int]:
+def _gain(entry: tuple[float, int, IdenticalJobs]) -> tuple[float, int]:
     return entry[:2]
 
 
@@ -163,33 +163,33 @@ class AfsL(ElasticShares[ReallocatingOptions]):
 
     def __init__(self, options: ReallocatingOptions) -> None:
         super().__init__(options)
-        self._stretch: dict[object, int] = {}
+        self._one_gpu_slowdown: dict[object, int] = {}
 
     def forget(self) -> None:
         super().forget()
-        self._stretch.clear()
+        self._one_gpu_slowdown.clear()
 
     def base_rank(self, view: View, record: JobRecord) -> Rank:
-        """By the time that it still needs on one GPU."""
-        stretch = self._on_one_gpu(view, record)
+        """By remaining time on one GPU."""
+        slowdown = self._on_one_gpu(view, record)
         left, speed = -record.work, -record.speed_ppm
         if record.estimate is None:
             left, speed = -left, -speed
         else:
             left += record.estimate.work
         if record.since_ms is None:
-            return Rank(0, left * stretch)
-        return Rank(0, (left - record.since_ms * speed) * stretch, rate=speed * stretch)
+            return Rank(0, left * slowdown)
+        return Rank(0, (left - record.since_ms * speed) * slowdown, rate=speed * slowdown)
 
     def _on_one_gpu(self, view: View, record: JobRecord) -> int:
-        """How many times as long one GPU takes as the nominal number, in parts per million."""
+        """Run time on one GPU relative to the nominal size, in parts per million."""
         key = (record.group, record.job.model, record.profile)
-        found = self._stretch.get(key)
+        found = self._one_gpu_slowdown.get(key)
         if found is None:
             profile = record.profile or UNKNOWN
             curve = self.curves(view).estimator.curve(record.job, profile, (1,))
-            found = self._stretch[key] = NOMINAL * NOMINAL // curve[0][1]
+            found = self._one_gpu_slowdown[key] = NOMINAL * NOMINAL // curve[0][1]
         return found
 
     def allocator(self, pool: Pool) -> Allocator:
-        return TopPriority(pool)
+        return AfsAllocator(pool)

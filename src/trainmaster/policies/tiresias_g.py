@@ -52,17 +52,17 @@ class TiresiasGOptions(TiresiasOptions):
 
 @stored_as("tiresias-g.Memo")
 @dataclass(frozen=True, slots=True)
-class Memo:
+class TiresiasGMemo:
     """Attained service at the last promotion by job, and what is known of service."""
 
     resets: Resets = field(default_factory=FrozenMap)
     learned: Observations = field(default_factory=Observations)
 
 
-class TiresiasG(DiscretizedQueues[Memo]):
+class TiresiasG(DiscretizedQueues[TiresiasGMemo]):
     name = "tiresias-g"
     options_type = TiresiasGOptions
-    memo_type = Memo
+    memo_type = TiresiasGMemo
 
     def __init__(self, options: TiresiasGOptions) -> None:
         super().__init__(options)
@@ -73,14 +73,14 @@ class TiresiasG(DiscretizedQueues[Memo]):
         super().forget()
         self._service = gittins_source(self._samples, self._classes)
 
-    def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
+    def plan(self, view: View, memo: TiresiasGMemo, now: int) -> Plan[TiresiasGMemo]:
         learned = self._service.learn(memo.learned, view, now)
         plan = self.run_queues(view, memo.resets, now, partial(self._by_index, learned))
         if plan.memo is not memo.resets or learned is not memo.learned:
-            memo = Memo(plan.memo, learned)
+            memo = TiresiasGMemo(plan.memo, learned)
         return Plan(plan.actions, memo, plan.wake_at)
 
-    def queue_ranking(self, view: View, memo: Memo, now: int) -> RankIndex:
+    def queue_ranking(self, view: View, memo: TiresiasGMemo, now: int) -> RankIndex:
         return self.queue_order(view, memo.resets, now, partial(self._by_index, memo.learned))
 
     def _by_index(

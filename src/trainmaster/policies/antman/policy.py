@@ -43,16 +43,16 @@ from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import NOMINAL, WHOLE, to_ms
 from trainmaster.policies.antman.opportunistic_colocation import guaranteed_size
-from trainmaster.policies.antman.opportunistic_jobs import (
+from trainmaster.policies.antman.quotas import QueueLimits, Quotas
+from trainmaster.policies.antman.scheduling_pass import (
     GUARANTEED,
     LATE,
     OPPORTUNISTIC,
     AntManPass,
     AntManTerms,
 )
-from trainmaster.policies.antman.quotas import QueueLimits, Quotas
 
-Memo = tuple[str, ...] | None
+AntManMemo = tuple[str, ...] | None
 """Opportunistic runs; None = not known, to be found among all jobs."""
 
 
@@ -77,7 +77,7 @@ class AntManOptions(PreemptiveOptions):
     guaranteed_per_gpu: int = option(1, whole_number(1, 16), "most guaranteed jobs on one GPU")
 
 
-class AntMan(BasePolicy[AntManOptions, Memo]):
+class AntMan(BasePolicy[AntManOptions, AntManMemo]):
     name = "antman"
     options_type = AntManOptions
 
@@ -98,7 +98,7 @@ class AntMan(BasePolicy[AntManOptions, Memo]):
         super().forget()
         self._quotas = None
 
-    def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
+    def plan(self, view: View, memo: AntManMemo, now: int) -> Plan[AntManMemo]:
         opportunistic = self._opportunistic(view, memo)
         is_idle = view.has_nothing_to_schedule() and not any(
             _is_demoted(run) for run in opportunistic
@@ -127,7 +127,7 @@ class AntMan(BasePolicy[AntManOptions, Memo]):
         here = {run.id: None for run in opportunistic} | dict.fromkeys(draft.placed())
         return draft.plan(tuple(here), wake_at)
 
-    def _opportunistic(self, view: View, memo: Memo) -> list[JobRecord]:
+    def _opportunistic(self, view: View, memo: AntManMemo) -> list[JobRecord]:
         """Opportunistic runs, in order of submission."""
         jobs = view.jobs
         known = jobs.values() if memo is None else [jobs[job] for job in memo if job in jobs]
@@ -169,11 +169,11 @@ class AntMan(BasePolicy[AntManOptions, Memo]):
         is_late = self._patience and now - record.waiting_since_ms >= self._patience
         return LATE if is_late and has_classes else GUARANTEED
 
-    def wake(self, view: View, memo: Memo, now: int) -> int | None:
+    def wake(self, view: View, memo: AntManMemo, now: int) -> int | None:
         """A start changes nothing here."""
         return None
 
-    def explain(self, view: View, memo: Memo, record: JobRecord, now: int) -> Reason:
+    def explain(self, view: View, memo: AntManMemo, record: JobRecord, now: int) -> Reason:
         """The queue's quota where that is in the way, else what the GPUs say."""
         queue, size = record.job.queue, guaranteed_size(record.demand, self._rules.share)
         limits = _limits(

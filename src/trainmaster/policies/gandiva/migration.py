@@ -102,12 +102,12 @@ class Migration:
         if not self.draft.space.total_free():
             return
         left = MOST_MOVES
-        for record in self._scattered():
-            left -= bool(left and self._gather(record))
+        for record in self._spread_gangs():
+            left -= bool(left and self._consolidate(record))
         for size, nodes in self.index.servers.off_affinity():
-            left -= bool(left and self._bring_home(size, nodes))
+            left -= bool(left and self._move_to_own_affinity(size, nodes))
 
-    def _scattered(self) -> list[JobRecord]:
+    def _spread_gangs(self) -> list[JobRecord]:
         """Gangs on more nodes than they could be on, in order of submission."""
         space, found = self.draft.space, []
         for _, record in sorted(self.index.gangs.items()):
@@ -117,7 +117,7 @@ class Migration:
                 found.append(record)
         return found[:MOST_TRIED]
 
-    def _gather(self, record: JobRecord) -> bool:
+    def _consolidate(self, record: JobRecord) -> bool:
         old = record.placement
         assert old is not None
         self.draft.suspend(record)
@@ -125,11 +125,11 @@ class Migration:
         if new is None or (len(new.nodes), -new.span) >= (len(old.nodes), -old.span):
             self.draft.restore(record)
             return False
-        self._note(record)
+        self._record_move(record)
         self._send(record, new)
         return True
 
-    def _bring_home(self, size: int, nodes: int) -> bool:
+    def _move_to_own_affinity(self, size: int, nodes: int) -> bool:
         """Move one job of this size from a server of another affinity to one of its own."""
         own = self.index.servers.with_affinity(size)
         movable = (record for node in bits(nodes) for record in self._movable_on(node))
@@ -142,7 +142,7 @@ class Migration:
         placement = None if node is None else self._on(record, ((node, count),))
         if placement is None:
             return False
-        self._note(record)
+        self._record_move(record)
         self.draft.suspend(record)
         self._send(record, placement)
         return True
@@ -215,7 +215,7 @@ class Migration:
         other = free_server(space, servers, demand, count, EVERYWHERE & ~(1 << node))
         placement = None if other is None else self._on(mover, ((other, count),))
         if placement is not None:
-            self._note(mover)
+            self._record_move(mover)
             self.draft.start(mover, placement)
         return placement is not None
 
@@ -256,6 +256,6 @@ class Migration:
         self.index.assume(record, home_of(placement))
         self.draft.start(record, placement)
 
-    def _note(self, record: JobRecord) -> None:
+    def _record_move(self, record: JobRecord) -> None:
         assert record.placement is not None
         self.moves[record.id] = Move(self.now, record.speed_ppm, home_of(record.placement))

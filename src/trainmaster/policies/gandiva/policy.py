@@ -61,7 +61,7 @@ class GandivaOptions(PreemptiveOptions):
 
 @stored_as("gandiva.Memo")
 @dataclass(frozen=True, slots=True)
-class Memo:
+class GandivaMemo:
     """What Gandiva remembers."""
 
     turn_end_ms: int | None = None
@@ -76,10 +76,10 @@ class Memo:
     """Whether GPUs are kept for a starving job until others may yield."""
 
 
-class Gandiva(BasePolicy[GandivaOptions, Memo]):
+class Gandiva(BasePolicy[GandivaOptions, GandivaMemo]):
     name = "gandiva"
     options_type = GandivaOptions
-    memo_type = Memo
+    memo_type = GandivaMemo
 
     def __init__(self, options: GandivaOptions) -> None:
         super().__init__(options)
@@ -92,7 +92,7 @@ class Gandiva(BasePolicy[GandivaOptions, Memo]):
         super().forget()
         self._index = None
 
-    def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
+    def plan(self, view: View, memo: GandivaMemo, now: int) -> Plan[GandivaMemo]:
         index, draft = self._indexed(view, memo, now), Draft(view)
         least_turn = max(1, self._quantum // 2)
         slicing = TimeSlicing(draft, index, self.guards, now, least_turn, self._migrates)
@@ -105,7 +105,7 @@ class Gandiva(BasePolicy[GandivaOptions, Memo]):
         turn_end = (now // self._quantum + 1) * self._quantum if has_turns else None
         index.drop_assumptions()
         jobs = view.jobs
-        later = Memo(
+        later = GandivaMemo(
             turn_end if is_done else memo.turn_end_ms,
             _homes(memo.homes, slicing.homes, jobs),
             FrozenMap(packing.pairs),
@@ -117,7 +117,7 @@ class Gandiva(BasePolicy[GandivaOptions, Memo]):
         wake_at = self._wake_at(view, starving, later, now) if is_done else now + 1
         return draft.plan(later, wake_at)
 
-    def _indexed(self, view: View, memo: Memo, now: int) -> ServerIndex:
+    def _indexed(self, view: View, memo: GandivaMemo, now: int) -> ServerIndex:
         index = self._index
         if index is None or not index.keep_up(view, memo.homes, now):
             index = self._index = ServerIndex(view, memo.homes, self.guards, self._quantum, now)
@@ -129,7 +129,7 @@ class Gandiva(BasePolicy[GandivaOptions, Memo]):
         packing: TrialPacking,
         migration: Migration,
         starving: StarvingJobs,
-        memo: Memo,
+        memo: GandivaMemo,
     ) -> bool:
         """Whether every job has had the turn that is due."""
         view, draft, index = slicing.view, slicing.draft, slicing.index
@@ -154,24 +154,26 @@ class Gandiva(BasePolicy[GandivaOptions, Memo]):
             migration.improve_locality()
         may_spread = (packing.pairs or index.elastic) and not has_shrunk
         if may_spread and slicing.has_served_everyone():
-            packing.part_where_idle()
+            packing.separate_if_idle()
             # Not in a pass that takes GPUs from others: those are not idle before they have been left.
             is_taking = any(draft.is_evicted(record) for record in index.holding.values())
             if self.options.grow == "on" and draft.budget is None and not is_taking:
                 grow_into_idle(draft, index.elastic_runs(draft))
         return is_done
 
-    def _wake_at(self, view: View, starving: StarvingJobs, memo: Memo, now: int) -> int | None:
+    def _wake_at(
+        self, view: View, starving: StarvingJobs, memo: GandivaMemo, now: int
+    ) -> int | None:
         due = [self._judged_at(view, memo, now), memo.turn_end_ms, starving.again_at]
         if self.guards.are_on:
             due.append(starving.slicing.index.line.next_expiry())
         return min((time for time in due if time is not None and time > now), default=None)
 
-    def wake(self, view: View, memo: Memo, now: int) -> int | None:
+    def wake(self, view: View, memo: GandivaMemo, now: int) -> int | None:
         """When a pair or a move can be judged; at once where a starving job waits for one that began."""
         return now + 1 if memo.keeps else self._judged_at(view, memo, now)
 
-    def _judged_at(self, view: View, memo: Memo, now: int) -> int | None:
+    def _judged_at(self, view: View, memo: GandivaMemo, now: int) -> int | None:
         """When the next pair or move will have been measured."""
         jobs, trial = view.jobs, self._trial
         due = [

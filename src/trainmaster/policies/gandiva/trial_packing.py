@@ -87,12 +87,12 @@ class TrialPacking:
         """Speed alone of every job that has ever been part of a pair."""
         self.by_job: dict[str, Packed] = {}
         for packed in self.pairs.values():
-            self._note(packed)
+            self._record(packed)
             if not packed.is_kept:
                 slicing.fixed |= {packed.guest, packed.host}
         slicing.partner, slicing.start_pair = self._partner, self._start_pair
 
-    def _note(self, packed: Packed) -> None:
+    def _record(self, packed: Packed) -> None:
         self.pairs[packed.pair] = self.by_job[packed.guest] = self.by_job[packed.host] = packed
 
     def _lasts(self, packed: Packed) -> bool:
@@ -110,7 +110,7 @@ class TrialPacking:
         """Keep the pairs that have proved themselves, and part those that have not."""
         for packed, guest, host, rates in self._measured():
             if not is_worth_it(*rates):
-                self._part(packed.pair, guest, host)
+                self._separate(packed.pair, guest, host)
             elif not packed.is_kept:
                 self.pairs[packed.pair] = replace(packed, is_kept=True)
 
@@ -128,7 +128,7 @@ class TrialPacking:
                 speeds = (guest.speed_ppm, packed.guest_alone, host.speed_ppm, packed.host_alone)
                 yield packed, guest, host, speeds
 
-    def _part(self, pair: Pair, guest: JobRecord, host: JobRecord) -> None:
+    def _separate(self, pair: Pair, guest: JobRecord, host: JobRecord) -> None:
         """Undo: the host has its GPUs for itself again, the guest waits for its turn there."""
         del self.pairs[pair]
         del self.by_job[guest.id], self.by_job[host.id]
@@ -140,7 +140,7 @@ class TrialPacking:
         self.draft.suspend(host)
         self.draft.start(host, _on_gpus_of(host.placement, host, WHOLE, Sharing.EXCLUSIVE))
 
-    def part_where_idle(self) -> None:
+    def separate_if_idle(self) -> None:
         """No job waits: guests move to idle GPUs of their own where sharing slows them down."""
         for packed, guest, _, rates in self._measured():
             if not packed.is_kept or score(*rates) * 100 >= 2 * 99 * NOMINAL:
@@ -223,7 +223,7 @@ class TrialPacking:
             for record in reversed(going):
                 self.draft.restore(record)
             return False
-        self._note(packed)
+        self._record(packed)
         self.slicing.fixed |= {guest.id, host.id}
         return True
 

@@ -1,10 +1,10 @@
-"""The division of GPUs under which jobs fare best against their fair shares (Pollux, OSDI'21).
+"""Divides GPUs so that speedups over fair shares are highest (Pollux, OSDI'21).
 
-A job fares s(n) = speed on n GPUs / speed on its fair share, times f < 1 wherever n is not what it has:
-moving it costs. The division sought has the highest power mean of s over all jobs. Because the mean is
-a sum of terms of one job each, it is found by steps, the one with the best gain per GPU first, each step
-as long as its own gain per GPU is highest: exact, but for what the last steps leave over, and never
-worse than leaving all as it is.
+The speedup of a job is s(n) = speed on n GPUs / speed on its fair share, times f < 1 if n is not its current
+size, since resizing costs. The division sought has the highest power mean of s over all jobs. Because the
+mean is a sum with one term per job, it is found greedily: always the step with the best gain per GPU, each
+step as long as its gain per GPU is highest. This is exact except for GPUs that the last steps leave over, and
+never worse than the current division.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from trainmaster.mechanisms.gpu_claims import GpuClaim, Pool
 from trainmaster.model.units import WHOLE
 
 LEAST = 1e-3
-"""Added to every speed-up: what fares infinitely badly must still be better or worse than another."""
+"""Added to every speedup, so that speedups of 0 can still be compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobTerms:
-    """What a division is to know of a job besides its curve."""
+    """What the optimizer needs to know about a job besides its speedup curve."""
 
     held: int
     """GPUs that it has; 0 while it waits."""
     most: int
-    """GPUs that it may have at most this time."""
+    """Most GPUs it may get in this division."""
     penalty: float = 1.0
-    """What its speed-up is multiplied with if it is given another number."""
+    """Factor on its speedup if its number of GPUs changes."""
     fixed: int | None = None
-    """What it is to have, as far as there is enough; None where it may be divided again."""
+    """Number of GPUs to give if available; None if the optimizer may choose."""
 
 
 Step = tuple[float, int]
@@ -76,7 +76,7 @@ class GoodputOptimizer:
         return True
 
     def finish(self) -> None:
-        """As it is, or by steps, whichever is better."""
+        """The current division or the one found by greedy steps, whichever is better."""
         self._by_steps()
         candidates = self._open
         if all(candidate.claim.low <= candidate.held <= candidate.most for candidate in candidates):
@@ -87,7 +87,7 @@ class GoodputOptimizer:
                     candidate.claim.count = candidate.held
 
     def _by_steps(self) -> None:
-        """The best step of all, again and again."""
+        """Take the best step repeatedly."""
         queue: list[tuple[float, int, int]] = []
         for index, candidate in enumerate(self._open):
             self._enter(queue, index, candidate, candidate.most)
@@ -112,13 +112,13 @@ class GoodputOptimizer:
             heappush(queue, (-step[0], index, step[1]))
 
     def _left(self, claim: GpuClaim) -> int:
-        """Whole GPUs that it could still be given."""
+        """Whole GPUs that it could still get."""
         left = self._pool.left
         return min(self._pool.total, sum(left[kind] for kind in claim.kinds)) // WHOLE
 
 
 class Candidate:
-    """One job that more GPUs could go to."""
+    """A job that could get more GPUs."""
 
     def __init__(
         self, claim: GpuClaim, terms: JobTerms, most: int, fair: int, power: float
@@ -141,11 +141,11 @@ class Candidate:
 
     @property
     def gain(self) -> float:
-        """How much better it fares with what it is given than with what it has."""
+        """Gain of its new size over its current one."""
         return self._worth[self.claim.count] - self._worth[self.held]
 
     def best_step(self, most: int) -> Step | None:
-        """From what it has been given to at most so many: the step with the best gain per GPU, if any."""
+        """The step from its new size to at most `most` GPUs with the best gain per GPU, if any."""
         start, values = self.claim.count, self._worth
         now, best, end = values[start], 0.0, 0
         for count in range(start + 1, most + 1):

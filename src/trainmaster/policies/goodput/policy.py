@@ -6,7 +6,7 @@ At whole multiples of `interval_s` the GPUs of elastic jobs are chosen again, so
 (T - R d)/(T + d) of its speed-up: T its age since submission, R how often that has happened, d =
 `resize_cost_s`. It gets at most twice as many as it ever had, its minimum at first. Jobs have their
 minimum before any gets more: runs first, then waiting ones, the smallest first. No run is suspended for
-another job, rigid jobs keep their size. Between two intervals newcomers start on what is free.
+another job, rigid jobs keep their size. Between intervals new jobs start on free GPUs.
 
 Verified in the authors' released simulator: 60 s, the power, the penalty and its 30 s, the fair share,
 the doubling, 0.001 added to speed-ups.
@@ -43,7 +43,7 @@ from trainmaster.model.units import ceil_div, to_ms
 from trainmaster.policies.goodput.optimizer import GoodputOptimizer, JobTerms
 
 PATIENCE = 4
-"""Where a division changed nothing, the next is due when the youngest run is a quarter older."""
+"""After a division that changed nothing, the next is due when the youngest run is a quarter older."""
 
 
 @allows("-10 to 1")
@@ -60,42 +60,40 @@ def power(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class GoodputOptions(ReallocatingOptions):
-    interval_s: float = option(
-        60.0, positive_seconds, "time between two divisions of all GPUs, in seconds"
-    )
+    interval_s: float = option(60.0, positive_seconds, "seconds between reallocations")
     power: float = option(-1.0, power, "exponent of the mean over jobs; the lower, the fairer")
     resize_cost_s: float = option(
-        30.0, at_least_zero, "what a re-allocation is taken to cost, in seconds; 0: nothing"
+        30.0, at_least_zero, "assumed cost of a reallocation, in seconds; 0: none"
     )
 
 
 @stored_as("goodput.JobHistory")
 @dataclass(frozen=True, slots=True)
 class ResizeHistory:
-    """What has become of one job so far."""
+    """Reallocations of one job so far."""
 
     moves: int = 0
-    """How often it has been given other GPUs."""
+    """Number of reallocations."""
     most: int = 0
-    """The most GPUs that it has had."""
+    """Largest number of GPUs so far."""
 
 
 @stored_as("goodput.Memo")
 @dataclass(frozen=True, slots=True)
-class Memo:
-    """Measured speeds, what has become of each job, and growth that waits for others to leave."""
+class GoodputMemo:
+    """Measured speeds, reallocations of each job, and growth that waits for GPUs being released."""
 
     measured: MeasuredSpeeds = field(default_factory=MeasuredSpeeds)
     stories: FrozenMap[str, ResizeHistory] = field(default_factory=FrozenMap)
     owed: FrozenMap[str, int] = field(default_factory=FrozenMap)
     divided_ms: int | None = None
-    """When all GPUs were last divided: once in an instant is enough."""
+    """When all GPUs were last divided, so that it happens only once per interval."""
 
 
-class Goodput(ReallocatingPolicy[GoodputOptions, Memo]):
+class Goodput(ReallocatingPolicy[GoodputOptions, GoodputMemo]):
     name = "goodput"
     options_type = GoodputOptions
-    memo_type = Memo
+    memo_type = GoodputMemo
 
     def __init__(self, options: GoodputOptions) -> None:
         super().__init__(options)
@@ -117,15 +115,15 @@ class Goodput(ReallocatingPolicy[GoodputOptions, Memo]):
 
     # -- a pass --------------------------------------------------------------------------------
 
-    def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
+    def plan(self, view: View, memo: GoodputMemo, now: int) -> Plan[GoodputMemo]:
         elastic = self._live_elastic(view)
         if not elastic and view.has_nothing_to_schedule():
-            return Plan((), Memo(memo.measured))
+            return Plan((), GoodputMemo(memo.measured))
         order = self.ranked_jobs(view, now, with_running=True)
         draft = Draft(view)
         if not elastic:
             run_in_order(view, draft, order, now, self.group, self.placer, self.failed_placements)
-            return draft.plan(Memo(memo.measured), order.next_expiry())
+            return draft.plan(GoodputMemo(memo.measured), order.next_expiry())
         measured = self.curves(view).learned(elastic.values(), memo.measured, view.jobs)
         if view.draining:
             evacuate(view, draft, at_current_size)
@@ -141,17 +139,17 @@ class Goodput(ReallocatingPolicy[GoodputOptions, Memo]):
         corrections = measured.corrections
         is_owed = self._redivide(draft, order, allocator, corrections, now, is_news=is_due)
         plan = draft.plan()
-        stories = _told(plan, memo.stories).only(view.jobs)
+        stories = _updated_histories(plan, memo.stories).only(view.jobs)
         owed = _owed(plan, tried[-1].claims) if is_owed else FrozenMap[str, int]()
         is_quiet = is_due and not plan.actions and measured is memo.measured
         wake = self._next_division(elastic, now, is_quiet=is_quiet)
         expiry = order.next_expiry()
         wake = wake if expiry is None else min(wake, expiry)
         divided_ms = now if is_due else memo.divided_ms
-        return Plan(plan.actions, Memo(measured, stories, owed, divided_ms), wake)
+        return Plan(plan.actions, GoodputMemo(measured, stories, owed, divided_ms), wake)
 
-    def wake(self, view: View, memo: Memo, now: int) -> int | None:
-        """At once where growth waited for what has just been left."""
+    def wake(self, view: View, memo: GoodputMemo, now: int) -> int | None:
+        """Immediately, if growth waits for GPUs that were just released."""
         return now + 1 if memo.owed else BasePolicy.wake(self, view, memo, now)
 
     def _next_division(self, elastic: Mapping[int, JobRecord], now: int, *, is_quiet: bool) -> int:
@@ -164,19 +162,19 @@ class Goodput(ReallocatingPolicy[GoodputOptions, Memo]):
 
     # -- dividing ------------------------------------------------------------------------------
 
-    def _terms(self, record: JobRecord, *, memo: Memo, now: int, is_due: bool) -> JobTerms:
-        """What a division is to know of a job; between two intervals runs keep what they have."""
+    def _terms(self, record: JobRecord, *, memo: GoodputMemo, now: int, is_due: bool) -> JobTerms:
+        """The terms of a job for the division; between intervals runs keep their size."""
         held = len(record.placement.slices) if record.placement is not None else 0
-        story = memo.stories.get(record.id, ResizeHistory())
+        history = memo.stories.get(record.id, ResizeHistory())
         if held and not is_due:
             return JobTerms(held, held, fixed=memo.owed.get(record.id, held))
         age, cost = now - record.job.submit_ms, self._cost_ms
-        penalty = max(0, age - story.moves * cost) / (age + cost) if cost else 1.0
-        return JobTerms(held, 2 * max(held, story.most), penalty)
+        penalty = max(0, age - history.moves * cost) / (age + cost) if cost else 1.0
+        return JobTerms(held, 2 * max(held, history.most), penalty)
 
 
 def _owed(plan: Plan, claims: Iterable[GpuClaim]) -> FrozenMap[str, int]:
-    """Growth that the division wants and the plan does not have."""
+    """Growth in the division that the plan does not contain yet."""
     done = {each.job for each in plan.actions if isinstance(each, Resize)}
     return FrozenMap(
         {
@@ -189,8 +187,10 @@ def _owed(plan: Plan, claims: Iterable[GpuClaim]) -> FrozenMap[str, int]:
     )
 
 
-def _told(plan: Plan, stories: FrozenMap[str, ResizeHistory]) -> FrozenMap[str, ResizeHistory]:
-    """The stories with what the plan does to each job; its first start does not count as a re-allocation."""
+def _updated_histories(
+    plan: Plan, stories: FrozenMap[str, ResizeHistory]
+) -> FrozenMap[str, ResizeHistory]:
+    """The histories updated with the plan; a first start does not count as a reallocation."""
     news = {}
     for action in plan.actions:
         if isinstance(action, Start | Resume | Resize):

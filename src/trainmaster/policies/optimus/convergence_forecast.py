@@ -1,6 +1,6 @@
-"""What Optimus believes of a job: how much work is left, and how fast it is on how many workers.
+"""Forecasts of a job: how much work is left, and its speed by number of workers.
 
-Learnt (`fit`): work from the convergence of the fitted loss curve, speed from the parameter-server
+Learned (`fit`): work from the convergence of the fitted loss curve, speed from the parameter-server
 model fitted to measured speeds, servers tied to workers. Until there are enough reports, and always
 with `given`: the estimate of run time, and the declared or predicted curve of speeds.
 """
@@ -19,20 +19,20 @@ from trainmaster.model.units import MINUTE, NOMINAL
 from trainmaster.policies.optimus import parameter_server
 
 AT_LEAST = MINUTE * NOMINAL
-"""Work that a live job is taken to have left, however wrong the prediction was."""
+"""Minimum remaining work assumed for a live job."""
 PROGRESS = 1.08
-"""Of reports closer together than this factor in steps, one is fitted: a fit lasts for a while."""
-FEW = 8
-"""Curves of so few points are fitted to all of them."""
-HEARSAY = 0.1
-"""Weight of a point of the expected curve beside a measured one."""
+"""A report is used only if its step count grew by this factor, so that fits are rarely repeated."""
+FEW_POINTS = 8
+"""Curves with up to this many points are fitted to all of them."""
+PRIOR_WEIGHT = 0.1
+"""Weight of a point of the expected curve, relative to a measured one."""
 
 Speeds = Mapping[int, float]
 """By workers: parts per million of nominal."""
 
 
 class ConvergenceForecasts:
-    """Beliefs on one cluster; a cache, all of it."""
+    """Forecasts on one cluster; everything in it is cached."""
 
     def __init__(self, topology: Topology, *, learns: bool, unknown_ms: int) -> None:
         self._estimator = Estimator(topology)
@@ -59,9 +59,9 @@ class ConvergenceForecasts:
         return max(float(AT_LEAST), total - done)
 
     def _fitted_total(self, record: JobRecord) -> float | None:
-        telling, known = telling_samples(record.samples), self._totals.get(record.seq)
-        if known is None or known[0] != telling:
-            known = self._totals[record.seq] = (telling, total_work(telling))
+        informative, known = informative_samples(record.samples), self._totals.get(record.seq)
+        if known is None or known[0] != informative:
+            known = self._totals[record.seq] = (informative, total_work(informative))
         return known[1]
 
     # -- speed -----------------------------------------------------------------------------------
@@ -100,8 +100,8 @@ def total_work(samples: Sequence[Sample]) -> float | None:
     return curve.converges_at() * last.epoch_steps * last.work / last.step
 
 
-def telling_samples(samples: Sequence[Sample]) -> list[Sample]:
-    """Those that each got notably further than the last; none of steps that were later done again."""
+def informative_samples(samples: Sequence[Sample]) -> list[Sample]:
+    """Samples that each advanced notably over the last, without steps that were later repeated."""
     kept: list[Sample] = []
     for sample in samples:
         while kept and kept[-1].step >= sample.step:
@@ -124,8 +124,8 @@ def measured_speeds(samples: Sequence[Sample]) -> Speeds:
 
 
 def _supporting(expected: Speeds, known: Speeds) -> list[int]:
-    """Numbers of workers that the curve is drawn through: all few, or the ends and powers of two."""
-    if len(expected) <= FEW:
+    """Numbers of workers to fit: all if they are few, else the ends, measured ones and powers of two."""
+    if len(expected) <= FEW_POINTS:
         return sorted(expected)
     high = max(expected)
     powers = (1 << n for n in range(high.bit_length()))
@@ -146,7 +146,7 @@ def fitted_speeds(expected: Speeds, measured: Speeds) -> Speeds:
     points, trust = [], []
     for count in _supporting(expected, known):
         points.append((count, count, known.get(count, expected[count] * scale)))
-        trust.append(1.0 if count in known else HEARSAY)
+        trust.append(1.0 if count in known else PRIOR_WEIGHT)
     model = parameter_server.fit_speed_model(points, batch=1.0, trust=trust)
     if model is None:
         return {count: known.get(count, expected[count] * scale) for count in expected}

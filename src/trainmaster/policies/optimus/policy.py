@@ -38,14 +38,12 @@ from trainmaster.policies.optimus.worker_placement import WorkerPlacement
 
 NOTHING_OWED: FrozenMap[str, int] = FrozenMap()
 TRIES = 3
-"""Divisions tried in one pass; the last suspends no run, so that none is suspended in vain."""
+"""Divisions tried in one pass; the last suspends no run, so that no suspension is futile."""
 
 
 @dataclass(frozen=True, slots=True)
 class OptimusOptions(PreemptiveOptions):
-    interval_s: float = option(
-        600.0, positive_seconds, "time between two divisions of all GPUs, in seconds"
-    )
+    interval_s: float = option(600.0, positive_seconds, "seconds between reallocations")
     learn: str = option(
         "fit",
         choice("fit", "given"),
@@ -55,16 +53,16 @@ class OptimusOptions(PreemptiveOptions):
 
 @stored_as("optimus.Memo")
 @dataclass(frozen=True, slots=True)
-class Memo:
-    """Workers that runs are to have as soon as others have left their GPUs."""
+class OptimusMemo:
+    """Number of workers that runs will get as soon as other runs have released GPUs."""
 
     owed: FrozenMap[str, int] = NOTHING_OWED
 
 
-class Optimus(BasePolicy[OptimusOptions, Memo]):
+class Optimus(BasePolicy[OptimusOptions, OptimusMemo]):
     name = "optimus"
     options_type = OptimusOptions
-    memo_type = Memo
+    memo_type = OptimusMemo
     profiles = True
     is_moldable = True
     worker_placement = WorkerPlacement
@@ -89,9 +87,9 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
 
     # -- one pass --------------------------------------------------------------------------------
 
-    def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
+    def plan(self, view: View, memo: OptimusMemo, now: int) -> Plan[OptimusMemo]:
         if view.has_nothing_to_schedule() and not self._has_elastic(view):
-            return Plan((), Memo())
+            return Plan((), OptimusMemo())
         ranks = self.ranked_jobs(view, now, with_running=True)
         draft = Draft(view)
         if view.draining:
@@ -100,11 +98,11 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
             workers = self._divide(view, draft, now)
         else:
             workers = self._fill(view, draft, ranks, memo, now)
-        left = Memo(FrozenMap(workers.owed))
+        left = OptimusMemo(FrozenMap(workers.owed))
         return draft.plan(left, self._next_division(view, draft, ranks, now))
 
-    def wake(self, view: View, memo: Memo, now: int) -> int | None:
-        """At once where a run may have left GPUs that another is owed."""
+    def wake(self, view: View, memo: OptimusMemo, now: int) -> int | None:
+        """Immediately, if released GPUs are due to another run."""
         return now + 1 if memo.owed else None
 
     def _next_division(self, view: View, draft: Draft, ranks: RankIndex, now: int) -> int | None:
@@ -118,20 +116,22 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
     # -- at the end of an interval ---------------------------------------------------------------
 
     def _divide(self, view: View, draft: Draft, now: int) -> WorkerPlacement:
-        """Divide everything; a job that turns out to fit nowhere is left out, and it is done again."""
-        staff = [each for each in view.running() if self._is_movable(each, draft, now)]
+        """Divide all GPUs; if a job fits nowhere, divide again without it."""
+        movable_runs = [each for each in view.running() if self._is_movable(each, draft, now)]
         left_out: set[int] = set()
         mark = draft.checkpoint()
         for tries_left in reversed(range(TRIES)):
             waiting = [each for each in view.waiting() if each.group not in left_out]
-            headcount = self.allocation(view, pool_of(draft, staff), now)
+            allocation = self.allocation(view, pool_of(draft, movable_runs), now)
             runs_first = not tries_left
-            for record in in_turn((*staff, *waiting), self.guards, now, runs_first=runs_first):
-                headcount.give_least(record)
-            headcount.give_more()
+            for record in in_turn(
+                (*movable_runs, *waiting), self.guards, now, runs_first=runs_first
+            ):
+                allocation.give_least(record)
+            allocation.give_more()
             workers = self.worker_placement(draft)
-            workers.carry_out(headcount.targets, headcount.movers)
-            if not workers.unplaced or not headcount.suspends():
+            workers.carry_out(allocation.targets, allocation.movers)
+            if not workers.unplaced or not allocation.suspends():
                 break
             left_out.update(record.group for record in workers.unplaced)
             draft.roll_back(mark)
@@ -149,27 +149,27 @@ class Optimus(BasePolicy[OptimusOptions, Memo]):
     # -- meanwhile -------------------------------------------------------------------------------
 
     def _fill(
-        self, view: View, draft: Draft, ranks: RankIndex, memo: Memo, now: int
+        self, view: View, draft: Draft, ranks: RankIndex, memo: OptimusMemo, now: int
     ) -> WorkerPlacement:
-        """Pay what is owed to runs; waiting jobs share the rest of what is free."""
+        """Grow runs that are due workers; waiting jobs share the remaining free GPUs."""
         workers, pool = self.worker_placement(draft), pool_of(draft, ())
         for job, count in memo.owed.items():
             record = view.jobs.get(job)
             if record is not None and self._is_movable(record, draft, now):
                 pool.reserve(workers.grow(record, count) * WHOLE)
-        headcount = self.allocation(view, pool, now)
+        allocation = self.allocation(view, pool, now)
         candidates = ranks.candidates(now)
         for _, group, record in candidates:
-            if not headcount.give_least(record):
+            if not allocation.give_least(record):
                 candidates.drop(group)
-        headcount.give_more()
-        workers.carry_out(headcount.targets)
-        if headcount.has_refused_parts:
+        allocation.give_more()
+        workers.carry_out(allocation.targets)
+        if allocation.has_refused_parts:
             self._start_parts(view, workers)
         return workers
 
     def _start_parts(self, view: View, workers: WorkerPlacement) -> None:
-        """Jobs on parts of GPUs that no whole GPU was left for: where others leave room."""
+        """Start jobs for fractions of GPUs on shared GPUs with room, if no whole GPU was left for them."""
         for record in view.waiting():
             if not record.is_whole and not workers.draft.is_placed(record):
                 workers.start(record, record.demand.nominal.count)

@@ -14,11 +14,11 @@ from trainmaster.policies.optimus.convergence_forecast import ConvergenceForecas
 from trainmaster.policies.optimus.marginal_gain import WorkerClaim, grow
 
 
-def pool_of(draft: Draft, staff: Iterable[JobRecord]) -> Pool:
+def pool_of(draft: Draft, movable_runs: Iterable[JobRecord]) -> Pool:
     """GPUs to be divided, by type: what is free, and what these runs hold."""
     space, budget = draft.space, draft.budget
     left, held = [free * WHOLE for free in space.free_gpus], 0
-    for record in staff:
+    for record in movable_runs:
         assert record.placement is not None
         for piece in record.placement.slices:
             left[space.node_type[piece.node]] += WHOLE

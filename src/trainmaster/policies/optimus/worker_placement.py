@@ -3,7 +3,7 @@
 Runs that lose workers keep those on the nodes where they have most. Newcomers are placed by ascending
 number of workers, evenly over the fewest and emptiest nodes; by arrival where one of them would find no
 place. Runs that gain workers take idle GPUs of their own nodes, then of the emptiest; GPUs that others
-are still leaving are owed to them.
+are still leaving are given to them later (`owed`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class WorkerPlacement(Reallocation):
         super().__init__(draft)
         self.unplaced: list[JobRecord] = []
         self.owed: dict[str, int] = {}
-        """By job: workers it is to have as soon as others have left."""
+        """By job: number of workers it gets as soon as others have released GPUs."""
 
     def carry_out(self, targets: Targets, movers: Targets = NO_TARGETS) -> None:
         """Movers, whose target is none, go on elsewhere if they can."""
@@ -106,7 +106,7 @@ class WorkerPlacement(Reallocation):
         self.shrink_to(record, resized(self.draft.view, held, kept))
 
     def grow(self, record: JobRecord, count: int) -> int:
-        """Up to so many workers, as far as GPUs are idle; how many are owed that others are leaving."""
+        """Grow to at most `count` workers on idle GPUs; returns how many wait for GPUs being released."""
         held = record.placement
         assert held is not None
         extra = list(islice(self._idle(record, held), max(0, count - len(held.slices))))

@@ -1,14 +1,14 @@
 """The locality search of waiting jobs: acquire, time out, release, back off, relax (Philly, ATC'19).
 
-A job that finds no place at its step acquires for a while: it may hold what is free of the servers it
-has chosen. When the time is up it lets go of everything, sleeps, and tries again; after some retries
-it is content with one more server, in the end with any GPUs (rack_search.py). The clock runs only
-while nothing but locality stands in its way: its queue may use as many GPUs as it asks for, and as
-many are free somewhere. It stands still meanwhile, and a sleep takes its time.
+A job that finds no placement at its relaxation level acquires GPUs: it may hold free GPUs of the servers it
+has chosen. After a timeout it releases all of them, backs off, and tries again; after some retries it accepts
+one more server, and in the end any GPUs (rack_search.py). The timeout runs only while locality is the only
+obstacle: the queue may use as many GPUs as the job asks for, and as many are free somewhere. The timeout is
+paused otherwise. The back-off always runs to its end.
 
-Bounds. The first job of each demand searches, at most `SEARCHERS` in a queue: those behind it want
-nothing else than it does, and wait for it. One job of a queue holds GPUs at a time: else all that is
-idle would be held by gangs that cannot run.
+Bounds. Only the first job of each demand searches, at most `SEARCHERS` per queue, because later jobs of that
+demand want the same. One job per queue holds GPUs at a time; otherwise gangs that cannot run would hold all
+idle GPUs.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from trainmaster.model.units import WHOLE
 from trainmaster.placement.gang import fewest_nodes, placement_of, slices_of
 from trainmaster.placement.placers import RELAXING, Placer, has_memory
 from trainmaster.policies.philly.rack_search import (
-    REFUSING,
-    Ladders,
+    NO_PLACEMENT,
+    RelaxationLevelsCache,
     rack_placer,
     servers_to_acquire,
 )
@@ -46,7 +46,7 @@ SEARCHERS = 8
 
 @dataclass(frozen=True, slots=True)
 class SearchTerms:
-    """How long a search takes, in ms, and after how many retries it takes what is further apart."""
+    """Timeout and back-off of a search, in ms, and the retries after which locality is relaxed."""
 
     acquire_ms: int
     backoff_ms: int
@@ -59,12 +59,12 @@ class Search:
     """One waiting job's search."""
 
     left_ms: int
-    """Of its time to acquire, when the clock last stood still."""
+    """Time left to acquire GPUs, when the timeout was last paused."""
     step: int = 0
     retries: int = 0
     is_asleep: bool = False
     due_ms: int | None = None
-    """When its time to acquire or its sleep ends; None while the clock stands still."""
+    """When its timeout or back-off ends; None while the timeout is paused."""
     servers: tuple[int, ...] = ()
     """Where it acquires GPUs, if it may hold any."""
 
@@ -76,8 +76,8 @@ class Search:
             return self
         return replace(self, left_ms=self.due_ms - now, due_ms=None, servers=())
 
-    def turned(self, terms: SearchTerms, now: int) -> Search:
-        """Its time is up: it goes to sleep, perhaps content with less; or it wakes."""
+    def after_timeout(self, terms: SearchTerms, now: int) -> Search:
+        """The search after its timeout (it backs off, perhaps at the next level) or after its back-off."""
         if self.is_asleep:
             return replace(self, is_asleep=False, due_ms=None, left_ms=terms.acquire_ms)
         retries = self.retries + 1
@@ -97,28 +97,28 @@ class LocalitySearch(BasePolicy[NoOptions]):
 
     def __init__(self, options: NoOptions) -> None:
         super().__init__(options)
-        self.ladders = Ladders()
+        self.levels_cache = RelaxationLevelsCache()
         self.space: Occupancy | None = None
         self.searches: Mapping[str, Search] = {}
-        """As the pass that goes on knows them."""
+        """The searches of the current pass."""
         self.starves: Callable[[JobRecord], bool] = lambda record: False
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         return Rank(-record.job.priority, record.job.submit_ms)
 
     def placer(self, record: JobRecord) -> Placer:
-        """As far apart as its search has come to allow; anywhere for one that has waited too long."""
+        """The placer of the job's relaxation level; any placement if it is starving."""
         if self.starves(record):
             return RELAXING
         search = self.searches.get(record.id)
         if search is not None and search.is_asleep:
-            return REFUSING
+            return NO_PLACEMENT
         assert self.space is not None
         step = 0 if search is None else search.step
-        return rack_placer(self.space, self.ladders, record.demand, step)
+        return rack_placer(self.space, self.levels_cache, record.demand, step)
 
     def plan(self, view: View, memo: None, now: int) -> Plan[None]:
-        """Empty draining nodes; the division between queues starts jobs."""
+        """Only evacuate draining nodes; jobs are started by the division between queues."""
         if not view.draining:
             return Plan((), memo)
         draft = Draft(view)
@@ -127,7 +127,7 @@ class LocalitySearch(BasePolicy[NoOptions]):
 
 
 class SearchPass:
-    """All searches in one pass: those that go on, what they hold, and those that begin."""
+    """All searches in one pass: current ones, the GPUs they hold, and new ones."""
 
     def __init__(
         self, round_: QueuePass, known: Searches, inner: LocalitySearch, terms: SearchTerms
@@ -135,25 +135,25 @@ class SearchPass:
         self._round = round_
         self._draft = round_.draft
         self._space = round_.draft.space
-        self._ladders = inner.ladders
+        self._levels_cache = inner.levels_cache
         self._terms = terms
         self._known = known
         self._now = round_.now
         self.searches: dict[str, Search] = {}
         self._of_queue: dict[str, list[JobRecord]] = {}
-        self._has_let_go = False
-        self._turn()
+        self._has_released = False
+        self._expire_timeouts()
         inner.searches, inner.space = self.searches, self._space
         inner.starves = lambda record: round_.guards.is_starving(record, round_.now)
 
-    def _turn(self) -> None:
+    def _expire_timeouts(self) -> None:
         jobs, now = self._draft.view.jobs, self._now
         for job, search in self._known.items():
             record = jobs.get(job)
             if record is None or record.phase not in WAITING:
                 continue
             if search.due_ms is not None and search.due_ms <= now:
-                search = search.turned(self._terms, now)
+                search = search.after_timeout(self._terms, now)
                 self._draft.release(record)
             self.searches[job] = search
             self._of_queue.setdefault(record.job.queue, []).append(record)
@@ -163,7 +163,7 @@ class SearchPass:
     def complete(
         self, leaves: Iterable[QueueNode], may_take: Callable[[QueueNode, int], bool]
     ) -> None:
-        """Start those whose servers have come to have all they need, where their queue may."""
+        """Start jobs whose servers now have enough GPUs, if their queue may use them."""
         if not self._draft.view.reservations:
             return
         for leaf in leaves:
@@ -203,10 +203,10 @@ class SearchPass:
         placement = placement_of(space, shares, demand.nominal, role)
         return placement if has_memory(space, placement, memory) else None
 
-    # -- clocks ----------------------------------------------------------------------------------
+    # -- timeouts --------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """After all jobs that could have started: let clocks run or stand, and searches begin."""
+        """After all jobs that fit have started: run or pause timeouts, and begin searches."""
         leaves = self._round.tree.offers()
         self.complete(leaves, has_headroom)
         for leaf in leaves:
@@ -221,7 +221,7 @@ class SearchPass:
             if len(mine) < min(SEARCHERS, part.waiting_count):
                 mine += self._begin(leaf, SEARCHERS - len(mine))
             self._hold(mine)
-        if self._has_let_go:
+        if self._has_released:
             self._round.lend()
 
     def drop_started(self) -> None:
@@ -234,20 +234,20 @@ class SearchPass:
         if not self._draft.is_touched(record):
             return True
         del self.searches[record.id]
-        self._let_go(record)
+        self._release_gpus(record)
         return False
 
-    def _let_go(self, record: JobRecord) -> None:
+    def _release_gpus(self, record: JobRecord) -> None:
         if record.id in self._draft.view.reservations and not self._draft.has_released(record):
             self._draft.release(record)
-            self._has_let_go = True
+            self._has_released = True
 
     def _run_or_pause(self, record: JobRecord, search: Search, leaf: QueueNode) -> None:
         if self._lacks_only_locality(record, leaf):
             self.searches[record.id] = search.running(self._now)
         elif search.due_ms is not None:
             self.searches[record.id] = search.paused(self._now)
-            self._let_go(record)
+            self._release_gpus(record)
 
     def _lacks_only_locality(self, record: JobRecord, leaf: QueueNode) -> bool:
         if not record.is_whole or not has_headroom(leaf, record.demand.nominal.total_share):
@@ -274,20 +274,22 @@ class SearchPass:
     # -- holding ---------------------------------------------------------------------------------
 
     def _hold(self, mine: list[JobRecord]) -> None:
-        """The first that acquires holds what is free of its servers."""
+        """Let the first acquiring job hold the free GPUs of its servers."""
         acquiring = [each for each in mine if self._acquires(each)]
         if not acquiring:
             return
         with_servers = (each for each in acquiring if self.searches[each.id].servers)
-        record = next(with_servers, None) or min(acquiring, key=_in_line)
+        record = next(with_servers, None) or min(acquiring, key=_arrival_order)
         search = self.searches[record.id]
         if not search.servers:
-            servers = servers_to_acquire(self._space, self._ladders, record.demand, search.step)
+            servers = servers_to_acquire(
+                self._space, self._levels_cache, record.demand, search.step
+            )
             search = self.searches[record.id] = replace(search, servers=servers)
         whole = self._space.whole
         if any(whole[node] for node in search.servers):
             self._draft.release(record)
-            slices = tuple(self._taken_of(search.servers, record.demand))
+            slices = tuple(self._free_slices_of(search.servers, record.demand))
             if slices:
                 self._draft.reserve(record, slices, search.due_ms)
 
@@ -295,7 +297,7 @@ class SearchPass:
         search = self.searches[record.id]
         return not search.is_asleep and search.due_ms is not None
 
-    def _taken_of(self, servers: tuple[int, ...], demand: Demand) -> Iterator[Slice]:
+    def _free_slices_of(self, servers: tuple[int, ...], demand: Demand) -> Iterator[Slice]:
         space, left = self._space, demand.nominal.count
         for node in servers:
             if node not in space.closed:
@@ -325,5 +327,5 @@ def has_headroom(leaf: QueueNode, share: int) -> bool:
     return room is None or share <= room
 
 
-def _in_line(record: JobRecord) -> tuple[int, int, int]:
+def _arrival_order(record: JobRecord) -> tuple[int, int, int]:
     return (-record.job.priority, record.job.submit_ms, record.seq)

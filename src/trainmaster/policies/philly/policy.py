@@ -8,8 +8,8 @@ fewest servers of one rack; a search that lasts gives up what it holds, backs of
 
 Deviations. Times are those of the paper as remembered (2-3 and 2 minutes); after how many retries it
 relaxes is not published: 1. The clock runs only while locality is all that is missing. Jobs of one queue
-that ask for the same do not overtake each other. Who searches and holds is bounded. Failure handling is
-left out. A job that has waited `starve_after_s` takes any GPUs, and free ones collect for it.
+that ask for the same do not overtake each other. The number of searching and holding jobs is bounded. Failure
+handling is left out. A job that has waited `starve_after_s` takes any GPUs, and free ones collect for it.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ from trainmaster.policies.philly.locality_search import (
 @dataclass(frozen=True, slots=True)
 class PhillyOptions(QueueWeightOptions):
     acquire_timeout_s: float = option(
-        150.0, positive_seconds, "how long a job tries to acquire all its GPUs, in seconds"
+        150.0, positive_seconds, "seconds for which a job tries to acquire all its GPUs"
     )
     backoff_s: float = option(
-        120.0, positive_seconds, "how long it then sleeps, with everything released, in seconds"
+        120.0, positive_seconds, "seconds it then backs off, with all GPUs released"
     )
     relax_after: int = option(
-        1, whole_number(1, 10**9), "retries after which one more server is allowed"
+        1, whole_number(1, 10**9), "number of retries after which one more server is allowed"
     )
-    preemption: str = option("on", choice("on", "off"), "let starving queues take GPUs back")
+    preemption: str = option("on", choice("on", "off"), "let starving queues reclaim GPUs")
     preempt_timeout_s: float = option(
-        300.0, at_least_zero, "how long a queue starves before it takes GPUs back, in seconds"
+        300.0, at_least_zero, "seconds a queue starves before it reclaims GPUs"
     )
     utilisation_threshold: float = option(
-        0.9, fraction, "part of the GPUs that must be held before any is taken back"
+        0.9, fraction, "reclaim GPUs only when more than this fraction is allocated"
     )
 
 
@@ -98,7 +98,7 @@ class Philly(FairSharing[PhillyOptions, PhillyMemo]):
         return LocalitySearch, NoOptions()
 
     def inner_of(self, queue: str) -> Inner:
-        """One for all queues: it remembers nothing."""
+        """One policy for all queues, since it has no memory."""
         return self._any_inner
 
     @property
@@ -150,7 +150,7 @@ class Philly(FairSharing[PhillyOptions, PhillyMemo]):
     # -- why jobs wait ---------------------------------------------------------------------------
 
     def explain(self, view: View, memo: PhillyMemo, record: JobRecord, now: int) -> Reason:
-        """What every policy says, but that the share, or in its place locality, may be the cause."""
+        """The common reason, unless the queue's share or locality is the cause."""
         search = self._search
         search.space, search.searches = view.occupancy, memo.searches
         search.starves = lambda other: self.guards.is_starving(other, now)
@@ -179,7 +179,7 @@ class Philly(FairSharing[PhillyOptions, PhillyMemo]):
         return round_
 
     def _cause(self, round_: QueuePass, queue: str, demand: Demand) -> Why:
-        """Idle GPUs that it may have do not suit it; else its share, or there are too few."""
+        """Why jobs of this queue and demand wait: locality, the queue's share, or too few free GPUs."""
         space, leaf, need = (
             round_.draft.space,
             round_.tree.leaves[queue],

@@ -1,4 +1,4 @@
-"""Places of a locality search (Philly, ATC'19): a few servers of the best-ranked rack, one more a step.
+"""Placements of a locality search (Philly, ATC'19): few servers of the best-ranked rack, one more per step.
 
 Step 0 allows the fewest servers that could ever hold the job, in one rack; every further step one
 server more, as far as a rack has servers and the job has GPUs; the last step any GPUs of the cluster.
@@ -28,8 +28,8 @@ from trainmaster.placement.placers import RELAXING, LocalityRule, Placer
 
 
 @dataclass(frozen=True, slots=True)
-class Ladder:
-    """How far apart a job's GPUs may lie, step by step."""
+class RelaxationLevels:
+    """How far a job's GPUs may be spread at each step of its search."""
 
     level: int
     """Of the topology: all its servers must be in one domain there, but for the last step."""
@@ -40,7 +40,7 @@ class Ladder:
 
     @property
     def last(self) -> int:
-        """The step at which any GPUs will do."""
+        """The step at which any GPUs are accepted."""
         return self.most - self.fewest + 1
 
     def servers(self, step: int) -> int | None:
@@ -49,27 +49,31 @@ class Ladder:
         return allowed if allowed <= self.most else None
 
 
-class Ladders:
-    """The ladder of every demand: a cache, made from the topology alone."""
+class RelaxationLevelsCache:
+    """Caches the relaxation levels of each demand; they depend on the topology only."""
 
     def __init__(self) -> None:
         self._topology: Topology | None = None
-        self._known: dict[tuple[tuple[int, ...], int | None, int | None, int], Ladder | None] = {}
+        self._known: dict[
+            tuple[tuple[int, ...], int | None, int | None, int], RelaxationLevels | None
+        ] = {}
 
     def of(
         self, space: Occupancy, kinds: tuple[int, ...], demand: Demand, count: int
-    ) -> Ladder | None:
+    ) -> RelaxationLevels | None:
         """None where nodes of these types could never hold it."""
         if self._topology is not space.topology:
             self._topology = space.topology
             self._known.clear()
         key = (kinds, demand.cpus, demand.host_memory, count)
         if key not in self._known:
-            self._known[key] = _ladder(space, kinds, demand, count)
+            self._known[key] = _levels_of(space, kinds, demand, count)
         return self._known[key]
 
 
-def _ladder(space: Occupancy, kinds: tuple[int, ...], demand: Demand, count: int) -> Ladder | None:
+def _levels_of(
+    space: Occupancy, kinds: tuple[int, ...], demand: Demand, count: int
+) -> RelaxationLevels | None:
     topology = space.topology
     for level in range(topology.node_level - 1, -1, -1):
         sizes: dict[int, list[int]] = {}
@@ -80,7 +84,7 @@ def _ladder(space: Occupancy, kinds: tuple[int, ...], demand: Demand, count: int
         able = [here for here in sizes.values() if sum(here) >= count]
         if able:
             fewest = min(_servers_for(count, here) for here in able)
-            return Ladder(level, fewest, max(fewest, min(count, max(map(len, able)))))
+            return RelaxationLevels(level, fewest, max(fewest, min(count, max(map(len, able)))))
     return None
 
 
@@ -98,22 +102,24 @@ class RackPlacer(Placer):
     """The place of a job at one step of its search."""
 
     step: int = 0
-    ladders: Ladders = field(default_factory=Ladders, compare=False)
+    levels_cache: RelaxationLevelsCache = field(
+        default_factory=RelaxationLevelsCache, compare=False
+    )
 
     def _shares(
         self, space: Occupancy, row: NodesByFree, demand: Demand, count: int, kinds: tuple[int, ...]
     ) -> list[Share] | None:
-        ladder = self.ladders.of(space, kinds, demand, count)
-        if ladder is None:
+        levels = self.levels_cache.of(space, kinds, demand, count)
+        if levels is None:
             return None
-        servers = ladder.servers(self.step)
+        servers = levels.servers(self.step)
         if servers is None:
             return by_domain(space, row, demand, count, kinds, limit=None)
         if servers == 1 and not any(row[count:]):
             return None
-        counts = [space.domain_free[kind][ladder.level] for kind in kinds]
+        counts = [space.domain_free[kind][levels.level] for kind in kinds]
         frees = counts[0] if len(counts) == 1 else [sum(each) for each in zip(*counts, strict=True)]
-        masks = space.topology.domain_masks[ladder.level]
+        masks = space.topology.domain_masks[levels.level]
         for mask in _best_first(row, count, frees, masks, servers):
             shares = fewest_nodes(space, row, demand, count, mask, servers)
             if shares is not None:
@@ -121,17 +127,19 @@ class RackPlacer(Placer):
         return None
 
 
-def rack_placer(space: Occupancy, ladders: Ladders, demand: Demand, step: int) -> Placer:
-    """The placer of a step: the last one asks for no more than GPUs."""
-    ladder = ladders.of(space, space.kinds_for(demand), demand, demand.nominal.count)
-    if ladder is not None and step >= ladder.last:
+def rack_placer(
+    space: Occupancy, levels_cache: RelaxationLevelsCache, demand: Demand, step: int
+) -> Placer:
+    """The placer of a step; the last step accepts any GPUs."""
+    levels = levels_cache.of(space, space.kinds_for(demand), demand, demand.nominal.count)
+    if levels is not None and step >= levels.last:
         return RELAXING
-    return RackPlacer(LocalityRule.CONSOLIDATED, step, ladders)
+    return RackPlacer(LocalityRule.CONSOLIDATED, step, levels_cache)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusing(Placer):
-    """Places no job: for one that sleeps."""
+class NoPlacement(Placer):
+    """Places nothing: for jobs that are backing off."""
 
     def place(
         self, space: Occupancy, record: JobRecord, budget: int | None = None
@@ -149,13 +157,13 @@ class Refusing(Placer):
         return None
 
 
-REFUSING = Refusing(LocalityRule.CONSOLIDATED)
+NO_PLACEMENT = NoPlacement(LocalityRule.CONSOLIDATED)
 
 
 def _best_first(
     row: NodesByFree, count: int, frees: Sequence[int], masks: Sequence[int], servers: int
 ) -> Iterator[int]:
-    """Domains that have room for so many GPUs on so many servers, the best-ranked first."""
+    """Domains with room for `count` GPUs on `servers` servers, best-ranked first."""
     if servers == 1:
         enough = reduce(or_, row[count:])
         able = [(enough & mask).bit_count() for mask in masks]
@@ -171,9 +179,9 @@ def _best_first(
 
 
 def contributors(row: NodesByFree, mask: int, count: int, servers: int) -> int:
-    """How many servers of a domain could be one of the so many that hold the job together; 0 = none.
+    """How many servers of a domain could contribute to a placement on `servers` servers; 0: none.
 
-    A server can if its free GPUs and those of the others that have most are enough.
+    A server can if its free GPUs and those of the emptiest other servers are enough.
     """
     left, together, last = servers, 0, 0
     for free in range(len(row) - 1, 0, -1):
@@ -190,22 +198,22 @@ def contributors(row: NodesByFree, mask: int, count: int, servers: int) -> int:
 
 
 def servers_to_acquire(
-    space: Occupancy, ladders: Ladders, demand: Demand, step: int
+    space: Occupancy, levels_cache: RelaxationLevelsCache, demand: Demand, step: int
 ) -> tuple[int, ...]:
-    """Where a job that finds no place yet gathers GPUs: servers that could hold it one day.
+    """The servers on which a job without a placement acquires GPUs.
 
-    Of the rack with most servers that have some GPUs free, those that have most; empty where the step
+    In the rack with the most servers that have free GPUs, those with the most free GPUs; empty if the step
     allows any GPUs.
     """
     count = demand.nominal.count
     best: tuple[tuple[int, int], tuple[int, ...]] | None = None
     for kind in space.kinds_for(demand):
-        ladder = ladders.of(space, (kind,), demand, count)
-        servers = ladder.servers(step) if ladder is not None else None
-        if ladder is None or servers is None:
+        levels = levels_cache.of(space, (kind,), demand, count)
+        servers = levels.servers(step) if levels is not None else None
+        if levels is None or servers is None:
             continue
         row = space.by_free[kind]
-        for mask in space.topology.domain_masks[ladder.level]:
+        for mask in space.topology.domain_masks[levels.level]:
             some = sum([(row[free] & mask).bit_count() for free in range(1, len(row))])
             chosen = _emptiest(row, mask, servers)
             free = sum([space.whole[node].bit_count() for node in chosen])

@@ -56,7 +56,7 @@ def upgraded(body: Mapping[str, Json]) -> Mapping[str, Json]:
 
 @stored_as("qssf.Memo", upgraded)
 @dataclass(frozen=True, slots=True)
-class Memo:
+class QssfMemo:
     """What is remembered of jobs that ended, and the run times predicted of those that are here."""
 
     past: RunHistory = field(default_factory=RunHistory)
@@ -65,16 +65,16 @@ class Memo:
     """All jobs up to this one have been judged."""
 
 
-class Qssf(BasePolicy[QssfOptions, Memo]):
+class Qssf(BasePolicy[QssfOptions, QssfMemo]):
     name = "qssf"
     options_type = QssfOptions
-    memo_type = Memo
+    memo_type = QssfMemo
 
     def __init__(self, options: QssfOptions) -> None:
         super().__init__(options)
         self.allows_overtaking = options.backfill == "skip"
 
-    def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
+    def plan(self, view: View, memo: QssfMemo, now: int) -> Plan[QssfMemo]:
         memo = self._with_news(view, memo)
         if view.has_nothing_to_schedule():
             return Plan((), memo)
@@ -90,7 +90,7 @@ class Qssf(BasePolicy[QssfOptions, Memo]):
         start_in_order(view, draft, ranks, now, self.placer, backfill, remaining=remaining_ms)
         return draft.plan(memo)
 
-    def _with_news(self, view: View, memo: Memo) -> Memo:
+    def _with_news(self, view: View, memo: QssfMemo) -> QssfMemo:
         """Judge jobs that have arrived by what was known before; then learn from those that have ended."""
         newcomers: dict[str, int] = {}
         last = memo.last_seq
@@ -107,17 +107,17 @@ class Qssf(BasePolicy[QssfOptions, Memo]):
         predicted = memo.predicted_ms.updated(newcomers)
         if view.ended:
             predicted = predicted.only(view.jobs)
-        return Memo(memo.past.with_ended(view.ended), predicted, last)
+        return QssfMemo(memo.past.with_ended(view.ended), predicted, last)
 
     def _predicted_ms(self, past: RunHistory, record: JobRecord) -> int:
         rolling, learned = past.rolling_ms(record), past.learned_ms(record)
         weight = round(self.options.rolling * NOMINAL)
         return max(1, (weight * rolling + (NOMINAL - weight) * learned) // NOMINAL)
 
-    def queue_ranking(self, view: View, memo: Memo, now: int) -> RankIndex:
+    def queue_ranking(self, view: View, memo: QssfMemo, now: int) -> RankIndex:
         return self._ranked(view, memo, now, with_running=True)
 
-    def _ranked(self, view: View, memo: Memo, now: int, *, with_running: bool) -> RankIndex:
+    def _ranked(self, view: View, memo: QssfMemo, now: int, *, with_running: bool) -> RankIndex:
         """By predicted GPU time."""
 
         def rank(record: JobRecord) -> Rank:
@@ -125,7 +125,7 @@ class Qssf(BasePolicy[QssfOptions, Memo]):
 
         return self.ranked_by(view, rank, now, with_running)
 
-    def _run_ms(self, memo: Memo, record: JobRecord) -> int:
+    def _run_ms(self, memo: QssfMemo, record: JobRecord) -> int:
         """As predicted; for a job that the next plan will judge, as it will be."""
         known = memo.predicted_ms.get(record.id)
         return self._predicted_ms(memo.past, record) if known is None else known

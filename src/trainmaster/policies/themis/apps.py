@@ -1,6 +1,7 @@
-"""Apps as Themis sees them: one or more jobs that end together, and what GPUs are worth to them.
+"""Themis apps (one or more jobs that belong together), and the value of GPUs to them.
 
-Worth is finish-time fairness, rho (NSDI'20, section 3): how late a share of the cluster makes an app.
+The value is based on finish-time fairness, rho (NSDI'20, section 3): the time an app takes with a share of
+the cluster, relative to its time with a fair share.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from trainmaster.model.units import MINUTE, NOMINAL
 Grant = tuple[tuple[JobRecord, int], ...]
 """Jobs of an app, and how many GPUs each would get."""
 SpeedOf = Callable[[JobRecord, int], int | None]
-"""Speed in parts per million of nominal on so many GPUs of the offer; None where they do not fit."""
+"""Speed in parts per million of nominal on a number of offered GPUs; None if they do not fit."""
 FEW_JOBS = 16
 AT_LEAST = MINUTE * NOMINAL
-"""Work that a job is taken to have left when it is not known, or its estimate was too short."""
+"""Minimum remaining work assumed for a job without an estimate, or whose estimate was too short."""
 
 
 def rho(elapsed: float, left: float, speed: float, alone: float) -> float:
@@ -35,31 +36,31 @@ def rho(elapsed: float, left: float, speed: float, alone: float) -> float:
 
 @stored_as("themis.AppCount")
 @dataclass(frozen=True, slots=True)
-class AppCount:
-    """The number of apps, integrated over time, for means over a life; a part of the memo."""
+class ActiveAppsIntegral:
+    """The number of active apps integrated over time, for the mean over an app's lifetime."""
 
     area: int = 0
     """Apps x ms up to `counted_ms`."""
     counted_ms: int = 0
     apps: int = 0
     arrived: FrozenMap[str, tuple[int, int]] = field(default_factory=FrozenMap)
-    """By app: when it came, and the area then."""
+    """By app: its arrival time, and the area at that time."""
 
-    def counted(self, apps: Mapping[str, object], now: int) -> AppCount:
-        """With the apps that are here now: new ones have just come, missing ones have just gone."""
+    def counted(self, apps: Mapping[str, object], now: int) -> ActiveAppsIntegral:
+        """Updated with the apps that are active now."""
         new = [name for name in apps if name not in self.arrived]
         if not new and self.apps == len(apps):
             return self
         area = self._area_at(now)
         arrived = self.arrived.updated(dict.fromkeys(new, (now, area))).only(apps)
-        return AppCount(area, now, len(apps), arrived)
+        return ActiveAppsIntegral(area, now, len(apps), arrived)
 
     def life_of(self, app: str, now: int) -> int:
         """ms since it came."""
         return now - self.arrived[app][0]
 
     def mean_since(self, app: str, now: int) -> float:
-        """Mean number of apps since this one came, itself included; how many there are if just now."""
+        """Mean number of active apps since this one arrived, itself included."""
         start, area = self.arrived[app]
         return (self._area_at(now) - area) / (now - start) if now > start else float(self.apps)
 
@@ -82,9 +83,9 @@ class AppIndex:
         self.holding: dict[int, JobRecord] = {}
         self.elastic: set[int] = set()
         self.has_changed = True
-        """Whether apps have come or gone since this was last looked at."""
+        """Whether apps have arrived or ended since the flag was last cleared."""
         self.news: list[JobRecord] = []
-        """What has changed since this was last taken."""
+        """Jobs that have changed since the list was last read."""
 
     def follow(self, changed: Iterable[JobRecord]) -> None:
         for record in changed:
@@ -116,11 +117,11 @@ class AppIndex:
     def bidders(
         self,
         pool: Iterable[JobRecord],
-        count: AppCount,
+        count: ActiveAppsIntegral,
         starves: Callable[[JobRecord], bool],
         now: int,
     ) -> list[BiddingApp]:
-        """Apps that could use GPUs of the offer: of those that run and lose theirs, then of the others."""
+        """Apps that could use offered GPUs: those whose leases have expired, then those with waiting jobs."""
         found: dict[str, BiddingApp] = {}
         for record in (*sorted(pool, key=lambda run: run.seq), *self.in_line()):
             name = app_of(record)
@@ -150,12 +151,12 @@ def work_of(record: JobRecord, now: int) -> tuple[int, int]:
 
 
 def _is_bid_for(jobs: int) -> bool:
-    """Whether an app bids for so many of its jobs: any few, then doublings, else tables grow large."""
+    """Whether an app bids for this number of its jobs: up to 16, then powers of two, to keep bids small."""
     return jobs <= FEW_JOBS or jobs.bit_count() == 1
 
 
 def present_size(record: JobRecord) -> int:
-    """As many GPUs as it has, or the fewest it can start with."""
+    """The number of GPUs it has, or the fewest it can start with."""
     return sizes_of(record)[0] if record.placement is None else len(record.placement.slices)
 
 
@@ -181,7 +182,7 @@ class BiddingApp:
     name: str
     jobs: Mapping[int, JobRecord]
     elapsed: int
-    contenders: float
+    mean_apps: float
     """Mean number of apps over its life."""
     now: int
     candidates: list[JobRecord] = field(default_factory=list)
@@ -189,7 +190,7 @@ class BiddingApp:
     is_starving: bool = False
     grants: list[tuple[int, float, Grant]] = field(default_factory=list)
     """(GPUs, rho, GPUs of each job), growing in GPUs and falling in rho."""
-    wished: float = 0.0
+    rho_if_served: float = 0.0
     """Where the offer holds nothing for it: rho if it had what its first job needs, somewhere."""
 
     def value(
@@ -211,24 +212,24 @@ class BiddingApp:
             best_speed += (best_speed_of(record, demand.max_count) or NOMINAL) * size
             if record.since_ms is not None and seq not in bidding:
                 held += record.speed_ppm * size
-        # T_id: all of its work with the cluster for itself, times the mean number of contenders.
-        alone = total / (best_speed * min(1.0, cluster_gpus / most)) * self.contenders
+        # T_id: all of its work with the cluster for itself, times the mean number of mean_apps.
+        alone = total / (best_speed * min(1.0, cluster_gpus / most)) * self.mean_apps
         for grant, gained in self._bundles(speed_of, offered):
             late = rho(self.elapsed, left, held + gained, alone)
             if not self.grants or late < self.grants[-1][1]:
                 self.grants.append((sum(count for _, count in grant), late, grant))
         if not self.grants:
             gained = first.demand.nominal.count * NOMINAL
-            self.wished = rho(self.elapsed, left, held + gained, alone)
+            self.rho_if_served = rho(self.elapsed, left, held + gained, alone)
 
     def _value_gang(self, record: JobRecord, speed_of: SpeedOf, cluster_gpus: int) -> None:
         """The same for the usual app, one rigid job."""
         count = record.demand.nominal.count
         speed = speed_of(record, count)
         left, total = work_of(record, self.now)
-        alone = total / (NOMINAL * min(1.0, cluster_gpus / count)) * self.contenders
+        alone = total / (NOMINAL * min(1.0, cluster_gpus / count)) * self.mean_apps
         if speed is None:
-            self.wished = rho(self.elapsed, left, NOMINAL, alone)
+            self.rho_if_served = rho(self.elapsed, left, NOMINAL, alone)
         else:
             self.grants.append((count, rho(self.elapsed, left, speed, alone), ((record, count),)))
 
@@ -268,7 +269,7 @@ class BiddingApp:
     @property
     def rho(self) -> float:
         """With the best bundle of the offer."""
-        return self.grants[-1][1] if self.grants else self.wished
+        return self.grants[-1][1] if self.grants else self.rho_if_served
 
     @property
     def has_nothing(self) -> bool:

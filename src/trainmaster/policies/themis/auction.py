@@ -3,7 +3,7 @@
 Each bidder states what bundles of GPUs are worth to it: 1 / rho. Chosen are disjoint bundles that serve
 as many bidders as possible, and among those the ones with the largest product of values (Nash
 welfare). A winner then keeps only the fraction of its bundle that its presence leaves to the others:
-the hidden payment, which makes lying not pay.
+the hidden payment, which makes bidding untruthfully unprofitable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_EXACT = 16
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """So many GPUs, and what they are worth."""
+    """A number of GPUs and their value to the bidder."""
 
     gpus: int
     value: float

@@ -1,4 +1,4 @@
-"""Turning numbers of GPUs that an auction granted into placements, runs that stay first."""
+"""Places the GPUs that an auction granted; runs that keep their GPUs come first."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class PlaceEstimator(Estimator):
             len(node.islands) > 1 for node in topology.nodes
         )
         """All GPUs are equally fast, and equally near to each other inside a node."""
-        self._told: dict[int, tuple[Placement, int, Measured]] = {}
+        self._last_learned: dict[int, tuple[Placement, int, Measured]] = {}
 
-    def taught_by(self, record: JobRecord, corrections: Corrections) -> Corrections:
-        """With the measured speed of a run; one that had nothing new to say is not heard again."""
+    def learn_from(self, record: JobRecord, corrections: Corrections) -> Corrections:
+        """Corrections updated with the measured speed of a run; skipped if it is unchanged."""
         placement, job = record.placement, record.job
         if placement is None:
             return corrections
-        told = (placement, record.speed_ppm, corrections.of(key_of(job)))
-        if self._told.get(record.seq) == told:
+        observation = (placement, record.speed_ppm, corrections.of(key_of(job)))
+        if self._last_learned.get(record.seq) == observation:
             return corrections
         where, profile = self.allocation(placement), record.profile or UNKNOWN
         learned = self.learned(job, profile, where, record.speed_ppm, corrections)
         if learned is corrections:
-            self._told[record.seq] = told
+            self._last_learned[record.seq] = observation
         return learned
 
 
@@ -67,7 +67,7 @@ class GrantPlacement:
             placement = record.placement
             if placement is None or (len(placement.nodes) == 1 and not record.demand.is_elastic):
                 continue
-            self.corrections = self._estimator.taught_by(record, self.corrections)
+            self.corrections = self._estimator.learn_from(record, self.corrections)
 
     def speed(self, record: JobRecord, count: int) -> int | None:
         """A run that stays keeps its measured speed; others are predicted where they would be."""
@@ -133,7 +133,7 @@ class GrantPlacement:
         return True
 
     def give(self, app: BiddingApp, gpus: int) -> None:
-        """The largest of its bundles within so many GPUs; nothing if none is so small."""
+        """Grant the app its largest bundle of at most `gpus` GPUs, if there is one."""
         fitting = [grant for size, _, grant in app.grants if size <= gpus]
         if fitting:
             self._granted[app.name] = fitting[-1]
@@ -174,7 +174,7 @@ class GrantPlacement:
         return True
 
     def _where(self, record: JobRecord, count: int) -> Placement | None:
-        """Where a job would have so many GPUs: a run in its place, smaller or larger, else elsewhere."""
+        """Where a job would have `count` GPUs: a run stays in place, resized, if possible; else elsewhere."""
         draft, mine = self.draft, record.placement
         if mine is None:
             return self._place(record, count)

@@ -1,4 +1,4 @@
-"""Leases: until when GPUs are lent, which return next, and when enough of them come together."""
+"""Leases: when each ends, which GPUs return next, and when enough of them are free for a gang."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainmaster.model.units import ceil_div
 from trainmaster.policies.themis.apps import sizes_of
 
 GRID = 5
-"""Leases end on multiples of a lease / GRID: rounds come together."""
+"""Leases end on multiples of lease / GRID, so that many end at the same time."""
 
 
 @stored_as("themis.Lease")
@@ -25,7 +25,7 @@ class Lease(NamedTuple):
 
     end_ms: int
     training_ms: int
-    """At least so long in training, so that a restart cannot eat it; 0 while GPUs are collected."""
+    """Minimum time in training, so that a restart does not use up the lease; 0 while GPUs are collected."""
 
 
 Leases = FrozenMap[str, Lease]
@@ -34,7 +34,7 @@ NO_LEASES: Leases = FrozenMap()
 
 @dataclass(frozen=True, slots=True)
 class LeaseTerms:
-    """How long GPUs are lent, and how long no run is disturbed."""
+    """Length of a lease, and how long a run is protected."""
 
     length_ms: int
     min_run_ms: int
@@ -45,14 +45,14 @@ class LeaseTerms:
 
     @property
     def worth_ms(self) -> int:
-        """A run that would have to leave sooner than this is not worth a start."""
+        """A run that would end sooner than this is not worth starting."""
         return max(2 * self.grid_ms, self.min_run_ms)
 
-    def lease(self, now: int, together: int | None = None) -> Lease:
-        """A full one, or one that ends when GPUs are to be together, if that is sooner."""
+    def lease(self, now: int, collected_at: int | None = None) -> Lease:
+        """A full lease, or one that ends when GPUs have to be free for a gang, if that is sooner."""
         end = self._on_grid(now + self.length_ms)
-        is_short = together is not None and together < end
-        return Lease(together, 0) if together and is_short else Lease(end, self.length_ms)
+        is_short = collected_at is not None and collected_at < end
+        return Lease(collected_at, 0) if collected_at and is_short else Lease(end, self.length_ms)
 
     def _on_grid(self, time: int) -> int:
         return ceil_div(time, self.grid_ms) * self.grid_ms
@@ -79,14 +79,14 @@ class LeaseTerms:
 
 
 class LeaseEnds:
-    """When leases run out, soonest first; a cache: each job's last word counts."""
+    """Lease ends, soonest first; a cache in which the last entry of each job counts."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, JobRecord]] = []
         self._end: dict[int, int] = {}
 
     def put(self, record: JobRecord, end: int | None) -> None:
-        """This is when, or never: it holds nothing that could run out."""
+        """Set the end of a job's lease; None: it has none."""
         if end is None:
             self._end.pop(record.seq, None)
         elif self._end.get(record.seq) != end:
@@ -112,7 +112,7 @@ class LeaseEnds:
         return None
 
 
-def together_at(
+def collection_time(
     wanting: JobRecord, draft: Draft, held: Iterable[tuple[int, JobRecord]]
 ) -> int | None:
     """When GPUs for this job could be in one pool: the last lease end that it takes.

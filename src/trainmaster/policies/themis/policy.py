@@ -9,9 +9,9 @@ goes to the others by rho, work-conserving. Every grant is a lease of `lease_s`.
 Deviations. Gangs: bids are gang-feasible bundles (the paper's apps mould freely); values are products
 over the apps that are served. A bundle is valued at the place that the offer has for it alone. An app
 of several jobs ends its work at the sum of their speeds. A lease lasts at least as long in training, so
-that restarts cannot eat it, and ends on a grid of a fifth of it: rounds come together. A waiting app that
-is worst off (or starving) and that the offer cannot serve has its GPUs collected: until they could be
-together, others are lent GPUs only up to that time; then it is served before the auction. Remaining
+that restarts do not use it up, and ends on a grid of a fifth of it, so that many end together. A waiting app
+that is worst off (or starving) and that the offer cannot serve has its GPUs collected: until they could be
+free together, others are lent GPUs only up to that time; then it is served before the auction. Remaining
 work comes from estimates; without one, a job is taken to need as much again as it has done.
 """
 
@@ -33,7 +33,7 @@ from trainmaster.mechanisms.resize import grow_into_idle
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import Plan
 from trainmaster.model.units import NOMINAL, ceil_div, to_ms
-from trainmaster.policies.themis.apps import AppCount, AppIndex, BiddingApp
+from trainmaster.policies.themis.apps import ActiveAppsIntegral, AppIndex, BiddingApp
 from trainmaster.policies.themis.auction import Bid, Bundle, allocate, kept_fractions
 from trainmaster.policies.themis.grant_placement import GrantPlacement, PlaceEstimator
 from trainmaster.policies.themis.leases import (
@@ -42,36 +42,36 @@ from trainmaster.policies.themis.leases import (
     LeaseEnds,
     Leases,
     LeaseTerms,
-    together_at,
+    collection_time,
 )
 
-NO_APPS = AppCount()
+NO_APPS = ActiveAppsIntegral()
 
 
 @dataclass(frozen=True, slots=True)
 class ThemisOptions(PreemptiveOptions):
     filter_f: float = option(
-        0.8, fraction, "part of the apps that may not bid: those with the smallest rho"
+        0.8, fraction, "fraction of apps that may not bid: the ones with the smallest rho"
     )
     lease_s: float = option(600.0, positive_seconds, "length of a lease of GPUs, in seconds")
 
 
 @stored_as("themis.Memo")
 @dataclass(frozen=True, slots=True)
-class Memo:
+class ThemisMemo:
     """How many apps there were, leases, measured speeds, and the app that is served next."""
 
-    census: AppCount = NO_APPS
+    census: ActiveAppsIntegral = NO_APPS
     leases: Leases = NO_LEASES
     corrections: Corrections = NOTHING_MEASURED
     awaited: str | None = None
     """The app that was worst off in the last round, had nothing, and got nothing."""
 
 
-class Themis(BasePolicy[ThemisOptions, Memo]):
+class Themis(BasePolicy[ThemisOptions, ThemisMemo]):
     name = "themis"
     options_type = ThemisOptions
-    memo_type = Memo
+    memo_type = ThemisMemo
     profiles = True
     is_moldable = True
 
@@ -89,7 +89,7 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
 
     # -- one round -------------------------------------------------------------------------------
 
-    def plan(self, view: View, memo: Memo, now: int) -> Plan[Memo]:
+    def plan(self, view: View, memo: ThemisMemo, now: int) -> Plan[ThemisMemo]:
         index = self._follow(view, memo)
         if index.has_changed:
             index.has_changed = False
@@ -110,13 +110,18 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
             memo = self._round(index, memo, granting, pool, now)
         return draft.plan(memo, self._ends.next())
 
-    def wake(self, view: View, memo: Memo, now: int) -> int | None:
+    def wake(self, view: View, memo: ThemisMemo, now: int) -> int | None:
         index = self._follow(view, memo)
         return None if view.has_nothing_to_schedule() and not index.elastic else self._ends.next()
 
     def _round(
-        self, index: AppIndex, memo: Memo, granting: GrantPlacement, pool: list[JobRecord], now: int
-    ) -> Memo:
+        self,
+        index: AppIndex,
+        memo: ThemisMemo,
+        granting: GrantPlacement,
+        pool: list[JobRecord],
+        now: int,
+    ) -> ThemisMemo:
         draft, terms = granting.draft, self._terms
         for record in pool:
             draft.suspend(record)
@@ -126,18 +131,18 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
         for app in apps:
             app.value(granting.speed, granting.best_speed, gpus, offered)
         apps.sort(key=BiddingApp.order)
-        worst, together = (apps[0] if apps else None), None
+        worst, collected_at = (apps[0] if apps else None), None
         if worst and worst.has_nothing and not worst.grants:
             others = [run for run in index.holding.values() if not draft.is_evicted(run)]
             held = [(terms.expected_end_of(run, memo.leases, now), run) for run in others]
-            together = together_at(worst.candidates[0], draft, held)
-        if together is None or together - now >= terms.worth_ms:
+            collected_at = collection_time(worst.candidates[0], draft, held)
+        if collected_at is None or collected_at - now >= terms.worth_ms:
             self._hold_auction(index, granting, apps, memo.awaited)
         else:
             granting.prolong(pool)
         is_due = worst and worst.has_nothing and not granting.has_any(worst)
         memo = replace(memo, awaited=worst.name if worst and is_due else None)
-        return self._leased(draft, memo, pool, terms.lease(now, together))
+        return self._leased(draft, memo, pool, terms.lease(now, collected_at))
 
     def _hold_auction(
         self,
@@ -175,7 +180,9 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
             if each.name in winners
         ]
 
-    def _leased(self, draft: Draft, memo: Memo, pool: Sequence[JobRecord], lease: Lease) -> Memo:
+    def _leased(
+        self, draft: Draft, memo: ThemisMemo, pool: Sequence[JobRecord], lease: Lease
+    ) -> ThemisMemo:
         """New leases for jobs that were given GPUs or kept them."""
         kept = [record for record in pool if not draft.is_evicted(record)]
         new = dict.fromkeys((*(record.id for record in kept), *draft.placed()), lease)
@@ -188,7 +195,7 @@ class Themis(BasePolicy[ThemisOptions, Memo]):
 
     # -- what is known ---------------------------------------------------------------------------
 
-    def _follow(self, view: View, memo: Memo) -> AppIndex:
+    def _follow(self, view: View, memo: ThemisMemo) -> AppIndex:
         index = view.index(AppIndex)
         index.follow(view.changes(AppIndex).read_jobs())
         news, index.news = index.news, []

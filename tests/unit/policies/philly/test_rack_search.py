@@ -12,9 +12,9 @@ from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.topology import NodeSpec, Topology, build
 from trainmaster.placement.placers import RELAXING, LocalityRule
 from trainmaster.policies.philly.rack_search import (
-    REFUSING,
-    Ladder,
-    Ladders,
+    NO_PLACEMENT,
+    RelaxationLevels,
+    RelaxationLevelsCache,
     RackPlacer,
     contributors,
     rack_placer,
@@ -40,14 +40,14 @@ def space_with(free: list[list[int]], size: int = 4) -> Occupancy:
 WORKED = [[4, 4, 1, 0], [4, 2, 2, 2], [3, 3, 3, 3]]
 
 
-def ladder(topology: Topology, demand: Demand) -> Ladder | None:
+def levels(topology: Topology, demand: Demand) -> RelaxationLevels | None:
     space = Occupancy(topology)
-    return Ladders().of(space, space.kinds_for(demand), demand, demand.nominal.count)
+    return RelaxationLevelsCache().of(space, space.kinds_for(demand), demand, demand.nominal.count)
 
 
 def placed(space: Occupancy, count: int, step: int) -> dict[str, int] | None:
     record = JobRecord(a_job("j", count), 0, 0, None, None)
-    found = rack_placer(space, Ladders(), record.demand, step).place(space, record)
+    found = rack_placer(space, RelaxationLevelsCache(), record.demand, step).place(space, record)
     if found is None:
         return None
     names = [space.topology.nodes[piece.node].name for piece in found.slices]
@@ -92,49 +92,53 @@ def test_the_rack_with_most_contributors_then_the_fuller_one() -> None:
 
 
 def test_every_step_is_one_server_more_and_the_last_any_gpus() -> None:
-    assert ladder(cluster("2x4x4"), gpus(8)) == Ladder(level=1, fewest=2, most=4)
-    steps = Ladder(1, 2, 4)
+    assert levels(cluster("2x4x4"), gpus(8)) == RelaxationLevels(level=1, fewest=2, most=4)
+    steps = RelaxationLevels(1, 2, 4)
     assert [steps.servers(step) for step in range(5)] == [2, 3, 4, None, None]
     assert steps.last == 3
     space = space_with(WORKED)
-    assert rack_placer(space, Ladders(), gpus(8), 3) is RELAXING
-    assert rack_placer(space, Ladders(), gpus(8), 2) == RackPlacer(LocalityRule.CONSOLIDATED, 2)
+    assert rack_placer(space, RelaxationLevelsCache(), gpus(8), 3) is RELAXING
+    assert rack_placer(space, RelaxationLevelsCache(), gpus(8), 2) == RackPlacer(
+        LocalityRule.CONSOLIDATED, 2
+    )
 
 
 def test_a_gang_has_no_more_servers_than_gpus() -> None:
-    assert ladder(cluster("1x39x8"), gpus(2)) == Ladder(level=1, fewest=1, most=2)
+    assert levels(cluster("1x39x8"), gpus(2)) == RelaxationLevels(level=1, fewest=1, most=2)
 
 
 def test_what_no_rack_could_hold_takes_the_domain_around_racks() -> None:
     fabrics = [NodeSpec(f"n{i}", 4, (0, i // 4, i // 2)) for i in range(8)]
     topology = build(("cluster", "fabric", "rack", "node", "gpu"), fabrics)
-    assert ladder(topology, gpus(8)) == Ladder(level=2, fewest=2, most=2)
-    assert ladder(topology, gpus(12)) == Ladder(level=1, fewest=3, most=4)
-    assert ladder(topology, gpus(20)) == Ladder(level=0, fewest=5, most=8)
-    assert ladder(topology, gpus(33)) is None
+    assert levels(topology, gpus(8)) == RelaxationLevels(level=2, fewest=2, most=2)
+    assert levels(topology, gpus(12)) == RelaxationLevels(level=1, fewest=3, most=4)
+    assert levels(topology, gpus(20)) == RelaxationLevels(level=0, fewest=5, most=8)
+    assert levels(topology, gpus(33)) is None
 
 
 def test_hosts_that_carry_less_make_for_more_servers() -> None:
     hungry = Demand(Shape(4), 4, 4, cpus=16_000)
-    assert ladder(cluster("1x4x4"), hungry) == Ladder(level=1, fewest=2, most=4)
+    assert levels(cluster("1x4x4"), hungry) == RelaxationLevels(level=1, fewest=2, most=4)
 
 
 def test_a_type_of_its_own_has_a_ladder_of_its_own() -> None:
     specs = [NodeSpec(f"n{i}", 4, (0, 0), TYPES["fast" if i else "slow"]) for i in range(3)]
     topology = build(("cluster", "rack", "node", "gpu"), specs)
-    assert ladder(topology, Demand(Shape(8), 8, 8, gpu_type="fast")) == Ladder(1, 2, 2)
-    assert ladder(topology, Demand(Shape(8), 8, 8, gpu_type="slow")) is None
+    assert levels(topology, Demand(Shape(8), 8, 8, gpu_type="fast")) == RelaxationLevels(1, 2, 2)
+    assert levels(topology, Demand(Shape(8), 8, 8, gpu_type="slow")) is None
 
 
 def test_gpus_are_gathered_where_most_servers_have_some() -> None:
     space = space_with(WORKED)
-    assert servers_to_acquire(space, Ladders(), gpus(12), 0) == (8, 9, 10)
-    assert servers_to_acquire(space, Ladders(), gpus(12), 2) == (), "any GPUs will do"
-    assert servers_to_acquire(space_with([[2, 0], [0, 0]]), Ladders(), gpus(8), 0) == (0, 1)
+    assert servers_to_acquire(space, RelaxationLevelsCache(), gpus(12), 0) == (8, 9, 10)
+    assert servers_to_acquire(space, RelaxationLevelsCache(), gpus(12), 2) == (), "any GPUs will do"
+    assert servers_to_acquire(
+        space_with([[2, 0], [0, 0]]), RelaxationLevelsCache(), gpus(8), 0
+    ) == (0, 1)
 
 
 def test_a_sleeper_is_placed_nowhere() -> None:
     space = space_with([[4]])
     record = JobRecord(a_job("j", 1), 0, 0, None, None)
-    assert REFUSING.place(space, record) is None
-    assert REFUSING.shaped(space, record.demand, record.demand.nominal) is None
+    assert NO_PLACEMENT.place(space, record) is None
+    assert NO_PLACEMENT.shaped(space, record.demand, record.demand.nominal) is None
