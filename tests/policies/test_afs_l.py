@@ -22,7 +22,7 @@ from trainmaster.model.job import gpus
 from trainmaster.model.units import NOMINAL, SECOND, WHOLE
 from trainmaster.perf.perf_model import IDEAL
 from trainmaster.perf.scaling import Elasticity
-from trainmaster.policies.afs_l import AfsL, IdenticalJobs, AfsAllocator, beats
+from trainmaster.policies.afs_l import AfsAllocator, AfsL, IdenticalJobs, beats
 from trainmaster.sim.driver import Estimates, Scenario
 
 SUB = (1.0, 1.9, 2.7, 3.4, 4.0, 4.5)

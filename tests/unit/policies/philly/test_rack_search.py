@@ -13,9 +13,9 @@ from trainmaster.model.topology import NodeSpec, Topology, build
 from trainmaster.placement.placers import RELAXING, LocalityRule
 from trainmaster.policies.philly.rack_search import (
     NO_PLACEMENT,
+    RackPlacer,
     RelaxationLevels,
     RelaxationLevelsCache,
-    RackPlacer,
     contributors,
     rack_placer,
     servers_to_acquire,
