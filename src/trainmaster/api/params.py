@@ -35,31 +35,33 @@ Filter = Annotated[str | None, Query(max_length=100, pattern=PRINTABLE)]
 States = Annotated[
     list[str] | None,
     Query(
-        description="Only jobs in these states: several with a comma between, or the parameter again.",
+        description="Only jobs in these states: separated by commas, or as a repeated parameter.",
         examples=[["running"], ["pending", "held"]],
     ),
 ]
 Since = Annotated[
     float | None,
-    Query(ge=0, le=LATEST_S, description="Only jobs submitted then or later, in Unix seconds."),
+    Query(
+        ge=0, le=LATEST_S, description="Only jobs submitted at this time or later, in Unix seconds."
+    ),
 ]
 Before = Annotated[
     str | None,
     Query(
         pattern=r"^[0-9]{1,15}(_[0-9]{1,10})?$",
-        description="`next` of the page before.",
+        description="`next` of the previous page.",
         examples=["112"],
     ),
 ]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Jobs on a page.")]
 Attempt = Annotated[
-    int | None, Query(ge=0, le=LARGEST_INDEX, description="Which start; by default the last.")
+    int | None, Query(ge=0, le=LARGEST_INDEX, description="Attempt; by default the last.")
 ]
 Rank = Annotated[
     str,
     Query(
         pattern=r"^([0-9]{1,9}|all)$",
-        description="Which process of the gang; `all` with follow.",
+        description="Rank of the process; `all` with follow.",
         examples=["0", "all"],
     ),
 ]
@@ -68,5 +70,7 @@ Tail = Annotated[
 ]
 From = Annotated[
     int | None,
-    Query(ge=0, le=1 << 50, description="Only from this byte of what is kept; see X-Log-Bytes."),
+    Query(
+        ge=0, le=1 << 50, description="Start at this byte of the stored output; see X-Log-Bytes."
+    ),
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 from trainmaster.model.job_state import ENDED_STATES, JobState
 from trainmaster.model.units import WHOLE
@@ -35,16 +35,19 @@ def plain(value: object) -> Any:
     return str(value)
 
 
+@dataclass_transform(frozen_default=True)
 class ResponseModel:
-    """Tells pydantic how to make a schema of a dataclass."""
+    """Base of all rows: each subclass becomes a frozen dataclass, of which pydantic makes a schema."""
 
     __pydantic_config__: ClassVar[Mapping[str, object]] = {
         "extra": "forbid",
         "use_attribute_docstrings": True,
     }
 
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
 
-@dataclass(frozen=True)
+
 class ErrorBody(ResponseModel):
     code: str
     """A word that does not change, such as `not_found`."""
@@ -52,14 +55,12 @@ class ErrorBody(ResponseModel):
     """What is wrong and what to do."""
 
 
-@dataclass(frozen=True)
 class ErrorAnswer(ResponseModel):
     """Every error looks like this."""
 
     error: ErrorBody
 
 
-@dataclass(frozen=True)
 class WaitReason(ResponseModel):
     code: str
     """One of a closed set, such as `NotEnoughFree` or `Held`."""
@@ -67,7 +68,6 @@ class WaitReason(ResponseModel):
     """For people: `It needs 8 GPUs and 5 are free; jobs 3 and 4 hold the others.`"""
 
 
-@dataclass(frozen=True)
 class ProgressReport(ResponseModel):
     at_s: float
     step: int
@@ -75,7 +75,6 @@ class ProgressReport(ResponseModel):
     samples_per_s: float | None
 
 
-@dataclass(frozen=True)
 class ProgressRow(ProgressReport):
     total_steps: int | None
 
@@ -85,7 +84,6 @@ def _known_fields(kind: type[Any], answer: Mapping[str, Any]) -> dict[str, Any]:
     return {each.name: answer.get(each.name) for each in fields(kind)}
 
 
-@dataclass(frozen=True)
 class Holder(ResponseModel):
     """A job that blocks another."""
 
@@ -101,7 +99,6 @@ class Holder(ResponseModel):
     """What it holds now, as `node:number`."""
 
 
-@dataclass(frozen=True)
 class JobRow(Holder):
     """A job as lists show it."""
 
@@ -154,7 +151,6 @@ class JobRow(Holder):
         return 0 if self.state == JobState.SUCCEEDED else self.exit_code or 1
 
 
-@dataclass(frozen=True)
 class JobDetails(JobRow):
     """A job with all that is known of it."""
 
@@ -172,7 +168,6 @@ class JobDetails(JobRow):
     """What happened to it so far."""
 
 
-@dataclass(frozen=True)
 class JobList(ResponseModel):
     jobs: list[JobRow]
     next: str | None
@@ -181,7 +176,6 @@ class JobList(ResponseModel):
     """How many jobs are in each state, in total."""
 
 
-@dataclass(frozen=True)
 class AcceptedJob(ResponseModel):
     id: str
     """The job, or the array."""
@@ -190,12 +184,10 @@ class AcceptedJob(ResponseModel):
     """Its elements, where it is an array; else the job alone."""
 
 
-@dataclass(frozen=True)
 class AcceptedJobs(ResponseModel):
     jobs: list[AcceptedJob]
 
 
-@dataclass(frozen=True)
 class ForecastRow(ResponseModel):
     start_s: float | None
     basis: str
@@ -203,20 +195,17 @@ class ForecastRow(ResponseModel):
     sentence: str
 
 
-@dataclass(frozen=True)
 class CheckedJob(ResponseModel):
     job: JobDetails
     forecast: ForecastRow
 
 
-@dataclass(frozen=True)
 class CheckedJobs(ResponseModel):
     """What a dry run says; nothing was submitted."""
 
     jobs: list[CheckedJob]
 
 
-@dataclass(frozen=True)
 class WaitNumbers(ResponseModel):
     need: float
     free: float
@@ -224,7 +213,6 @@ class WaitNumbers(ResponseModel):
     until_s: float | None
 
 
-@dataclass(frozen=True)
 class Explanation(ResponseModel):
     """Why a job waits; for one that does not, `code` is null and the sentence says what it does."""
 
@@ -242,7 +230,6 @@ class Explanation(ResponseModel):
     remarks: list[str]
 
 
-@dataclass(frozen=True)
 class StoryEntry(ResponseModel):
     at_s: float
     step: int
@@ -251,30 +238,25 @@ class StoryEntry(ResponseModel):
     detail: dict[str, Any]
 
 
-@dataclass(frozen=True)
 class Story(ResponseModel):
     story: list[StoryEntry]
 
 
-@dataclass(frozen=True)
 class ProgressList(ResponseModel):
     progress: list[ProgressReport]
     """Evenly thinned where there are very many."""
 
 
-@dataclass(frozen=True)
 class RunEnvironment(ResponseModel):
     workdir: str
     environment: dict[str, str]
 
 
-@dataclass(frozen=True)
 class DeviceRow(ResponseModel):
     name: str
     jobs: list[str]
 
 
-@dataclass(frozen=True)
 class NodeRow(ResponseModel):
     name: str
     type: str
@@ -288,12 +270,10 @@ class NodeRow(ResponseModel):
     remarks: list[str]
 
 
-@dataclass(frozen=True)
 class NodeList(ResponseModel):
     nodes: list[NodeRow]
 
 
-@dataclass(frozen=True)
 class QueueRow(ResponseModel):
     name: str
     parent: str | None
@@ -309,12 +289,10 @@ class QueueRow(ResponseModel):
     """GPUs that its jobs hold now."""
 
 
-@dataclass(frozen=True)
 class QueueList(ResponseModel):
     queues: list[QueueRow]
 
 
-@dataclass(frozen=True)
 class PolicyRow(ResponseModel):
     name: str
     options: dict[str, Any]
@@ -323,7 +301,6 @@ class PolicyRow(ResponseModel):
     """What it raised last, if anything."""
 
 
-@dataclass(frozen=True)
 class PolicyOption(ResponseModel):
     name: str
     default: Any
@@ -331,7 +308,6 @@ class PolicyOption(ResponseModel):
     help: str
 
 
-@dataclass(frozen=True)
 class PolicyDoc(ResponseModel):
     name: str
     summary: str
@@ -340,12 +316,10 @@ class PolicyDoc(ResponseModel):
     options: list[PolicyOption]
 
 
-@dataclass(frozen=True)
 class PolicyList(ResponseModel):
     policies: list[PolicyDoc]
 
 
-@dataclass(frozen=True)
 class HealthRow(ResponseModel):
     role: str
     """active or standby."""
@@ -353,7 +327,6 @@ class HealthRow(ResponseModel):
     version: str
 
 
-@dataclass(frozen=True)
 class ChangeRow(ResponseModel):
     """What happened, as the data of a server-sent event."""
 
@@ -364,7 +337,6 @@ class ChangeRow(ResponseModel):
     detail: dict[str, Any]
 
 
-@dataclass(frozen=True)
 class SentEvent(ResponseModel):
     """One server-sent event; `data` is JSON in a text."""
 

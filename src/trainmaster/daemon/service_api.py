@@ -42,12 +42,12 @@ class JobChanges(StrictModel):
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
-    name: JobName = Field(default="", description="What to call it.")
-    queue: Name = Field(default="", description="The queue that it waits in.")
-    priority: Priority = Field(0, description="Higher goes first.")
-    retries: Retries = Field(0, description="How often it is started again.")
-    max_runtime: Duration = Field(0, description="How long it may run in all.")
-    deadline: Duration = Field(0, description="How long after the submission it must be done.")
+    name: JobName = Field(default="", description="Name.")
+    queue: Name = Field(default="", description="Queue.")
+    priority: Priority = Field(0, description="Priority: higher goes first.")
+    retries: Retries = Field(0, description="Restarts after a failure.")
+    max_runtime: Duration = Field(0, description="Maximum run time, all attempts together.")
+    deadline: Duration = Field(0, description="Time from submission by which it must be done.")
 
 
 @dataclass(frozen=True, slots=True)

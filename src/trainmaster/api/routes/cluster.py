@@ -38,15 +38,15 @@ CHANGE = (
 class QueueTerms(StrictModel):
     """The settings of a queue; a missing one has its default."""
 
-    parent: Name | None = Field(None, description="The queue that it lies in.")
+    parent: Name | None = Field(None, description="Parent queue.")
     weight: int = Field(
-        1, ge=1, le=1_000_000, strict=True, description="Its part beside its siblings."
+        1, ge=1, le=1_000_000, strict=True, description="Weight among its siblings."
     )
     guaranteed_gpus: float = Field(
-        0, ge=0, le=MOST_GPUS, strict=True, description="What it can always get back."
+        0, ge=0, le=MOST_GPUS, strict=True, description="GPUs that it can always get back."
     )
     maximum_gpus: float | None = Field(
-        None, ge=0, le=MOST_GPUS, strict=True, description="What it may never exceed."
+        None, ge=0, le=MOST_GPUS, strict=True, description="Most GPUs that it may hold."
     )
 
 
@@ -129,7 +129,7 @@ def _policy(router: APIRouter, service: Daemon) -> None:
     @router.get(
         "/policy",
         tags=["policy"],
-        summary="The policy that decides now",
+        summary="The scheduling policy in use",
         **answers(models.PolicyRow, 503),
     )
     async def policy() -> Response:
@@ -138,11 +138,11 @@ def _policy(router: APIRouter, service: Daemon) -> None:
     @router.put(
         "/policy",
         tags=["policy"],
-        summary="Let another policy decide from now on",
+        summary="Change the scheduling policy",
         **takes(PolicyChoice, models.PolicyRow),
     )
     async def set_policy(request: Request) -> Response:
-        """Running jobs stay where they are until the new policy wants something else."""
+        """Running jobs stay where they are until the new policy decides otherwise."""
         choice = checked(PolicyChoice, await object_of(request))
         options = {name: _as_text(value) for name, value in choice.options.items()}
         await service.commands.set_policy(choice.name, options)
@@ -167,7 +167,7 @@ def _as_text(value: str | int | float | bool) -> str:
 
 
 LastEventId = Annotated[
-    str | None, Header(pattern=r"^[0-9]{1,15}$", description="Go on after this change.")
+    str | None, Header(pattern=r"^[0-9]{1,15}$", description="Continue after this change.")
 ]
 
 
@@ -175,7 +175,7 @@ def _watching(router: APIRouter, service: Daemon) -> None:
     @router.get(
         "/changes",
         tags=["watching"],
-        summary="What happens, as it happens",
+        summary="Changes as they happen",
         response_model=None,
         response_class=Response,
         responses={
@@ -217,7 +217,7 @@ def _recording(router: APIRouter, service: Daemon) -> None:
     async def events() -> Response:
         """Lines of JSON: a snapshot, then every step since, which replay to the same orders."""
         lines = service.record_events()
-        first = await anext(lines, "")  # A refusal must come before the answer has begun.
+        first = await anext(lines, "")  # An error must be raised before the answer has begun.
         return StreamingResponse(_lines(first, lines), media_type="application/x-ndjson")
 
 

@@ -83,7 +83,7 @@ def _details(router: APIRouter, service: Daemon) -> None:
 
     @router.get(
         "/jobs/{job}",
-        summary="All about a job",
+        summary="A job with all its details",
         **answers(models.JobDetails, 404, 422, 503),
     )
     async def show_job(job: params.JobId) -> Response:
@@ -136,12 +136,12 @@ def _reports(router: APIRouter, service: Daemon) -> None:
 ACTIONS = {
     "cancel": (
         "Cancel a job",
-        "It is ended if it runs: told to stop, and killed after its grace period.",
+        "A running job is asked to stop, and killed after its grace period.",
     ),
-    "suspend": ("Suspend a job", "It leaves its devices and is held until it is resumed."),
+    "suspend": ("Suspend a job", "It releases its devices and is held until it is resumed."),
     "resume": (
         "Resume a job",
-        "One that was suspended or held may run again, when the policy says so.",
+        "A suspended or held job may run again, when the policy starts it.",
     ),
     "save": ("Ask a job for a checkpoint", "It writes one now and goes on."),
 }

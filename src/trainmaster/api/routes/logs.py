@@ -29,7 +29,9 @@ SHORTEST_S, LONGEST_S = 0.1, 0.5
 """Pauses between reads of a followed log: they grow while nothing is written."""
 PING_S = 15
 SEEN = re.compile(r"(\d{1,10});(\d{1,10}\.\d{1,20}\.\d{1,20}(?:,\d{1,10}\.\d{1,20}\.\d{1,20})*)")
-LastEventId = Annotated[str | None, Header(max_length=100_000, description="Go on after this one.")]
+LastEventId = Annotated[
+    str | None, Header(max_length=100_000, description="Continue after this event.")
+]
 Followed = Annotated[bool, Query(description="Server-sent events until the job has ended.")]
 TEXT = "text/plain; charset=utf-8"
 EVENTS = "text/event-stream"

@@ -63,11 +63,11 @@ Key = Annotated[
         min_length=1,
         max_length=200,
         pattern=r"^[\x21-\x7e]+$",
-        description="A text of your own: the same submission with the same key is made once only.",
+        description="Idempotency key: a repeated submission with the same key has no effect.",
         examples=["7b1f0c2e"],
     ),
 ]
-DryRun = Annotated[bool, Query(description="Only say what would become of it.")]
+DryRun = Annotated[bool, Query(description="Only check the jobs and forecast their start.")]
 
 
 def routes(service: Daemon) -> APIRouter:
