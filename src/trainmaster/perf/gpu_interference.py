@@ -1,4 +1,4 @@
-"""What jobs on one GPU do to each other: three laws, measured pairs, and opportunistic jobs.
+"""GPU interference: how jobs on one GPU slow each other down, by three laws or measured pairs.
 
 `linear`: k jobs take a + b k times as long each (Big Brain's GPUs); `utilisation`: max(1, sum of SM use,
 sum of bandwidth use) times as long; `h200` is what this project measured on an H200 with and without
@@ -62,11 +62,11 @@ class SharedGpu:
     bandwidth: Mapping[str, int] = field(default_factory=dict)
     """Of the utilisation law: part of the memory bandwidth that a model uses when alone."""
     pairs: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """Speed left of the first model beside the second, where the pair was measured."""
+    """Remaining speed of the first model beside the second, where the pair was measured."""
     tolerance_ppm: int = 0
     """The most that opportunistic jobs may cost a guaranteed one."""
     floor_ppm: int = 1
-    """The least that opportunistic jobs are left with together."""
+    """The least speed that opportunistic jobs keep together."""
 
     def remaining_speed(
         self, mine: GpuOccupant, beside: Sequence[GpuOccupant], sharing: Sharing
@@ -83,7 +83,7 @@ class SharedGpu:
         return self._among(mine, guaranteed, sharing) * (NOMINAL - lost) // NOMINAL
 
     def _among(self, mine: GpuOccupant, others: Sequence[GpuOccupant], sharing: Sharing) -> int:
-        """Among equals."""
+        """Among jobs of the same role."""
         if not others:
             return NOMINAL
         if len(others) == 1:
@@ -115,7 +115,7 @@ def _crowded(table: Table, count: int) -> int:
 
 
 def occupant_on(gpu: int, job: Job, placement: Placement) -> GpuOccupant | None:
-    """What a job is to others on a GPU: it keeps busy what was measured, else its share of it."""
+    """A job as others on the GPU see it: busy as measured, else by its share."""
     for piece in placement.slices:
         if piece.gpu == gpu:
             measured = job.gpu_util_ppm

@@ -17,7 +17,7 @@ from trainmaster.perf.interpolation import Table, between
 from trainmaster.perf.model_zoo import DEFAULT_MODEL, table_name
 
 PER_DOUBLING = 100
-"""Hundredths: how finely a gang's width is told apart between once and twice the fewest nodes."""
+"""Resolution of a gang's width, relative to the fewest nodes: hundredths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Locality:
     """True speeds between nodes differ from the tables by up to this much, per model and span."""
 
     def at_span(self, model: str, span: str, seed: int = 0) -> int:
-        """Speed at a span, in parts per million of the speed where all is near."""
+        """Speed at a span, in parts per million of the speed at the nearest span."""
         name = table_name(model)
         table = self.models.get(name, self.spans)
         factor = table.get(span, self.spans.get(span))
@@ -53,7 +53,7 @@ class Locality:
         return factor
 
     def at_nodes(self, model: str, gpus: int, nodes: int) -> int | None:
-        """Speed of a gang on so many nodes instead of one; None where so small a gang was not measured."""
+        """Speed of a gang on this many nodes instead of one; None if gangs of its size were not measured."""
         sizes = self.node_counts.get(table_name(model), {})
         size = max((each for each in sizes if each <= gpus), default=None)
         return None if size is None else between({1: NOMINAL, **sizes[size]}, nodes)
@@ -67,6 +67,6 @@ class Locality:
 
 
 def _noise(key: str) -> int:
-    """A fixed number in [-10^6, 10^6] for a key: chance without state."""
+    """A pseudo-random number in [-10^6, 10^6] that depends only on the key."""
     digest = int.from_bytes(blake2b(key.encode(), digest_size=8).digest(), "big")
     return digest % (2 * NOMINAL + 1) - NOMINAL

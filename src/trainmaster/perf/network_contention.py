@@ -1,8 +1,8 @@
-"""Gangs that talk over the same wires: what each loses to the others on its server or its NIC.
+"""Network contention: the speed a gang loses to other gangs on its server or its NICs.
 
-The rule: a gang of two GPUs or more exchanges gradients, so it suffers and causes suffering; a job on
-one GPU does neither. Inside a node a gang uses the PCIe switches (or sockets, or islands; without any,
-the whole server) that its GPUs hang on; across nodes it uses the NIC of each of its nodes. What counts
+The rule: gangs of two GPUs or more exchange gradients, so they slow each other down; a job on one GPU
+neither slows others nor is slowed. Inside a node a gang uses the PCIe switches (or sockets, or islands;
+without any, the whole server) of its GPUs; across nodes it uses the NIC of each of its nodes. What counts
 is how many gangs use the most crowded of its wires. The rule is ours: Philly (ATC'19, Table 4) measured
 jobs side by side on servers, Gandiva (OSDI'18, Figures 1-4) on NICs.
 """
@@ -19,7 +19,7 @@ from trainmaster.perf.model_zoo import DEFAULT_MODEL, table_name
 
 
 class Wire(Enum):
-    """What gangs may have in common."""
+    """A link that gangs may share."""
 
     SERVER = "server"
     NIC = "nic"
@@ -27,7 +27,7 @@ class Wire(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NetworkContention:
-    """Speed left, in parts per million, by model and by the number of gangs on a wire."""
+    """Remaining speed, in parts per million, by model and by the number of gangs on a wire."""
 
     server: Mapping[str, Table] = field(default_factory=dict)
     nic: Mapping[str, Table] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class NetworkContention:
         return bool(self.server or self.nic)
 
     def remaining_speed(self, model: str, wire: Wire, gangs: int) -> int:
-        """Alone it is all; between the counts that were measured it is linear, beyond them flat."""
+        """Full speed alone; linear between the measured numbers of gangs, constant beyond them."""
         if gangs < 2:
             return NOMINAL
         tables = self.server if wire is Wire.SERVER else self.nic

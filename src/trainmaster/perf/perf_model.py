@@ -36,14 +36,14 @@ class FailureModel:
     repair_ms: int = 4 * HOUR
     """From when the failure was noticed."""
     detection_ms: int = 0
-    """How long a failed node goes unnoticed: its runs stand still and hold their GPUs."""
+    """How long a failed node goes unnoticed: its runs make no progress and hold their GPUs."""
     checkpoint_ms: int = 30 * MINUTE
     """Runs save this often: a crash loses what came after."""
 
 
 @dataclass(frozen=True, slots=True)
 class PerfModel:
-    """All of it, as one value."""
+    """Everything that is true of speeds, costs and failures in a simulation."""
 
     name: str
     locality: Locality = field(default_factory=Locality)
@@ -109,7 +109,7 @@ class Speeds:
         return max(1, speed)
 
     def placed(self, model: str, demand: Demand, count: int, span: int, nodes: int) -> int:
-        """Locality: what so many GPUs on so many nodes leave of the gang's speed at its nearest."""
+        """Locality: a gang's speed on these GPUs and nodes, relative to its best placement."""
         key = (model, demand.gpu_type, count, span, nodes)
         known = self._by_place.get(key)
         if known is None:
@@ -183,7 +183,7 @@ class Speeds:
     def slowdown(
         self, job: Job, placement: Placement, others: Sequence[tuple[Job, Placement]]
     ) -> int:
-        """How much others on its GPUs leave of the speed alone, in parts per million."""
+        """Its speed beside the other jobs on its GPUs, in parts per million of its speed alone."""
         if not self.perf.interferes or not others or placement.sharing is Sharing.EXCLUSIVE:
             return NOMINAL
         law, worst = self.perf.shared_gpu, NOMINAL
@@ -195,7 +195,7 @@ class Speeds:
         return max(1, worst)
 
     def wires(self, placement: Placement) -> tuple[int, ...]:
-        """What a gang uses to talk: its switches inside a node, else NICs; nothing for one GPU."""
+        """What a gang communicates over: its switches inside a node, else NICs; nothing for one GPU."""
         slices = placement.slices
         topology = self.topology
         if len(slices) < 2 or topology.type_of_gpu[slices[0].gpu].name == CPU_TYPE:
@@ -206,7 +206,7 @@ class Speeds:
         return tuple(dict.fromkeys(of_gpu[piece.gpu] for piece in slices))
 
     def network_slowdown(self, job: Job, placement: Placement, gangs: int) -> int:
-        """How much so many gangs on its most crowded wire, itself included, leave of the speed alone."""
+        """Its speed among this many gangs on its most crowded wire, itself included, relative to alone."""
         wire = Wire.NIC if placement.span < self.topology.node_level else Wire.SERVER
         return self._remaining_speed(job.model, wire, gangs)
 

@@ -21,7 +21,7 @@ class PreemptionCost:
     resume_ms: int = 0
     """Launch again from a checkpoint: after a suspension, a move, a failure or a lost node."""
     thaw_ms: int = 0
-    """Go on after a freeze in place."""
+    """Resume after a freeze in place."""
     freeze_ms: int | None = None
     """Freeze in place; None = as long as to save and end."""
     resize_ms: int = 0
@@ -35,7 +35,7 @@ class PreemptionCost:
     """Whether a run that is told to end saves first; else it falls back to its last checkpoint."""
 
     def suspending(self, size: int, *, freezes: bool = False) -> int:
-        """Milliseconds to let go of GPUs with so many bytes each; nothing leaves what is not saved."""
+        """Milliseconds to release GPUs with this many bytes each; without saving, no bytes move."""
         if not freezes and not self.saves_on_demand:
             return self.suspend_ms
         fixed = self.freeze_ms if freezes and self.freeze_ms is not None else self.suspend_ms
@@ -48,7 +48,7 @@ class PreemptionCost:
         return self.thaw_ms + _moving(size, self.load_bytes_s)
 
     def resizing(self, size: int) -> int:
-        """Out, and in again in the new shape."""
+        """Save, and load again in the new shape."""
         moving = _moving(size, self.save_bytes_s) + _moving(size, self.load_bytes_s)
         return self.resize_ms + moving
 
