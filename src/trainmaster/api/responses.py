@@ -74,7 +74,7 @@ KINDS: tuple[type[Exception], ...] = (
 )
 
 
-class Json(Response):
+class JsonAnswer(Response):
     """Response models, or plain dicts, as JSON that is dumped once."""
 
     media_type = "application/json"
@@ -83,14 +83,14 @@ class Json(Response):
         return json.dumps(content, separators=(",", ":"), ensure_ascii=False, default=vars).encode()
 
 
-def error(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> Json:
+def error(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> JsonAnswer:
     said = sentence if sentence.endswith((".", "?", "!")) else f"{sentence}."
     if NAMES_NOTHING.match(said):  # the name of a field or parameter stays as it is written
         said = f"{said[0].upper()}{said[1:]}"
     # What a client sent may hold half a character, which no answer can.
     safe = said.encode("utf-8", "replace").decode()
     body = {"error": {"code": CODES.get(status, "error"), "sentence": safe}}
-    return Json(body, status, headers=dict(headers or {}))
+    return JsonAnswer(body, status, headers=dict(headers or {}))
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -157,7 +157,7 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(kind, answer_failure)
 
 
-def error_of(failure: Exception) -> Json:
+def error_of(failure: Exception) -> JsonAnswer:
     """The error answer for an exception."""
     said = str(failure)
     match failure:

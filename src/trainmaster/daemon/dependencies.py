@@ -82,7 +82,7 @@ class Dependencies:
         return [live for live in found if live is not None and Hold.DEPENDENCY in live.holds]
 
     def release_next(self, ended: LiveJob) -> Iterator[LoggedEvent]:
-        """Release the next element of its array, which takes its place."""
+        """Release the next element of its array."""
         array = ended.array
         if array is None or array not in self.free_places:
             return
@@ -98,7 +98,7 @@ class Dependencies:
             yield from self._fill_places(array)
 
     def resolve(self, live: LiveJob, state_of: StateOf) -> Iterator[LoggedEvent]:
-        """Release a job whose dependencies are met, withdraw one for which they never will be."""
+        """Release a job whose dependencies are met, withdraw one whose dependencies can never be met."""
         for wanted in live.stored.depends_on:
             found = outlook(wanted, state_of(wanted.job))
             if found is DependencyState.NEVER:

@@ -97,7 +97,7 @@ class Driver:
     # -- requests --------------------------------------------------------------------------------------
 
     async def ask(self, request: Request) -> None:
-        """Have it processed; returns when the result is durable."""
+        """Process a request; returns when the result is durable."""
         self.writer.refuse_in_trouble()
         self.inbox.request(request)
         await request.done
@@ -110,7 +110,7 @@ class Driver:
     # -- the loop ------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until cancelled, or deposed; a step that has begun is ended first."""
+        """Run until cancelled or until leadership is lost; a step that has begun is finished first."""
         step: asyncio.Task[None] | None = None
         self.inbox.wake()  # what was replayed may ask for a pass
         try:
@@ -241,7 +241,7 @@ class Driver:
         self.inbox.follow_up(self._dependency_events(live, state_of))
 
     def _dependency_events(self, live: LiveJob, state_of: StateOf) -> list[LoggedEvent]:
-        """Events that follow from its dependencies; none yet where the store cannot be read."""
+        """Events that follow from its dependencies; none yet if the store cannot be read."""
         try:
             return list(self.dependencies.resolve(live, state_of))
         except StoreError as error:

@@ -21,7 +21,7 @@ SHORTEST_MS = 1
 
 
 def traced(row: StoredJob) -> TracedJob | None:
-    """An ended job as a trace has it; None where it was never started.
+    """An ended job as a trace has it; None if it was never started.
 
     One that ended as soon as it was started is written with the shortest time that there is.
     """

@@ -67,7 +67,7 @@ class Replayed:
 
 
 def snapshot_of_driver(driver: Driver) -> SnapshotRow:
-    """All that `replayed` needs to go on from here."""
+    """Everything that `replayed` needs to continue from here."""
     state, (name, options) = driver.controller.state, driver.policy
     body = json.dumps(
         {
@@ -89,7 +89,7 @@ def snapshot_of_driver(driver: Driver) -> SnapshotRow:
 def replayed(
     store: Store, topology: Topology, first_policy: tuple[str, Options], *, can_freeze: bool
 ) -> Replayed:
-    """From the store, on the devices that there are now."""
+    """Restore the controller from the store, on the devices that exist now."""
     snapshot = store.snapshot()
     if snapshot is None:
         policy = policy_of(*first_policy)
@@ -210,6 +210,6 @@ async def reconcile(driver: Driver, doubtful: set[Run]) -> None:
 
 
 def has_run(record: JobRecord) -> bool:
-    """Whether processes of its present attempt may be there."""
+    """Whether processes of its present attempt may exist."""
     rests = record.phase in WAITING or record.phase is Phase.HELD
     return record.attempt > 0 and (not rests or record.frozen is not None)

@@ -1,4 +1,4 @@
-"""Checkpoints on disk that are whole or not there: `step-N/` folders, and `latest` that names the newest.
+"""Checkpoints on disk, each complete or absent: `step-N/` folders, and `latest` that names the newest.
 
 A checkpoint is written beside, made durable, renamed into place, and only then named by `latest`. What is in
 it is listed in its `whole.json`, so that a damaged one is known before it is used, and told apart
@@ -192,7 +192,7 @@ def _sync(path: Path) -> None:
 
 
 def _fault_of(folder: Path, deep: bool = True) -> str | None:
-    """What is wrong with a checkpoint; None where it is whole. `deep` reads what has a checksum."""
+    """What is wrong with a checkpoint; None if it is complete. `deep` also verifies checksums."""
     if "checkpoint-" in folder.name:
         return None if (folder / TRAINER_STATE).is_file() else f"it has no {TRAINER_STATE}"
     try:
@@ -229,7 +229,7 @@ def _checksum_of(file: Path) -> int:
 
 
 class _ChecksumWriter:
-    """A file that sums up what is written to it."""
+    """Writes to a file and computes its checksum."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -245,7 +245,7 @@ class _ChecksumWriter:
 
 
 def _write_state(folder: Path, state: Any) -> dict[str, int]:
-    """Write with torch where the program uses it, else with pickle. The answer: checksums by file."""
+    """Write with torch if the program uses it, else with pickle; returns checksums by file."""
     torch = sys.modules.get("torch")
     name = "state.pickle" if torch is None else "state.pt"
     with (folder / name).open("wb") as file:

@@ -1,4 +1,4 @@
-"""A program's end of the control socket: it never makes training wait, and never fails it."""
+"""A program's end of the control socket: it never delays or fails the training."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from collections import deque
 from trainmaster.sdk.wire import LONGEST, Message, MessageReader, encode_message
 
 RETRY_S = 1.0
-"""How long a lost or missing supervisor is left alone before the next try."""
+"""Seconds before the next attempt to connect to a lost or missing supervisor."""
 LONGEST_PATH = 100
 """Unix sockets have short names; a longer one is reached through its folder."""
 WAITING_LINES = 1000
-"""How many lines that matter are kept for a supervisor that does not read."""
+"""Messages kept for a supervisor that does not read; progress is not among them."""
 
 
 class ControlClient:
-    """Says lines without waiting. Of what is waiting, only the newest progress is kept.
+    """Sends messages without waiting. Of unsent progress, only the newest is kept.
 
     All calls may come from any thread. A forked child has no voice: its parent speaks.
     """
@@ -40,7 +40,7 @@ class ControlClient:
         self._newest: Message | None = None
 
     def say(self, said: Message) -> None:
-        """Say what must not be lost: it is kept until it can be sent."""
+        """Send a message that must not be lost: it is kept until it can be sent."""
         if not self._is_mine():
             return
         with self._lock:
@@ -48,7 +48,7 @@ class ControlClient:
             self._pump()
 
     def say_newest(self, said: Message, *, now: bool) -> None:
-        """Say what the next call makes obsolete; `now` or else when there is a reason to send."""
+        """Send a message that the next call replaces; `now`, or with the next other message."""
         if not self._is_mine():
             return
         with self._lock:
@@ -57,7 +57,7 @@ class ControlClient:
                 self._pump()
 
     def hear(self) -> list[Message]:
-        """What has been asked since the last call."""
+        """Messages received since the last call."""
         if not self._is_mine():
             return []
         with self._lock:
@@ -66,7 +66,7 @@ class ControlClient:
         return heard
 
     def close(self, wait_s: float) -> None:
-        """Send what is waiting, for as long as it is accepted, then hang up."""
+        """Send what is waiting, for at most `wait_s`, then disconnect."""
         if not self._is_mine():
             return
         until = time.monotonic() + wait_s
@@ -89,7 +89,7 @@ class ControlClient:
         return bool(self._sending or self._waiting or self._newest is not None)
 
     def _pump(self) -> None:
-        """Send and receive as much as goes without waiting."""
+        """Send and receive as much as possible without waiting."""
         if self._socket is None and not self._connect():
             return
         try:

@@ -94,7 +94,7 @@ def gradient(np: Any, weights: list[Any], points: Any, labels: Any) -> tuple[flo
 
 
 class Peers:
-    """Ranks of one run that average what they found: rank 0 adds up and tells the others."""
+    """Ranks of one run that average what they found: rank 0 adds up and sends the mean to the others."""
 
     def __init__(self, rank: int, size: int) -> None:
         self._rank, self._size = rank, size

@@ -1,4 +1,4 @@
-"""What a program is told by its environment: its place in the gang, and its history."""
+"""What a program reads from its environment: its rank in the gang, and its restarts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainmaster.sdk import wire
 
 @dataclass(frozen=True, slots=True)
 class JobEnvironment:
-    """One rank's place. A program on its own is a gang of one, started for the first time."""
+    """One rank's environment. A program that runs by itself is a gang of one, started for the first time."""
 
     rank: int
     world_size: int

@@ -1,4 +1,4 @@
-"""Whether anything happens in an interactive session, and asking to be suspended when nothing does."""
+"""Detects that an interactive session is idle, and asks to suspend it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from trainmaster.sdk.process_tree import descendants_by_scan, stat_of
 
 URL = "TRAINMASTER_URL"
 BUSY = 0.02
-"""Part of one core above which processes count as working: below lie prompts and their timers."""
+"""Part of one core above which processes count as working: prompts and their timers use less."""
 
 
 class Idleness:
-    """How long the processes below one have used next to no processor."""
+    """How long the processes below one have used almost no CPU."""
 
     def __init__(self, root: int) -> None:
         self._root = root
@@ -34,13 +34,13 @@ class Idleness:
         return now - self._quiet_since
 
     def begin_again(self) -> None:
-        """After having stood still: that time does not count."""
+        """Restart the measurement after a stop: that time does not count."""
         self._at = self._quiet_since = time.monotonic()
         self._used = used_s(self._root)
 
 
 def used_s(root: int) -> float:
-    """Processor time of this process and all below it, their ended children included, so far."""
+    """CPU time of this process and all below it so far, including ended children."""
     tree = (stat_of(pid) for pid in (root, *descendants_by_scan(root)))
     return sum(int(ticks) for fields in tree for ticks in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 

@@ -1,4 +1,4 @@
-"""Jupyter as a job's program: it is started, its address is left where its owner looks, and it sleeps."""
+"""Jupyter as a job's program: started, its address published, suspended when idle."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def serve(folder: Path, idle_s: float) -> int:
 
 
 class _Address:
-    """Where it answers, written down once it does."""
+    """The notebook's address, published once it answers."""
 
     def __init__(self, folder: Path, port: int, token: str) -> None:
         self._file = folder / frames.ADDRESS

@@ -10,7 +10,7 @@ def all_pids() -> list[int]:
 
 
 def stat_of(pid: int) -> list[bytes]:
-    """State, parent and the rest; a process's name may hold anything, so it is cut off. Empty: it is gone."""
+    """State, parent and the rest, without the name, which may hold any character. Empty: it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()
@@ -19,13 +19,13 @@ def stat_of(pid: int) -> list[bytes]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it is there and not a zombie."""
+    """Whether it exists and is not a zombie."""
     fields = stat_of(pid)
     return bool(fields) and fields[0] not in (b"Z", b"X")
 
 
 def descendants_by_scan(root: int) -> list[int]:
-    """All processes below this one that have not ended, by what every process says of its parent."""
+    """All processes below this one that have not ended, found by scanning the parent of every process."""
     parents = {pid: int(fields[1]) for pid in all_pids() if (fields := stat_of(pid))}
     found: list[int] = []
     level = {root}

@@ -18,7 +18,7 @@ the exchange that follows it. Another rank can begin its call n + 2 only after t
 call n + 1, in which rank 0 took part after writing. So all see the line before call n + 2.
 """
 FREE = "free"
-"""Added when rank 0 has ended: every rank is on its own after what was decided."""
+"""Written when rank 0 has ended: later calls are decided by each rank alone."""
 
 
 class RankConsensus:
@@ -47,7 +47,7 @@ class RankConsensus:
         return self._follow(requested)
 
     def close(self) -> None:
-        """Rank 0 has ended, and decides no more. What it has decided still holds."""
+        """Rank 0 has ended and decides nothing more; its decisions still hold."""
         if self._rank == 0 and self._world_size > 1 and self._calls:
             self._write(f"{self._decided} {FREE}")
 
@@ -85,7 +85,7 @@ class RankConsensus:
 
 
 def is_gang_initialised() -> bool:
-    """Whether torch.distributed is at work in this program; asked without importing it."""
+    """Whether torch.distributed is initialised in this program, without importing it."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available():
         return False

@@ -20,7 +20,7 @@ from trainmaster.sdk.wire import Message
 REPORT_S = 0.1
 """Progress is sent at most this often, however short a step is."""
 GOODBYE_S = 2.0
-"""How long the last words may take to be sent."""
+"""Seconds that sending the last messages may take."""
 
 
 def run(checkpoint_dir: str | os.PathLike[str] | None = None, keep: int = 3) -> Session:
@@ -33,7 +33,7 @@ def run(checkpoint_dir: str | os.PathLike[str] | None = None, keep: int = 3) -> 
 
 
 class Session:
-    """What a program may ask and say. Nothing here waits for Trainmaster, or fails because of it."""
+    """A program's connection to Trainmaster. No method waits for Trainmaster, or fails because of it."""
 
     def __init__(
         self, place: JobEnvironment, checkpoint_dir: str | os.PathLike[str] | None, keep: int
@@ -86,7 +86,7 @@ class Session:
         return int(part.stop - part.start)
 
     def batch_part(self, global_batch: int) -> slice:
-        """Which of a global batch are this rank's: parts of all ranks lie one after the other."""
+        """This rank's slice of a global batch; the ranks' slices follow one another."""
         share, left = divmod(global_batch, self.world_size)
         begin = self.rank * share + min(self.rank, left)
         return slice(begin, begin + share + (self.rank < left))
@@ -128,7 +128,7 @@ class Session:
         self._is_finished = True
 
     def _has_finished(self) -> bool:
-        """Work that ended just when a stop came counts as done: nothing is left to go on with."""
+        """Work that ended just when a stop came counts as done: nothing is left to resume."""
         if self._is_finished:
             return True
         if self._step is None or self._total_steps is None:
@@ -153,7 +153,7 @@ class Session:
         total_steps: int | None = None,
         epoch_steps: int | None = None,
     ) -> None:
-        """Say how far the program has come: `step` steps done. Rank 0 speaks for all; others may call."""
+        """Report progress: `step` steps are done. Rank 0 reports for all; others may call it too."""
         self._step = int(step)
         if total_steps is not None:
             self._total_steps = int(total_steps)
@@ -247,7 +247,7 @@ class Session:
 
 
 def _number(value: SupportsFloat | None, may_wait: bool) -> float | None:
-    """A number that JSON has. A GPU's tensor must be waited for: that is done only for what is sent."""
+    """A number that JSON can hold. Reading a GPU tensor waits, so only values that are sent are read."""
     if value is None or not (may_wait or isinstance(value, int | float)):
         return None
     if hasattr(value, "detach"):

@@ -18,7 +18,7 @@ PARENT_S = 1.0
 
 
 class StopRequests:
-    """Two flags that signals and lines raise. The program's own signal handlers are called as before."""
+    """Two flags, set by signals and messages. The program's own signal handlers are called as before."""
 
     def __init__(self) -> None:
         self.stop = False
@@ -41,7 +41,7 @@ class StopRequests:
             self.save = True
 
     def listen(self) -> None:
-        """Take signals as requests from now on. Only the main thread may; elsewhere lines must do."""
+        """Take signals as requests from now on. Only in the main thread; other threads rely on messages."""
         if threading.current_thread() is not threading.main_thread():
             return
         _guard_forks()
@@ -51,7 +51,7 @@ class StopRequests:
             signal.signal(number, self._take_signal)
 
     def restore_signals(self, *, ignore_stop: bool) -> None:
-        """Give the signals back. With `ignore_stop`, one that comes late does not spoil the exit code."""
+        """Restore the signal handlers. With `ignore_stop`, a late signal does not change the exit code."""
         for number, before in self._before.items():
             if signal.getsignal(number) != self._take_signal:
                 continue  # the program has put its own handler on top of ours
@@ -104,7 +104,7 @@ _masks = threading.local()
 
 
 def shield_child() -> None:
-    """In a forked child that has put its own handler on top: let the parent's stop pass it by."""
+    """In a forked child with its own handler: ignore a stop signal meant for the parent."""
     for requests in _listening[-1:]:
         if requests.is_inherited:
             signal.signal(signal.SIGTERM, requests._take_signal)
@@ -112,7 +112,7 @@ def shield_child() -> None:
 
 @cache
 def _guard_forks() -> None:
-    """Hold signals back during a fork, once for all.
+    """Block signals during every fork of this process.
 
     Python forgets in the child what came while it forked: a worker ended right after its start lived on,
     and a parent that waited for its end waited forever.

@@ -1,4 +1,4 @@
-"""What a terminal and an interactive session say to each other: frames on a Unix socket."""
+"""The protocol between a terminal and an interactive session: frames on a Unix socket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST = 1 << 20
 SOCKET = "session.sock"
 """In the job's checkpoint folder, which is the same for all its attempts."""
 ADDRESS = "session.json"
-"""There too: where a notebook answers."""
+"""In the same folder: the address of a notebook."""
 FOLDER_NAMES = Path("/proc/self/fd")
 
 
@@ -48,13 +48,13 @@ def frame(kind: Kind, body: bytes = b"") -> bytes:
 
 
 class Frames:
-    """Makes frames of the pieces that a socket hands over."""
+    """Splits what a socket delivers into frames."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, piece: bytes) -> Iterator[Frame]:
-        """All frames that are complete with this piece; ValueError where it is something else."""
+        """All frames that are complete with this piece; ValueError for anything else."""
         self._rest += piece
         while len(self._rest) >= HEAD.size:
             kind, size = HEAD.unpack_from(self._rest)
@@ -68,7 +68,7 @@ class Frames:
 
 
 def listen(folder: Path) -> socket.socket:
-    """A socket in this folder that only its owner may speak to."""
+    """A socket in this folder that only its owner may connect to."""
     (folder / SOCKET).unlink(missing_ok=True)
     heard = socket.socket(socket.AF_UNIX)
     before = os.umask(0o177)

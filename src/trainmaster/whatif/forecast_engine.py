@@ -17,14 +17,14 @@ from trainmaster.model import events as e
 from trainmaster.model.job import Run
 from trainmaster.model.units import ceil_div
 
-ExpectedWork = Callable[[JobRecord], int]
+ExpectedWorkOf = Callable[[JobRecord], int]
 """Total work that a job is assumed to need: ms x parts per million."""
 
 
 class ForecastEngine:
     """Runs end when their work is done; nothing fails."""
 
-    def __init__(self, state: State, expected: ExpectedWork) -> None:
+    def __init__(self, state: State, expected: ExpectedWorkOf) -> None:
         self._state = state
         self._expected = expected
         self._heap: list[tuple[int, int, Run, e.Event]] = []

@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from trainmaster.api import params, schema, serializers
 from trainmaster.api.policy_docs import policy_doc
 from trainmaster.api.request_body import object_of
-from trainmaster.api.responses import ApiError, Json, answers, errors, sends, takes
+from trainmaster.api.responses import ApiError, JsonAnswer, answers, errors, sends, takes
 from trainmaster.catalog import policy_names
 from trainmaster.config.job_file import Name
 from trainmaster.config.queues import queues_from
@@ -84,7 +84,7 @@ def _nodes_and_queues(router: APIRouter, service: Daemon) -> None:
         **answers(models.NodeList, 503),
     )
     async def nodes() -> Response:
-        return Json(models.NodeList(list(service.queries.nodes())))
+        return JsonAnswer(models.NodeList(list(service.queries.nodes())))
 
     @router.get(
         "/queues",
@@ -93,7 +93,7 @@ def _nodes_and_queues(router: APIRouter, service: Daemon) -> None:
         **answers(models.QueueList, 503),
     )
     async def queues() -> Response:
-        return Json(models.QueueList(serializers.with_default(service.queries.queues())))
+        return JsonAnswer(models.QueueList(serializers.with_default(service.queries.queues())))
 
     @router.put(
         "/queues/{name}",
@@ -106,7 +106,7 @@ def _nodes_and_queues(router: APIRouter, service: Daemon) -> None:
         await service.commands.define_queue(_queue(service, name, terms))
         for row in service.queries.queues():
             if row.name == name:
-                return Json(row)
+                return JsonAnswer(row)
         raise ApiError(404, f"There is no queue {name}.")
 
 
@@ -133,7 +133,7 @@ def _policy(router: APIRouter, service: Daemon) -> None:
         **answers(models.PolicyRow, 503),
     )
     async def policy() -> Response:
-        return Json(service.queries.policy())
+        return JsonAnswer(service.queries.policy())
 
     @router.put(
         "/policy",
@@ -146,7 +146,7 @@ def _policy(router: APIRouter, service: Daemon) -> None:
         choice = checked(PolicyChoice, await object_of(request))
         options = {name: _as_text(value) for name, value in choice.options.items()}
         await service.commands.set_policy(choice.name, options)
-        return Json(service.queries.policy())
+        return JsonAnswer(service.queries.policy())
 
     @router.get(
         "/policies",
@@ -156,7 +156,7 @@ def _policy(router: APIRouter, service: Daemon) -> None:
     )
     async def policies() -> Response:
         docs = await to_thread.run_sync(lambda: [policy_doc(name) for name in policy_names()])
-        return Json(models.PolicyList(docs))
+        return JsonAnswer(models.PolicyList(docs))
 
 
 def _as_text(value: str | int | float | bool) -> str:

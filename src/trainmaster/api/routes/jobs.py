@@ -12,7 +12,7 @@ from starlette.responses import Response
 from trainmaster.api import params, serializers
 from trainmaster.api.job_lookup import find_job
 from trainmaster.api.request_body import object_of
-from trainmaster.api.responses import ApiError, Json, answers, changes, takes
+from trainmaster.api.responses import ApiError, JsonAnswer, answers, changes, takes
 from trainmaster.config.job_file import Name
 from trainmaster.config.units import MOST_ELEMENTS
 from trainmaster.config.validation import StrictModel, checked
@@ -75,7 +75,7 @@ def _list(router: APIRouter, service: Daemon) -> None:
         now = service.queries.now_ms()
         last = found[-1].row.id if len(found) == limit else None
         listed = [serializers.job_row(status, now) for status in found]
-        return Json(models.JobList(listed, last, dict(await service.queries.counts())))
+        return JsonAnswer(models.JobList(listed, last, dict(await service.queries.counts())))
 
 
 def _details(router: APIRouter, service: Daemon) -> None:
@@ -87,7 +87,9 @@ def _details(router: APIRouter, service: Daemon) -> None:
         **answers(models.JobDetails, 404, 422, 503),
     )
     async def show_job(job: params.JobId) -> Response:
-        return Json(serializers.job_details(await find_job(service, job), service.queries.now_ms()))
+        return JsonAnswer(
+            serializers.job_details(await find_job(service, job), service.queries.now_ms())
+        )
 
     @router.get(
         "/jobs/{job}/explain",
@@ -96,7 +98,7 @@ def _details(router: APIRouter, service: Daemon) -> None:
     )
     async def explain(job: params.JobId) -> Response:
         """The reason with its numbers, the jobs that block it, and a simulated start."""
-        return Json(await _explanation(service, await find_job(service, job)))
+        return JsonAnswer(await _explanation(service, await find_job(service, job)))
 
     @router.get(
         "/jobs/{job}/story",
@@ -106,7 +108,7 @@ def _details(router: APIRouter, service: Daemon) -> None:
     async def story(job: params.JobId) -> Response:
         status = await find_job(service, job)
         story = await service.queries.story(status.row.id)
-        return Json(models.Story([serializers.story_entry(each) for each in story]))
+        return JsonAnswer(models.Story([serializers.story_entry(each) for each in story]))
 
 
 def _reports(router: APIRouter, service: Daemon) -> None:
@@ -120,7 +122,9 @@ def _reports(router: APIRouter, service: Daemon) -> None:
     async def progress(job: params.JobId) -> Response:
         status = await find_job(service, job)
         reports = await service.queries.progress(status.row.id)
-        return Json(models.ProgressList([serializers.progress_report(each) for each in reports]))
+        return JsonAnswer(
+            models.ProgressList([serializers.progress_report(each) for each in reports])
+        )
 
     @router.get(
         "/jobs/{job}/environment",
@@ -130,7 +134,7 @@ def _reports(router: APIRouter, service: Daemon) -> None:
     async def environment(job: params.JobId) -> Response:
         status = await find_job(service, job)
         workdir, variables = await service.queries.environment(status.row.id)
-        return Json(models.RunEnvironment(str(workdir), dict(variables)))
+        return JsonAnswer(models.RunEnvironment(str(workdir), dict(variables)))
 
 
 ACTIONS = {
@@ -202,7 +206,7 @@ def _action(router: APIRouter, service: Daemon, name: str) -> None:
 
 async def _row_now(service: Daemon, before: JobStatus) -> Response:
     status = await service.queries.job(before.row.id)
-    return Json(serializers.job_row(status, service.queries.now_ms()))
+    return JsonAnswer(serializers.job_row(status, service.queries.now_ms()))
 
 
 async def _waiting_element(service: Daemon, status: JobStatus) -> JobStatus:

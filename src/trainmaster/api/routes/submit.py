@@ -22,7 +22,7 @@ from trainmaster.api.request_body import (
     read_json,
     text_of,
 )
-from trainmaster.api.responses import ApiError, Json, answer, errors, schema
+from trainmaster.api.responses import ApiError, JsonAnswer, answer, errors, schema
 from trainmaster.api.submission import Defaults, submission_of
 from trainmaster.config.job_file import JobFile, Raw, jobs_in_json, jobs_in_yaml
 from trainmaster.daemon.daemon import Daemon
@@ -97,11 +97,11 @@ def routes(service: Daemon) -> APIRouter:
         defaults = Defaults(user=_me(), device_type=_device_type(service))
         asked, digest = await to_thread.run_sync(_read, body, kind, defaults)
         if dry_run:
-            return Json(CheckedJobs([await _checked(service, each) for each in asked]))
+            return JsonAnswer(CheckedJobs([await _checked(service, each) for each in asked]))
         accepted = await service.commands.submit(asked, key, digest)
         known = any(each.was_known for each in accepted)
         listed = [_accepted(*pair) for pair in zip(asked, accepted, strict=True)]
-        return Json(AcceptedJobs(listed), 200 if known else 201)
+        return JsonAnswer(AcceptedJobs(listed), 200 if known else 201)
 
     return router
 

@@ -15,7 +15,7 @@ from trainmaster import __version__
 from trainmaster.api import messages, metrics, params, serializers
 from trainmaster.api.job_lookup import find_job
 from trainmaster.api.logs import Log
-from trainmaster.api.responses import Json, answer, errors, sends
+from trainmaster.api.responses import JsonAnswer, answer, errors, sends
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.response_models import HealthRow, JobDetails, ProgressRow
@@ -58,7 +58,7 @@ def routes(service: Daemon, counters: Metrics) -> APIRouter:
     async def healthz() -> Response:
         health = service.health()
         row = HealthRow(health.role, health.trouble or None, __version__)
-        return Json(row, 503 if health.trouble else 200)
+        return JsonAnswer(row, 503 if health.trouble else 200)
 
     @router.get(
         "/metrics",

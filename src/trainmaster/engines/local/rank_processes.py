@@ -56,7 +56,7 @@ class NotStarted:
     code: int
     why: str
     is_final: bool = True
-    """Whether another attempt would end the same way; else the machine could not do it just now."""
+    """Whether another attempt would end the same way; else a temporary error of the machine."""
 
 
 class Gang:
@@ -73,7 +73,7 @@ class Gang:
         return all(rank.code is not None for rank in self.ranks)
 
     def start(self, run: RunFile, folder: str) -> NotStarted | None:
-        """All ranks; else what is wrong with the first that could not become its program."""
+        """All ranks; else why the first of them could not be started."""
         self.ranks, errors = [], []
         self._cgroups.prepare(len(run.ranks))
         problem = None
@@ -135,7 +135,7 @@ class Gang:
             send(pid, signal.SIGTERM)
 
     def kill_all(self) -> list[int]:
-        """SIGKILL to all, over and over while new ones appear; what is left cannot be killed."""
+        """SIGKILL to all, repeated while new ones appear; returns those that cannot be killed."""
         self._cgroups.kill()
         members: list[int] = []
         for _ in range(SWEEPS):
@@ -151,7 +151,7 @@ class Gang:
 def _started(
     run: RunFile, number: int, folder: str, cgroups: RunCgroups
 ) -> tuple[RankProcess, int]:
-    """A rank on its way to its program, and the pipe that says whether it got there."""
+    """Fork a rank; returns it and a pipe that reports whether its program was executed."""
     ours, theirs = os.pipe2(os.O_CLOEXEC)
     error, error_end = os.pipe2(os.O_CLOEXEC)
     try:
@@ -176,7 +176,7 @@ def _started(
 def _become(
     run: RunFile, number: int, supervisor: int, cgroups: RunCgroups, output: int, error: int
 ) -> NoReturn:
-    """In the child: leave everything of the supervisor behind and execute the program."""
+    """In the child: close everything of the supervisor's and execute the program."""
     stage = AT_SETUP
     try:
         os.setsid()

@@ -52,7 +52,7 @@ class RunFile:
     log_bytes: int
     log_files: int
     placement: str
-    """Where it runs, in words that are equal only for equal placements."""
+    """Where it runs, as text that is equal only for equal placements."""
     cgroups: CgroupPlan
     freezer: str = "stop"
     """For supervisors of earlier versions, which look it up."""
@@ -73,7 +73,7 @@ def write(folder: str, run: RunFile) -> None:
 
 
 def read(folder: str, generation: int = 0) -> RunFile:
-    """ValueError for a file that another Trainmaster wrote, or a power cut has emptied."""
+    """ValueError for a file that another Trainmaster wrote, or a power failure has emptied."""
     path = path_of(folder, generation)
     with open(path) as file:
         said: dict[str, Any] = json.load(file)
@@ -96,7 +96,7 @@ def socket_of(folder: str) -> str | None:
 
 
 def newest(folder: str) -> RunFile | None:
-    """What the run was last told to be; None where it was never written."""
+    """The newest run file; None if none was ever written."""
     if not os.path.isdir(folder):
         return None
     generations = [

@@ -1,4 +1,4 @@
-"""Where supervisors listen: a place that is the same from every session, and closed to others."""
+"""Where supervisors listen: a folder that is the same in every session, and closed to other users."""
 
 from __future__ import annotations
 

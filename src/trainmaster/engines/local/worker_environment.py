@@ -27,7 +27,7 @@ NOT_HANDED_ON = ("TRAINMASTER_", "TORCHELASTIC_", "SLURM_")
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
-    """Where one rank runs: which of how many, and what it may see."""
+    """Where one rank runs: its rank, the world size, and its devices."""
 
     rank: int
     world: int
@@ -63,7 +63,7 @@ class Host:
 
     topology: Topology
     uuids: tuple[str, ...]
-    """By the topology's GPU numbers; empty where CPU slots stand in for GPUs."""
+    """By the topology's GPU numbers; empty if CPU slots replace GPUs."""
     cgroups: CgroupPlan
 
 
@@ -145,7 +145,7 @@ def rank_env(
 
 
 def threads(place: RankPlace, spec: LaunchSpec, cpus: int, gpus: int) -> int:
-    """A rank's part of its node's cores, unless it said how many it wants."""
+    """A rank's share of its node's cores, unless the job states a number."""
     wanted = cpus * place.slots // max(1, gpus) if spec.cpus is None else spec.cpus
     return max(1, wanted // 1000)
 
@@ -159,7 +159,7 @@ MOST_GIVEN = 512
 
 
 def free_port() -> int:
-    """A free port of the loopback, and that was not handed out just now."""
+    """A free port of the loopback interface that was not handed out recently."""
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
