@@ -68,7 +68,7 @@ def test_who_does_not_lead_may_not_write(store: Store, opened: Callable[[], Stor
     ],
     ids=["append", "keep_snapshot", "compact"],
 )
-def test_a_deposed_leader_writes_nothing(
+def test_a_former_leader_writes_nothing(
     store_url: str, opened: Callable[[], Store], write: Callable[[Store], object]
 ) -> None:
     old, new = opened(), opened()
@@ -86,7 +86,7 @@ def test_a_deposed_leader_writes_nothing(
     assert new.snapshot() is None
 
 
-def test_a_deposed_leader_notices(store_url: str, opened: Callable[[], Store]) -> None:
+def test_a_former_leader_notices(store_url: str, opened: Callable[[], Store]) -> None:
     old, new = opened(), opened()
     assert old.acquire_leadership()
     loosen(store_url)

@@ -19,7 +19,7 @@ from trainmaster.sdk.wire import Message
 
 REPORT_S = 0.1
 """Progress is sent at most this often, however short a step is."""
-GOODBYE_S = 2.0
+CLOSE_S = 2.0
 """Seconds that sending the last messages may take."""
 
 
@@ -114,7 +114,7 @@ class Session:
         ends_well = kind is None or (isinstance(error, SystemExit) and not error.code)
         if ends_well:
             self._report_end(is_leaving)
-        self._client.close(GOODBYE_S)
+        self._client.close(CLOSE_S)
         self._requests.restore_signals(
             ignore_stop=ends_well and (is_leaving or self._place.socket is not None)
         )
