@@ -24,7 +24,7 @@ def test_every_policy_is_listed_with_its_options(tm) -> None:
         "name": "quantum_s",
         "default": 60,
         "allowed": "seconds above 0",
-        "help": "time between comparisons while jobs wait, in seconds",
+        "help": "seconds between priority updates while jobs wait",
     }
     assert [each["name"] for each in shared] == ["starve_after_s", "min_run_s"]
     assert all(each["summary"] for each in found.values())

@@ -1,4 +1,4 @@
-"""Our own policy, what it promises: owed runs, shares with memory, deadlines, answers."""
+"""Our own policy, what it promises: guaranteed runs, shares with memory, deadlines, answers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who and how much: one file or package per system, with its paper and deviations in the docstring."""
+"""Scheduling policies: one file or package per system, with its paper and deviations in the docstring."""

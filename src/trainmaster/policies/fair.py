@@ -4,8 +4,8 @@ Weighted max-min over queues that may lie in each other, with guaranteed and max
 are offered to queues below their guarantee first, then by usage / weight; what a queue does not use
 others borrow. A queue *starves* while it holds less than `share_threshold` of its fair share among the
 active queues, or less than its guarantee, and wants more. When it has starved for `preempt_timeout_s`
-and the cluster is fuller than `utilisation_threshold`, it gets its share back: whole gangs, those that
-have run for the shortest time first, only from queues above their own share and only while they keep
+and the cluster is fuller than `utilisation_threshold`, it gets its share back: whole gangs, the
+most recently started first, only from queues above their own share and only while they keep
 it. Inside a queue: `inner`, first in first out with skipping unless told otherwise.
 
 `half_life_s` > 0 gives it a memory (as Slurm's fair share): the fading average of what a queue held

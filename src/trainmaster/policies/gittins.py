@@ -2,9 +2,9 @@
 
 With a distribution of the service (GPUs x time) that jobs take, a job that has attained a has the
 index G(a) = sup over D of P(S - a <= D | S > a) / E[min(S - a, D) | S > a], completions per GPU-second;
-the highest runs first. The distribution comes from `service_samples`, or is learned from the jobs that
-ended and those that still run, by class (estimators/service/; `classes` says how finely): until enough
-have ended the order is least attained service. Indices of running jobs are looked at again at whole
+the highest runs first. The distribution comes from `service_samples`, or is learned from ended
+and running jobs, by class (estimators/service/; `classes` says how finely): until enough
+have ended the order is least attained service. Indices of running jobs are updated at whole
 multiples of `quantum_s`.
 
 Deviations. Ties go to the earlier first start, so that equals do not take turns. Learned indices, and
@@ -37,13 +37,13 @@ from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.units import ceil_div, to_ms
 
 NEVER = 1 << 62
-"""Rank value of a job that has not started: behind equals that have."""
+"""Rank value of a job that has not started: behind jobs of equal index that have."""
 
 
 @dataclass(frozen=True, slots=True)
 class GittinsOptions(PreemptiveOptions):
     quantum_s: float = option(
-        60.0, positive_seconds, "time between comparisons while jobs wait, in seconds"
+        60.0, positive_seconds, "seconds between priority updates while jobs wait"
     )
     service_samples: Samples = samples_option()
     classes: str = classes_option()
@@ -75,7 +75,7 @@ class Gittins(BasePolicy[GittinsOptions, Observations]):
         return draft.plan(seen, ranks.next_expiry())
 
     def wake(self, view: View, memo: Observations, now: int) -> int | None:
-        """A run that has just started will have another index at a time that is known now."""
+        """When to plan again after a run has started: its index will change at a known time."""
         return (
             None
             if view.has_nothing_to_schedule()

@@ -24,7 +24,7 @@ from trainmaster.model.units import to_ms
 @dataclass(frozen=True, slots=True)
 class LasOptions(PreemptiveOptions):
     quantum_s: float = option(
-        60.0, positive_seconds, "time between comparisons while jobs wait, in seconds"
+        60.0, positive_seconds, "seconds between priority updates while jobs wait"
     )
 
 

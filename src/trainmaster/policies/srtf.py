@@ -2,8 +2,8 @@
 
 The classic bound for mean completion time on one server. Whole gangs, in order of true remaining
 time, skipping what does not fit. Ties: earlier submission. Remaining time is counted at nominal speed
-for all jobs: with a running job's present speed, a slow placement would make two jobs evict each other
-for ever. Deviations: none known; checked against two other simulators on philly1k (docs/policies/srtf.md).
+for all jobs: with a running job's current speed, a slow placement would make two jobs preempt each other
+endlessly. Deviations: none known; checked against two other simulators on philly1k (docs/policies/srtf.md).
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def memory_on(space: Occupancy, gpu: int, part: Part) -> int:
 
 
 def unguaranteed(space: Occupancy, demand: Demand, most: int) -> tuple[Slice, ...]:
-    """Up to so many GPUs that no guaranteed run uses or has reserved, idle ones first."""
+    """Up to `most` GPUs that no guaranteed run uses or has reserved, idle ones first."""
     chosen: list[Slice] = []
     loads: dict[int, int] = {}
     kinds = space.kinds_for(demand)

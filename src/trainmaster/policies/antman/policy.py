@@ -4,7 +4,7 @@ Section 4. Guaranteed jobs are charged to their queue's quota, one per GPU; the 
 smallest part of its quota goes next, first in first out inside; a gang that finds only a part of its
 GPUs holds that part, closed to other guaranteed jobs and open to opportunistic ones. Opportunistic
 jobs have no quota: each goes to the least busy GPU among those with a utilisation below `util_limit`
-that has the memory for it, beside those that are there. A guaranteed job that has waited
+that has the memory for it, sharing it with the jobs there. A guaranteed job that has waited
 `opportunistic_after_s` may start as an opportunistic one, and is upgraded when quota and a GPU are
 free. A guaranteed job whose memory does not fit evicts opportunistic runs, never guaranteed ones. A
 queue's maximum bounds all that it holds.
@@ -70,7 +70,9 @@ class AntManOptions(PreemptiveOptions):
         choice("on", "off"),
         "tell job classes apart; off: all jobs within their quota are guaranteed",
     )
-    reserve: str = option("on", choice("on", "off"), "hold the free part of a gang's GPUs for it")
+    reserve: str = option(
+        "on", choice("on", "off"), "reserve free GPUs for a gang until it has all of them"
+    )
     upgrade: str = option(
         "on", choice("on", "off"), "make opportunistic runs guaranteed when quota is free"
     )
@@ -159,7 +161,7 @@ class AntMan(BasePolicy[AntManOptions, AntManMemo]):
         return part.ranked(rank, now, group=group, with_running=True)
 
     def _tag(self, record: JobRecord, quotas: Quotas, now: int) -> str:
-        """In which line of its queue a waiting job stands."""
+        """The class of a waiting job: guaranteed, opportunistic, or late (either)."""
         has_classes = self.options.classes == "on"
         if has_classes and record.job.role is Role.OPPORTUNISTIC:
             return OPPORTUNISTIC
@@ -208,7 +210,7 @@ def _limits(
 
 
 def _is_opportunistic(record: JobRecord) -> bool:
-    """Whether it has GPUs and lives on what others leave of them."""
+    """Whether it runs as an opportunistic job."""
     placement = record.placement
     return placement is not None and placement.role is Role.OPPORTUNISTIC
 

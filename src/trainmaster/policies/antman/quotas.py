@@ -39,7 +39,7 @@ class Quotas:
         return None if self.by_queue is None else self.by_queue.get(queue, 0)
 
     def allow(self, queue: str, size: int) -> bool:
-        """Whether so much is within the queue's quota."""
+        """Whether `size` is within the queue's quota."""
         quota = self.of_queue(queue)
         return quota is None or size <= quota
 
@@ -82,7 +82,7 @@ class QueueLimits:
         return self._tree is not None and self._tree.leaves[queue].never_holds(share)
 
     def is_in_the_way(self, other: str, queue: str, share: int) -> bool:
-        """Whether what another queue holds counts against a maximum that forbids so much more."""
+        """Whether another queue's usage counts against a maximum that `share` more would exceed."""
         if self._tree is None:
             return False
         full = self._tree.leaves[queue].full_for(share)

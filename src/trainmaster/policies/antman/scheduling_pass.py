@@ -31,7 +31,7 @@ from trainmaster.policies.antman.opportunistic_colocation import (
 from trainmaster.policies.antman.quotas import QueueLimits, Quotas
 
 GUARANTEED, LATE, OPPORTUNISTIC = "guaranteed", "late", "opportunistic"
-"""Lines of a queue: still only guaranteed; those that may also start on idle cycles; only those."""
+"""Classes of waiting jobs: guaranteed only; guaranteed or opportunistic (late); opportunistic only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class AntManPass:
                 take_turn(queue)
 
     def _in_line(self, queue: str) -> Iterable[JobRecord]:
-        """Its guaranteed jobs that wait, and those that already run on idle cycles."""
+        """Waiting guaranteed jobs of the queue, and its runs that could be upgraded, in rank order."""
         ranks = self.lines.get(queue)
         lines = {} if ranks is None else ranks.waiting
         mine = {key: line for key, line in lines.items() if _tag(key[0]) != OPPORTUNISTIC}
@@ -175,7 +175,7 @@ class AntManPass:
         return placement
 
     def _make_room(self, record: JobRecord) -> Placement | None:
-        """On GPUs that only opportunistic runs use: those that do not fit beside it have to go."""
+        """Place it on GPUs that only opportunistic runs use; runs that do not fit next to it are evicted."""
         draft = self.draft
         if not self.opportunistic or self._is_hopeless(record):
             return None
@@ -215,7 +215,7 @@ class AntManPass:
         return able[staying:], best
 
     def _let_stay(self, able: list[JobRecord], before: int, after: int) -> int:
-        """So many of the oldest stay where they are, instead of as many as before."""
+        """Let this many of the oldest runs stay, instead of as many as before."""
         for run in able[before:after]:
             self.draft.restore(run)
         for run in able[after:before]:
@@ -236,7 +236,7 @@ class AntManPass:
         return is_open and not self.rules.guards.is_protected(run, self.now)
 
     def _reserve(self, record: JobRecord) -> None:
-        """Hold what there is of its GPUs: closed to other guaranteed jobs, open to the others."""
+        """Reserve the free GPUs for it: closed to other guaranteed jobs, open to opportunistic ones."""
         need = len(parts_of(record.demand.nominal))
         found = unguaranteed(self.draft.space, record.demand, need)
         if found and need > 1:
@@ -268,7 +268,7 @@ class AntManPass:
     # -- opportunistic ---------------------------------------------------------------------------
 
     def serve_opportunistic(self) -> None:
-        """In order of submission, each where the least is going on."""
+        """Start opportunistic jobs in order of submission, each on the least busy GPUs."""
         lines: dict[tuple[Hashable, int], RankList] = {
             ((queue, group), rate): line
             for queue, ranks in self.lines.items()

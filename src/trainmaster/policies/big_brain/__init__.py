@@ -1,1 +1,1 @@
-"""Big Brain: several jobs on one GPU, as many as were seen to pay."""
+"""Big Brain: several jobs on one GPU, as many as measurements show to be best."""

@@ -49,7 +49,7 @@ def best_factor(slowdowns: Mapping[int, int], jobs: int = UNIT_JOBS) -> int:
 @stored_as("big-brain.Measured")
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """A run that is being measured, as it stood when its company last changed."""
+    """A run that is being measured, as of the last change of the jobs on its GPU."""
 
     job: str
     label: str
@@ -61,7 +61,7 @@ class MeasuredRun:
 @stored_as("big-brain.Memo")
 @dataclass(frozen=True, slots=True)
 class TunerMemo:
-    """All that has been measured; a policy's memo."""
+    """All measurements; the policy's memo."""
 
     times: FrozenMap[tuple[str, int], int] = field(default_factory=FrozenMap)
     """By class and number of jobs together: ms of running."""
@@ -73,7 +73,7 @@ class TunerMemo:
 
 @dataclass(frozen=True, slots=True)
 class PackingFactorTuner:
-    """Reads the lessons, and adds to them."""
+    """Chooses packing factors from measurements, and updates the measurements."""
 
     trial_ms: int
     """Run time after which a factor counts as measured."""
@@ -112,7 +112,7 @@ class PackingFactorTuner:
         return max(trial, FACTORS[1])
 
     def learned(self, lessons: TunerMemo, view: View, now: int) -> TunerMemo:
-        """With what has been done since the company of the watched runs last changed."""
+        """Updated with the work of the measured runs since the jobs on their GPUs last changed."""
         if not lessons.watched or now <= lessons.since_ms:
             return lessons
         ended = {record.id: record for record in view.ended}

@@ -49,20 +49,20 @@ class BigBrainOptions:
     concurrency: int | str = option(
         "auto",
         factor_or_auto,
-        "most whole jobs on one GPU; auto: as many as pay",
+        "most whole jobs on one GPU; auto: the number that measurements show to be best",
     )
     split: str = option("on", choice("on", "off"), "split a job in two where no slot is free")
     sharing: str = option("time", choice("time", "mps"), "how jobs on one GPU share it")
     trial_s: float = option(
         30.0,
         positive_seconds,
-        "auto: run time that measures a factor, in seconds",
+        "auto: seconds each packing factor is measured",
     )
 
 
 @dataclass(slots=True)
 class Occupants:
-    """The jobs on each shared GPU, with those that this pass has added."""
+    """The jobs on each shared GPU, including the ones that this pass has added."""
 
     draft: Draft
     added: dict[int, list[tuple[JobRecord, Placement]]] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
     def _company(
         self, occupants: Occupants, lessons: TunerMemo
     ) -> Iterator[tuple[JobRecord, str, int]]:
-        """Packed runs that are measured or new, without those beside half a job."""
+        """Packed runs that are measured or new, except on GPUs that also hold half of a split job."""
         jobs, draft = occupants.draft.view.jobs, occupants.draft
         known = [jobs[watch.job] for watch in lessons.watched if watch.job in jobs]
         here = [(record, record.placement) for record in known if not draft.is_touched(record)]
@@ -160,7 +160,7 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
         return None
 
     def _may_split(self, lessons: TunerMemo, label: str) -> bool:
-        """In auto only where company was found to pay: half a job is company too."""
+        """With `auto`, a job is split only if sharing was found to pay for its class."""
         if self._fixed is not None:
             return self.splits
         is_known = self._tuner.next_trial(lessons, label) is None
@@ -201,7 +201,7 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
         return sum(self._is_packed(*each) for each in occupants.on(gpu))
 
     def _open_to_half(self, occupants: Occupants, label: str) -> IsOpen:
-        """GPUs with no half of another job on them, in auto only beside one's own class."""
+        """GPUs that may take half a job: without another half and, with `auto`, only jobs of its class."""
 
         def is_open(gpu: int) -> bool:
             is_unsplit = all(len(placement.slices) == 1 for _, placement in occupants.on(gpu))

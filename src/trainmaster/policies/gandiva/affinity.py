@@ -1,4 +1,4 @@
-"""Servers that keep to jobs of one size (Gandiva, OSDI'18): who is where, and where the next one goes.
+"""Server affinity (Gandiva, OSDI'18): servers host jobs of one size; loads, and where the next job goes.
 
 A server's affinity is the size (GPUs) of the jobs that it hosts; of several sizes, the one with most
 GPUs there, the smaller at a tie; 0 while it hosts none. Hosted are the jobs that run there and those
@@ -119,7 +119,7 @@ def least_loaded_free(
 
 
 class LoadHeap:
-    """Servers to over-subscribe for one demand: those that could hold the job if empty, by load."""
+    """Servers to over-subscribe for one demand (they could hold the job if empty), by load."""
 
     def __init__(
         self, space: Occupancy, servers: Servers, demand: Demand, count: int, among: int

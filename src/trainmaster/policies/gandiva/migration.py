@@ -1,4 +1,4 @@
-"""Moves that mend what arrivals and departures left behind, each measured and taken back if it hurt.
+"""Migrations that repair fragmentation after departures; each is measured, and undone if it slowed the job.
 
 On departures: gangs on more servers than they need move together, jobs on servers of another affinity
 move to their own, and small jobs make room for a wide one that waits (Gandiva, OSDI'18, section 3.3).
@@ -36,7 +36,7 @@ MOST_TRIED = 4
 REST_QUANTA = 10
 """Quanta for which a job that has moved is left alone."""
 HARM_PERCENT = 99
-"""Below this much of its speed before, a move has done harm."""
+"""A move did harm if the job is slower than this percentage of its former speed."""
 
 
 @stored_as("gandiva.Move")
@@ -70,7 +70,7 @@ class Migration:
     # -- judging ---------------------------------------------------------------------------------
 
     def judge(self) -> None:
-        """Look at what the moves have done to speeds; forget those that are long past."""
+        """Evaluate moves by their effect on speed, and forget old ones."""
         for job, move in list(self.moves.items()):
             record = self.view.jobs.get(job)
             is_past = move.is_judged and self.now - move.at_ms >= self.rest_ms
@@ -152,7 +152,7 @@ class Migration:
     def make_room(self, *, for_all: bool) -> None:
         """Move small jobs away so that one that waits can start on one server.
 
-        Tried for the first job of its demand, where something may have changed; else for newcomers.
+        Tried for the first job of its demand, where something may have changed; else only for new jobs.
         """
         space = self.draft.space
         candidates = self.index.line.candidates(self.now)
@@ -183,7 +183,7 @@ class Migration:
         return any(self._clear(record, *each) for each in islice(tried, MOST_TRIED))
 
     def _clear(self, record: JobRecord, node: int, missing: int) -> bool:
-        """Move the smallest jobs off this server until so many more GPUs are free."""
+        """Move the smallest jobs off this server until `missing` more GPUs are free."""
         movers: list[JobRecord] = []
         count = record.demand.nominal.count
         for mover in self._movable_on(node):

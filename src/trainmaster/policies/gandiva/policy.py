@@ -3,9 +3,9 @@
 A job goes to a server that hosts jobs of its size (affinity) with GPUs free, else to an empty one, else
 to one of another affinity with GPUs free, else it joins the least loaded server of its affinity, which is
 then over-subscribed: its jobs take turns of `quantum_s`. Without such a server it queues. While jobs
-take turns, those that leave GPUs idle are packed in pairs on trial and parted where they do more harm than
-good (trial_packing.py); departures set off moves that mend locality (migration.py); jobs that declare a range
-of sizes grow into idle GPUs of their servers, and shrink to their nominal size at once when a job waits.
+take turns, jobs that leave GPUs idle are packed in pairs on trial and separated if that does more harm than
+good (trial_packing.py); departures trigger migrations that improve locality (migration.py); jobs that declare
+a range of sizes grow into idle GPUs of their servers, and shrink to nominal size as soon as a job waits.
 
 Deviations. Quanta end at whole multiples of `quantum_s` in the whole cluster, so that gangs on several
 servers can take turns; a job that joins an over-subscribed server gets its first turn then. A server that has
@@ -45,12 +45,12 @@ SWITCH = ("on", "off")
 @dataclass(frozen=True, slots=True)
 class GandivaOptions(PreemptiveOptions):
     quantum_s: float = option(
-        60.0, positive_seconds, "length of a turn on a crowded server, in seconds"
+        60.0, positive_seconds, "length of a turn on an over-subscribed server, in seconds"
     )
     packing: str = option(
-        "on", choice(*SWITCH), "try pairs of jobs on the same GPUs while others wait"
+        "on", choice(*SWITCH), "try pairs of jobs on the same GPUs while jobs wait"
     )
-    migration: str = option("on", choice(*SWITCH), "move jobs when others have left")
+    migration: str = option("on", choice(*SWITCH), "migrate jobs when others have ended")
     grow: str = option(
         "on", choice(*SWITCH), "let elastic jobs grow into idle GPUs of their servers"
     )
@@ -192,7 +192,7 @@ class Gandiva(BasePolicy[GandivaOptions, GandivaMemo]):
 def _homes(
     known: FrozenMap[str, Home], new: Mapping[str, Home], jobs: Mapping[str, JobRecord]
 ) -> FrozenMap[str, Home]:
-    """Where suspended jobs ran; without those that have ended or run again."""
+    """Where suspended jobs ran; without jobs that have ended or run again."""
     waiting = {job for job in known if job in jobs and jobs[job].placement is None}
     if not new and len(waiting) == len(known):
         return known
@@ -200,5 +200,5 @@ def _homes(
 
 
 def _is_alive(jobs: Mapping[str, JobRecord], pair: Pair) -> bool:
-    """Whether a verdict can still matter: models live for ever."""
+    """Whether a verdict can still matter: both jobs are live, or it is about models."""
     return all(name in jobs or name.startswith(MODEL) for name in pair)

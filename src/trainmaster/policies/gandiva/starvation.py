@@ -20,7 +20,7 @@ from trainmaster.policies.gandiva.time_slicing import MOST_TURNS, TimeSlicing
 
 @dataclass(slots=True)
 class StarvingJobs:
-    """Those of one pass."""
+    """The starving jobs of one pass."""
 
     slicing: TimeSlicing
     again_at: int | None = None
@@ -73,7 +73,7 @@ class StarvingJobs:
         return False
 
     def _will_be_free(self, node: int, count: int) -> bool:
-        """Whether so many GPUs are idle there, or held by runs that take turns."""
+        """Whether `count` GPUs of the node are idle or held by runs that take turns."""
         held = {
             piece.gpu
             for each in self.slicing.view.residents(node)

@@ -314,7 +314,7 @@ def is_open_at(space: Occupancy, home: Home) -> bool:
 def measured_at(
     runs: Iterable[JobRecord | None], trial_ms: int, sharing: Sharing | None = None
 ) -> int | None:
-    """When all of these will have run where they are for so long; None while one does not run so."""
+    """When all these runs will have run in place for `trial_ms`; None if one does not run in this mode."""
     since = 0
     for run in runs:
         if run is None or run.phase is not Phase.RUNNING or run.run_since_ms is None:

@@ -107,7 +107,7 @@ class TrialPacking:
     # -- judging ---------------------------------------------------------------------------------
 
     def judge(self) -> None:
-        """Keep the pairs that have proved themselves, and part those that have not."""
+        """Keep the pairs that gain, and separate the others."""
         for packed, guest, host, rates in self._measured():
             if not is_worth_it(*rates):
                 self._separate(packed.pair, guest, host)

@@ -33,7 +33,7 @@ def _dealt(tasks: int, machine: int, machines: int) -> int:
 
 
 def place_evenly(space: Occupancy, demand: Demand, count: int, role: Role) -> Placement | None:
-    """So many whole GPUs in equal parts on the fewest, emptiest nodes; None where that is not possible."""
+    """`count` whole GPUs in equal parts on the fewest, emptiest nodes; None if that is not possible."""
     for row, _ in rows_for(space, space.kinds_for(demand), count):
         placement = _on_row(space, row, demand, count, role)
         if placement is not None:

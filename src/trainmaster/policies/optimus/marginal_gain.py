@@ -3,7 +3,7 @@
 Every job has its first workers, in order of arrival. Then, again and again, a worker goes to the job
 whose completion it brings forward most:
 
-    gain = Q / f(w) - Q / f(w + 1),   Q the work that is left, f the speed on so many workers
+    gain = Q / f(w) - Q / f(w + 1),   Q the remaining work, f(w) the speed on w workers
 
 until nothing is gained or nothing fits. The paper divides by the amount of the dominant resource that a
 task takes, and gives parameter servers out by the same rule; here a worker is one GPU, and servers are

@@ -61,9 +61,9 @@ class WorkerAllocation:
         return False
 
     def _take(self, record: JobRecord, count: int, *, to_stay: bool = False) -> bool:
-        """So many of the types that the job may use, those that it has first; or none.
+        """Take `count` GPUs of types that the job may use, its current types first; or none.
 
-        To stay where it runs, only of those that it has.
+        To stay where it runs, only of its current types.
         """
         own = types_held(self._space, record) if to_stay else ()
         return self._pool.take(own or usable_types(self._space, record), count * WHOLE)

@@ -66,7 +66,7 @@ class WorkerPlacement(Reallocation):
                 self.grow(record, count)
 
     def _unplaced(self, newcomers: Iterable[tuple[JobRecord, int]]) -> list[JobRecord]:
-        """Start them one after another; those that find no place."""
+        """Start these jobs one after another; returns the ones that fit nowhere."""
         return [record for record, count in newcomers if not self.start(record, count)]
 
     def start(self, record: JobRecord, count: int) -> bool:

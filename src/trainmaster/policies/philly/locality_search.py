@@ -90,7 +90,7 @@ Searches = FrozenMap[str, Search]
 
 
 class LocalitySearch(BasePolicy[NoOptions]):
-    """The line of a queue: first in, first out, each job in the place that its search allows."""
+    """The policy inside a queue: first in, first out, each job placed at its relaxation level."""
 
     name = "locality-search"
     options_type = NoOptions

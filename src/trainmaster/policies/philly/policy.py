@@ -169,7 +169,7 @@ class Philly(FairSharing[PhillyOptions, PhillyMemo]):
         return Reason(why, need, reason.free, reason.largest_block, held_by)
 
     def causes(self, view: View, memo: PhillyMemo, now: int) -> Callable[[str, Demand], Why]:
-        """For counting delays: why jobs of a queue that ask for so much wait now."""
+        """For counting delays: why jobs of a queue and demand wait now."""
         round_ = self._divided(view, memo, now)
         return lambda queue, demand: self._cause(round_, queue, demand)
 

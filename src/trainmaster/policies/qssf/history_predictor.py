@@ -1,9 +1,9 @@
-"""How long a job will run by what is remembered of others: runs of its program, its user's, its like.
+"""Predicts run times from history: runs of the same program, of the same user, and of similar jobs.
 
-Two answers (Helios, SC'21): the rolling one is the mean run time of the narrowest class that has been
-seen, recent runs weighing more where it is one program; the learned one is a mean of logarithms by
-attributes, each class drawn towards the wider one around it by how little it has seen. What is
-remembered is a value, for the memo, and grows with the number of classes, not of jobs.
+Two predictions (Helios, SC'21). The rolling one is the mean run time of the narrowest class with any runs;
+for a single program, recent runs count more. The learned one is a mean of logarithms by attributes, in which
+each class is shrunk towards the wider one around it, the more the fewer runs it has. The history grows with
+the number of classes, not of jobs.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from trainmaster.model.program_name import program_of
 from trainmaster.model.units import HOUR, NOMINAL
 
 BLANK_MS = HOUR
-"""How long a job is taken to run while nothing at all is known: it only orders jobs by their size."""
+"""Assumed run time while nothing is known; it only orders jobs by their size."""
 RECENT = 4
-"""A run of a program weighs a quarter against all before it, once there have been as many."""
+"""From the fourth run of a program on, a new run counts 1/4 of the mean."""
 STEADY = 1 << 10
-"""Wider classes have means proper, for as many runs at least."""
+"""Wider classes use a plain mean over at least this many runs."""
 PULL = 8
-"""A class is drawn towards the wider one as if it had seen so many jobs of that one's mean."""
+"""Weight of the wider class in a class's mean, in runs."""
 WATCHES = 6
-"""Parts of a day that a time of submission is told apart by."""
+"""Number of parts of a day by which submission times are classified."""
 MOST = 2_048
-"""Classes remembered per user or queue; beyond it, the half that has not been seen for longest goes."""
+"""Most classes per user or queue; beyond that, the least recently used half is dropped."""
 
 Class = tuple[str, tuple[Hashable, ...]]
-"""(chapter: whose it is, what tells it apart there)."""
+"""(chapter: its user or queue, attributes within the chapter)."""
 
 
 @stored_as("history.Class")
@@ -42,11 +42,11 @@ class ClassHistory:
 
     count: int = 0
     mean_ms: int = 0
-    """Recent ones weigh more, or all the same."""
+    """Mean run time; recent runs count more in classes of one program."""
     logs: int = 0
     """Sum of log2 of run times in ms, in parts per million."""
     last: int = 0
-    """The number, among all ends, of the last one."""
+    """Sequence number of its last ended run."""
 
     def with_run(self, run_ms: int, number: int, window: int) -> ClassHistory:
         moved = (run_ms - self.mean_ms) // min(self.count + 1, window)
@@ -61,13 +61,13 @@ Chapter = FrozenMap[tuple[Hashable, ...], ClassHistory]
 @stored_as("history.Runs")
 @dataclass(frozen=True, slots=True)
 class RunHistory:
-    """Everything remembered: by chapter, so that one more run copies little."""
+    """The whole history, by chapter, so that adding a run copies little."""
 
     chapters: FrozenMap[str, Chapter] = field(default_factory=FrozenMap)
     ends: int = 0
 
     def with_ended(self, records: Iterable[JobRecord]) -> RunHistory:
-        """And these have ended, whatever way."""
+        """The history with these ended jobs, whatever their outcome."""
         changed, ends = dict[str, dict[tuple[Hashable, ...], ClassHistory]](), self.ends
         for record in records:
             run_ms = record.attained // record.demand.nominal.total_share
@@ -85,7 +85,7 @@ class RunHistory:
         return RunHistory(self.chapters.updated(pages), ends)
 
     def rolling_ms(self, record: JobRecord) -> int:
-        """The mean of the narrowest class that has been seen."""
+        """The mean of the narrowest class with any runs."""
         found = (self._seen(name) for name in _narrowing(record))
         return next((seen.mean_ms for seen in found if seen.count), BLANK_MS)
 
@@ -116,7 +116,7 @@ def _kept(
 
 
 def _classes(record: JobRecord) -> Iterator[tuple[Class, int]]:
-    """Every class of a job, once, with how many runs its mean looks back on."""
+    """Every class of a job, once, with the window of its mean in runs."""
     for name in dict.fromkeys((*_narrowing(record), *_widening(record))):
         yield name, RECENT if name[1][:1] == ("program",) else STEADY
 
@@ -141,7 +141,7 @@ def _narrowing(record: JobRecord) -> Iterator[Class]:
 
 
 def _widening(record: JobRecord) -> Iterator[Class]:
-    """From all jobs down to those of its queue, size, user and time of day."""
+    """Classes from all jobs down to jobs of its queue, size, user and time of day."""
     job, size = record.job, record.demand.nominal.total_share
     watch = job.submit_ms // HOUR % 24 * WATCHES // 24
     yield "all", ()

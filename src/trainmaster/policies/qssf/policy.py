@@ -57,12 +57,12 @@ def upgraded(body: Mapping[str, Json]) -> Mapping[str, Json]:
 @stored_as("qssf.Memo", upgraded)
 @dataclass(frozen=True, slots=True)
 class QssfMemo:
-    """What is remembered of jobs that ended, and the run times predicted of those that are here."""
+    """The history of ended jobs, and the predicted run times of live ones."""
 
     past: RunHistory = field(default_factory=RunHistory)
     predicted_ms: FrozenMap[str, int] = field(default_factory=FrozenMap)
     last_seq: int = -1
-    """All jobs up to this one have been judged."""
+    """All jobs up to this one have a prediction."""
 
 
 class Qssf(BasePolicy[QssfOptions, QssfMemo]):
@@ -91,7 +91,7 @@ class Qssf(BasePolicy[QssfOptions, QssfMemo]):
         return draft.plan(memo)
 
     def _with_news(self, view: View, memo: QssfMemo) -> QssfMemo:
-        """Judge jobs that have arrived by what was known before; then learn from those that have ended."""
+        """Predict newly arrived jobs from the history so far; then add the jobs that have ended."""
         newcomers: dict[str, int] = {}
         last = memo.last_seq
         for record in view.newest_first():

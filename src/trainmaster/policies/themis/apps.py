@@ -140,8 +140,8 @@ class AppIndex:
 def work_of(record: JobRecord, now: int) -> tuple[int, int]:
     """(left, total): by its estimate; without one, as much again as it has done.
 
-    A job that has outlived its estimate is taken to need a tenth more each time. No job is taken to
-    be shorter than 1 ms in all: shares of nothing cannot be compared.
+    A job that has exceeded its estimate is assumed to need a tenth more each time. Every job is assumed to
+    take at least 1 ms in total, so that ratios are defined.
     """
     done = record.work_at(now)
     if record.estimate is None:
@@ -186,7 +186,7 @@ class BiddingApp:
     """Mean number of apps over its life."""
     now: int
     candidates: list[JobRecord] = field(default_factory=list)
-    """Its jobs in the auction: those that run first, then by submission."""
+    """Its jobs in the auction: running ones first, then by submission."""
     is_starving: bool = False
     grants: list[tuple[int, float, Grant]] = field(default_factory=list)
     """(GPUs, rho, GPUs of each job), growing in GPUs and falling in rho."""

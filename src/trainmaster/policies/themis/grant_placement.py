@@ -189,7 +189,7 @@ class GrantPlacement:
         return resized(draft.view, mine, (*mine.slices, *more)) if more else mine
 
     def _idle_beside(self, record: JobRecord, mine: Placement, room: int) -> list[Slice]:
-        """Idle GPUs of its nodes that these can carry beside those that it has or had."""
+        """Idle GPUs of its nodes that fit in addition to the GPUs it has or had."""
         draft = self.draft
         if not draft.is_evicted(record):
             return idle_beside(draft, record, mine, room)
