@@ -133,7 +133,7 @@ def test_a_replayed_log_gives_the_same_decisions(
 
 @settings(some, max_examples=30)
 @given(scenario=scenarios(), world=st.sampled_from(PERIODIC[:2]))
-def test_who_suspends_nobody_ends_everybody_and_loses_only_by_nodes(
+def test_policies_that_never_suspend_end_all_jobs_and_lose_work_only_by_node_failures(
     scenario: Scenario, world: PerfModel
 ) -> None:
     drive = driven(in_world(scenario, world), "fifo skip")

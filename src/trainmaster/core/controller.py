@@ -30,7 +30,7 @@ class Decision(NamedTuple):
     orders: Sequence[Order]
     refusals: Sequence[Refusal]
     wake_at: int | None
-    """Step again then at the latest, even if nothing happens."""
+    """The latest time of the next step, even if nothing happens."""
     planned: bool
     """Whether the policy was asked."""
     ended_unsuccessfully: Sequence[tuple[str, Phase]] = ()
@@ -66,7 +66,7 @@ class Controller:
 
     @property
     def wake_at(self) -> int | None:
-        """When the policy wants to be asked again at the latest."""
+        """The latest time at which the policy wants to be asked again."""
         return self._wake_at
 
     def resume(self, memo: object, now: int, wake_at: int | None) -> None:
@@ -167,7 +167,7 @@ class Controller:
         return refusals, plan.notices
 
     def _wake_by(self, time: int | None, now: int) -> None:
-        """Ask again then at the latest, and never in the same instant."""
+        """Ask again no later than then, and never in the same instant."""
         if time is not None and (self._wake_at is None or time < self._wake_at):
             self._wake_at = max(time, now + 1)
 
@@ -179,7 +179,7 @@ class Controller:
 
     @property
     def next_step_at(self) -> int | None:
-        """When to step again at the latest, even if nothing happens: as its last decision said."""
+        """The latest time of the next step, as the last decision said."""
         state = self.state
         launches = [each.expires_ms for each in state.pending_launches.values()]
         reservations = [held.until_ms for held in state.reservations.values()]

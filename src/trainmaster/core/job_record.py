@@ -42,11 +42,11 @@ class JobRecord:
     """Where a frozen run of it is bound."""
     first_start_ms: int | None = field(init=False, default=None)
     since_ms: int | None = field(init=False, default=None)
-    """When it began to make progress at the present speed; None while it does not."""
+    """When it began to make progress at its current speed; None while it makes none."""
     waiting_since_ms: int = field(init=False)
     """When it last began to wait; while it runs, when the wait before this run began."""
     run_since_ms: int | None = field(init=False, default=None)
-    """When the present run started; None while it has none that trains."""
+    """When its current run started to train; None while it has none."""
     suspend_ordered_ms: int | None = field(init=False, default=None)
     launched_ms: int | None = field(init=False, default=None)
     """When its present run was ordered to start."""
@@ -107,7 +107,7 @@ class JobRecord:
         return self.work + (now - self.since_ms) * self.speed_ppm
 
     def finish_at(self, needed: int, now: int) -> int:
-        """When `needed` work will be done at the present speed, at nominal speed while it waits."""
+        """When `needed` work will be done at its current speed, or at nominal speed while it waits."""
         left = max(0, needed - self.work_at(now))
         return now + ceil_div(left, self.speed_ppm if self.since_ms is not None else NOMINAL)
 

@@ -133,8 +133,8 @@ class QueueView(View):
 
     @property
     def reservations(self) -> Mapping[str, Reserve]:
-        everybody = self._state.reservations
-        return {job: held for job, held in everybody.items() if job in self._jobs}
+        reservations = self._state.reservations.items()
+        return {job: held for job, held in reservations if job in self._jobs}
 
     @contextmanager
     def within(self, budget: int | None) -> Iterator[View]:

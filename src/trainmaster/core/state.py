@@ -224,7 +224,7 @@ class State:
         return placement
 
     def resumes_in_place(self, record: JobRecord, placement: Placement) -> bool:
-        """Whether a frozen run of it, not told to leave, could be thawed there."""
+        """Whether its frozen run could be thawed there, not having been ordered to leave."""
         frozen = record.frozen
         return (
             frozen is not None

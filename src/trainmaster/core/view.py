@@ -33,7 +33,7 @@ class View:
         self.occupancy: Occupancy = state.occupancy
         self.queues: Mapping[str, Queue] = state.queues
         self.releasing: Mapping[int, AbstractSet[Run]] = state.releasing
-        """GPUs that runs have been told to leave and have not left yet."""
+        """GPUs that runs have been ordered to leave and have not left yet."""
         self.draining: AbstractSet[int] = state.draining
         self.saves_on_demand: bool = state.saves_on_demand
         """Whether a suspended run saves a checkpoint first, so that no work is lost."""

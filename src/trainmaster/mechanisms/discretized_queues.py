@@ -131,7 +131,7 @@ class DiscretizedQueues(BasePolicy[TiresiasOptions, M]):
 
 
 def _last_whole_second(since_ms: int, now: int) -> int:
-    """When demotion was last looked at: a whole second, or the start of the present run."""
+    """When demotion was last checked: a whole second, or the start of the current run."""
     return max(since_ms, now // SECOND * SECOND)
 
 

@@ -29,7 +29,7 @@ class PreemptiveOptions:
         0.0, at_least_zero, "seconds of waiting after which a job goes first; 0: off"
     )
     min_run_s: float = option(
-        0.0, at_least_zero, "seconds that a run goes on before it may be preempted"
+        0.0, at_least_zero, "seconds a run must have run before it may be preempted"
     )
 
 
@@ -80,7 +80,7 @@ class PreemptionGuards:
         return rank
 
     def _until(self, record: JobRecord, length_ms: int) -> int | None:
-        """When the present run will have lasted that long; unknown until it starts."""
+        """When the current run will have lasted that long; unknown until it starts."""
         return None if record.run_since_ms is None else record.run_since_ms + length_ms
 
     def next_due(self, record: JobRecord, now: int) -> int | None:

@@ -38,7 +38,7 @@ class DeadlineNotice:
     what: DeadlineOutcome
     deadline_ms: int
     finish_ms: int | None = None
-    """Predicted finish at the latest; None where it was declined."""
+    """The latest predicted finish; None if it was declined."""
     earlier_ms: int | None = None
     """The prediction before this one, where there was one."""
     feasible_ms: int | None = None

@@ -44,7 +44,7 @@ class LaunchSpec:
     cpus: int | None = None
     """Most thousandths of a core that each rank may use; None = not limited."""
     max_runtime_ms: int | None = None
-    """How long it may run in all; the daemon sees to it, the program is told when that ends."""
+    """How long it may run in all; the daemon enforces it, and the program can read when it ends."""
     array_index: int | None = None
     array_size: int | None = None
     may_stay_in_memory: bool = True

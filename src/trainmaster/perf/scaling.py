@@ -20,7 +20,7 @@ class Elasticity:
     """By model: GPUs, and the speed there in parts per million of the speed on one."""
 
     def speedup(self, model: str, count: int) -> int:
-        """Speed on so many GPUs in parts per million of one; linear between counts that are known."""
+        """Speed on `count` GPUs in parts per million of one; linear between known counts."""
         table = self.models.get(table_name(model))
         if table is not None:
             return between(table, count)

@@ -18,7 +18,7 @@ def crowd_s(strings: Strings, name: str) -> float:
     return strings.controller.view.job_time_during(strings.job(name)) / SECOND
 
 
-def test_the_crowd_of_a_job_is_everybodys_time_since_it_came() -> None:
+def test_the_job_time_integral_counts_all_live_jobs_since_submission() -> None:
     strings = Strings().submit("a").later(10).submit("b").later(5)
     strings.tell()
     assert crowd_s(strings, "a") == 10 + 2 * 5
@@ -32,7 +32,7 @@ def test_those_that_have_ended_count_no_longer() -> None:
     assert crowd_s(strings, "b") == 2 * 10 + 100
 
 
-def test_the_crowd_does_not_depend_on_how_time_is_cut_into_steps() -> None:
+def test_the_job_time_integral_does_not_depend_on_the_steps() -> None:
     once = Strings().submit("a").submit("b").later(60)
     often = Strings().submit("a").submit("b")
     for _ in range(60):
@@ -71,7 +71,7 @@ def test_a_change_of_hands_is_letting_go_and_starting() -> None:
     assert switch_s(strings) == 30 + 12
 
 
-def test_waiting_for_another_to_let_go_is_not_part_of_starting() -> None:
+def test_waiting_for_a_release_is_not_counted_as_launching() -> None:
     """The launch is ordered when the GPU is free: what comes before is counted at who leaves."""
     strings = Strings().running("old", 0).submit("new").later(60)
     strings.plan(a.Suspend("old"), a.Start("new", strings.on(0)))
@@ -148,7 +148,7 @@ def test_rerank_reaches_into_the_parts_and_keeps_what_they_have_counted() -> Non
     assert [ranks.ranked_jobs(parts[name]) for name in ("p", "q")] == [["b"], ["a", "c"]]
 
 
-def test_where_nobody_holds_gpus_nothing_happens_by_itself() -> None:
+def test_without_allocated_jobs_the_cluster_is_idle() -> None:
     strings = Strings().submit("a").submit("b")
     view = strings.controller.view
     assert view.is_idle()

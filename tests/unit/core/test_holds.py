@@ -154,7 +154,7 @@ def test_a_reservation_of_a_held_job_is_dropped() -> None:
     assert stage.refused(a.Reserve("a", stage.on(0, 1).slices))
 
 
-def test_held_jobs_are_no_crowd() -> None:
+def test_held_jobs_do_not_count_in_the_job_time_integral() -> None:
     stage = Strings().submit("a").submit("b")
     stage.tell(e.JobHeld("a"))
     stage.later(10).tell(e.JobReleased("a"))
@@ -174,7 +174,7 @@ def test_what_changes_nothing() -> None:
     assert stage.phase("b") is Phase.STOPPING
 
 
-def test_a_frozen_run_makes_way_where_nobody_could_run_otherwise() -> None:
+def test_a_frozen_run_is_halted_where_no_job_could_run_otherwise() -> None:
     """The first in line does not fit beside what is frozen, and that one is behind it in line."""
     topology = cluster("1x1")
     controller = Controller(topology, a_policy("fifo"), can_freeze=True)

@@ -142,7 +142,7 @@ def test_reserved_gpus_are_hidden_and_come_back() -> None:
     assert books(space) == fresh
 
 
-def test_cpu_slots_are_only_for_those_who_ask_by_name() -> None:
+def test_cpu_slots_are_only_for_jobs_that_ask_for_them() -> None:
     space = Occupancy(cluster("n0[2] n1[8cpu]"))
     assert [space.topology.types[kind].name for kind in space.kinds_for(gpus(1))] == ["gpu"]
     asked = Demand(Shape(1), 1, 1, gpu_type="cpu")

@@ -56,7 +56,7 @@ def test_a_frozen_or_leaving_job_holds_something() -> None:
     assert stage.job("a").demand == gpus(1)
 
 
-def test_when_it_was_submitted_cannot_be_changed_nor_who_is_not_there() -> None:
+def test_the_submission_time_and_unknown_jobs_cannot_be_changed() -> None:
     stage = Strings().later(3).submit("a")
     stage.tell(e.JobChanged(replace(stage.job("a").job, submit_ms=0)), e.JobChanged(a_job("z")))
     assert stage.job("a").job.submit_ms == 3_000

@@ -81,7 +81,7 @@ def test_a_plan_for_a_part_is_taken_over_and_undone_exactly() -> None:
     assert strings.state.occupancy.total_free() == 6
 
 
-def test_who_ended_is_told_once() -> None:
+def test_an_ended_job_is_reported_once() -> None:
     strings = two_queues().start("b1", 0)
     told: list[list[str]] = []
     script = strings.script

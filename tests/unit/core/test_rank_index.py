@@ -38,7 +38,7 @@ def test_level_then_value_then_submission_then_order_of_submission() -> None:
     assert waiting(ranked_jobs(world, ranks), 0) == "b c d a"
 
 
-def test_lines_cross_in_time() -> None:
+def test_ranks_cross_in_time() -> None:
     world = Strings().submit("slow").submit("fast", 2)
     ranks = ranked_jobs(world, {"slow": Rank(0, 100, rate=-1), "fast": Rank(0, 150, rate=-2)})
     assert waiting(ranks, 49) == "slow fast"
@@ -46,7 +46,7 @@ def test_lines_cross_in_time() -> None:
     assert waiting(ranks, 50) == "slow fast", "a tie goes to the earlier row"
 
 
-def test_running_jobs_worst_first_also_where_lines_cross() -> None:
+def test_running_jobs_worst_first_also_where_ranks_cross() -> None:
     world = Strings().running("a", 0).running("b", 1).running("c", 2)
     ranks = ranked_jobs(
         world, {"a": Rank(0, 0, rate=2), "b": Rank(0, 10, rate=1), "c": Rank(0, 5, rate=1)}
@@ -95,7 +95,7 @@ def test_ranks_run_out_and_are_asked_for_again() -> None:
     assert (asked, ranks.next_expiry()) == (["a", "b", "a"], None)
 
 
-def test_only_what_changed_is_ranked_again_and_who_ended_is_gone() -> None:
+def test_only_changed_jobs_are_ranked_again_and_ended_jobs_are_dropped() -> None:
     world = Strings().submit("a").submit("b").submit("c")
     asked: list[str] = []
 
@@ -121,7 +121,7 @@ def test_only_what_changed_is_ranked_again_and_who_ended_is_gone() -> None:
     ),
     now=st.integers(0, 30),
 )
-def test_the_line_is_that_of_sorting_everybody(
+def test_the_order_is_that_of_sorting_all_jobs(
     lines: list[tuple[int, int, int, int]], now: int
 ) -> None:
     world = Strings()

@@ -326,7 +326,7 @@ def test_a_run_may_end_before_its_start_was_heard_of() -> None:
     assert world.state.occupancy.total_free() == 2
 
 
-def test_nodes_that_nobody_knows_are_ignored() -> None:
+def test_unknown_nodes_are_ignored() -> None:
     world = Strings("1x2")
     world.tell(e.NodeDraining(7), e.NodeLeft(7), e.NodeJoined(7), e.NodeUndrained(7))
 

@@ -133,7 +133,7 @@ def test_a_job_of_unknown_memory_is_packed_only_with_all_of_it() -> None:
 
 
 @pytest.mark.parametrize(("memory", "is_refused"), [(6 * GIB, False), (5 * GIB, True)])
-def test_who_asks_to_take_turns_may_be_given_a_part(memory: int, is_refused: bool) -> None:
+def test_a_time_sharing_job_may_be_given_a_part(memory: int, is_refused: bool) -> None:
     """As anybody else may whose memory is known: asking for it must not make it harder."""
     asking = Demand(Shape(1, memory=6 * GIB), 1, 1, sharing=Sharing.TIME)
     strings = Strings("1x2").submit("j", asking)

@@ -41,7 +41,7 @@ def test_halves_with_less_memory_than_they_need_are_refused(gib: tuple[int, int]
     assert strings.refused(halves(strings, *gib)) == [("j", Refused.NOT_ADMISSIBLE)]
 
 
-def test_halves_whose_memory_nobody_knows_do_not_share() -> None:
+def test_halves_of_unknown_memory_do_not_share() -> None:
     unknown = Shape(2, parts=(Part(500, 0),) * 2)
     strings = Strings("1x2").submit("j", Demand(Shape(1), 1, 1, splits=(unknown,)))
     assert strings.refused(halves(strings, 0, 0)) == [("j", Refused.NOT_ADMISSIBLE)]

@@ -79,7 +79,7 @@ def test_a_newcomer_hears_of_one_that_has_ended_and_not_the_other_way_round() ->
     assert ended.siblings == []
 
 
-def test_one_that_has_ended_remembers_nobody_once_a_pass_has_taken_note() -> None:
+def test_an_ended_job_drops_its_siblings_after_the_next_pass() -> None:
     """Else every job would keep ten others, and those ten more, for ever."""
     strings = a_sweep(3)
     ended = strings.job("j1")

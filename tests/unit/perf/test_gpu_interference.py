@@ -85,7 +85,7 @@ def test_the_linear_law_with_the_figures_of_a_machine() -> None:
     assert times_longer(small(), 2, world) == pytest.approx(2 * 1.0643 - 0.05, rel=1e-3)
 
 
-def test_nobody_is_faster_in_company() -> None:
+def test_no_job_is_faster_on_a_shared_gpu() -> None:
     cheap = perf_model_from({"sharing": {"law": "linear", "a": 0, "b": 0.1}}, "cheap")
     assert left(small(), [small()], cheap) == NOMINAL
 
@@ -209,13 +209,13 @@ def test_hosts_feel_each_other_as_ever_and_guests_alone_are_equals() -> None:
 # -- nobody ------------------------------------------------------------------------------------------
 
 
-def test_alone_or_in_an_ideal_world_nobody_is_slowed() -> None:
+def test_alone_or_in_an_ideal_world_no_job_is_slowed() -> None:
     assert left(filling(), []) == NOMINAL
     assert left(filling(), [filling()], IDEAL) == NOMINAL
     assert left(filling(), [filling()], replace(DEFAULT, interferes=False)) == NOMINAL
 
 
-def test_only_who_is_on_the_same_gpu_counts() -> None:
+def test_only_jobs_on_the_same_gpu_count() -> None:
     topology = cluster("1x2")
     job = filling()
     mine = on(topology, 0, share=WHOLE // 8, sharing=Sharing.TIME)

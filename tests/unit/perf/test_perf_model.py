@@ -154,7 +154,7 @@ CHRONUS = Path(__file__).parents[4] / "shared" / "data" / "chronus" / "model_inf
 
 
 @pytest.mark.skipif(not CHRONUS.exists(), reason="needs ../shared/data/chronus")
-def test_chronus_agrees_on_who_suffers_more_from_two_nodes() -> None:
+def test_chronus_agrees_on_which_model_suffers_more_from_two_nodes() -> None:
     """Four GPUs over two and four nodes: VGG16 loses most; VGG16's own figures are the table's."""
     table = json.loads(CHRONUS.read_text())
     shapes = {"2": (0, 1, 4, 5), "4": (0, 4, 8, 12)}

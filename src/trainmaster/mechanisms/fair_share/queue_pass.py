@@ -97,7 +97,7 @@ class QueuePass:
         return QueuePassMemo(memo.inner.updated(self._new_memos), wakes)
 
     def wake_by(self, time: int | None) -> None:
-        """Ask again then at the latest."""
+        """Ask again no later than then."""
         if time is not None and (self._due is None or time < self._due):
             self._due = time
 

@@ -208,8 +208,8 @@ class QueueTree:
                 child.fair = 0
             for child, share in zip(active, _shares(active, node.fair), strict=True):
                 child.fair = share
-            everybody = node.children
-            for child, share in zip(everybody, _shares(everybody, node.steady), strict=True):
+            children = node.children
+            for child, share in zip(children, _shares(children, node.steady), strict=True):
                 child.steady = share
 
     # -- the order of offers ---------------------------------------------------------------------

@@ -28,7 +28,7 @@ EVEN = [0.5] * BINS
 # -- classes ---------------------------------------------------------------------------------------
 
 
-def test_chances_are_those_who_ended_of_those_who_came() -> None:
+def test_probabilities_are_ended_jobs_over_jobs_that_reached_the_bin() -> None:
     """Three ended in the first bin, one in the third; weight 0 would be 3/4, 0/1, 1/1."""
     found = BinProbabilityHistogram().with_ended([0, 0, 0, 2]).probabilities(EVEN, 2.0)
     assert found[0] == (3 + 2 * 0.5) / (4 + 2)

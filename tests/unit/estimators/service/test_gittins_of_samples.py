@@ -80,5 +80,5 @@ def test_stretches_between_the_samples_give_the_same_index(samples: list[int]) -
         assert inverse == pytest.approx(float(1 / known.index(attained)))
 
 
-def test_a_stretch_in_which_nobody_ends_costs_without_end() -> None:
+def test_an_interval_in_which_no_job_ends_has_infinite_cost() -> None:
     assert gittins_costs([ServiceInterval(0.5, 2.0), ServiceInterval(0.0, 1.0)]) == [4.0, inf]

@@ -346,7 +346,7 @@ def test_most_of_its_kind_stay_below_the_bound() -> None:
     assert lives.bound("a") == 60 * GPU_SECOND
 
 
-def test_one_that_has_come_further_is_judged_by_those_who_did() -> None:
+def test_a_job_is_predicted_by_jobs_that_reached_its_bin() -> None:
     lives = without_siblings()
     lives.arrives("a")
     lives.start("a", 1).later(100)

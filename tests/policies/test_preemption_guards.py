@@ -90,7 +90,7 @@ def test_a_starving_job_waits_for_a_protected_one() -> None:
     assert one(alone, "second").start_ms == 11 * SECOND
 
 
-def test_among_the_starving_who_has_waited_longest_goes_first() -> None:
+def test_of_starving_jobs_the_longest_waiting_goes_first() -> None:
     jobs = [
         traced("running", 1, 20),
         traced("large", 1, 50, at_s=1),
