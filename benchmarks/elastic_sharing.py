@@ -76,15 +76,18 @@ def main() -> None:
         for perf in PERFS:
             for name, options in LINE_UP:
                 summary, cpu_s = run(trace, CLUSTER, curves(perf), name, options)
+                assert summary.avg_jct_s is not None
+                assert summary.makespan_s is not None
+                assert summary.gpu_util is not None
                 one = {
                     "label": " ".join(
                         [name, *(f"{key}={value}" for key, value in options.items())]
                     ),
                     "perf": perf.name,
                     "seed": seed,
-                    "mean_jct_s": round(summary.avg_jct_s or 0.0),
-                    "makespan_s": round(summary.makespan_s or 0.0),
-                    "gpu_util": round(summary.gpu_util or 0.0, 3),
+                    "mean_jct_s": round(summary.avg_jct_s),
+                    "makespan_s": round(summary.makespan_s),
+                    "gpu_util": round(summary.gpu_util, 3),
                     "wall_s": round(cpu_s, 2),
                 }
                 found.append(one)

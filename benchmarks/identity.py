@@ -123,6 +123,12 @@ QUICK = (
         "2x3x4",
         ("--queues", "queues.yaml"),
     ),
+    RecordedScenario(
+        "elastic-queues",
+        Load(140, 2, elastic=0.5, fractions=0.3, deadlines=0.1, gap_s=150, queues=TEAMS),
+        "2x3x4",
+        ("--queues", "queues.yaml"),
+    ),
     RecordedScenario("named-queues", Load(seed=7, queues=TEAMS, fractions=0.2), "4x4"),
     RecordedScenario(
         "deadlines", Load(seed=8, deadlines=0.5), "2x3x4", ("--estimates", "noisy:0.3")

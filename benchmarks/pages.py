@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
     trim_blocks=True,
     lstrip_blocks=True,
     keep_trailing_newline=True,
+    undefined=StrictUndefined,
 )
 
 

@@ -252,6 +252,8 @@ def scaled(unit: int, *, least: int = 0, why: str = "", **bounds: float) -> Plai
             if all(getattr(operator, name)(value, bound) for name, bound in limits):
                 return max(least, round(value * unit))
         what = words if is_number else f"a number of {words}"
+        if is_number and value > MOST:
+            what = f"at most {_amount(MOST)}"
         raise ValueError(f"must be {what}, not {shown(value)}{reason}")
 
     return PlainValidator(read)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from trainmaster.core.invariants import rebuilt
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.pending_launches import expire_late_launches, send_ready_launches
 from trainmaster.core.plan_check import admit
@@ -149,7 +150,9 @@ class Controller:
         try:
             plan = self.policy.plan(self.view, self.memo, now)
         except Exception as error:
-            self.view.forget()
+            # What it was booking when it raised is in no log.
+            state.occupancy = rebuilt(state)
+            self.view = View(state)
             self.policy.forget()
             return [Refusal("", Refused.POLICY_RAISED, _describe(error))], ()
         finally:

@@ -16,6 +16,7 @@ from typing import Any
 import trainmaster.sdk
 
 POINTS, HIDDEN, RATE = 512, 32, 0.5
+PATIENCE_S = 60.0
 
 
 def main() -> None:
@@ -120,16 +121,25 @@ class Peers:
         flat = np.concatenate([*(g.ravel() for g in gradients), [loss]])
         if self._rank == 0:
             for peer in self._peers:
-                flat += np.frombuffer(peer.recv_bytes())
+                flat += np.frombuffer(_received(peer))
             flat /= self._size
         for peer in self._peers:
             peer.send_bytes(flat.tobytes())
         if self._rank:
-            flat = np.frombuffer(self._peers[0].recv_bytes())
+            flat = np.frombuffer(_received(self._peers[0]))
         cuts = np.cumsum([g.size for g in gradients])
         parts = np.split(flat, cuts)
         shaped = [p.reshape(g.shape) for p, g in zip(parts, gradients, strict=False)]
         return shaped, float(flat[-1])
+
+
+def _received(peer: Connection) -> bytes:
+    try:
+        if peer.poll(PATIENCE_S):
+            return peer.recv_bytes()
+    except EOFError:
+        pass
+    raise ConnectionError("another rank of the gang has gone")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 
 from trainmaster.sdk import wire
-from trainmaster.sdk.process_tree import descendants_by_scan, stat_of
+from trainmaster.sdk.process_tree import stat_of, tree_below
 
 URL = "TRAINMASTER_URL"
 BUSY = 0.02
@@ -41,7 +41,7 @@ class Idleness:
 
 def used_s(root: int) -> float:
     """CPU time of this process and all below it so far, including ended children."""
-    tree = (stat_of(pid) for pid in (root, *descendants_by_scan(root)))
+    tree = (stat_of(pid) for pid in (root, *tree_below(root)))
     return sum(int(ticks) for fields in tree for ticks in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 

@@ -25,11 +25,16 @@ def is_alive(pid: int) -> bool:
 
 
 def descendants_by_scan(root: int) -> list[int]:
-    """All processes below this one that have not ended, found by scanning the parent of every process."""
+    """All processes below this one that have not ended."""
+    return [pid for pid in tree_below(root) if is_alive(pid)]
+
+
+def tree_below(root: int) -> list[int]:
+    """All processes below this one, zombies too, found by scanning the parent of every process."""
     parents = {pid: int(fields[1]) for pid in all_pids() if (fields := stat_of(pid))}
     found: list[int] = []
     level = {root}
     while level:
         level = {pid for pid, parent in parents.items() if parent in level}
         found += level
-    return [pid for pid in found if is_alive(pid)]
+    return found

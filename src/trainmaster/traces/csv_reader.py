@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
@@ -272,8 +273,10 @@ class TraceBuilder:
         """
         if is_dated and self.jobs:
             origin = min(traced.job.submit_ms for traced in self.jobs) // DAY * DAY
-            for traced in self.jobs:  # not handed out yet: no need for copies
-                object.__setattr__(traced.job, "submit_ms", traced.job.submit_ms - origin)
+            self.jobs = [
+                replace(each, job=replace(each.job, submit_ms=each.job.submit_ms - origin))
+                for each in self.jobs
+            ]
         left_out = list(self._left_out.items())
         if not self.jobs:
             why = ", ".join(f"{count} left out: {reason}" for reason, count in left_out)

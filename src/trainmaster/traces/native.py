@@ -14,7 +14,14 @@ from trainmaster.model.job import Demand, Job
 from trainmaster.model.placement import Role
 from trainmaster.model.trace import Outcome, Trace, TracedJob, TraceError
 from trainmaster.model.units import GIB, SECOND, WHOLE
-from trainmaster.traces.csv_reader import RETRIES, TraceBuilder, TraceRow, demand_for, open_table
+from trainmaster.traces.csv_reader import (
+    RETRIES,
+    TraceBuilder,
+    TraceRow,
+    demand_for,
+    open_table,
+    open_text,
+)
 
 REQUIRED = ("job_id", "submit_s", "gpus", "duration_s")
 OPTIONAL = (
@@ -42,9 +49,16 @@ def read(path: Path) -> Trace:
     builder = TraceBuilder(path)
     with open_table(path) as table:
         table.read_header(REQUIRED, OPTIONAL)
+        read_row = _plain if len(table.absent) == len(OPTIONAL) else _traced
         for row in table.rows():
-            builder.jobs.append(_traced(row, builder.claim(row)))
+            builder.jobs.append(read_row(row, builder.claim(row)))
     return builder.trace()
+
+
+def _plain(row: TraceRow, job_id: str) -> TracedJob:
+    """The job of a file that has the required columns alone."""
+    submit, service = row.milliseconds("submit_s"), row.milliseconds("duration_s")
+    return TracedJob(Job(job_id, submit, demand_for(row.gpus("gpus"))), service)
 
 
 def _traced(row: TraceRow, job_id: str) -> TracedJob:
@@ -111,15 +125,15 @@ class ExtraColumns:
 
 def extra_columns(path: Path) -> ExtraColumns:
     """The unknown columns of a native file, by job, for code that writes its jobs out again."""
-    with open_table(path) as table:
-        table.read_header(REQUIRED)
-        names = tuple(name for name in table.columns if name not in {*REQUIRED, *OPTIONAL})
+    with open_text(path) as source:
+        rows = filter(None, csv.reader(source))
+        columns = [name.strip() for name in next(rows)]
+        names = {name: at for at, name in enumerate(columns) if name not in {*REQUIRED, *OPTIONAL}}
         if not names:
             return ExtraColumns()
-        rows = table.rows()
-        return ExtraColumns(
-            names, {row["job_id"]: tuple(map(row.__getitem__, names)) for row in rows}
-        )
+        job_id = columns.index("job_id")
+        values = {row[job_id].strip(): tuple(row[at] for at in names.values()) for row in rows}
+        return ExtraColumns(tuple(names), values)
 
 
 def write(trace: Trace, out: TextIO, extra: ExtraColumns | None = None) -> None:

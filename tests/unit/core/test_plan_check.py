@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.builders import (
@@ -300,3 +302,22 @@ def test_a_refused_move_of_a_promised_thaw_leaves_the_books_as_they_were() -> No
     world.plan(a.Suspend("b"), a.Resume("a", world.on(0)))
     assert world.refused(a.Migrate("a", world.on(2)))
     check(world.state)
+
+
+def test_a_policy_that_raises_within_a_booking_leaves_no_trace() -> None:
+    """What it had half booked is in no undo log."""
+    world = Strings("2x2").running("a", 0)
+    good = world.on(1, 2)
+    bad = replace(good, slices=(good.slices[0], good.slices[1]._replace(gpu=99)))
+
+    def broken(view: View, memo: object, now: int) -> Plan:
+        Draft(view).start(world.job("b"), bad)
+        raise AssertionError
+
+    world.script.plan = broken  # type: ignore[method-assign, assignment]
+    world.state.log.needs_pass = True
+    world.tell(e.JobSubmitted(a_job("b", 2)))
+    assert world.last is not None
+    assert [refusal.why for refusal in world.last.refusals] == [Refused.POLICY_RAISED]
+    check(world.state)
+    assert world.state.occupancy.total_free() == 3

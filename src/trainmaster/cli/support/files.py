@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 STDOUT = STDIO = "-"
 
 
-def read_text(path: Path, what: str) -> str:
-    """A small text file, or standard input where `-` is named."""
+def read_text(path: Path, what: str, *, takes_stdin: bool = False) -> str:
+    """A small text file, or standard input where `-` may be named for it."""
     try:
-        return sys.stdin.read() if str(path) == STDIO else path.read_text(encoding="utf-8-sig")
+        if takes_stdin and str(path) == STDIO:
+            return sys.stdin.read()
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise BadInput(f"{what} {path} is not UTF-8 text.") from None
     except OSError as error:

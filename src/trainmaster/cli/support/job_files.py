@@ -47,7 +47,7 @@ def read_jobs(file: str, settings: Sequence[str], held: bool) -> list[ReadJob]:
     name = "standard input" if file == STDIO else file
     found: list[ReadJob] = []
     try:
-        for raw, lines in read_documents(read_text(Path(file), "the job file")):
+        for raw, lines in read_documents(read_text(Path(file), "the job file", takes_stdin=True)):
             spec = _with_settings(raw, settings)
             if isinstance(spec, dict):
                 _check_copied(spec, lines)

@@ -59,7 +59,8 @@ class FairSharing(HierarchicalPolicy[Q, M]):
         self._full_ppm = round(terms.utilisation_threshold * NOMINAL)
 
     def _divide(self, round_: QueuePass, total: int, averages: dict[str, int]) -> None:
-        round_.tree.divide_fairly(total)
+        if not self._half_life_ms:
+            round_.tree.divide_fairly(total)  # with one, `divide` begins so
         divide(round_.tree, total, in_thousandths(averages) if self._half_life_ms else None)
 
     # -- starving --------------------------------------------------------------------------------

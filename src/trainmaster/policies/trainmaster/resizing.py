@@ -127,6 +127,7 @@ class Resizing:
         self._tried = self._most_tried()
         self._losses = estimated_losses(p)
         self._grown: list[GrownRun] = []
+        self._shrunk: list[GrownRun] = []
 
     def _most_tried(self) -> FrozenMap[str, int]:
         """The largest size at which jobs of each kind were observed."""
@@ -180,6 +181,7 @@ class Resizing:
                 break
         for record in reversed(started):
             draft.cancel_start(record)
+        self._shrunk = [run for run in self._grown if draft.is_placed(run.record)]
 
     def _place_by_shrinking(self, record: JobRecord) -> Placement | None:
         """Shrink grown runs so that the job can start, and return where; None if that is not possible."""
@@ -252,7 +254,7 @@ class Resizing:
     def _undo_futile(self) -> None:
         """Cancel the shrinking of runs whose GPUs no job took."""
         draft, space = self._draft, self._draft.space
-        for run in self._grown:
+        for run in self._shrunk:
             held, planned = run.record.placement, draft.placement_of(run.record)
             if held is None or planned is None or not draft.is_placed(run.record):
                 continue
