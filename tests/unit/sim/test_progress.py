@@ -13,7 +13,7 @@ from trainmaster.model.job import gpus
 from trainmaster.model.progress import Sample
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import NOMINAL, SECOND
-from trainmaster.policies.optimus.convergence_forecast import telling_samples, total_work
+from trainmaster.policies.optimus.convergence_forecast import informative_samples, total_work
 from trainmaster.sim.driver import Estimates
 from trainmaster.sim.progress import EPOCHS, MEASURING_ERROR, ProgressReports, training_of
 
@@ -73,8 +73,8 @@ def test_noisy_reports_are_off_and_still_predict_it() -> None:
 def test_steps_done_again_count_once() -> None:
     """It fell back to a checkpoint: the reports of what was lost say nothing."""
     samples = samples_of(JOB)
-    assert telling_samples([*samples, *samples[10:]]) == telling_samples(samples)
-    again = telling_samples([*samples, samples[10]])
+    assert informative_samples([*samples, *samples[10:]]) == informative_samples(samples)
+    again = informative_samples([*samples, samples[10]])
     assert [each.step for each in again] == sorted(each.step for each in again)
     assert again[-1] == samples[10]
 
