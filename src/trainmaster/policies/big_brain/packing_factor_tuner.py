@@ -78,25 +78,25 @@ class PackingFactorTuner:
     trial_ms: int
     """Run time after which a factor counts as measured."""
 
-    def slowdowns(self, lessons: TunerMemo, label: str) -> dict[int, int]:
+    def slowdowns(self, measurements: TunerMemo, label: str) -> dict[int, int]:
         """How many times as long jobs of a class take, by number together, as far as measured."""
         found: dict[int, int] = {}
         for together in FACTORS:
-            ms = lessons.times.get((label, together), 0)
+            ms = measurements.times.get((label, together), 0)
             if ms < self.trial_ms:
                 break
-            work = lessons.works[label, together]
-            alone_work, alone_ms = lessons.works[label, 1], lessons.times[label, 1]
+            work = measurements.works[label, together]
+            alone_work, alone_ms = measurements.works[label, 1], measurements.times[label, 1]
             found[together] = alone_work * ms * NOMINAL // (alone_ms * work)
         return found
 
-    def factor(self, lessons: TunerMemo, label: str) -> int:
+    def factor(self, measurements: TunerMemo, label: str) -> int:
         """The best factor so far."""
-        return best_factor(self.slowdowns(lessons, label))
+        return best_factor(self.slowdowns(measurements, label))
 
-    def next_trial(self, lessons: TunerMemo, label: str) -> int | None:
+    def next_trial(self, measurements: TunerMemo, label: str) -> int | None:
         """The factor to be measured next: while more jobs together get more done; else None."""
-        known = self.slowdowns(lessons, label)
+        known = self.slowdowns(measurements, label)
         if not known:
             return FACTORS[0]
         *before, last = known
@@ -104,56 +104,59 @@ class PackingFactorTuner:
         may_gain = is_gaining and last != FACTORS[-1]
         return FACTORS[FACTORS.index(last) + 1] if may_gain else None
 
-    def ceiling(self, lessons: TunerMemo, label: str) -> int:
+    def ceiling(self, measurements: TunerMemo, label: str) -> int:
         """The most jobs that a GPU may come to hold before this class is looked at again."""
-        trial = self.next_trial(lessons, label)
+        trial = self.next_trial(measurements, label)
         if trial is None:
-            return self.factor(lessons, label)
+            return self.factor(measurements, label)
         return max(trial, FACTORS[1])
 
-    def learned(self, lessons: TunerMemo, view: View, now: int) -> TunerMemo:
+    def learned(self, measurements: TunerMemo, view: View, now: int) -> TunerMemo:
         """Updated with the work of the measured runs since the jobs on their GPUs last changed."""
-        if not lessons.watched or now <= lessons.since_ms:
-            return lessons
+        if not measurements.watched or now <= measurements.since_ms:
+            return measurements
         ended = {record.id: record for record in view.ended}
         times: dict[tuple[str, int], int] = {}
         works: dict[tuple[str, int], int] = {}
-        for watch in lessons.watched:
+        for watch in measurements.watched:
             record = view.jobs.get(watch.job) or ended.get(watch.job)
             if record is None or record.run_since_ms is None:
                 continue
             key = (watch.label, watch.together)
-            ms = now - max(lessons.since_ms, record.run_since_ms)
+            ms = now - max(measurements.since_ms, record.run_since_ms)
             work = record.work_at(now) - watch.work
             if ms > 0 and work > 0:
-                times[key] = times.get(key, lessons.times.get(key, 0)) + ms
-                works[key] = works.get(key, lessons.works.get(key, 0)) + work
+                times[key] = times.get(key, measurements.times.get(key, 0)) + ms
+                works[key] = works.get(key, measurements.works.get(key, 0)) + work
         return TunerMemo(
-            lessons.times.updated(times), lessons.works.updated(works), lessons.watched, now
+            measurements.times.updated(times),
+            measurements.works.updated(works),
+            measurements.watched,
+            now,
         )
 
     def watching(
-        self, lessons: TunerMemo, company: Iterable[tuple[JobRecord, str, int]], now: int
+        self, measurements: TunerMemo, measured_runs: Iterable[tuple[JobRecord, str, int]], now: int
     ) -> TunerMemo:
         """Measure these from now on: runs with their class and how many of it are together."""
         watched = tuple(
             MeasuredRun(record.id, label, together, record.work_at(now))
-            for record, label, together in company
-            if self.next_trial(lessons, label) is not None
+            for record, label, together in measured_runs
+            if self.next_trial(measurements, label) is not None
         )
-        return TunerMemo(lessons.times, lessons.works, watched, now)
+        return TunerMemo(measurements.times, measurements.works, watched, now)
 
-    def due(self, lessons: TunerMemo, view: View, now: int) -> int | None:
+    def due(self, measurements: TunerMemo, view: View, now: int) -> int | None:
         """When the next factor will have been measured for long enough, if nothing changes."""
         pace: dict[tuple[str, int], int] = {}
-        for watch in lessons.watched:
+        for watch in measurements.watched:
             record = view.jobs.get(watch.job)
             if record is not None and record.since_ms is not None:
                 key = (watch.label, watch.together)
                 pace[key] = pace.get(key, 0) + 1
         times = [
-            lessons.since_ms + ceil_div(self.trial_ms - lessons.times.get(key, 0), runs)
+            measurements.since_ms + ceil_div(self.trial_ms - measurements.times.get(key, 0), runs)
             for key, runs in pace.items()
-            if key[1] == self.next_trial(lessons, key[0])
+            if key[1] == self.next_trial(measurements, key[0])
         ]
         return min((time for time in times if time > now), default=None)

@@ -6,7 +6,7 @@ else it waits, and so do all behind it. The wrapper alone prevents running out o
 beside others only where its stated memory fits; one that states none, and one of several GPUs, has its
 GPUs for itself. With `concurrency=auto` the factor is found by measuring, for each class of jobs
 (model and quarter of utilisation), only jobs of one class share a GPU, and a job is split only where
-its class was found to gain from company.
+its class was found to gain from sharing.
 
 Deviations. The report leaves the factor to its user and asks for the sweet spot: the tuner is ours. A
 free slot is taken on the least crowded GPU. At most one half sits on a GPU. A run that was packed for
@@ -93,32 +93,34 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
         return Rank(-record.job.priority, record.job.submit_ms)
 
     def plan(self, view: View, memo: TunerMemo, now: int) -> Plan[TunerMemo]:
-        lessons = self._tuner.learned(memo, view, now)
+        measurements = self._tuner.learned(memo, view, now)
         draft = Draft(view)
         occupants = Occupants(draft)
         if not view.has_nothing_to_schedule():
             if view.draining:
                 evacuate(view, draft, self.placer)
             for _, _, record in self.ranked_jobs(view, now, with_running=False).candidates(now):
-                placement = self._place(occupants, lessons, record)
+                placement = self._place(occupants, measurements, record)
                 if placement is None:
                     break
                 occupants.start(record, placement)
         if self._fixed is None:
-            lessons = self._tuner.watching(lessons, self._company(occupants, lessons), now)
-        due = None if view.has_nothing_to_schedule() else self._tuner.due(lessons, view, now)
-        return draft.plan(lessons, due)
+            measurements = self._tuner.watching(
+                measurements, self._measured_runs(occupants, measurements), now
+            )
+        due = None if view.has_nothing_to_schedule() else self._tuner.due(measurements, view, now)
+        return draft.plan(measurements, due)
 
     def wake(self, view: View, memo: TunerMemo, now: int) -> int | None:
         """A run that has just started can be measured from now on."""
         return None if view.has_nothing_to_schedule() else self._tuner.due(memo, view, now)
 
-    def _company(
-        self, occupants: Occupants, lessons: TunerMemo
+    def _measured_runs(
+        self, occupants: Occupants, measurements: TunerMemo
     ) -> Iterator[tuple[JobRecord, str, int]]:
         """Packed runs that are measured or new, except on GPUs that also hold half of a split job."""
         jobs, draft = occupants.draft.view.jobs, occupants.draft
-        known = [jobs[watch.job] for watch in lessons.watched if watch.job in jobs]
+        known = [jobs[watch.job] for watch in measurements.watched if watch.job in jobs]
         here = [(record, record.placement) for record in known if not draft.is_touched(record)]
         new = [pair for pairs in occupants.added.values() for pair in pairs]
         for record, placement in (*here, *new):
@@ -140,18 +142,18 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
         return is_single and demand.nominal.memory > 0 and is_free
 
     def _place(
-        self, occupants: Occupants, lessons: TunerMemo, record: JobRecord
+        self, occupants: Occupants, measurements: TunerMemo, record: JobRecord
     ) -> Placement | None:
         """Into a slot, else in two halves; a job that cannot share gets GPUs for itself."""
         space, demand = occupants.draft.space, record.demand
         if not self._can_share(record):
             return RELAXING.place(space, record, occupants.draft.budget)
         label = label_of(record)
-        ceiling = self._fixed or self._tuner.ceiling(lessons, label)
-        is_open = self._open_to(occupants, lessons, label)
+        ceiling = self._fixed or self._tuner.ceiling(measurements, label)
+        is_open = self._open_to(occupants, measurements, label)
         share = slot(ceiling, splits=self.splits)
         placement = place_in_slot(space, demand, share, self._sharing, is_open)
-        if placement is not None or not self._may_split(lessons, label):
+        if placement is not None or not self._may_split(measurements, label):
             return placement
         for split in demand.splits:
             if len(split.parts) == 2 and all(part.memory > 0 for part in split.parts):
@@ -159,20 +161,23 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
                 return place_halves(space, demand, split, self._sharing, is_open)
         return None
 
-    def _may_split(self, lessons: TunerMemo, label: str) -> bool:
+    def _may_split(self, measurements: TunerMemo, label: str) -> bool:
         """With `auto`, a job is split only if sharing was found to pay for its class."""
         if self._fixed is not None:
             return self.splits
-        is_known = self._tuner.next_trial(lessons, label) is None
-        return self.splits and is_known and self._tuner.factor(lessons, label) > 1
+        is_known = self._tuner.next_trial(measurements, label) is None
+        return self.splits and is_known and self._tuner.factor(measurements, label) > 1
 
-    def _open_to(self, occupants: Occupants, lessons: TunerMemo, label: str) -> IsOpen:
+    def _open_to(self, occupants: Occupants, measurements: TunerMemo, label: str) -> IsOpen:
         """Shared GPUs that may take one more whole job of a class."""
         if self._fixed is not None:
             most = self._fixed
             return lambda gpu: self._count(occupants, gpu) < most
-        factor, trial = self._tuner.factor(lessons, label), self._tuner.next_trial(lessons, label)
-        on_trial = self._on_trial(occupants, lessons, label, factor)
+        factor, trial = (
+            self._tuner.factor(measurements, label),
+            self._tuner.next_trial(measurements, label),
+        )
+        on_trial = self._on_trial(occupants, measurements, label, factor)
 
         def is_open(gpu: int) -> bool:
             if not _is_among_its_own(occupants, gpu, label):
@@ -183,12 +188,14 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
         return is_open
 
     def _on_trial(
-        self, occupants: Occupants, lessons: TunerMemo, label: str, factor: int
+        self, occupants: Occupants, measurements: TunerMemo, label: str, factor: int
     ) -> set[int]:
         """GPUs that hold more jobs of the class than its best factor."""
         jobs = occupants.draft.view.jobs
         held = [
-            jobs[w.job].placement for w in lessons.watched if w.label == label and w.job in jobs
+            jobs[w.job].placement
+            for w in measurements.watched
+            if w.label == label and w.job in jobs
         ]
         known = {placement.slices[0].gpu for placement in held if placement is not None}
         return {

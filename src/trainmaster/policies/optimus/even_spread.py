@@ -15,14 +15,14 @@ from trainmaster.model.placement import Placement, Role
 from trainmaster.placement.gang import NodesByFree, Share, bits, placement_of, rows_for
 
 
-def evenly(rooms: Sequence[int], servers: int, workers: int) -> list[tuple[int, int]] | None:
+def evenly(capacities: Sequence[int], servers: int, workers: int) -> list[tuple[int, int]] | None:
     """(servers, workers) for each of the fewest machines, by the room they have, roomiest first.
 
     None where no number of machines holds them evenly.
     """
-    for k in range(1, min(len(rooms), servers + workers) + 1):
+    for k in range(1, min(len(capacities), servers + workers) + 1):
         dealt = [(_dealt(servers, i, k), _dealt(workers, i, k)) for i in range(k)]
-        if all(sum(tasks) <= room for tasks, room in zip(dealt, rooms, strict=False)):
+        if all(sum(tasks) <= room for tasks, room in zip(dealt, capacities, strict=False)):
             return dealt
     return None
 

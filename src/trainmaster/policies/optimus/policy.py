@@ -33,7 +33,11 @@ from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap, Plan, Rank
 from trainmaster.model.units import WHOLE, to_ms
 from trainmaster.policies.optimus.convergence_forecast import ConvergenceForecasts
-from trainmaster.policies.optimus.worker_allocation import WorkerAllocation, in_turn, pool_of
+from trainmaster.policies.optimus.worker_allocation import (
+    WorkerAllocation,
+    allocation_order,
+    pool_of,
+)
 from trainmaster.policies.optimus.worker_placement import WorkerPlacement
 
 NOTHING_OWED: FrozenMap[str, int] = FrozenMap()
@@ -124,7 +128,7 @@ class Optimus(BasePolicy[OptimusOptions, OptimusMemo]):
             waiting = [each for each in view.waiting() if each.group not in left_out]
             allocation = self.allocation(view, pool_of(draft, movable_runs), now)
             runs_first = not tries_left
-            for record in in_turn(
+            for record in allocation_order(
                 (*movable_runs, *waiting), self.guards, now, runs_first=runs_first
             ):
                 allocation.give_least(record)

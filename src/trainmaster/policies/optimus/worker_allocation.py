@@ -100,7 +100,7 @@ class WorkerAllocation:
         return WorkerClaim(record, work, self.forecasts.speeds(record), count)
 
 
-def in_turn(
+def allocation_order(
     records: Iterable[JobRecord], guards: PreemptionGuards, now: int, *, runs_first: bool
 ) -> list[JobRecord]:
     """The order of asking: by arrival, the starving before all; or runs first, so that none must go."""
