@@ -73,7 +73,7 @@ def write(folder: Path, found: Sequence[RealityComparison], costs: Costs, when: 
 def _summary(found: Sequence[RealityComparison], costs: Costs, when: str) -> dict[str, object]:
     return {
         "when": when,
-        "machine": _machine(),
+        "machine": f"{os.cpu_count()} processors, {platform.machine()}, Linux {platform.release()}",
         "workload": dict(zip(("jobs", "seed", "load"), WORKLOAD, strict=True)),
         "calibration": dict(zip(("jobs", "seed", "load"), CALIBRATION, strict=True)),
         "costs_ms": asdict(costs),
@@ -106,10 +106,6 @@ def _totals(jobs: Sequence[JobTimes]) -> dict[str, float]:
         "makespan_s": makespan_ms(jobs) / 1000,
         "preemptions": sum(each.preemptions for each in jobs),
     }
-
-
-def _machine() -> str:
-    return f"{os.cpu_count()} processors, {platform.machine()}, Linux {platform.release()}"
 
 
 def _write_jobs(path: Path, found: Sequence[RealityComparison]) -> None:

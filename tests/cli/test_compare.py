@@ -136,7 +136,7 @@ def test_a_report_takes_no_page_of_others(tm: Tm, own: Path, write: Write) -> No
     assert page.read_text() == "Our project\n"
 
 
-def test_who_is_compared_where_nobody_is_named_is_what_the_help_says(tm: Tm, own: Path) -> None:
+def test_the_default_policies_are_those_that_the_help_names(tm: Tm, own: Path) -> None:
     said = tm("compare trace.csv --cluster 1x4 --perf ideal --processes 1 --json -")
     labels = [each["contender"] for each in json.loads(said.out)["trials"]]
     assert f"default: {','.join(labels)}" in tm("compare --help").out
@@ -171,7 +171,7 @@ def test_trials_with_other_queues_are_other_trials(tm: Tm, write: Write, folder:
     assert len(list((folder / "here/.trials").glob("*.json"))) == 2
 
 
-def test_queues_that_nobody_defined_are_named(tm: Tm, write: Write) -> None:
+def test_undefined_queues_are_named(tm: Tm, write: Write) -> None:
     write("trace.csv", QUEUED)
     write("queues.yaml", "queues:\n  - {name: a, weight: 2}\n")
     line = "compare trace.csv --cluster 1x4 --policy fair --perf ideal --processes 1"

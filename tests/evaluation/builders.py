@@ -39,7 +39,7 @@ def experiment(
     return Experiment(
         name=name,
         title=name,
-        question="Who?",
+        question="Which?",
         track="order",
         workloads=(workload or generated(),),
         conditions=(IDEAL,),

@@ -1,4 +1,4 @@
-"""Pieces of the report: claims, sweeps, who wins, labels beside lines, words and units."""
+"""Pieces of the report: claims, sweeps, winners, labels beside lines, words and units."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_claim_without_both_sides_is_left_out() -> None:
     assert check_claims(found([1.0], [2.0]), [elsewhere]) == ()
 
 
-def test_nobody_is_claimed_to_be_below_itself_or_twice() -> None:
+def test_no_contender_is_claimed_to_be_below_itself_or_twice() -> None:
     pairs = [(each.better, each.worse, each.measured) for each in CLAIMS]
     assert len(set(pairs)) == len(pairs)
     assert all(better != worse for better, worse, _ in pairs)

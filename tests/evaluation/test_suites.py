@@ -1,4 +1,4 @@
-"""Every suite can be run as it is stated: who takes part exists, traces are of the stated size and fit."""
+"""Every suite can be run as stated: its contenders exist, its traces have the stated size and fit."""
 
 from __future__ import annotations
 

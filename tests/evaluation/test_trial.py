@@ -1,4 +1,4 @@
-"""One trial by hand: who is measured, what is counted, and how a contender is tuned."""
+"""One trial by hand: which jobs are measured, what is counted, and how a contender is tuned."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.evaluation.comparisons import NEGLIGIBLE
-from trainmaster.evaluation.statistics import Basis, Interval, IntervalEstimate
+from trainmaster.evaluation.statistics import Basis, IntervalEstimate
 from trainmaster.text import formatting as wording
 from trainmaster.text.formatting import ABSENT
 
@@ -24,11 +24,7 @@ def interval_words(estimate: IntervalEstimate | None) -> str:
     """The ends in brackets; nothing where there is no interval."""
     if estimate is None or estimate.interval is None:
         return ""
-    return f"[{_ends(estimate.interval)}]"
-
-
-def _ends(interval: Interval) -> str:
-    return f"{ratio_words(interval.low)}, {ratio_words(interval.high)}"
+    return f"[{ratio_words(estimate.low)}, {ratio_words(estimate.high)}]"
 
 
 def with_interval(estimate: IntervalEstimate | None) -> str:

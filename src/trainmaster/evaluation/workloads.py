@@ -85,7 +85,8 @@ def stream_of(workload: Workload, gpus: int, seed: int, folder: Path | None) -> 
     jobs = changed(jobs, source.changes, gpus, seed)
     if not jobs:
         raise SuiteError(f"the workload {workload.name} has no jobs.")
-    load, tail = _wanted_load(source), source.tail if isinstance(source, Generated) else 0.0
+    load = None if isinstance(source, SyntheticTrace) else source.load
+    tail = source.tail if isinstance(source, Generated) else 0.0
     if load is not None:
         jobs = scaled(jobs, gpus, load)
         check_load(workload.name, load_of(jobs, gpus), load)
@@ -111,10 +112,6 @@ def _generator(like: str) -> Generator:
     return GENERATORS[like]
 
 
-def _wanted_load(source: JobSource) -> float | None:
-    return None if isinstance(source, SyntheticTrace) else source.load
-
-
 def check_load(name: str, realised: float | None, wanted: float) -> None:
     """Raise if the realised load is not the one asked for: the result would mislead."""
     if realised is None or abs(realised / wanted - 1) > TOLERANCE:
@@ -128,14 +125,11 @@ def scaled(jobs: Sequence[TracedJob], gpus: int, load: float) -> list[TracedJob]
     if realised is None:
         return list(jobs)
     first, factor = jobs[0].job.submit_ms, realised / load
+    arrivals = [first + round((each.job.submit_ms - first) * factor) for each in jobs]
     return [
-        replace(each, job=replace(each.job, submit_ms=first + _times(each, first, factor)))
-        for each in jobs
+        replace(each, job=replace(each.job, submit_ms=at))
+        for each, at in zip(jobs, arrivals, strict=True)
     ]
-
-
-def _times(traced: TracedJob, first: int, factor: float) -> int:
-    return round((traced.job.submit_ms - first) * factor)
 
 
 # -- files -------------------------------------------------------------------------------------------

@@ -122,7 +122,12 @@ def describe(trace: Trace, gpus: int | None = None) -> TraceStats:
         opportunistic=sum(traced.job.role is Role.OPPORTUNISTIC for traced in jobs),
         with_failures=len(failures),
         failed_attempts=sum(len(traced.failed_attempts_ms) for traced in failures),
-        failed_gpu_hours=_gpu_hours(sum(map(_failed_work, failures))),
+        failed_gpu_hours=_gpu_hours(
+            sum(
+                each.job.demand.nominal.total_share * sum(each.failed_attempts_ms)
+                for each in failures
+            )
+        ),
         gpus=gpus,
         load=work / (gpus * WHOLE * span) if gpus and span else None,
         notes=trace.notes,
@@ -132,10 +137,6 @@ def describe(trace: Trace, gpus: int | None = None) -> TraceStats:
 def _work(traced: TracedJob) -> int:
     """Thousandths of a GPU x ms."""
     return traced.job.demand.nominal.total_share * traced.service_ms
-
-
-def _failed_work(traced: TracedJob) -> int:
-    return traced.job.demand.nominal.total_share * sum(traced.failed_attempts_ms)
 
 
 def _gpu_hours(work: int) -> float:

@@ -204,7 +204,9 @@ def test_a_resize_costs_what_the_world_says() -> None:
     jobs = [traced("soft", gpus(1, minimum=1, maximum=2), 30)]
     scenario = a_scenario(jobs, "1x2", costly(resize_ms=2_000))
     result = outcome_of(scenario, a_policy("fifo", elastic="malleable"))
-    assert finishes(result)["soft"] == 2 + 15, "it stands still for 2 s, then runs twice as fast"
+    assert finishes(result)["soft"] == 2 + 15, (
+        "it makes no progress for 2 s, then runs twice as fast"
+    )
     assert result.summary.gpu_hours_wasted == pytest.approx(2 * 2 / 3600)
 
 

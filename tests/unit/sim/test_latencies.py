@@ -1,4 +1,4 @@
-"""Time on a job's GPUs without progress: failures that nobody has noticed, gangs restarted, profiling."""
+"""Time on a job's GPUs without progress: undetected failures, gangs restarted, profiling."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_who_decides_by_measured_speeds_pays_for_measuring_them(name: str) -> No
 def test_others_do_not_pay() -> None:
     assert start_of("las", SOFT) == 0
     assert start_of("themis", 2) == 0, "a rigid job has nothing to be measured"
-    assert start_of("max-min", SOFT, UNKNOWN) == 0, "who is told nothing pays nothing"
+    assert start_of("max-min", SOFT, UNKNOWN) == 0, "a policy that is told nothing pays nothing"
 
 
 def test_a_job_is_measured_once_however_often_it_is_launched() -> None:

@@ -71,7 +71,7 @@ def test_noisy_reports_are_off_and_still_predict_it() -> None:
 
 
 def test_steps_done_again_count_once() -> None:
-    """It fell back to a checkpoint: the reports of what was lost say nothing."""
+    """It fell back to a checkpoint: reports of lost work say nothing."""
     samples = samples_of(JOB)
     assert informative_samples([*samples, *samples[10:]]) == informative_samples(samples)
     again = informative_samples([*samples, samples[10]])
@@ -100,7 +100,7 @@ def test_elastic_runs_report_at_whole_multiples() -> None:
     assert first.step == 28
 
 
-def test_nobody_reports_unasked() -> None:
+def test_runs_report_only_if_the_policy_asks() -> None:
     scenario = a_scenario([traced("soft", SOFT, 100)], "1x4")
     for policy in (a_policy("fifo", elastic="malleable"), a_policy("optimus", learn="given")):
         drive = Drive(scenario, policy)

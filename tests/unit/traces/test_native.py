@@ -107,7 +107,7 @@ BAD = {
     "not a number at all": Bad(
         f"{HEADER}\na,0,1,nan\n", "line 2, column duration_s: 'nan' is not a finite number."
     ),
-    "for ever": Bad(
+    "an infinite time": Bad(
         f"{HEADER}\na,inf,1,1\n", "line 2, column submit_s: 'inf' is not a finite number."
     ),
     "longer than history": Bad(
