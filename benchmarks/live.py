@@ -1,4 +1,4 @@
-"""How fast the live manager is, beside what one would take instead on one machine, in one run.
+"""How fast the live manager is, next to the alternatives on one machine, in one run.
 
     python -m benchmarks.live [--quick] [--only starts,load,ended,commands]
 
@@ -60,7 +60,7 @@ def starts(count: int, burst: int, folder: Path) -> list[dict[str, object]]:
 
 
 def commands(rounds: int) -> dict[str, float]:
-    """Whole commands, from the shell's point of view, in ms; nothing of them talks to a daemon."""
+    """Whole commands, from the shell's point of view, in ms; none of them talks to a daemon."""
     asked = {"--help": ["--help"], "ps --help": ["ps", "--help"], "--version": ["--version"]}
     found = {}
     for name, words in asked.items():
@@ -74,7 +74,7 @@ def commands(rounds: int) -> dict[str, float]:
 
 
 def fsync_ms(folder: Path, rounds: int = 20) -> float:
-    """What a durable write costs here: every step pays it once."""
+    """Cost of a durable write here: every step pays it once."""
     times = []
     with (folder / "fsync").open("wb") as file:
         for _ in range(rounds):

@@ -39,7 +39,7 @@ class Burst:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class StartMeasurement:
     """One contender."""
 
     name: str

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from benchmarks.live_empty_job import Measured
+    from benchmarks.live_empty_job import StartMeasurement
 
 TASK = "Ray {version}, a task"
 TASK_INCLUDES = (
@@ -27,16 +27,16 @@ PROGRAM = "Ray {version}, a task that starts the program"
 PROGRAM_INCLUDES = "the same, and subprocess.run of sh in it; no Python starts"
 
 
-def measure(count: int, burst: int, folder: Path) -> list[Measured]:
+def measure(count: int, burst: int, folder: Path) -> list[StartMeasurement]:
     """Both ways, or why not."""
-    from benchmarks.live_empty_job import Measured, cores, written_program
+    from benchmarks.live_empty_job import StartMeasurement, cores, written_program
 
     named = {TASK: TASK_INCLUDES, PROGRAM: PROGRAM_INCLUDES}
     python = os.environ.get("TRAINMASTER_BENCH_RAY", sys.executable)
     why = _why_not(python)
     if why:
         return [
-            Measured(name.format(version="").replace(" ,", ","), includes, absent=why)
+            StartMeasurement(name.format(version="").replace(" ,", ","), includes, absent=why)
             for name, includes in named.items()
         ]
     folder.mkdir(parents=True)
@@ -68,11 +68,11 @@ def _why_not(python: str) -> str:
     return "" if alone.returncode == 0 else f"unshare -n: {alone.stderr.strip()}"
 
 
-def _read(name: str, includes: str, said: dict[str, Any]) -> Measured:
-    from benchmarks.live_empty_job import Measured, burst_of, latency_of
+def _read(name: str, includes: str, said: dict[str, Any]) -> StartMeasurement:
+    from benchmarks.live_empty_job import StartMeasurement, burst_of, latency_of
 
     burst = said["burst"]
-    return Measured(
+    return StartMeasurement(
         name,
         includes,
         latency_of(said["waited_ns"]),

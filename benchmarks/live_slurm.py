@@ -12,7 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks.live_empty_job import Measured, burst, cores, one_by_one, until, written_program
+from benchmarks.live_empty_job import (
+    StartMeasurement,
+    burst,
+    cores,
+    one_by_one,
+    until,
+    written_program,
+)
 from benchmarks.pages import page
 
 NAME = "Slurm 22.05, `sbatch`"
@@ -29,11 +36,14 @@ MOST = 100
 """Jobs of its array: its loop goes round about once a second, and 500 would take minutes."""
 
 
-def measure(count: int, jobs: int, folder: Path) -> list[Measured]:
+def measure(count: int, jobs: int, folder: Path) -> list[StartMeasurement]:
     absent = [name for name in NEEDED if shutil.which(name) is None]
     if absent:
         why = f"{absent[0]} is not installed"
-        return [Measured(NAME, INCLUDES, absent=why), Measured(SRUN, SRUN_INCLUDES, absent=why)]
+        return [
+            StartMeasurement(NAME, INCLUDES, absent=why),
+            StartMeasurement(SRUN, SRUN_INCLUDES, absent=why),
+        ]
     folder.mkdir(parents=True)
     program = written_program(folder)
     with _cluster(folder) as env:
@@ -43,7 +53,9 @@ def measure(count: int, jobs: int, folder: Path) -> list[Measured]:
         ]
 
 
-def _by_sbatch(count: int, jobs: int, folder: Path, program: Path, env: dict[str, str]) -> Measured:
+def _by_sbatch(
+    count: int, jobs: int, folder: Path, program: Path, env: dict[str, str]
+) -> StartMeasurement:
     said = ["sbatch", "--quiet", "--output=/dev/null", "--ntasks=1"]
 
     def ask(path: Path) -> int:
@@ -57,10 +69,12 @@ def _by_sbatch(count: int, jobs: int, folder: Path, program: Path, env: dict[str
         until(lambda: not _queued(env), "Slurm's queue to be empty", 0.02)
 
     latency = one_by_one(count, folder / "one", ask)
-    return Measured(NAME, INCLUDES, latency, burst(jobs, folder / "many", ask_all))
+    return StartMeasurement(NAME, INCLUDES, latency, burst(jobs, folder / "many", ask_all))
 
 
-def _by_srun(count: int, jobs: int, folder: Path, program: Path, env: dict[str, str]) -> Measured:
+def _by_srun(
+    count: int, jobs: int, folder: Path, program: Path, env: dict[str, str]
+) -> StartMeasurement:
     def ask(path: Path) -> int:
         began = time.time_ns()
         words = ["srun", "--quiet", "--ntasks=1", str(program), str(path)]
@@ -72,7 +86,7 @@ def _by_srun(count: int, jobs: int, folder: Path, program: Path, env: dict[str, 
             list(threads.map(lambda number: ask(many / str(number)), range(jobs)))
 
     latency = one_by_one(count, folder / "one", ask)
-    return Measured(SRUN, SRUN_INCLUDES, latency, burst(jobs, folder / "many", ask_all))
+    return StartMeasurement(SRUN, SRUN_INCLUDES, latency, burst(jobs, folder / "many", ask_all))
 
 
 def _queued(env: dict[str, str]) -> bool:

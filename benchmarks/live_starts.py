@@ -1,6 +1,6 @@
 """How long an empty job takes from being asked for to its first instruction, and how many start a second.
 
-Trainmaster by its API and by its command line, beside what one would take instead on one machine.
+Trainmaster by its API and by its command line, next to the alternatives on one machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks import live_ray, live_slurm
 from benchmarks.live_daemon import MeasuringClient, command
 from benchmarks.live_empty_job import (
     Latency,
-    Measured,
+    StartMeasurement,
     burst,
     cores,
     one_by_one,
@@ -35,7 +35,7 @@ CLI = "Trainmaster, `trainmaster submit`"
 CLI_INCLUDES = "the same, and one start of Python for the command line"
 
 
-def measured(count: int, jobs: int, folder: Path) -> Iterator[Measured]:
+def measured(count: int, jobs: int, folder: Path) -> Iterator[StartMeasurement]:
     """All contenders, one after the other."""
     yield floor(count, jobs, folder / "floor")
     yield from ours(count, jobs, folder / "ours")
@@ -43,7 +43,7 @@ def measured(count: int, jobs: int, folder: Path) -> Iterator[Measured]:
     yield from live_ray.measure(count, jobs, folder / "ray")
 
 
-def floor(count: int, jobs: int, folder: Path) -> Measured:
+def floor(count: int, jobs: int, folder: Path) -> StartMeasurement:
     """The minimum cost: a bare `Popen`."""
     folder.mkdir(parents=True)
     program = str(written_program(folder))
@@ -58,10 +58,10 @@ def floor(count: int, jobs: int, folder: Path) -> Measured:
             list(threads.map(lambda number: ask(many / str(number)), range(jobs)))
 
     latency = one_by_one(count, folder / "one", ask)
-    return Measured(FLOOR, FLOOR_INCLUDES, latency, burst(jobs, folder / "many", ask_all))
+    return StartMeasurement(FLOOR, FLOOR_INCLUDES, latency, burst(jobs, folder / "many", ask_all))
 
 
-def ours(count: int, jobs: int, folder: Path) -> Iterator[Measured]:
+def ours(count: int, jobs: int, folder: Path) -> Iterator[StartMeasurement]:
     with live(folder / "state", "--slots", str(cores())) as daemon:
         client = MeasuringClient(daemon)
         program = written_program(folder)
@@ -87,8 +87,8 @@ def ours(count: int, jobs: int, folder: Path) -> Iterator[Measured]:
             )
 
         latency = one_by_one(count, folder / "one", ask)
-        yield Measured(API, API_INCLUDES, latency, burst(jobs, folder / "many", ask_all))
-        yield Measured(CLI, CLI_INCLUDES, _by_command(client.url, program, count, folder))
+        yield StartMeasurement(API, API_INCLUDES, latency, burst(jobs, folder / "many", ask_all))
+        yield StartMeasurement(CLI, CLI_INCLUDES, _by_command(client.url, program, count, folder))
 
 
 def _by_command(url: str, program: Path, count: int, folder: Path) -> Latency:

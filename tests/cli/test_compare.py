@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Tm
-from trainmaster.evaluation import trial_cache as archive
+from trainmaster.evaluation import trial_cache
 
 Write = Callable[[str, str], Path]
 
@@ -346,7 +346,7 @@ def test_a_trace_that_cannot_be_read_is_not_blamed_on_the_output(
     def denied(path: Path) -> str:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(archive, "file_digest", denied)
+    monkeypatch.setattr(trial_cache, "file_digest", denied)
     (folder / "philly").mkdir()
     write("philly/philly-82k.csv", "")
     said = tm("compare --suite philly-82k --data . --out here")

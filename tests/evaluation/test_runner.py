@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.evaluation.builders import FIFO, IDEAL, experiment, generated, suite, trial
-from trainmaster.evaluation import code_digest as sources
-from trainmaster.evaluation import trial_cache as archives
+from trainmaster.evaluation import trial_cache
 from trainmaster.evaluation.process_pool import spread
 from trainmaster.evaluation.runner import Interrupted, SuiteProgress, run_suite
 from trainmaster.evaluation.score import Skipped
@@ -146,19 +145,19 @@ def test_results_of_other_sources_are_not_reused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran(suite(experiment()), tmp_path)
-    monkeypatch.setattr(archives, "digest_of_policy", lambda policy: "other code")
+    monkeypatch.setattr(trial_cache, "digest_of_policy", lambda policy: "other code")
     _, trials = ran(suite(experiment()), tmp_path)
     assert len(trials) == 1
 
 
-def test_every_source_file_of_ours_counts_forevery_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_source_file_of_ours_counts_for_every_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     before = {name: digest(name) for name in ("las", "fair", "fifo")}
-    real = sources.file_digest
+    real = trial_cache.file_digest
 
     def with_another_fifo(file: Path) -> str:
         return "changed" if file.name == "fifo.py" else real(file)
 
-    monkeypatch.setattr(sources, "file_digest", with_another_fifo)
+    monkeypatch.setattr(trial_cache, "file_digest", with_another_fifo)
     after = {name: digest(name) for name in before}
     assert not set(before.values()) & set(after.values())
 
@@ -178,7 +177,7 @@ def test_the_file_of_a_policy_from_elsewhere_counts_for_that_policy(tmp_path: Pa
 
 def test_another_numpy_may_draw_other_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     before = digest("las")
-    monkeypatch.setattr(sources, "version", lambda package: f"another {package}")
+    monkeypatch.setattr(trial_cache, "version", lambda package: f"another {package}")
     assert digest("las") != before
 
 
@@ -188,14 +187,14 @@ def test_a_folder_is_known_by_what_its_files_hold(tmp_path: Path) -> None:
     digests = []
     for content in ("a,1\n", "a,2\n"):
         file.write_text(content)
-        sources.file_digest.cache_clear()
-        digests.append(sources.file_digest(tmp_path))
+        trial_cache.file_digest.cache_clear()
+        digests.append(trial_cache.file_digest(tmp_path))
     assert digests[0] != digests[1]
 
 
 def digest(policy: str) -> str:
-    sources.digest_of_policy.cache_clear()
-    return sources.digest_of_policy(policy)
+    trial_cache.digest_of_policy.cache_clear()
+    return trial_cache.digest_of_policy(policy)
 
 
 def test_a_trial_that_raises_is_named_and_costs_no_other(tmp_path: Path) -> None:

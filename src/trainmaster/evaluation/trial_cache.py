@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from hashlib import sha256
+from importlib.metadata import version
+from inspect import getsourcefile
 from pathlib import Path
 
 from trainmaster.config.options import is_from_file
-from trainmaster.evaluation.code_digest import digest_of_policy, file_digest
 from trainmaster.evaluation.score import (
     SERVICE_FLOOR_S,
     TRANSIENT,
@@ -28,6 +32,7 @@ from trainmaster.policy_files import policy_named
 
 FOLDER = ".trials"
 NAME_LENGTH = 40
+PACKAGE = Path(__file__).parents[1]
 
 
 def key_of(trial: Trial, folder: Path | None) -> str:
@@ -83,6 +88,34 @@ def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{value!r} cannot be part of a recipe")
+
+
+# -- digests of code and files, so that an outdated result is never reused ------------------------------
+
+
+@cache
+def digest_of_policy(name: str) -> str:
+    """Changes with the versions of Python and NumPy, with our code, and with the file of a user's policy."""
+    own = getsourcefile(policy_named(name))
+    assert own is not None, f"{name} has no source file"
+    files = sorted(PACKAGE.rglob("*.py"))
+    listed = [f"{file.relative_to(PACKAGE)} {file_digest(file)}" for file in files]
+    made_with = (str(sys.version_info[:2]), version("numpy"))
+    return sha256("\n".join((*made_with, *listed, file_digest(Path(own)))).encode()).hexdigest()
+
+
+@cache
+def file_digest(path: Path) -> str:
+    """Of a file's bytes; of a folder's, those of all files in it, with their names."""
+    if path.is_dir():
+        files = sorted(each for each in path.rglob("*") if each.is_file())
+        listed = [f"{each.relative_to(path)} {file_digest(each)}" for each in files]
+        return sha256("\n".join(listed).encode()).hexdigest()
+    with path.open("rb") as source:
+        return hashlib.file_digest(source, "sha256").hexdigest()
+
+
+# -- the folder ----------------------------------------------------------------------------------------
 
 
 class TrialCache:

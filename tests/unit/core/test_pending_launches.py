@@ -32,7 +32,7 @@ def test_a_launch_is_held_back_until_the_release_is_a_fact() -> None:
     assert world.last.wake_at is None
 
 
-def test_a_launch_waits_forevery_run_on_its_gpus() -> None:
+def test_a_launch_waits_for_every_run_on_its_gpus() -> None:
     world = Strings("1x2").running("a", 0).running("b", 1).submit("new", 2)
     world.plan(a.Suspend("a"), a.Suspend("b"), a.Start("new", world.on(0, 1)))
     assert world.tell(e.RunSuspended(Run("b", 1), 0)) == []
