@@ -41,7 +41,7 @@ MODELS = ("resnet50", "vgg16", "lstm", "transformer", "unknown", "")
 
 
 @dataclass(frozen=True)
-class Load:
+class JobMix:
     """What a generated trace is made of."""
 
     jobs: int = 120
@@ -99,82 +99,74 @@ class Load:
 
 
 @dataclass(frozen=True)
-class RecordedScenario:
+class Case:
     """One call of `simulate` for all policies."""
 
     name: str
-    trace: Load | Path
+    trace: JobMix | Path
     cluster: str
     options: tuple[str, ...] = ()
 
 
 TEAMS = ("vision", "speech", "ops")
 QUICK = (
-    RecordedScenario("gangs-ideal", Load(seed=1), "4x4", ("--perf", "ideal")),
-    RecordedScenario("gangs-default", Load(seed=2, failing=0.3), "2x3x4"),
-    RecordedScenario("fractions", Load(seed=3, fractions=0.6, opportunistic=0.3), "2x2x4"),
-    RecordedScenario("elastic", Load(seed=4, elastic=0.6, gap_s=400), "2x3x4"),
-    RecordedScenario(
-        "elastic-idle", Load(seed=5, elastic=0.8, gap_s=1500), "4x8", ("--perf", "ideal")
-    ),
-    RecordedScenario(
+    Case("gangs-ideal", JobMix(seed=1), "4x4", ("--perf", "ideal")),
+    Case("gangs-default", JobMix(seed=2, failing=0.3), "2x3x4"),
+    Case("fractions", JobMix(seed=3, fractions=0.6, opportunistic=0.3), "2x2x4"),
+    Case("elastic", JobMix(seed=4, elastic=0.6, gap_s=400), "2x3x4"),
+    Case("elastic-idle", JobMix(seed=5, elastic=0.8, gap_s=1500), "4x8", ("--perf", "ideal")),
+    Case(
         "queues",
-        Load(seed=6, queues=TEAMS, failing=0.1, gap_s=400),
+        JobMix(seed=6, queues=TEAMS, failing=0.1, gap_s=400),
         "2x3x4",
         ("--queues", "queues.yaml"),
     ),
-    RecordedScenario(
+    Case(
         "elastic-queues",
-        Load(140, 2, elastic=0.5, fractions=0.3, deadlines=0.1, gap_s=150, queues=TEAMS),
+        JobMix(140, 2, elastic=0.5, fractions=0.3, deadlines=0.1, gap_s=150, queues=TEAMS),
         "2x3x4",
         ("--queues", "queues.yaml"),
     ),
-    RecordedScenario("named-queues", Load(seed=7, queues=TEAMS, fractions=0.2), "4x4"),
-    RecordedScenario(
-        "deadlines", Load(seed=8, deadlines=0.5), "2x3x4", ("--estimates", "noisy:0.3")
-    ),
-    RecordedScenario(
-        "unknown-lengths", Load(seed=9, elastic=0.3), "2x3x4", ("--estimates", "none")
-    ),
-    RecordedScenario(
+    Case("named-queues", JobMix(seed=7, queues=TEAMS, fractions=0.2), "4x4"),
+    Case("deadlines", JobMix(seed=8, deadlines=0.5), "2x3x4", ("--estimates", "noisy:0.3")),
+    Case("unknown-lengths", JobMix(seed=9, elastic=0.3), "2x3x4", ("--estimates", "none")),
+    Case(
         "unequal-failing",
-        Load(seed=10, types=("", "A100", "V100"), elastic=0.2, fractions=0.2, gap_s=600),
+        JobMix(seed=10, types=("", "A100", "V100"), elastic=0.2, fractions=0.2, gap_s=600),
         "cluster.yaml",
         ("--perf", "perf.yaml"),
     ),
 )
-MIX = Load(jobs=500, seed=21, fractions=0.3, elastic=0.3, opportunistic=0.1, failing=0.2, gap_s=250)
+MIX = JobMix(
+    jobs=500, seed=21, fractions=0.3, elastic=0.3, opportunistic=0.1, failing=0.2, gap_s=250
+)
 FULL = (
-    RecordedScenario("mix", MIX, "2x4x8"),
-    RecordedScenario("mix-ideal", MIX, "4x8", ("--perf", "ideal")),
-    RecordedScenario(
+    Case("mix", MIX, "2x4x8"),
+    Case("mix-ideal", MIX, "4x8", ("--perf", "ideal")),
+    Case(
         "mix-queues",
-        Load(jobs=500, seed=22, fractions=0.2, elastic=0.3, queues=TEAMS, failing=0.2, gap_s=250),
+        JobMix(jobs=500, seed=22, fractions=0.2, elastic=0.3, queues=TEAMS, failing=0.2, gap_s=250),
         "2x4x8",
         ("--queues", "queues.yaml"),
     ),
-    RecordedScenario(
-        "mix-deadlines", Load(jobs=400, seed=23, deadlines=0.3, elastic=0.2, gap_s=250), "2x3x8"
+    Case(
+        "mix-deadlines", JobMix(jobs=400, seed=23, deadlines=0.3, elastic=0.2, gap_s=250), "2x3x8"
     ),
-    RecordedScenario(
-        "philly1k", SHARED / "philly" / "philly1k_job.csv", "32x4", ("--perf", "ideal")
-    ),
-    RecordedScenario("philly1k-default", SHARED / "philly" / "philly1k_job.csv", "8x4x4"),
-    RecordedScenario("tiresias-60", SHARED / "tiresias" / "60_job.csv", "15x4"),
+    Case("philly1k", SHARED / "philly" / "philly1k_job.csv", "32x4", ("--perf", "ideal")),
+    Case("philly1k-default", SHARED / "philly" / "philly1k_job.csv", "8x4x4"),
+    Case("tiresias-60", SHARED / "tiresias" / "60_job.csv", "15x4"),
 )
 
 Results = dict[str, dict[str, dict[str, Any]]]
 
 
-def simulate(
-    scenario: RecordedScenario, policies: list[str], tree: Path
-) -> dict[str, dict[str, Any]]:
+def simulate(scenario: Case, policies: list[str], tree: Path) -> dict[str, dict[str, Any]]:
     """Digest and figures of each policy's result."""
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         shutil.copytree(FILES, work, dirs_exist_ok=True)
         trace = scenario.trace
-        if isinstance(trace, Load):
+        if isinstance(trace, JobMix):
             (work / "trace.csv").write_text(trace.csv())
             trace = work / "trace.csv"
         command = [sys.executable, "-m", "trainmaster", "simulate", str(trace)]
@@ -201,8 +193,8 @@ def digest(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def run(scenarios: list[RecordedScenario], only: list[str], tree: Path, jobs: int) -> Results:
-    def each(scenario: RecordedScenario) -> tuple[str, dict[str, dict[str, Any]]]:
+def run(scenarios: list[Case], only: list[str], tree: Path, jobs: int) -> Results:
+    def each(scenario: Case) -> tuple[str, dict[str, dict[str, Any]]]:
         chosen = [name for name in POLICIES if not only or name in only]
         found = simulate(scenario, chosen, tree) if chosen else {}
         print(f"  {scenario.name}: {len(found)} policies", file=sys.stderr)

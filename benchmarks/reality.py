@@ -28,7 +28,7 @@ from benchmarks.reality_workload import (
     SIZES,
     SLOTS,
     WORKLOAD,
-    Planned,
+    PlannedJob,
     PolicySetup,
     drawn,
 )
@@ -36,7 +36,7 @@ from benchmarks.reality_workload import (
 OUT = Path(__file__).parents[1] / "docs" / "results" / "reality"
 
 
-def lived(jobs: Sequence[Planned], policy: PolicySetup) -> LiveRun:
+def lived(jobs: Sequence[PlannedJob], policy: PolicySetup) -> LiveRun:
     """Run in a temporary folder."""
     folder = Path(tempfile.mkdtemp(prefix="tm-reality-"))
     try:

@@ -9,7 +9,7 @@ from itertools import combinations
 from statistics import fmean
 
 from benchmarks.reality_costs import PARTS, Costs, beyond
-from benchmarks.reality_live import LiveRun, LiveStory
+from benchmarks.reality_live import LiveJobRecord, LiveRun
 from benchmarks.reality_workload import SLOTS, PolicySetup
 from trainmaster.config.performance import perf_model_from
 from trainmaster.daemon.policies import policy_of
@@ -49,7 +49,7 @@ class RealityComparison:
     """One policy, live and simulated."""
 
     policy: PolicySetup
-    live: tuple[LiveStory, ...]
+    live: tuple[LiveJobRecord, ...]
     happened: tuple[JobTimes, ...]
     """The same, for comparison."""
     simulated: tuple[JobTimes, ...]
@@ -70,7 +70,7 @@ class RealityComparison:
 
 
 def simulated(
-    stories: Sequence[LiveStory], costs: Costs, policy: PolicySetup, jitter: int = 0
+    stories: Sequence[LiveJobRecord], costs: Costs, policy: PolicySetup, jitter: int = 0
 ) -> tuple[JobTimes, ...]:
     """With submissions as realised, run times as designed, in the order of the stories.
 
@@ -146,7 +146,7 @@ def compared(run: LiveRun, costs: Costs) -> RealityComparison:
 
 
 def _sensitivity(
-    stories: Sequence[LiveStory],
+    stories: Sequence[LiveJobRecord],
     costs: Costs,
     policy: PolicySetup,
     predicted: Sequence[JobTimes],

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from benchmarks.reality_live import Attempt, LiveStory
-from benchmarks.reality_workload import Planned
+from benchmarks.reality_live import Attempt, LiveJobRecord
+from benchmarks.reality_workload import PlannedJob
 
 Spent = Counter[str]
 """Where the time of a job went while it held slots, in ms, and how often:
@@ -25,7 +25,7 @@ Spent = Counter[str]
 """
 
 
-def spent_by(story: LiveStory) -> Spent:
+def spent_by(story: LiveJobRecord) -> Spent:
     """Sum over the attempts of a job."""
     spent = Spent()
     for attempt in story.attempts.values():
@@ -121,7 +121,7 @@ class Costs:
         """A restart, less the work that was done after the order to leave."""
         return max(0.0, self.launch + self.restart - self.still)
 
-    def service_ms(self, planned: Planned) -> int:
+    def service_ms(self, planned: PlannedJob) -> int:
         """How long this job runs by itself: as designed, never as measured in the run compared."""
         fixed = self.warm_up[planned.gpus] + self.exit[planned.gpus] + self.detection
         return round(fixed + planned.steps * self.step)
@@ -145,7 +145,7 @@ def _s(ms: float) -> float:
     return round(ms / 1000, 3)
 
 
-def calibrated(stories: Iterable[LiveStory], sizes: Iterable[int]) -> Costs:
+def calibrated(stories: Iterable[LiveJobRecord], sizes: Iterable[int]) -> Costs:
     """The means of a run; a size that did not occur is taken to be as the largest that did."""
     lived = [(story, spent_by(story)) for story in stories if story.has_succeeded]
     total = Spent()
@@ -191,7 +191,7 @@ PARTS = {
 }
 
 
-def beyond(story: LiveStory, costs: Costs, difference_ms: float) -> dict[str, float]:
+def beyond(story: LiveJobRecord, costs: Costs, difference_ms: float) -> dict[str, float]:
     """Each part's difference from its calibrated cost; the rest of the difference is waiting."""
     spent, planned = spent_by(story), story.planned
     found = {

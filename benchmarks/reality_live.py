@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.reality_workload import SLOTS, STEP_MS, Planned, PolicySetup
+from benchmarks.reality_workload import SLOTS, STEP_MS, PlannedJob, PolicySetup
 from tests.live.daemons import LiveDaemon, live, until
 from trainmaster.core.lifecycle import ENDED, Phase
 from trainmaster.model import actions as a
@@ -42,10 +42,10 @@ class Attempt:
 
 
 @dataclass(slots=True)
-class LiveStory:
+class LiveJobRecord:
     """All that happened to one job."""
 
-    planned: Planned
+    planned: PlannedJob
     job: Job
     """As the daemon took it."""
     attempts: dict[int, Attempt] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class LiveRun:
     """A workload under one policy, as it really went."""
 
     policy: PolicySetup
-    stories: tuple[LiveStory, ...]
+    stories: tuple[LiveJobRecord, ...]
     log: tuple[str, ...]
     """The event log, as `trainmaster record --format events` writes it."""
     trace: str
@@ -76,7 +76,7 @@ class LiveRun:
     """Fraction of the machine's processors in use, by any process."""
 
 
-def run_live(folder: Path, jobs: Sequence[Planned], policy: PolicySetup) -> LiveRun:
+def run_live(folder: Path, jobs: Sequence[PlannedJob], policy: PolicySetup) -> LiveRun:
     """Submit each job at its time, wait for all, and collect the records."""
     options = [part for key, value in policy.options for part in ("--set", f"{key}={value}")]
     before, idle_before = os.getloadavg()[0], _processor_s()
@@ -91,7 +91,7 @@ def run_live(folder: Path, jobs: Sequence[Planned], policy: PolicySetup) -> Live
     return LiveRun(policy, stories, log, trace, (before, after), used / total)
 
 
-def _submitted(daemon: LiveDaemon, jobs: Sequence[Planned]) -> list[str]:
+def _submitted(daemon: LiveDaemon, jobs: Sequence[PlannedJob]) -> list[str]:
     ids, begin = [], time.monotonic() + 0.5
     for job in jobs:
         time.sleep(max(0.0, begin + job.at_s - time.monotonic()))
@@ -139,13 +139,13 @@ def steps_of(log: Sequence[str]) -> Iterator[tuple[int, tuple[Any, ...], tuple[A
 
 
 def _stories(
-    log: Sequence[str], planned: dict[str, Planned], folder: Path
-) -> tuple[LiveStory, ...]:
-    found: dict[str, LiveStory] = {}
+    log: Sequence[str], planned: dict[str, PlannedJob], folder: Path
+) -> tuple[LiveJobRecord, ...]:
+    found: dict[str, LiveJobRecord] = {}
     for now, events, orders in steps_of(log):
         for event in events:
             if isinstance(event, e.JobSubmitted):
-                found[event.job.id] = LiveStory(planned[event.job.id], event.job)
+                found[event.job.id] = LiveJobRecord(planned[event.job.id], event.job)
             else:
                 _note_fact(found, event, now)
         for order in orders:
@@ -161,7 +161,7 @@ def _stories(
     return tuple(found.values())
 
 
-def _note_fact(found: dict[str, LiveStory], event: object, now: int) -> None:
+def _note_fact(found: dict[str, LiveJobRecord], event: object, now: int) -> None:
     run = getattr(event, "run", None)
     if run is None:
         return

@@ -20,7 +20,7 @@ LEAVES = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedJob:
     """One job to submit."""
 
     name: str
@@ -49,7 +49,7 @@ CALIBRATED_UNDER = PolicySetup("tiresias-l", (("thresholds_gpu_s", "2,8"),))
 """It suspends a lot."""
 
 
-def drawn(count: int, seed: int, load: float) -> tuple[Planned, ...]:
+def drawn(count: int, seed: int, load: float) -> tuple[PlannedJob, ...]:
     """Poisson arrivals such that the work offered over the time of arrivals is `load` of the slots."""
     chance = random.Random(f"reality/{seed}")
     shapes = [(_size(chance), _steps(chance), chance.random() >= LEAVES) for _ in range(count)]
@@ -59,7 +59,7 @@ def drawn(count: int, seed: int, load: float) -> tuple[Planned, ...]:
     jobs, at_s = [], 0.0
     for number, (gap, (gpus, steps, stays)) in enumerate(zip(gaps, shapes, strict=True)):
         at_s += gap * stretch
-        jobs.append(Planned(f"r{number:03d}", round(at_s, 3), gpus, steps, stays))
+        jobs.append(PlannedJob(f"r{number:03d}", round(at_s, 3), gpus, steps, stays))
     return tuple(jobs)
 
 

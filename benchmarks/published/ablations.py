@@ -15,7 +15,7 @@ from trainmaster.report.rendering import Figure, Table
 
 
 @dataclass(frozen=True, slots=True)
-class Ablated:
+class AblationSection:
     """The figure and the table of all ablations."""
 
     figure: Figure
@@ -23,7 +23,7 @@ class Ablated:
     ratios: list[IntervalEstimate]
 
 
-def ablated(found: Sequence[Comparison]) -> Ablated | None:
+def ablations(found: Sequence[Comparison]) -> AblationSection | None:
     by_comparison = [(each, _ratios(each, each.ours)) for each in found if each.ours]
     by_comparison = [(each, ratios) for each, ratios in by_comparison if ratios]
     if not by_comparison:
@@ -36,7 +36,7 @@ def ablated(found: Sequence[Comparison]) -> Ablated | None:
         "Excess without the part / excess of the whole (log scale)",
     )
     rows = [(label, *(_words(c, ratios, label) for c, ratios in by_comparison)) for label in labels]
-    return Ablated(
+    return AblationSection(
         Figure("overall-ablations", chart.svg()),
         Table(("without", *(each.title for each, _ in by_comparison)), rows),
         [estimate for _, ratios in by_comparison for estimate in ratios.values()],

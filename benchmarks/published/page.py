@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.published.ablations import ablated
+from benchmarks.published.ablations import ablations
 from benchmarks.published.acceptance import AcceptanceVerdict, goal_context, verdicts
 from benchmarks.published.claims import claims_context
 from benchmarks.published.size_bins import size_bins
@@ -36,7 +36,7 @@ def compose(result: SuiteResult, found: tuple[Comparison, ...]) -> Article:
         **goal_context(judged),
         **claims_context(found),
         "bins": size_bins(found),
-        "ablated": ablated(found),
+        "ablations": ablations(found),
         "small_gpus": SMALL_GPUS,
         "short_s": SHORT_S,
     }

@@ -286,7 +286,7 @@ def test_every_suite_loads_and_has_tracks_seeds_and_a_baseline(name: str) -> Non
         assert all(workload.seeds for workload in each.workloads)
 
 
-def test_a_crafted_trace_runs() -> None:
+def test_a_synthetic_trace_runs() -> None:
     head_of_line = Workload("w", SyntheticTrace("one-large-then-small"), "2x4", warm_up=0)
     fifo, las = (run_trial(trial(each, head_of_line)).score for each in (FIFO, LAS))
     assert fifo.jobs == las.jobs == 9

@@ -13,7 +13,7 @@ from trainmaster.evaluation.suite import Trial
 from trainmaster.evaluation.suites import eight_models
 from trainmaster.evaluation.suites import synthetic_traces as testbeds
 from trainmaster.evaluation.suites.published import SUITE
-from trainmaster.evaluation.suites.synthetic_traces import CRAFTS
+from trainmaster.evaluation.suites.synthetic_traces import TRACE_MAKERS
 from trainmaster.evaluation.trial import run_trial
 from trainmaster.evaluation.workloads import cluster_of
 from trainmaster.model.topology import parse_shorthand
@@ -36,9 +36,9 @@ def fits(trial: Trial, contender: str, conditions: str | None) -> bool:
     return names == (conditions or names[0], contender)
 
 
-@pytest.mark.parametrize("name", CRAFTS)
+@pytest.mark.parametrize("name", TRACE_MAKERS)
 def test_the_same_seed_gives_the_same_jobs(name: str) -> None:
-    assert CRAFTS[name](64, 3) == CRAFTS[name](64, 3)
+    assert TRACE_MAKERS[name](64, 3) == TRACE_MAKERS[name](64, 3)
 
 
 # -- Tiresias ----------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def test_process_time_grows_by_the_time_alone_for_each_job_more_under_the_linear
 
 
 def test_512_jobs_of_8_models_ask_512_gpus_for_one_and_a_half_times_what_they_have() -> None:
-    jobs = eight_models.craft(512, 0).jobs
+    jobs = eight_models.make_trace(512, 0).jobs
     load = load_of(jobs, 512)
     assert len(jobs) == 512
     assert {each.job.model for each in jobs} == {model.name for model in eight_models.MODELS}
@@ -130,7 +130,9 @@ def test_512_jobs_of_8_models_ask_512_gpus_for_one_and_a_half_times_what_they_ha
 
 def test_the_models_curves_can_be_read_and_fall_short_of_linear() -> None:
     world = perf_model_from({"base": "ideal", "elastic": eight_models.curves()}, "curves")
-    job = next(each.job for each in eight_models.craft(512, 0).jobs if each.job.model == "alexnet")
+    job = next(
+        each.job for each in eight_models.make_trace(512, 0).jobs if each.job.model == "alexnet"
+    )
     speedups = dict(world.speedups_of(job))
     assert 1_800_000 < speedups[2] < 2_000_000
 

@@ -20,8 +20,8 @@ from trainmaster.evaluation.workloads import (
     MeasurementWindow,
     busiest,
     check_load,
-    cut,
     stream_of,
+    subset_of,
     window_of,
 )
 from trainmaster.model.trace import Outcome
@@ -123,11 +123,11 @@ def test_one_more_kind_of_change_leaves_the_others_as_they_were() -> None:
 def test_slices_cut_by_queue_days_ends_and_number() -> None:
     jobs = [job(f"j{n}", n * DAY_S / 2, 1, 100 if 6 <= n < 10 else 1) for n in range(20)]
     jobs[3] = replace(jobs[3], job=replace(jobs[3].job, queue="other"))
-    names = [each.job.id for each in cut(jobs, TraceSubset(queue="other"))]
+    names = [each.job.id for each in subset_of(jobs, TraceSubset(queue="other"))]
     assert names == ["j3"]
     assert [each.job.id for each in busiest(jobs, 2)] == ["j6", "j7", "j8", "j9"]
-    assert [each.job.id for each in cut(jobs, TraceSubset(first=5, last=2))] == ["j3", "j4"]
-    thinned = cut(jobs, TraceSubset(at_most=5))
+    assert [each.job.id for each in subset_of(jobs, TraceSubset(first=5, last=2))] == ["j3", "j4"]
+    thinned = subset_of(jobs, TraceSubset(at_most=5))
     assert [each.job.id for each in thinned] == ["j0", "j4", "j8", "j12", "j16"]
 
 

@@ -181,14 +181,14 @@ def compare(
 
 
 def _compare_suite(name: str, only: list[str], seeds: int | None, outputs: Outputs) -> None:
-    from trainmaster.cli.support.compare_runner import conduct
+    from trainmaster.cli.support.compare_runner import run_and_report
     from trainmaster.evaluation.selection import narrowed
     from trainmaster.evaluation.suites import suite_of
 
     is_whole = not only and seeds is None
     chosen = narrowed(suite_of(name), only, seeds)
     out = outputs.out or RESULTS
-    conduct(chosen, outputs, out, out / (name if is_whole else f"{name}{PART}"))
+    run_and_report(chosen, outputs, out, out / (name if is_whole else f"{name}{PART}"))
 
 
 def _check_modes(own: OwnTrace, suite: str | None, only: list[str], *, is_list: bool) -> None:

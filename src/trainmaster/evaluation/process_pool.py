@@ -28,7 +28,7 @@ _pieces = count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Done(Generic[R]):
+class PieceResult(Generic[R]):
     """The outcome of the piece at this place of the list: a result, or an error."""
 
     place: int
@@ -38,7 +38,7 @@ class Done(Generic[R]):
 
 def spread(
     work: Callable[[P], R], pieces: Sequence[P], processes: int
-) -> Generator[Done[R], None, None]:
+) -> Generator[PieceResult[R], None, None]:
     """Results as they come; closing the iterator ends the processes at once.
 
     Ctrl-C is the parent's business. The pool starts its threads with the first piece, and a process has
@@ -58,12 +58,12 @@ def spread(
         for future in as_completed(places):
             place = places.pop(future)  # its result need not stay
             try:
-                yield Done(place, future.result(), None)
+                yield PieceResult(place, future.result(), None)
             except ProcessExpired as expired:
                 code = f"its process ended with {expired.exitcode}; is there enough memory?"
-                yield Done(place, None, code)
+                yield PieceResult(place, None, code)
             except Exception as error:
-                yield Done(place, None, _worded(error))
+                yield PieceResult(place, None, _worded(error))
     finally:
         pool.stop()  # type: ignore[no-untyped-call]
         pool.join()

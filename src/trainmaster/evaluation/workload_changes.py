@@ -12,7 +12,7 @@ from trainmaster.model.trace import Outcome, TracedJob
 from trainmaster.model.units import GIB, NOMINAL, SECOND
 
 
-def changed(
+def apply_changes(
     jobs: Sequence[TracedJob], changes: WorkloadChanges, gpus: int, seed: int
 ) -> list[TracedJob]:
     """The jobs with the changes applied, drawn by the seed; `gpus` are those of the cluster."""

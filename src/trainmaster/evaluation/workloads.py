@@ -18,7 +18,7 @@ from trainmaster.evaluation.suite import (
     TraceSubset,
     Workload,
 )
-from trainmaster.evaluation.workload_changes import changed
+from trainmaster.evaluation.workload_changes import apply_changes
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.model.trace import Trace, TracedJob
 from trainmaster.model.units import HOUR
@@ -82,7 +82,7 @@ def stream_of(workload: Workload, gpus: int, seed: int, folder: Path | None) -> 
     """The workload's jobs for this seed; files are looked for in the data folder."""
     source = workload.source
     jobs = list(_drawn(source, gpus, seed, folder))
-    jobs = changed(jobs, source.changes, gpus, seed)
+    jobs = apply_changes(jobs, source.changes, gpus, seed)
     if not jobs:
         raise SuiteError(f"the workload {workload.name} has no jobs.")
     load = None if isinstance(source, SyntheticTrace) else source.load
@@ -100,10 +100,10 @@ def _drawn(source: JobSource, gpus: int, seed: int, folder: Path | None) -> Sequ
     if isinstance(source, Generated):
         return _generator(source.like)(source.jobs, gpus, source.load, seed).jobs
     if isinstance(source, TraceFile):
-        return cut(_read(file_of(source, folder), source.format), source.part)
-    from trainmaster.evaluation.suites.synthetic_traces import craft_of
+        return subset_of(_read(file_of(source, folder), source.format), source.part)
+    from trainmaster.evaluation.suites.synthetic_traces import trace_maker
 
-    return craft_of(source.name)(gpus, seed).jobs
+    return trace_maker(source.name)(gpus, seed).jobs
 
 
 def _generator(like: str) -> Generator:
@@ -145,7 +145,7 @@ def _read(path: Path, format: str | None) -> tuple[TracedJob, ...]:
     return load_trace(path, format).jobs
 
 
-def cut(jobs: Sequence[TracedJob], part: TraceSubset) -> list[TracedJob]:
+def subset_of(jobs: Sequence[TracedJob], part: TraceSubset) -> list[TracedJob]:
     """The jobs of a subset, its fields applied in order."""
     found = list(jobs)
     if part.queue is not None:

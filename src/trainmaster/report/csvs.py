@@ -9,7 +9,7 @@ from dataclasses import fields
 
 from trainmaster.model.result import JobResult, Result, Stint, Summary
 from trainmaster.model.units import SECOND, WHOLE
-from trainmaster.report.figures import CAUSES, Drawn, Quantity
+from trainmaster.report.figures import CAUSES, PolicyLine, Quantity
 from trainmaster.report.policy_run import PolicyRun
 from trainmaster.report.step_function import TimeWindow
 from trainmaster.sim.result_json import DEADLINE_FIELDS, deadline_fields
@@ -57,7 +57,7 @@ def queues_csv(runs: Sequence[PolicyRun]) -> str:
     return _table(("policy", *QUEUE_COLUMNS), rows)
 
 
-def distribution_csv(lines: Sequence[Drawn], value: str) -> str:
+def distribution_csv(lines: Sequence[PolicyLine], value: str) -> str:
     """Every step of a distribution, not only the drawn ones."""
     rows = (
         (each.run.label, f"{x:.3f}", f"{part:.6f}")

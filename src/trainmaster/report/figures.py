@@ -61,21 +61,23 @@ def _legend(chart: Chart, runs: Sequence[PolicyRun], *, are_lines: bool = True) 
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class PolicyLine:
     """One policy's line."""
 
     run: PolicyRun
     steps: Steps
 
 
-def lines_of(runs: Sequence[PolicyRun], values: Callable[[Result], Steps]) -> tuple[Drawn, ...]:
+def lines_of(
+    runs: Sequence[PolicyRun], values: Callable[[Result], Steps]
+) -> tuple[PolicyLine, ...]:
     """Of the policies that have anything to draw."""
-    lines = (Drawn(each, values(each.result)) for each in runs)
+    lines = (PolicyLine(each, values(each.result)) for each in runs)
     return tuple(line for line in lines if not line.steps.is_empty)
 
 
 @styled
-def jct_distribution(lines: Sequence[Drawn]) -> Chart:
+def jct_distribution(lines: Sequence[PolicyLine]) -> Chart:
     if not lines:
         return empty_chart("No job finished.", HALF_IN)
     chart, panel, low, high = _distribution(lines, "Part of all accepted jobs done")
@@ -84,7 +86,7 @@ def jct_distribution(lines: Sequence[Drawn]) -> Chart:
 
 
 @styled
-def rho_distribution(lines: Sequence[Drawn]) -> Chart:
+def rho_distribution(lines: Sequence[PolicyLine]) -> Chart:
     if not lines:
         return empty_chart(f"No job has a {RHO}.", HALF_IN)
     chart, panel, low, high = _distribution(lines, "Part of the finished jobs")
@@ -94,7 +96,7 @@ def rho_distribution(lines: Sequence[Drawn]) -> Chart:
     return _with_lines(chart, panel, lines)
 
 
-def _distribution(lines: Sequence[Drawn], title: str) -> tuple[Chart, Any, float, float]:
+def _distribution(lines: Sequence[PolicyLine], title: str) -> tuple[Chart, Any, float, float]:
     """The empty chart, and the smallest positive and the largest value: a log scale has no zero."""
     chart = Chart(title, HALF_IN, 3.7)
     (panel,) = chart.panels()
@@ -103,7 +105,7 @@ def _distribution(lines: Sequence[Drawn], title: str) -> tuple[Chart, Any, float
     return chart, panel, min(positive, default=1.0), max(float(e.steps.xs[-1]) for e in lines)
 
 
-def _with_lines(chart: Chart, panel: Any, lines: Sequence[Drawn]) -> Chart:
+def _with_lines(chart: Chart, panel: Any, lines: Sequence[PolicyLine]) -> Chart:
     low, high = panel.get_xlim()
     for each in reversed(lines):
         steps, own = thinned_ranks(each.steps), each.run
@@ -265,18 +267,20 @@ QUANTITIES = (
 )
 
 
-def strips_of(quantity: Quantity, runs: Sequence[PolicyRun], origin_s: float) -> tuple[Drawn, ...]:
+def strips_of(
+    quantity: Quantity, runs: Sequence[PolicyRun], origin_s: float
+) -> tuple[PolicyLine, ...]:
     """The curve of each policy that recorded the quantity, over the time since the first submission."""
     return lines_of(runs, lambda result: from_curve(quantity.curve(result), origin_s))
 
 
-def is_dense(strip: Drawn) -> bool:
+def is_dense(strip: PolicyLine) -> bool:
     """Whether there are too many steps to follow by eye: a mean is drawn over them."""
     return len(strip.steps.xs) > SMOOTH_POINTS
 
 
 @styled
-def strips(quantity: Quantity, drawn: Sequence[Drawn], span_s: float) -> Chart:
+def strips(quantity: Quantity, drawn: Sequence[PolicyLine], span_s: float) -> Chart:
     """A strip per policy, above each other, on the same scales."""
     if not drawn:
         return empty_chart("Not recorded.")

@@ -28,7 +28,7 @@ NAMED = 5
 """Failed trials that are named before they are only counted."""
 
 
-def conduct(
+def run_and_report(
     suite: Suite, outputs: Outputs, out: Path | None, report_in: Path | None
 ) -> SuiteResult:
     """Run a suite, show its table, write its files; complain of failures."""
@@ -74,7 +74,7 @@ def run(suite: Suite, outputs: Outputs, out: Path | None, *, is_quiet: bool = Fa
                     folder=outputs.data_folder,
                     processes=outputs.processes,
                     is_fresh=outputs.is_fresh,
-                    on_progress=Meter(bar, is_quiet=is_quiet),
+                    on_progress=ProgressLog(bar, is_quiet=is_quiet),
                 )
             except Interrupted as error:
                 bar.stop()
@@ -116,7 +116,7 @@ def _write(result: SuiteResult, folder: Path) -> None:
     remark("Report", [str(page)])
 
 
-class Meter:
+class ProgressLog:
     """Shows the progress of the trials: a bar on a screen, now and then a line in a log."""
 
     def __init__(self, bar: ProgressBar, *, is_quiet: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainmaster.cli.compare import USUAL, Outputs, OwnTrace
 from trainmaster.cli.support import scenario_args as inputs
-from trainmaster.cli.support.compare_runner import conduct
+from trainmaster.cli.support.compare_runner import run_and_report
 from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.files import read_yaml
@@ -51,7 +51,7 @@ def compare_own(own: OwnTrace, outputs: Outputs) -> None:
         _check_pages(outputs.out)
     experiment = experiment_of(own, own.policy or USUAL)
     suite = Suite(NAME, experiment.title, (experiment,))
-    conduct(suite, outputs, outputs.out, outputs.out)
+    run_and_report(suite, outputs, outputs.out, outputs.out)
 
 
 def _check_pages(out: Path) -> None:

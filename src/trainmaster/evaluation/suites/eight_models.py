@@ -77,5 +77,5 @@ def trace(jobs: int, cluster_gpus: int, seed: int, largest: int = SIZES[-1]) -> 
     return Trace(tuple(found))
 
 
-def craft(cluster_gpus: int, seed: int) -> Trace:
+def make_trace(cluster_gpus: int, seed: int) -> Trace:
     return trace(JOBS, cluster_gpus, seed)

@@ -90,7 +90,7 @@ def big_brain_stream(cluster_gpus: int, seed: int) -> Trace:
 
 # -- by name -------------------------------------------------------------------------------------------
 
-Craft = Callable[[int, int], Trace]
+TraceMaker = Callable[[int, int], Trace]
 """(GPUs of the cluster, seed) -> trace."""
 
 
@@ -101,16 +101,18 @@ def one_large_then_small(cluster_gpus: int, seed: int) -> Trace:
     return Trace((large, *small))
 
 
-CRAFTS: Mapping[str, Craft] = {
+TRACE_MAKERS: Mapping[str, TraceMaker] = {
     "one-large-then-small": one_large_then_small,
-    "eight-models-512": eight_models.craft,
+    "eight-models-512": eight_models.make_trace,
     "tiresias-480": tiresias_480,
     "gandiva-six": gandiva_six,
     "big-brain-stream": big_brain_stream,
 }
 
 
-def craft_of(name: str) -> Craft:
-    if name not in CRAFTS:
-        raise SuiteError(f"there is no crafted trace {name!r}; there are {', '.join(CRAFTS)}.")
-    return CRAFTS[name]
+def trace_maker(name: str) -> TraceMaker:
+    if name not in TRACE_MAKERS:
+        raise SuiteError(
+            f"there is no synthetic trace {name!r}; there are {', '.join(TRACE_MAKERS)}."
+        )
+    return TRACE_MAKERS[name]
