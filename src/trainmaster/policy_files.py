@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trainmaster.catalog import CatalogError, policy_class
+from trainmaster.config.options import read_options
 
 
 def policy_named(name: str) -> Any:
     """The class behind a name of the catalog, or in the file of that path; imported now."""
     return class_in_file(Path(name)) if is_path(name) else policy_class(name)
+
+
+def policy_with(name: str, settings: Mapping[str, str]) -> Any:
+    """A fresh policy with these settings; files that options name are read."""
+    kind = policy_named(name)
+    return kind(read_options(name, kind.options_type, settings, _content))
+
+
+def _content(file: str) -> str:
+    return Path(file).read_text(encoding="utf-8-sig")
 
 
 def is_path(text: str) -> bool:

@@ -12,10 +12,11 @@ from trainmaster.evaluation import trial as trials
 from trainmaster.evaluation.score import Score
 from trainmaster.evaluation.scoring import score_of
 from trainmaster.evaluation.suite import Conditions, Contender, Generated, PolicySettings, Workload
-from trainmaster.evaluation.trial import TrialError, empty_scenario, policy_of, run_trial, simulate
+from trainmaster.evaluation.trial import TrialError, empty_scenario, run_trial, simulate
 from trainmaster.evaluation.workloads import MeasurementWindow, stream_of
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import SECOND
+from trainmaster.policy_files import policy_with
 from trainmaster.sim.driver import Scenario
 
 WORKLOAD = Workload("hand", Generated(1, 1), "1x2")
@@ -23,7 +24,7 @@ WORKLOAD = Workload("hand", Generated(1, 1), "1x2")
 
 def scored(jobs: Sequence[TracedJob], window: MeasurementWindow, policy: str = "fifo") -> Score:
     scenario = empty_scenario(WORKLOAD, IDEAL, 0)
-    simulation = simulate(scenario, policy_of(policy, {}), jobs, window.measured(jobs))
+    simulation = simulate(scenario, policy_with(policy, {}), jobs, window.measured(jobs))
     return score_of(simulation, window, None, 0)
 
 
@@ -111,7 +112,7 @@ def test_a_trial_repeats_itself() -> None:
 
 
 def test_a_policy_that_raises_spoils_its_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy: Any = policy_of("fifo", {})
+    policy: Any = policy_with("fifo", {})
 
     def plan(*_: object) -> None:
         raise ZeroDivisionError("oops")

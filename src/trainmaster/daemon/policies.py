@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import structlog
 
 from trainmaster.catalog import CatalogError
-from trainmaster.config.options import OptionError, effective, read_options
+from trainmaster.config.options import OptionError, effective
 from trainmaster.core.policy import Policy
 from trainmaster.daemon.service_api import RequestError
-from trainmaster.policy_files import policy_named
+from trainmaster.policy_files import policy_named, policy_with
 
 log = structlog.get_logger("trainmaster.policies")
 
@@ -30,7 +29,7 @@ def policy_of(name: str, options: Options | Mapping[str, str] = ()) -> Policy:
                 f"{name} must know how long every job will run, so it works in simulations only:"
                 " `trainmaster policies` lists the others."
             )
-        made: Policy = kind(read_options(name, kind.options_type, dict(options), _content))
+        made: Policy = policy_with(name, dict(options))
     except (CatalogError, OptionError) as error:
         raise RequestError(str(error)) from None
     except OSError as error:
@@ -60,7 +59,3 @@ def effective_options(policy: Policy) -> dict[str, object]:
     """All options of a policy with their values."""
     options: Any = getattr(policy, "options", None)
     return {} if options is None else effective(options)
-
-
-def _content(name: str) -> str:
-    return Path(name).read_text(encoding="utf-8-sig")

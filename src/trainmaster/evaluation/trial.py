@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainmaster.config.options import read_options
 from trainmaster.config.performance import BASES, perf_model_from
 from trainmaster.config.queues import queues_from
 from trainmaster.config.validation import ConfigError
@@ -19,7 +18,7 @@ from trainmaster.evaluation.workloads import cluster_of, stream_of
 from trainmaster.model.reasons import Refused
 from trainmaster.model.trace import Trace, TracedJob
 from trainmaster.perf.perf_model import PerfModel
-from trainmaster.policy_files import policy_named
+from trainmaster.policy_files import policy_with
 from trainmaster.sim.driver import Estimates, Scenario, Simulation, estimates_from
 
 
@@ -57,17 +56,6 @@ def estimates_of(conditions: Conditions) -> Estimates:
         return estimates_from(conditions.estimates)
     except ValueError as error:
         raise ConfigError(f"{conditions.name}: estimates are one of {error}.") from None
-
-
-def policy_of(name: str, settings: PolicySettings) -> Any:
-    """A fresh policy with these settings."""
-    kind = policy_named(name)
-    return kind(read_options(name, kind.options_type, settings, read_setting))
-
-
-def read_setting(name: str) -> str:
-    """The content of a file that an option names."""
-    return Path(name).read_text(encoding="utf-8-sig")
 
 
 def simulate(
@@ -113,7 +101,7 @@ def _excess(
     contender: Contender, settings: PolicySettings, scenario: Scenario, prefix: Sequence[TracedJob]
 ) -> float:
     """Infinite if some job does not end."""
-    policy = policy_of(contender.policy, {**contender.settings, **settings})
+    policy = policy_with(contender.policy, {**contender.settings, **settings})
     excess = excess_of(simulate(scenario, policy, prefix, prefix))
     return float("inf") if excess is None else round(excess, 6)
 
@@ -129,7 +117,7 @@ def run_trial(trial: Trial, folder: Path | None = None) -> ScoredTrial:
     jobs, contender = stream.trace.jobs, trial.contender
     prefix = stream.window.before(jobs)
     chosen: PolicySettings | None = tuned(contender, scenario, prefix) if contender.grid else None
-    policy = policy_of(contender.policy, {**contender.settings, **(chosen or {})})
+    policy = policy_with(contender.policy, {**contender.settings, **(chosen or {})})
     simulation = simulate(scenario, policy, jobs, stream.window.measured(jobs))
     score = score_of(simulation, stream.window, chosen, len(prefix) if contender.grid else 0)
     return ScoredTrial(trial, score, time.perf_counter() - began)

@@ -23,8 +23,7 @@ from trainmaster.evaluation.capacity_search import (
 )
 from trainmaster.evaluation.comparisons import comparisons, excess
 from trainmaster.evaluation.suite import Contender, Experiment, Suite, Workload
-from trainmaster.evaluation.trial import policy_of
-from trainmaster.policy_files import policy_named
+from trainmaster.policy_files import policy_named, policy_with
 from trainmaster.sim.driver import split_by_fit
 from trainmaster.text.formatting import duration, plural
 from trainmaster.traces.formats import load
@@ -94,7 +93,7 @@ def _excess(
 
 def _is_moldable(contender: Contender) -> bool:
     """Whether it may start a job on fewer GPUs than the job asks for."""
-    is_resizing: bool = policy_of(contender.policy, contender.settings).is_moldable
+    is_resizing: bool = policy_with(contender.policy, contender.settings).is_moldable
     return is_resizing
 
 
