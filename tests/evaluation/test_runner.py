@@ -90,7 +90,7 @@ def test_interrupted_it_says_how_far_it_came_and_goes_on_from_there(tmp_path: Pa
         if progress.done == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(Interrupted, match=r"[23] of 6 trials are done and kept; the same command"):
+    with pytest.raises(Interrupted, match=r"[23] of 6 trials are done and kept; run the same"):
         run_suite(THREE, TrialCache(tmp_path), processes=2, on_progress=press_ctrl_c)
     kept = len(list(tmp_path.iterdir()))
     assert kept in (2, 3)
