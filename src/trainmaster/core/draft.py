@@ -86,9 +86,12 @@ class Draft:
         self._book(record, record.placement)
         del self._evicted[record.id]
 
-    def cancel_start(self, record: JobRecord) -> None:
-        """Undo a start of this draft: the job waits again."""
-        _, placement = self._placed.pop(record.id)
+    def occupy(self, record: JobRecord, placement: Placement) -> None:
+        """Book GPUs as if the job ran there, without starting it; `vacate` takes it back."""
+        self._book(record, placement)
+
+    def vacate(self, record: JobRecord, placement: Placement) -> None:
+        """The opposite of `occupy`."""
         self._unbook(record, placement)
 
     def resize(self, record: JobRecord, placement: Placement) -> None:

@@ -33,10 +33,12 @@ def test_a_budget_bounds_what_is_booked() -> None:
         assert not draft.affords(2 * WHOLE)
         draft.roll_back(mark)
         assert draft.affords(2 * WHOLE)
-        draft.start(world.job("a"), world.on(0, 1))
-        draft.cancel_start(world.job("a"))
+        draft.occupy(world.job("a"), world.on(0, 1))
+        assert not draft.affords(2 * WHOLE)
+        draft.vacate(world.job("a"), world.on(0, 1))
         assert draft.affords(2 * WHOLE)
     assert draft.budget is None
+    assert draft.plan().actions == ()
 
 
 def test_what_is_tried_leaves_no_trace() -> None:

@@ -167,7 +167,8 @@ class Resizing:
         ]
         if not self._grown:
             return
-        candidates, started = p.ranks.candidates(self._now), list[JobRecord]()
+        candidates = p.ranks.candidates(self._now)
+        occupied: list[tuple[JobRecord, Placement]] = []
         for _, group, record in candidates:
             placement = p.placer(record).place(draft.space, record)
             if placement is None:
@@ -175,12 +176,12 @@ class Resizing:
             if placement is None:
                 candidates.drop(group)
                 continue
-            draft.start(record, placement)
-            started.append(record)
+            draft.occupy(record, placement)
+            occupied.append((record, placement))
             if not draft.space.total_free() and not any(each.has_grown for each in self._grown):
                 break
-        for record in reversed(started):
-            draft.cancel_start(record)
+        for record, placement in reversed(occupied):
+            draft.vacate(record, placement)
         self._shrunk = [run for run in self._grown if draft.is_placed(run.record)]
 
     def _place_by_shrinking(self, record: JobRecord) -> Placement | None:
