@@ -30,9 +30,8 @@ from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.plan import M, Plan
 
-Savepoint = tuple[int, int | None, list[Any]]
+Savepoint = tuple[int, int | None, tuple[Any, ...]]
 """A point to roll back to: the length of the undo log, the budget, and the decisions."""
-DECIDED = ("_evicted", "_placed", "_stopped", "_reserved", "_released")
 
 
 class Draft:
@@ -236,14 +235,16 @@ class Draft:
 
     def checkpoint(self) -> Savepoint:
         """A savepoint; `roll_back` can return to it any number of times."""
-        return len(self._log), self.budget, [getattr(self, name).copy() for name in DECIDED]
+        decided = (self._evicted, self._placed, self._stopped, self._reserved, self._released)
+        return len(self._log), self.budget, tuple(each.copy() for each in decided)
 
     def roll_back(self, mark: Savepoint) -> None:
         """Undo every decision since the savepoint."""
         length, self.budget, decided = mark
         self.space.undo(length)
-        for name, before in zip(DECIDED, decided, strict=True):
-            setattr(self, name, before.copy())
+        self._evicted, self._placed, self._stopped, self._reserved, self._released = (
+            before.copy() for before in decided
+        )
 
     @contextmanager
     def trial(self) -> Iterator[None]:

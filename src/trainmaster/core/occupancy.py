@@ -97,8 +97,9 @@ class Occupancy(TopologyIndex):
         for counts, domain in self.above[node]:
             counts[domain] += sign * free
         first = self.first_gpu[node]
+        move = self._list_partial if sign > 0 else self._unlist_partial
         for gpu in range(first, first + self.topology.nodes[node].gpus):
-            (self._list_partial if sign > 0 else self._unlist_partial)(gpu, kind)
+            move(gpu, kind)
 
     def _list_partial(self, gpu: int, kind: int) -> None:
         free = self.free_share[gpu]

@@ -64,5 +64,5 @@ def _is_open(order: Order, state: State) -> bool:
     if order.run in state.leaving:
         return True
     record = state.jobs[order.run.job]
-    is_promised = record.id in state.pending_launches
-    return record.run == order.run and record.phase in UNSETTLED and not is_promised
+    is_pending = record.id in state.pending_launches
+    return record.run == order.run and record.phase in UNSETTLED and not is_pending

@@ -83,10 +83,21 @@ def _errors_with_sentences() -> tuple[type[Exception], ...]:
     return TraceError, TopologyError, ConfigError, OptionError, CatalogError, SuiteError
 
 
+PARSERS_WORDS = {
+    "Value error, ": "",
+    "Input should be a valid integer, unable to parse string as an integer": "not a whole number",
+    "Input should be a valid number, unable to parse string as a number": "not a number",
+    "Input should be": "it must be",
+}
+"""What the parser of the command line says, and what a colleague would."""
+
+
 def _usage_sentence(error: Exception, message: str) -> str:
     """A usage error of the command line, with where to read more."""
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", "trainmaster")
     line = " ".join(message.split()).rstrip(".").replace(". Did you mean", "; did you mean")
+    for said, plainly in PARSERS_WORDS.items():
+        line = line.replace(said, plainly)
     line = f"{line[:1].lower()}{line[1:]}"
     return line if line.endswith("?") else f"{line}; `{path} --help` says more."

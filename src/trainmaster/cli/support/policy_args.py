@@ -50,7 +50,9 @@ def chosen_policies(named: str, set_options: Sequence[str]) -> list[Chosen]:
     found: dict[str, tuple[str, Any]] = {}
     for part in (part.strip() for part in named.split(",")):
         if not part:
-            raise BadInput(f"--policy {named!r} has an empty name in it; `trainmaster policies`.")
+            raise BadInput(
+                f"--policy {named!r} has an empty name in it; `trainmaster policies` lists them."
+            )
         kind = policy_named(part)
         if kind.name in found:
             raise BadInput(f"--policy names {kind.name} twice.")

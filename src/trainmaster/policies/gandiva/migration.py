@@ -103,9 +103,11 @@ class Migration:
             return
         left = MOST_MOVES
         for record in self._spread_gangs():
-            left -= bool(left and self._consolidate(record))
+            if left and self._consolidate(record):
+                left -= 1
         for size, nodes in self.index.servers.off_affinity():
-            left -= bool(left and self._move_to_own_affinity(size, nodes))
+            if left and self._move_to_own_affinity(size, nodes):
+                left -= 1
 
     def _spread_gangs(self) -> list[JobRecord]:
         """Gangs on more nodes than they could be on, in order of submission."""

@@ -167,8 +167,9 @@ class TrialPacking:
                 by_node.setdefault(home[0][0], []).append(record)
         for node in sorted(self._crowded().intersection(by_node)):
             jobs = sorted(by_node[node], key=lambda job: (job.job.gpu_util_ppm or 0, job.seq))
-            # The first pair that may share and fits.
-            any(self._may_share(*pair) and self._start(*pair) for pair in permutations(jobs, 2))
+            for one, other in permutations(jobs, 2):
+                if self._may_share(one, other) and self._start(one, other):
+                    break
 
     def _crowded(self) -> set[int]:
         """Servers that jobs wait for: their own, or all of their affinity if they have none yet."""

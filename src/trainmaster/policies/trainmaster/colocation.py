@@ -96,7 +96,7 @@ class Colocation:
 
     def __init__(self, p: Pass, terms: PackingTerms) -> None:
         self.terms = terms
-        self.shared = SharedGpus(p.view, p.draft, terms.sharing, p.is_promised)
+        self.shared = SharedGpus(p.view, p.draft, terms.sharing, p.has_guarantee)
         self.rates = p.memo.colocation.rates
         self.now = p.now
         self.groups = current_groups(p.view, p.memo.colocation.crowds, terms.sharing)

@@ -130,7 +130,7 @@ def left_ms(p: Pass, record: JobRecord) -> int:
     return cost(p, record) // record.demand.nominal.total_share
 
 
-def promised_now(p: Pass) -> list[JobRecord]:
+def due_now(p: Pass) -> list[JobRecord]:
     """Jobs that are guaranteed a run or must hold GPUs for a deadline now, best rank first."""
     found = list[tuple[Rank, int, JobRecord]]()
     for job in {**p.memo.owed.until, **p.memo.deadlines.accepted}:

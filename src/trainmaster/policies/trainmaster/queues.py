@@ -29,7 +29,7 @@ from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.topology import CPU_TYPE
 from trainmaster.placement.placers import Placer
 from trainmaster.policies.trainmaster.delay_scheduling import drop_relaxed_failures
-from trainmaster.policies.trainmaster.priority import promised_now, rank
+from trainmaster.policies.trainmaster.priority import due_now, rank
 from trainmaster.policies.trainmaster.scheduling_pass import Pass
 from trainmaster.policies.trainmaster.shared_gpus import can_share
 
@@ -89,7 +89,7 @@ class TrainmasterQueuePass(QueuePass):
         if self.is_enough_for_all(self._total):
             budgets = {name: part.wanted for name, part in self.parts.items()}
         else:
-            self._divide(promised_now(self._pass))
+            self._divide(due_now(self._pass))
             budgets = {name: leaves[name].budget for name in self.parts}
         return {name: leaves[name].room_below(budget) for name, budget in budgets.items()}
 
@@ -98,10 +98,10 @@ class TrainmasterQueuePass(QueuePass):
         if self._pass.view.has_nothing_to_schedule():
             self.take_note()
         elif not (self.is_enough_for_all(self._total) and self.serve_all()):
-            promised = promised_now(self._pass)
-            self._divide(promised)
+            due = due_now(self._pass)
+            self._divide(due)
             self.plan_within_budgets()
-            start_due_jobs(self, promised)
+            start_due_jobs(self, due)
             reclaim_and_lend(self)
 
     def _planned(self, part: QueueView, leaf: QueueNode, budget: int | None) -> None:

@@ -118,7 +118,7 @@ class Pass:
         """The forecast of the job's total service."""
         return self.caches.predictor.forecast(self.memo.service, record)
 
-    def is_promised(self, record: JobRecord) -> bool:
+    def has_guarantee(self, record: JobRecord) -> bool:
         """Whether the job is guaranteed a run or has an accepted deadline, so that it must not share."""
         return record.id in self.memo.owed.until or record.id in self.memo.deadlines.accepted
 
