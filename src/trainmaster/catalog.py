@@ -37,7 +37,7 @@ ENTRY_POINT_GROUP = "trainmaster.policies"
 
 
 class CatalogError(LookupError):
-    """A name that nobody has registered: one sentence, with the nearest name."""
+    """A name that is not registered: one sentence, with the nearest name."""
 
 
 def policy_names() -> tuple[str, ...]:

@@ -145,7 +145,7 @@ def compare(
 
     Run the same command again to continue after an interruption.
 
-    The options on cluster, policies, queues, speeds and estimates (none unless given) go with a TRACE of
+    --cluster, --policy, --set, --queues, --perf and --estimates (default: none) apply only to a TRACE of
     your own.
 
     Examples:
@@ -159,8 +159,17 @@ def compare(
         trainmaster compare trace.csv --cluster 32x4 --fewer-gpus --policy las --against fifo
     """
     own = OwnTrace(
-        *(trace, trace_format, cluster, policy, tuple(set_option or ()), queues, perf, estimates),
-        *(against, fewer_gpus, seeds),
+        trace=trace,
+        format=trace_format,
+        cluster=cluster,
+        policy=policy,
+        set=tuple(set_option or ()),
+        queues=queues,
+        perf=perf,
+        estimates=estimates,
+        against=against,
+        fewer_gpus=fewer_gpus,
+        seeds=seeds,
     )
     chosen = only or []
     _check_modes(own, suite, chosen, is_list=list_suites)

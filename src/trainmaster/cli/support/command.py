@@ -39,8 +39,11 @@ def group(callback: Callable[..., Any] | None = None, text: str | None = None) -
 def help_of(text: str | None) -> dict[str, str]:
     """Help and examples of a docstring; the examples are shown last, one per line to copy."""
     help, _, examples = cleandoc(text or "").partition("\n\nExamples:\n")
-    lines = (f"[dim]$[/dim] {line.strip()}" for line in examples.splitlines())
-    return {"help": help, "epilog": "\n\n".join(("[bold]Examples[/bold]", *lines))}
+    # A docstring's own line breaks would stay where the terminal is narrower.
+    paragraphs = (" ".join(each.split("\n")) for each in help.split("\n\n"))
+    lines = [f"[dim]$[/dim] {line.strip()}" for line in examples.splitlines()]
+    shown = "\n\n".join(("[bold]Examples[/bold]", *lines)) if lines else ""
+    return {"help": "\n\n".join(paragraphs), "epilog": shown}
 
 
 def help_if_bare(context: typer.Context) -> None:
