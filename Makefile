@@ -24,14 +24,14 @@ help: ## Show this list
 	@echo 'Creating .venv'
 	@$(PYTHON) -m venv .venv
 
-.stamps/base: pyproject.toml .venv/pyvenv.cfg
+.stamps/base: pyproject.toml sdk/pyproject.toml .venv/pyvenv.cfg
 	@echo 'Installing trainmaster'
-	@$(PIP) install --editable .
+	@$(PIP) install --editable ./sdk --editable .
 	@mkdir -p .stamps && touch $@
 
 .stamps/dev: pyproject.toml .stamps/base
 	@echo 'Installing the tools for tests'
-	@$(PIP) install --editable '.[dev]'
+	@$(PIP) install --editable ./sdk --editable '.[dev]'
 	@mkdir -p .stamps && touch $@
 
 setup: .stamps/base .stamps/dev ## Install everything into .venv

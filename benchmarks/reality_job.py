@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-import trainmaster.sdk
+import trainmaster_sdk
 
 TICK_MS = 10
 QUEUED_MS = 20
@@ -44,7 +44,7 @@ def note(what: str, step: int) -> None:
 
 
 def train(steps: int, step_ms: int) -> None:
-    with trainmaster.sdk.run(keep=1) as tm:
+    with trainmaster_sdk.run(keep=1) as tm:
         found = tm.load()
         step = 0 if found is None else int(found.state["step"])
         device = Device()

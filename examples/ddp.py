@@ -18,8 +18,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-import trainmaster.sdk
-from trainmaster.sdk.torch import StepBatches, gang, global_mean
+import trainmaster_sdk
+from trainmaster_sdk.torch import StepBatches, gang, global_mean
 
 GLOBAL_BATCH = 48
 
@@ -37,7 +37,7 @@ def main() -> None:
     data = TensorDataset(x, torch.sin(3 * x[:, :1]) + x[:, 1:2])
 
     # `gang` joins torch.distributed from the environment: gloo on CPUs, NCCL on GPUs.
-    with trainmaster.sdk.run() as tm, gang(tm) as device:
+    with trainmaster_sdk.run() as tm, gang(tm) as device:
         net = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 1)).to(device)
         optimiser = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
         first = 0

@@ -18,8 +18,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, TensorDataset
 
-import trainmaster.sdk
-from trainmaster.sdk.torch import ShardedCheckpoints, StepBatches, gang, global_mean
+import trainmaster_sdk
+from trainmaster_sdk.torch import ShardedCheckpoints, StepBatches, gang, global_mean
 
 GLOBAL_BATCH = 48
 
@@ -36,7 +36,7 @@ def main() -> None:
     x = torch.randn(2048, 16)
     data = TensorDataset(x, torch.sin(3 * x[:, :1]) + x[:, 1:2])
 
-    with trainmaster.sdk.run() as tm, gang(tm) as device:
+    with trainmaster_sdk.run() as tm, gang(tm) as device:
         model = nn.Sequential(nn.Linear(16, 63), nn.Tanh(), nn.Linear(63, 1)).to(device)
         mesh = init_device_mesh(device.type, (tm.world_size,))
         for layer in (model[0], model[2]):
@@ -79,7 +79,7 @@ def main() -> None:
         checkpoints.wait()
 
 
-def show(tm: trainmaster.sdk.Session, model: nn.Module, step: int) -> None:
+def show(tm: trainmaster_sdk.Session, model: nn.Module, step: int) -> None:
     """A fingerprint of all parameters, of all ranks together: the same before and after a restart."""
     full = [parameter.full_tensor().detach().cpu() for parameter in model.parameters()]
     print_of = hashlib.sha256(b"".join(part.numpy().tobytes() for part in full)).hexdigest()

@@ -26,13 +26,13 @@ from transformers import (
     TrainingArguments,
 )
 
-import trainmaster.sdk
+import trainmaster_sdk
 
 
 class TrainmasterCallback(TrainerCallback):
     """Copy this into your program."""
 
-    def __init__(self, tm: trainmaster.sdk.Session, sleep: float) -> None:
+    def __init__(self, tm: trainmaster_sdk.Session, sleep: float) -> None:
         self.tm = tm
         self.sleep = sleep
 
@@ -79,7 +79,7 @@ def main() -> None:
     flags.add_argument("--save-every", type=int, default=30)
     asked = flags.parse_args()
 
-    with trainmaster.sdk.run() as tm:
+    with trainmaster_sdk.run() as tm:
         settings = TrainingArguments(
             output_dir=str(tm.checkpoint_dir),
             max_steps=asked.steps,

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import trainmaster.sdk
-from trainmaster.sdk.torch import StepBatches
+import trainmaster_sdk
+from trainmaster_sdk.torch import StepBatches
 
 
 class Regression(lightning.LightningModule):
@@ -47,7 +47,7 @@ class Onward(StepBatches):
 class Trainmaster(lightning.Callback):
     """Copy this into your program."""
 
-    def __init__(self, tm: trainmaster.sdk.Session, save_every: int, sleep: float) -> None:
+    def __init__(self, tm: trainmaster_sdk.Session, save_every: int, sleep: float) -> None:
         self.tm = tm
         self.save_every = save_every
         self.sleep = sleep
@@ -94,7 +94,7 @@ def main() -> None:
     x = torch.randn(2048, 16)
     data = TensorDataset(x, torch.sin(3 * x[:, :1]) + x[:, 1:2])
 
-    with trainmaster.sdk.run() as tm:
+    with trainmaster_sdk.run() as tm:
         latest = tm.latest()
         first = int(latest.name.rpartition("-")[2]) if latest else 0
         batches = Onward(tm, len(data), 64, first, asked.steps, asked.seed)

@@ -16,7 +16,7 @@ from multiprocessing.connection import Client, Connection, Listener
 
 import numpy as np
 
-import trainmaster.sdk
+import trainmaster_sdk
 
 GLOBAL_BATCH = 64
 
@@ -108,7 +108,7 @@ def main() -> None:
     flags.add_argument("--save-every", type=int, default=100)
     asked = flags.parse_args()
 
-    with trainmaster.sdk.run() as tm:
+    with trainmaster_sdk.run() as tm:
         points, kinds = spirals(asked.seed)
         model = fresh_model(asked.seed)
         speed = [np.zeros_like(part) for part in model]

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import trainmaster.sdk
-from trainmaster.sdk.torch import StepBatches, seed_step
+import trainmaster_sdk
+from trainmaster_sdk.torch import StepBatches, seed_step
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
     )
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
-    with trainmaster.sdk.run() as tm:  # (tm)
+    with trainmaster_sdk.run() as tm:  # (tm)
         first = 0
         if found := tm.load():  # (tm) go on where the last run stopped
             model.load_state_dict(found.state["model"])

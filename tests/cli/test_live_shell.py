@@ -23,8 +23,8 @@ import pytest
 from tests.cli.answers import job_details, job_row
 from tests.cli.counterpart import Counterpart, serving
 from trainmaster.cli.main import main
-from trainmaster.sdk import terminal_protocol as frames
-from trainmaster.sdk.terminal_protocol import Kind
+from trainmaster_sdk import terminal_protocol as frames
+from trainmaster_sdk.terminal_protocol import Kind
 
 pytestmark = pytest.mark.live
 
@@ -44,7 +44,7 @@ class Session:
     def __init__(self, folder: Path, arguments: list[str], env: dict[str, str]) -> None:
         self.folder = folder
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "trainmaster.sdk.terminal", *arguments],
+            [sys.executable, "-m", "trainmaster_sdk.terminal", *arguments],
             env={**os.environ, "TRAINMASTER_CHECKPOINT_DIR": str(folder), "PS1": "", **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -352,7 +352,7 @@ def test_a_new_session_is_submitted_as_one_process_that_knows_the_daemon(
     person.type("exit\r")
     assert person.code() == 0
     ((spec,),) = [body["jobs"] for body in daemon.bodies("POST", "/jobs")]
-    assert spec["command"][1:] == ["-m", "trainmaster.sdk.terminal", "--idle", "1800", "--"]
+    assert spec["command"][1:] == ["-m", "trainmaster_sdk.terminal", "--idle", "1800", "--"]
     assert (spec["gpus"], spec["name"], spec["ranks"], spec["retries"]) == ("2", "play", "node", 0)
     assert spec["snapshot"] is False
     assert spec["env"]["TRAINMASTER_URL"] == daemon.url

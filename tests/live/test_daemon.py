@@ -278,8 +278,8 @@ def test_another_data_folder_may_not_take_a_store_over(tmp_path: Path, postgres_
 def test_progress_alone_is_shown(tmp_path: Path) -> None:
     """Nothing else happens while it trains."""
     program = (
-        "import trainmaster.sdk, time\n"
-        "with trainmaster.sdk.run() as tm:\n"
+        "import trainmaster_sdk, time\n"
+        "with trainmaster_sdk.run() as tm:\n"
         "    for step in range(1, 1000):\n"
         "        tm.progress(step=step, loss=1 / step); time.sleep(0.02)\n"
         "        if tm.should_stop(): break\n"

@@ -29,7 +29,7 @@ from trainmaster.model.engine_reports import Ended, Started
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec, Ranks
 from trainmaster.model.topology import parse_shorthand
-from trainmaster.sdk.process_tree import descendants_by_scan
+from trainmaster_sdk.process_tree import descendants_by_scan
 
 pytestmark = pytest.mark.live
 RUN = Run("12", 1)

@@ -17,7 +17,7 @@ from trainmaster.config.job_file import jobs_in_yaml
 pytestmark = pytest.mark.live
 
 TORCH = ("torch", "torch.distributed.fsdp", "torch.distributed.checkpoint.state_dict")
-WARM = (*TORCH, "trainmaster.sdk.torch", "lightning", "transformers.trainer")
+WARM = (*TORCH, "trainmaster_sdk.torch", "lightning", "transformers.trainer")
 STEPS, STOP_AFTER = 12, 4
 FLAGS = ("--steps", str(STEPS))
 SLOWLY = (*FLAGS, "--sleep", "0.1")

@@ -12,14 +12,14 @@ import pytest
 
 from tests.unit.sdk.fake_supervisor import FakeSupervisor, booth
 from tests.unit.sdk.warm import Bench, Started, bench
-from trainmaster.sdk.checkpoints import Checkpoints
+from trainmaster_sdk.checkpoints import Checkpoints
 
 pytestmark = pytest.mark.live
 
 
 @pytest.fixture(name="runs")
 def fixture_runs(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path, ("torch", "trainmaster.sdk.torch")) as opened:
+    with bench(tmp_path, ("torch", "trainmaster_sdk.torch")) as opened:
         yield opened
 
 
@@ -31,14 +31,14 @@ def fixture_there() -> Iterator[FakeSupervisor]:
 
 def program(folder: Path, code: str) -> str:
     file = folder / "program.py"
-    file.write_text("import trainmaster.sdk\n" + code)
+    file.write_text("import trainmaster_sdk\n" + code)
     return str(file)
 
 
 BATCHES = """
-from trainmaster.sdk import Session
-from trainmaster.sdk.environment import JobEnvironment
-from trainmaster.sdk.torch import StepBatches, batch_of
+from trainmaster_sdk import Session
+from trainmaster_sdk.environment import JobEnvironment
+from trainmaster_sdk.torch import StepBatches, batch_of
 
 size, batch = 10, 4
 row = [one for step in range(25) for one in batch_of(step, size, batch, seed=3)]
@@ -71,9 +71,9 @@ def test_batches_depend_on_the_step_alone(runs: Bench, tmp_path: Path) -> None:
 WORKERS = """
 import time, torch
 from torch.utils.data import DataLoader, TensorDataset
-from trainmaster.sdk.torch import StepBatches, outlive_stop
+from trainmaster_sdk.torch import StepBatches, outlive_stop
 
-with trainmaster.sdk.run() as tm:
+with trainmaster_sdk.run() as tm:
     data = TensorDataset(torch.arange(1000.0))
     batches = StepBatches(tm, 1000, 8, 0, 10_000)
     loader = DataLoader(data, batch_sampler=batches, num_workers=2, worker_init_fn=outlive_stop,
@@ -109,9 +109,9 @@ def test_workers_that_load_data_outlive_the_stop(
 
 LAST_STEP = """
 import os, signal
-from trainmaster.sdk.torch import gang
+from trainmaster_sdk.torch import gang
 
-with trainmaster.sdk.run() as tm, gang(tm):
+with trainmaster_sdk.run() as tm, gang(tm):
     for step in (1, 2, 3):
         if tm.is_rank_zero:  # the others know nothing of the number of steps
             tm.progress(step=step, total_steps=3)
@@ -140,9 +140,9 @@ def test_all_ranks_know_that_the_last_step_was_done(
 
 SHARDED = """
 import torch
-from trainmaster.sdk.torch import ShardedCheckpoints, gang
+from trainmaster_sdk.torch import ShardedCheckpoints, gang
 
-with trainmaster.sdk.run() as tm, gang(tm):
+with trainmaster_sdk.run() as tm, gang(tm):
     checkpoints = ShardedCheckpoints(tm)
     weights = torch.full((1000,), 1.0)
     assert checkpoints.load({"weights": weights}) is None
@@ -174,7 +174,7 @@ def test_a_checkpoint_in_the_background_is_of_its_step(
 
 
 SAVES = """
-with trainmaster.sdk.run() as tm:
+with trainmaster_sdk.run() as tm:
     found = tm.load()
     first = found.step if found else 0
     if found:

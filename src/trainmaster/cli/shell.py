@@ -22,8 +22,8 @@ from trainmaster.cli.support.options import Cpus, Memory, Queue, argument, optio
 from trainmaster.cli.support.submit_request import send, with_environment
 from trainmaster.cli.support.terminal import Attached, DetachReason
 from trainmaster.daemon.response_models import JobRow
-from trainmaster.sdk import terminal_protocol as frames
-from trainmaster.sdk.notebook import program
+from trainmaster_sdk import terminal_protocol as frames
+from trainmaster_sdk.notebook import program
 
 SUSPENDED_STATES = ("suspended", "suspending", "held")
 ANSWERS_S = 60.0
@@ -105,7 +105,7 @@ def _spec(
     """The session as a job file: one process, without a code copy, that may stay in memory."""
     if notebook and program() is None:
         raise BadInput("Jupyter is not installed here: pip install jupyterlab.")
-    words = [sys.executable, "-m", "trainmaster.sdk.terminal"]
+    words = [sys.executable, "-m", "trainmaster_sdk.terminal"]
     words += ["--idle", f"{seconds_of(idle, '--idle'):g}"]
     words += ["--notebook"] if notebook else ["--", *shlex.split(command or "")]
     copied = {name: None for name in COPIED if os.environ.get(name)}

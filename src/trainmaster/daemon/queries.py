@@ -51,7 +51,7 @@ FOLDED = (
 MOST_ELEMENTS = 100_000
 PIECE = 250
 """Jobs of a list that are handled before other tasks run."""
-NO_REPORTS = "It has not reported through trainmaster.sdk, so its progress is unknown."
+NO_REPORTS = "It has not reported through the SDK, so its progress is unknown."
 SUSPENDED_IN_MEMORY = "When others need its devices it waits in memory, and goes on from there."
 SAVES_AND_ENDS = "To make room it is told to save and to end, and goes on from there later."
 STARTS_OVER = (

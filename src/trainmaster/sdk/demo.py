@@ -13,7 +13,7 @@ import time
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
 
-import trainmaster.sdk
+import trainmaster_sdk
 
 POINTS, HIDDEN, RATE = 512, 32, 0.5
 PATIENCE_S = 60.0
@@ -25,7 +25,7 @@ def main() -> None:
     asked.add_argument("--seed", type=int, default=0)
     asked.add_argument("--pause", type=float, default=0.02, help="seconds between steps")
     given = asked.parse_args()
-    with trainmaster.sdk.run() as tm:
+    with trainmaster_sdk.run() as tm:
         train(tm, given.steps, given.seed, given.pause)
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from trainmaster.sdk.wire import Message, MessageReader, encode_message
+from trainmaster_sdk.wire import Message, MessageReader, encode_message
 
 PATIENCE_S = 60.0
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.sdk.checkpoints import MANIFEST, Checkpoints
+from trainmaster_sdk.checkpoints import MANIFEST, Checkpoints
 
 
 def names(folder: Path) -> list[str]:

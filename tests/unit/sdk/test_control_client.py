@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.sdk.fake_supervisor import FakeSupervisor, booth, socket_path, wait_until
-from trainmaster.sdk import control_client as link_module
-from trainmaster.sdk.control_client import ControlClient
+from trainmaster_sdk import control_client as link_module
+from trainmaster_sdk.control_client import ControlClient
 
 HELLO = {"say": "hello", "rank": 0, "pid": 1}
 

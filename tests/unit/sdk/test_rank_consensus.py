@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.sdk.rank_consensus import RankConsensus
+from trainmaster_sdk.rank_consensus import RankConsensus
 
 NEVER = 10_000
 

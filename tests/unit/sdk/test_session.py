@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-import trainmaster.sdk
+import trainmaster_sdk
 from tests.unit.sdk.fake_supervisor import FakeSupervisor, booth, environment, wait_until
-from trainmaster.sdk.environment import JobEnvironment
+from trainmaster_sdk.environment import JobEnvironment
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,7 @@ def words(there: FakeSupervisor, last: str) -> list[str]:
 
 
 def test_outside_it_only_keeps_checkpoints(tmp_path: Path) -> None:
-    with trainmaster.sdk.run() as tm:
+    with trainmaster_sdk.run() as tm:
         tm.progress(step=1, loss=0.5, total_steps=2)
         assert not tm.should_stop()
         assert not tm.should_save()
@@ -70,27 +70,27 @@ def test_outside_it_only_keeps_checkpoints(tmp_path: Path) -> None:
         assert (tm.job, tm.attempt, tm.restart_count, tm.is_restart) == (None, 1, 0, False)
         assert (tm.array_index, tm.end_time, tm.stop_why) == (None, None, None)
         assert tm.checkpoint_dir.parent == tmp_path / "checkpoints"
-    with trainmaster.sdk.run() as tm:
+    with trainmaster_sdk.run() as tm:
         found = tm.load()
         assert found is not None
         assert (found.state, found.step) == ("state", 1)
 
 
 def test_outside_sigterm_is_a_wish_too() -> None:
-    with ends_with(SystemExit, 0), trainmaster.sdk.run() as tm:
+    with ends_with(SystemExit, 0), trainmaster_sdk.run() as tm:
         os.kill(os.getpid(), signal.SIGTERM)
         assert tm.should_stop()
 
 
 def test_a_chosen_folder_is_used_outside(tmp_path: Path) -> None:
-    with trainmaster.sdk.run(tmp_path / "mine") as tm:
+    with trainmaster_sdk.run(tmp_path / "mine") as tm:
         tm.save(1, 1)
     assert (tmp_path / "mine" / "step-1").is_dir()
 
 
 def test_a_folder_that_cannot_be_made_matters_only_to_who_saves(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with trainmaster.sdk.run(tmp_path / "file" / "below") as tm:
+    with trainmaster_sdk.run(tmp_path / "file" / "below") as tm:
         tm.progress(step=1)
         assert tm.load() is None
         with pytest.raises(OSError, match="Not a directory"):
@@ -103,7 +103,7 @@ def test_a_folder_that_cannot_be_made_matters_only_to_who_saves(tmp_path: Path) 
 def test_inside_it_knows_its_place_and_says_what_happens(
     there: FakeSupervisor, tmp_path: Path
 ) -> None:
-    with trainmaster.sdk.run() as tm:
+    with trainmaster_sdk.run() as tm:
         assert (tm.job, tm.attempt, tm.restart_count, tm.is_restart) == ("12_3", 3, 2, True)
         assert (tm.array_index, tm.end_time) == (3, 1794000000.5)
         assert tm.checkpoint_dir == tmp_path / "kept"
@@ -128,7 +128,7 @@ def test_inside_it_knows_its_place_and_says_what_happens(
 
 @pytest.mark.parametrize("how", ["line", "signal"])
 def test_told_to_stop_it_saves_says_so_and_exits_with_0(there: FakeSupervisor, how: str) -> None:
-    with ends_with(SystemExit, 0), trainmaster.sdk.run() as tm:
+    with ends_with(SystemExit, 0), trainmaster_sdk.run() as tm:
         there.wait_for("hello")
         if how == "line":
             there.ask({"ask": "stop", "why": "suspend", "grace_s": 30.0})
@@ -144,7 +144,7 @@ def test_told_to_stop_it_saves_says_so_and_exits_with_0(there: FakeSupervisor, h
 
 
 def test_a_stop_that_the_program_never_saw_is_no_leaving(there: FakeSupervisor) -> None:
-    with trainmaster.sdk.run():
+    with trainmaster_sdk.run():
         os.kill(os.getpid(), signal.SIGTERM)
     assert words(there, "done") == ["hello", "done"]
 
@@ -152,7 +152,7 @@ def test_a_stop_that_the_program_never_saw_is_no_leaving(there: FakeSupervisor) 
 def test_finished_work_counts_as_done_though_a_stop_comes_with_the_last_step(
     there: FakeSupervisor,
 ) -> None:
-    with trainmaster.sdk.run() as tm:
+    with trainmaster_sdk.run() as tm:
         for step in (1, 2, 3):
             tm.progress(step=step, total_steps=3)
             if step == 3:
@@ -167,7 +167,7 @@ def test_finished_work_counts_as_done_though_a_stop_comes_with_the_last_step(
 def test_a_program_without_a_number_of_steps_may_say_that_it_has_finished(
     there: FakeSupervisor,
 ) -> None:
-    with trainmaster.sdk.run() as tm:
+    with trainmaster_sdk.run() as tm:
         os.kill(os.getpid(), signal.SIGTERM)
         assert tm.should_stop()
         tm.finish()
@@ -175,11 +175,11 @@ def test_a_program_without_a_number_of_steps_may_say_that_it_has_finished(
 
 
 def test_an_error_passes_and_nothing_is_claimed(there: FakeSupervisor) -> None:
-    with ends_with(ZeroDivisionError), trainmaster.sdk.run() as tm:
+    with ends_with(ZeroDivisionError), trainmaster_sdk.run() as tm:
         tm.progress(step=1)
         raise ZeroDivisionError
     assert words(there, "progress") == ["hello", "progress"]
-    with ends_with(SystemExit, 3), trainmaster.sdk.run():
+    with ends_with(SystemExit, 3), trainmaster_sdk.run():
         raise SystemExit(3)
     there.wait_for("hello", 2)
     assert there.said("done") == []
@@ -189,7 +189,7 @@ def test_an_error_passes_and_nothing_is_claimed(there: FakeSupervisor) -> None:
 def test_sys_exit_0_in_the_block_is_an_end_like_any_other(
     there: FakeSupervisor, stops: bool
 ) -> None:
-    with ends_with(SystemExit), trainmaster.sdk.run() as tm:
+    with ends_with(SystemExit), trainmaster_sdk.run() as tm:
         if stops:
             os.kill(os.getpid(), signal.SIGTERM)
         assert tm.should_stop() == stops
@@ -198,7 +198,7 @@ def test_sys_exit_0_in_the_block_is_an_end_like_any_other(
 
 
 def test_save_now_is_said_once_and_training_goes_on(there: FakeSupervisor) -> None:
-    with trainmaster.sdk.run() as tm:
+    with trainmaster_sdk.run() as tm:
         there.wait_for("hello")
         there.ask({"ask": "save"})
         wait_until(tm.should_save, "the wish was heard")
@@ -211,7 +211,7 @@ def test_save_now_is_said_once_and_training_goes_on(there: FakeSupervisor) -> No
 
 
 def test_of_fast_progress_the_last_arrives(there: FakeSupervisor) -> None:
-    with trainmaster.sdk.run() as tm:
+    with trainmaster_sdk.run() as tm:
         for step in range(1, 5001):
             tm.progress(step=step, loss=1 / step, total_steps=5000)
     there.wait_for("done")
@@ -221,13 +221,13 @@ def test_of_fast_progress_the_last_arrives(there: FakeSupervisor) -> None:
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_json_has_not_is_left_out(there: FakeSupervisor, loss: float) -> None:
-    with trainmaster.sdk.run() as tm:
+    with trainmaster_sdk.run() as tm:
         tm.progress(step=1, loss=loss)
     assert there.wait_for("progress") == [{"say": "progress", "step": 1}]
 
 
 def test_a_folder_that_others_wrote_is_made_durable_and_said(there: FakeSupervisor) -> None:
-    with trainmaster.sdk.run() as tm:
+    with trainmaster_sdk.run() as tm:
         folder = tm.checkpoint_dir / "checkpoint-7"
         (folder / "deep").mkdir(parents=True)
         (folder / "trainer_state.json").write_text("{}")
@@ -241,7 +241,7 @@ def test_other_ranks_write_nothing_and_leave_progress_to_rank_0(
 ) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with trainmaster.sdk.run() as tm:
+    with trainmaster_sdk.run() as tm:
         tm.progress(step=1)
         assert tm.save("state", 1) is None
         assert not tm.checkpoints.load()
@@ -255,7 +255,7 @@ def test_other_ranks_write_nothing_and_leave_progress_to_rank_0(
 @pytest.mark.parametrize("batch", [0, 1, 48, 100])
 def test_shares_of_a_batch_sum_up(tmp_path: Path, world: int, batch: int) -> None:
     ranks = [
-        trainmaster.sdk.Session(
+        trainmaster_sdk.Session(
             JobEnvironment.of({"RANK": str(rank), "WORLD_SIZE": str(world)}), tmp_path, 1
         )
         for rank in range(world)
@@ -276,8 +276,8 @@ def test_importing_it_loads_the_standard_library_only() -> None:
     code = """
 import sys
 before = {name.split(".")[0] for name in sys.modules}
-import trainmaster.sdk
+import trainmaster_sdk
 print(*{name.split(".")[0] for name in sys.modules} - before - sys.stdlib_module_names)
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout.split() == ["trainmaster"]
+    assert said.stdout.split() == ["trainmaster_sdk"]

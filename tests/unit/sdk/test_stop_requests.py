@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from trainmaster.sdk.stop_requests import StopRequests
+from trainmaster_sdk.stop_requests import StopRequests
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def test_lines_are_wishes(said: dict[str, object], stop: bool, save: bool, why: 
 
 WORKER = r"""
 import os, signal, sys, time
-from trainmaster.sdk.stop_requests import StopRequests
+from trainmaster_sdk.stop_requests import StopRequests
 requests = StopRequests()
 requests.listen()
 child = os.fork()

@@ -13,8 +13,8 @@ import tty
 from collections.abc import Iterator
 from enum import Enum, auto
 
-from trainmaster.sdk import terminal_protocol as frames
-from trainmaster.sdk.terminal_protocol import Kind
+from trainmaster_sdk import terminal_protocol as frames
+from trainmaster_sdk.terminal_protocol import Kind
 
 ESCAPE = b"~"
 LEAVE = b"."

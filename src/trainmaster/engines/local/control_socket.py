@@ -8,7 +8,7 @@ import selectors
 import socket
 from collections.abc import Callable, Iterable
 
-from trainmaster.sdk.wire import Message, MessageReader, encode_message
+from trainmaster_sdk.wire import Message, MessageReader, encode_message
 
 MOST_UNREAD = 8 << 20
 """Unread bytes after which a connection is closed; the other side may connect again."""

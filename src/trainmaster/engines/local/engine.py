@@ -26,7 +26,7 @@ from trainmaster.model.engine_reports import Report
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.topology import Topology
-from trainmaster.sdk.wire import Message
+from trainmaster_sdk.wire import Message
 
 LIVE = ".live"
 """A folder with an empty file for each run that was begun and is not known to have ended."""

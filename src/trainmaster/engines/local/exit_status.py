@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from trainmaster.engines.local.rank_processes import NotStarted, RankProcess
-from trainmaster.sdk.wire import Message
+from trainmaster_sdk.wire import Message
 
 
 class StopCause(Enum):

@@ -15,8 +15,8 @@ from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
 from trainmaster.engines.local.runfile import CgroupPlan
 from trainmaster.engines.local.worker_environment import RUN
 from trainmaster.engines.process_freezer import send
-from trainmaster.sdk import wire
-from trainmaster.sdk.process_tree import is_alive
+from trainmaster_sdk import wire
+from trainmaster_sdk.process_tree import is_alive
 
 WHY_LOST = "Its supervisor was killed, or the machine was restarted; how it ended is unknown."
 SWEEPING_S = 1.0

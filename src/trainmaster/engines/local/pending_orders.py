@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainmaster.engines.local.journal import LAST, JournalEntry
-from trainmaster.sdk.wire import Message
+from trainmaster_sdk.wire import Message
 
 ENDS = ("halt", "kill")
 ANSWERS = {"freeze": "frozen", "thaw": "thawed", "reshape": "reshaped"}

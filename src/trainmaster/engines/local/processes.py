@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Collection, Iterator
 
-from trainmaster.sdk.process_tree import all_pids, is_alive, stat_of
+from trainmaster_sdk.process_tree import all_pids, is_alive, stat_of
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15

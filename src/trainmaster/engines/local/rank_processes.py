@@ -18,7 +18,7 @@ from trainmaster.engines.local.cgroups import RunCgroups
 from trainmaster.engines.local.logs import RankLog
 from trainmaster.engines.local.runfile import RunFile
 from trainmaster.engines.process_freezer import send
-from trainmaster.sdk.process_tree import descendants_by_scan, is_alive
+from trainmaster_sdk.process_tree import descendants_by_scan, is_alive
 
 PIPE_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031

@@ -18,7 +18,7 @@ from trainmaster.engines.local.pending_orders import PendingOrders
 from trainmaster.model import engine_reports as r
 from trainmaster.model.engine_reports import Ended, Lost, Report, StopOrder
 from trainmaster.model.job import Run
-from trainmaster.sdk.wire import Message, MessageReader, encode_message
+from trainmaster_sdk.wire import Message, MessageReader, encode_message
 
 log = structlog.get_logger(__name__)
 

@@ -22,7 +22,7 @@ from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_st
 from trainmaster.engines.local.journal import Journal
 from trainmaster.engines.local.rank_processes import Gang, NotStarted, RankProcess
 from trainmaster.engines.process_freezer import freeze, send, thaw
-from trainmaster.sdk.wire import Message
+from trainmaster_sdk.wire import Message
 
 HOUSEKEEPING_S = 5.0
 RETRY_S = 0.5

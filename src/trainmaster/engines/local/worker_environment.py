@@ -17,7 +17,7 @@ from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec, Ranks
 from trainmaster.model.placement import Placement
 from trainmaster.model.topology import Topology
-from trainmaster.sdk import wire
+from trainmaster_sdk import wire
 
 RUN = "TRAINMASTER_RUN"
 DEVICES = "TRAINMASTER_DEVICES"

@@ -1,7 +1,7 @@
 """How the ranks of a gang act on a request at the same call, so that none is left in a collective.
 
 Signals and lines reach the ranks at different moments. Where torch.distributed is at work, the ranks ask
-each other (trainmaster.sdk.torch). Where it is not, rank 0 decides and writes down at which call all act.
+each other (trainmaster_sdk.torch). Where it is not, rank 0 decides and writes down at which call all act.
 """
 
 from __future__ import annotations

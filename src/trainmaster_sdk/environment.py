@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainmaster.sdk import wire
+from trainmaster_sdk import wire
 
 
 @dataclass(frozen=True, slots=True)

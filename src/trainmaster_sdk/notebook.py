@@ -15,8 +15,8 @@ import urllib.request
 from datetime import datetime
 from pathlib import Path
 
-from trainmaster.sdk import terminal_protocol as frames
-from trainmaster.sdk.idle_detection import Idleness, ask_to_be_suspended
+from trainmaster_sdk import terminal_protocol as frames
+from trainmaster_sdk.idle_detection import Idleness, ask_to_be_suspended
 
 PROGRAMS = (("jupyter-lab",), ("jupyter", "lab"), ("jupyter-notebook",))
 LOOK_S = 1.0

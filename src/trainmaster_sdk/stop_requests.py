@@ -10,7 +10,7 @@ import time
 from functools import cache
 from types import FrameType
 
-from trainmaster.sdk.wire import Message
+from trainmaster_sdk.wire import Message
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 PARENT_S = 1.0

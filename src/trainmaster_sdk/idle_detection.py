@@ -8,8 +8,8 @@ import time
 import urllib.error
 import urllib.request
 
-from trainmaster.sdk import wire
-from trainmaster.sdk.process_tree import stat_of, tree_below
+from trainmaster_sdk import wire
+from trainmaster_sdk.process_tree import stat_of, tree_below
 
 URL = "TRAINMASTER_URL"
 BUSY = 0.02

@@ -1,7 +1,7 @@
 """An interactive session as a job's program: a shell on its own terminal, which users attach to.
 
-    python -m trainmaster.sdk.terminal [--idle SECONDS] [-- COMMAND ...]
-    python -m trainmaster.sdk.terminal --notebook [--idle SECONDS]
+    python -m trainmaster_sdk.terminal [--idle SECONDS] [-- COMMAND ...]
+    python -m trainmaster_sdk.terminal --notebook [--idle SECONDS]
 
 It listens in the job's checkpoint folder (terminal_protocol.py). After SECONDS without
 input and without CPU use of its processes, it asks the manager to suspend the job; attaching again
@@ -25,10 +25,10 @@ import time
 from collections import deque
 from pathlib import Path
 
-from trainmaster.sdk import terminal_protocol as frames
-from trainmaster.sdk import wire
-from trainmaster.sdk.idle_detection import Idleness, ask_to_be_suspended
-from trainmaster.sdk.terminal_protocol import Kind
+from trainmaster_sdk import terminal_protocol as frames
+from trainmaster_sdk import wire
+from trainmaster_sdk.idle_detection import Idleness, ask_to_be_suspended
+from trainmaster_sdk.terminal_protocol import Kind
 
 REMEMBERED = 1 << 16
 """Bytes of earlier output that are shown after attaching."""
@@ -248,7 +248,7 @@ class _Signals:
 
 
 def main(arguments: list[str]) -> int:
-    read = argparse.ArgumentParser(prog="python -m trainmaster.sdk.terminal")
+    read = argparse.ArgumentParser(prog="python -m trainmaster_sdk.terminal")
     read.add_argument("--idle", type=float, default=600.0, metavar="SECONDS")
     read.add_argument("--notebook", action="store_true")
     read.add_argument("command", nargs="*")
@@ -256,7 +256,7 @@ def main(arguments: list[str]) -> int:
     folder = Path(os.environ.get(wire.CHECKPOINT_DIR) or ".")
     folder.mkdir(parents=True, exist_ok=True)
     if asked.notebook:
-        from trainmaster.sdk.notebook import serve
+        from trainmaster_sdk.notebook import serve
 
         return serve(folder, asked.idle)
     return serve_session(TerminalSession(folder, asked.command or own_shell()), asked.idle)

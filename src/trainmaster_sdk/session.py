@@ -10,12 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, SupportsFloat
 
-from trainmaster.sdk.checkpoints import Checkpoints, Loaded, make_durable
-from trainmaster.sdk.control_client import ControlClient
-from trainmaster.sdk.environment import JobEnvironment, local_folder
-from trainmaster.sdk.rank_consensus import RankConsensus, is_gang_initialised
-from trainmaster.sdk.stop_requests import StopRequests
-from trainmaster.sdk.wire import Message
+from trainmaster_sdk.checkpoints import Checkpoints, Loaded, make_durable
+from trainmaster_sdk.control_client import ControlClient
+from trainmaster_sdk.environment import JobEnvironment, local_folder
+from trainmaster_sdk.rank_consensus import RankConsensus, is_gang_initialised
+from trainmaster_sdk.stop_requests import StopRequests
+from trainmaster_sdk.wire import Message
 
 REPORT_S = 0.1
 """Progress is sent at most this often, however short a step is."""
@@ -24,7 +24,7 @@ CLOSE_S = 2.0
 
 
 def run(checkpoint_dir: str | os.PathLike[str] | None = None, keep: int = 3) -> Session:
-    """Open a session: `with trainmaster.sdk.run() as tm:`.
+    """Open a session: `with trainmaster_sdk.run() as tm:`.
 
     Checkpoints are kept where Trainmaster says; on its own in `checkpoint_dir`, or else in
     checkpoints/<name of the program>. The newest `keep` of them stay.
@@ -179,7 +179,7 @@ class Session:
         if self._has_stopped:
             return True
         if is_gang_initialised():
-            from trainmaster.sdk.torch import any_rank
+            from trainmaster_sdk.torch import any_rank
 
             # What rank 0 knows of the end, all must know: they say the same last word.
             stop, is_finished = any_rank([self._requests.stop, self._has_finished()])
@@ -195,7 +195,7 @@ class Session:
         self._hear()
         requested = self._requests.save
         if is_gang_initialised():
-            from trainmaster.sdk.torch import any_rank
+            from trainmaster_sdk.torch import any_rank
 
             # Only rank 0's request counts: a signal reaches every rank, and at different steps.
             (save,) = any_rank([requested and self.is_rank_zero])

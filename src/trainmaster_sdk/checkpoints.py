@@ -26,7 +26,7 @@ TRAINER_STATE = "trainer_state.json"
 """What Hugging Face's Trainer writes last into its `checkpoint-N`."""
 NAMES = re.compile(r"(?:\.old-)?(step|checkpoint)-(\d+)")
 PIECE = 1 << 20
-LOG = logging.getLogger("trainmaster.sdk")
+LOG = logging.getLogger("trainmaster_sdk")
 
 
 @dataclass(frozen=True, slots=True)

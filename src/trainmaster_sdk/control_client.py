@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 
-from trainmaster.sdk.wire import LONGEST, Message, MessageReader, encode_message
+from trainmaster_sdk.wire import LONGEST, Message, MessageReader, encode_message
 
 RETRY_S = 1.0
 """Seconds before the next attempt to connect to a lost or missing supervisor."""
